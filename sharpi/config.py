@@ -102,6 +102,8 @@ class RunConfig(Struct, frozen=True):
     num_cpu_moe: int = 0  # keeps the experts of the first so many layers off the GPU
     num_parallel: int = 1  # sequences that are computed at once, at most
     disabled: tuple[Feature, ...] = ()  # what is switched off to find a bug
+    prompt_cache: Path | None = None  # folder of pages of the KV cache; None keeps none on disk
+    prompt_cache_bytes: int = 16 << 30  # of all files in that folder
     trace_vram: bool = False  # prints every allocation on the GPU
     experts: ExpertConfig = field(default_factory=ExpertConfig)
     given: GivenFlags = field(default_factory=GivenFlags)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from sharpi.config import RunConfig
 from sharpi.engine.generation import Session
+from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import refuse_unknown
@@ -40,6 +41,7 @@ class Engine(Closing):
         plan: TierPlan | None = None,
         tier: "ExpertTier | None" = None,
         records: ExpertRecords | None = None,
+        prompt_cache: PromptCache | None = None,
     ) -> None:
         self.config = config
         self.model_config = model_config
@@ -49,6 +51,7 @@ class Engine(Closing):
         self.runner = runner
         self.notes = notes
         self.plan = plan
+        self.prompt_cache = prompt_cache
         self.exit_notes: tuple[str, ...] = ()
         self._tier, self._records = tier, records
 
@@ -99,6 +102,12 @@ class Engine(Closing):
         if self._records is not None:
             self.exit_notes = self._records.close()
             self._records = None
+        if self.prompt_cache is not None:
+            try:
+                self.prompt_cache.close()
+            finally:
+                self.exit_notes = (*self.exit_notes, *self.prompt_cache.notes)
+                self.prompt_cache = None
         self.runner.close()
         if self._tier is not None:
             self.exit_notes = (*self._tier.notes, *self.exit_notes)

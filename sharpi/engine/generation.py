@@ -99,7 +99,8 @@ class Session:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._cache = PrefixCache(model.runner, has_branches=False)
+        disk = model.prompt_cache
+        self._cache = PrefixCache(model.runner, has_branches=False, disk=disk)
         self._scheduler = Scheduler(model, 1, self._cache)
 
     @property

@@ -13,6 +13,7 @@ from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
 from sharpi.engine.placement.idle_flags import idle_notes
+from sharpi.engine.prompt_cache.opening import open_cache_folder, open_prompt_cache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
@@ -54,6 +55,7 @@ def load_engine(
 
 
 def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: OpenGpu) -> Engine:
+    folder = open_cache_folder(config)
     model_config = read_config(file)
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
@@ -90,6 +92,8 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     records.watch(gpu_tier_of(parts))
     has_states = bool(model_config.states)
     runner = Runner(settings, weights.output.rows, parts, records, has_states=has_states)
+    gpu_name = None if gpu.device is None else f"{gpu.device.name}, {plan and plan.first_gpu_layer}"
+    prompt_cache = open_prompt_cache(folder, config, file, model_config, settings, runner, gpu_name)
     report("ready", 1.0)
     return Engine(
         config=config,
@@ -103,12 +107,14 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
             *notes_on_extra(weights.unused, model_config.num_layers),
             *settings.notes,
             *gpu.notes,
+            *(prompt_cache.opening_notes if prompt_cache else ()),
             *_notes(plan, warning, is_limited=config.moe_slots is not None),
             *idle_notes(config, use),
         ),
         plan=plan,
         tier=tier,
         records=records,
+        prompt_cache=prompt_cache,
     )
 
 

@@ -1,11 +1,12 @@
 """Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or two."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from sharpi.engine.backends.kept_routes import KeptRoutes
 from sharpi.engine.backends.model_part import (
+    HostBytes,
     ModelPart,
     Segment,
     StepOfPart,
@@ -156,6 +157,50 @@ class Runner:
         """Copies a state to another, in all recurrent layers."""
         for part in self.parts:
             part.copy_state(source, target)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page of the KV cache, in all layers."""
+        return sum(part.page_bytes for part in self.parts)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one state, in all recurrent layers."""
+        return sum(part.state_bytes for part in self.parts)
+
+    @property
+    def is_host_memory(self) -> bool:
+        """True if any thread may read pages and states while no step writes to them."""
+        return all(part.is_host_memory for part in self.parts)
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Copies a page of all layers to `target`, (page_bytes,)."""
+        for part, own in self._shares(target, lambda part: part.page_bytes):
+            part.read_page(page, own)
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Sets a page of all layers to what `read_page` read."""
+        for part, own in self._shares(source, lambda part: part.page_bytes):
+            part.write_page(page, own)
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        """Copies a state of all recurrent layers to `target`, (state_bytes,)."""
+        for part, own in self._shares(target, lambda part: part.state_bytes):
+            part.read_state(state, own)
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        """Sets a state of all recurrent layers to what `read_state` read."""
+        for part, own in self._shares(source, lambda part: part.state_bytes):
+            part.write_state(state, own)
+
+    def _shares(
+        self, data: HostBytes, size: Callable[[ModelPart], int]
+    ) -> Iterator[tuple[ModelPart, HostBytes]]:
+        """Yields each part with its share of the data of all parts."""
+        at = 0
+        for part in self.parts:
+            yield part, data[at : at + size(part)]
+            at += size(part)
 
     def prepare(self) -> None:
         """Records the step of a generation now rather than at the first token."""

@@ -131,6 +131,7 @@ class FakeEngine:
         self.tokenizer = FakeTokenizer()
         self.chat_format = FakeChatFormat()
         self.context_size = 64
+        self.prompt_cache = None
         self.notes: tuple[str, ...] = ()
         self.exit_notes: tuple[str, ...] = ()
         self.last_words: tuple[str, ...] = ()

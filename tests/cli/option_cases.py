@@ -1,5 +1,6 @@
 """The expected effect of each option of `run`, as a flag and as a variable, and refused values."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -57,6 +58,23 @@ CASES = [
         True,
         "config.context_shift",
         ("maybe",),
+    ),
+    Case(
+        "SHARPI_PROMPT_CACHE",
+        ["--prompt-cache", "kept"],
+        Path("kept"),
+        "other",
+        Path("other"),
+        "config.prompt_cache",
+    ),
+    Case(
+        "SHARPI_PROMPT_CACHE_SIZE",
+        ["--prompt-cache-size", "2GiB"],
+        2 << 30,
+        "3GiB",
+        3 << 30,
+        "config.prompt_cache_bytes",
+        ("-1", "many", "3"),
     ),
     Case("SHARPI_PREDICT", ["-n", "5"], 5, "6", 6, "request.max_tokens", ("-2", "x")),
     Case("SHARPI_STOP", ["--stop", "x y"], ("x y",), "a b,c", ("a b", "c"), "request.stop"),

@@ -20,6 +20,7 @@ from sharpi.system.atomic_file import write_atomically
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
     from sharpi.engine.generation import Generation
+    from sharpi.engine.prompt_cache.answer_ids import AnswerIds
     from sharpi.engine.sampling.timings import Timings
     from sharpi.experts.stats.stats import ExpertStats
 
@@ -94,7 +95,7 @@ class Conversation:
         self.messages.append(_message("user", text))
         try:
             self.prompt = self._render()
-            ids = self._transcript.ids_of(self.prompt)
+            ids = self._ids()
             if self._shows_prompts:
                 show_prompt(self._engine.tokenizer, self.prompt, ids)
             constraint = self.formed.constraint(self.prompt) if self.formed else None
@@ -102,6 +103,19 @@ class Conversation:
         except BaseException:
             self.forget_question()
             raise
+
+    def _ids(self) -> list[int]:
+        """Returns the prompt's ids: the model's own for answers that the prompt cache knows."""
+        known = self._known_answers
+        if known is not None:
+            said = [each["content"] for each in self.messages if each["role"] == "assistant"]
+            self._transcript.recall(self.prompt, said, known.find)
+        return self._transcript.ids_of(self.prompt)
+
+    @property
+    def _known_answers(self) -> "AnswerIds | None":
+        cache = self._engine.prompt_cache
+        return None if cache is None else cache.answers
 
     def keep(self, generation: "Generation") -> None:
         """Adds the answer, complete or interrupted; if it is empty, removes the question."""
@@ -111,6 +125,8 @@ class Conversation:
             return
         self.messages.append(_message("assistant", generation.text))
         self._transcript.add_answer(generation.text, generation.ids)
+        if self._known_answers is not None:
+            self._known_answers.keep(generation.text, generation.ids)
 
     def forget_question(self) -> None:
         """Removes the newest message, since templates refuse two questions in a row."""

@@ -8,12 +8,15 @@ split. Where a template rewrites earlier turns (several drop old reasoning), the
 that place are still reused.
 """
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.prompt import opening_ids
 
 if TYPE_CHECKING:
     from sharpi.tokenizer.tokenizer import Tokenizer
+
+FindIds = Callable[[str], list[int]]  # the tokens of an answer, none if they are not known
 
 
 class Transcript:
@@ -28,8 +31,29 @@ class Transcript:
         position = self._drop_what_differs(text)
         rest = text[position:]
         if rest:
-            self._segments.append((rest, self._encode(rest, is_opening=position == 0)))
+            self._segments.append(self._encoded(rest, is_opening=position == 0))
         return [token for _, ids in self._segments for token in ids]
+
+    def recall(self, text: str, answers: Iterable[str], find: FindIds) -> None:
+        """Stores the model's own tokens of earlier answers in `text`, where `find` knows them.
+
+        So a conversation that was kept as text has the ids that it had.
+        """
+        at = position = self._drop_what_differs(text)
+        begin = 0
+        for answer in answers:
+            start = text.find(answer, begin)
+            if start < 0 or not answer:
+                return
+            begin = start + len(answer)
+            if start >= position and (ids := find(answer)) and self._said_by(ids) == answer:
+                if start > at:
+                    self._segments.append(self._encoded(text[at:start], is_opening=at == 0))
+                self._segments.append((answer, ids))
+                at = begin
+
+    def _encoded(self, text: str, *, is_opening: bool) -> tuple[str, list[int]]:
+        return text, self._encode(text, is_opening=is_opening)
 
     def add_answer(self, text: str, ids: list[int]) -> None:
         """Stores the model's own tokens, if they spell exactly `text`.

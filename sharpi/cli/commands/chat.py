@@ -15,6 +15,7 @@ from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.length import LengthOptions
 from sharpi.cli.options.log import NoLogOption
 from sharpi.cli.options.option import local_option, option
+from sharpi.cli.options.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
 from sharpi.cli.output.loading import open_engine
@@ -32,6 +33,7 @@ def chat(
     form_options: ConstraintOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
+    prompt_cache: PromptCacheOptions,
     engine_options: EngineOptions,
     model: ModelArgument = None,
     model_file: ModelOption = None,
@@ -76,6 +78,7 @@ def chat(
         context_size=limits.ctx_size,
         context_shift=limits.context_shift,
     )
+    config = prompt_cache.extend(config, context)
 
     def open_model(path: Path) -> "AbstractContextManager[Engine]":
         return open_engine(replace(config, model=path))

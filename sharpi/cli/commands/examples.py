@@ -32,6 +32,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sharpi rm Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M",
         "sharpi rm Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M --yes",
     ),
+    "cache": (
+        "sharpi cache list --prompt-cache ~/.cache/sharpi-prompts",
+        "sharpi cache rm --all --prompt-cache ~/.cache/sharpi-prompts",
+    ),
     "inspect": ("sharpi inspect model.gguf", "sharpi inspect model.gguf --tensors"),
     "plan": (
         "sharpi plan model.gguf",

@@ -27,6 +27,7 @@ from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.length import LengthOptions
 from sharpi.cli.options.log import NoLogOption
 from sharpi.cli.options.option import argument, option
+from sharpi.cli.options.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.source import (
     DisplayPromptOption,
@@ -51,6 +52,7 @@ def run(
     form_options: ConstraintOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
+    prompt_cache: PromptCacheOptions,
     engine_options: EngineOptions,
     model: ModelArgument = None,
     prompt: Annotated[
@@ -82,6 +84,7 @@ def run(
         context_size=limits.ctx_size,
         context_shift=limits.context_shift,
     )
+    config = prompt_cache.extend(config, context)
     with open_engine(config) as engine:
         note_useless_options(engine, conversation)
         whole = whole_prompt(engine, inputs.prompt, conversation)

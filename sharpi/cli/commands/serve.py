@@ -11,6 +11,7 @@ from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.engine import EngineOptions
 from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.option_sources import OptionSources
+from sharpi.cli.options.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
@@ -32,6 +33,7 @@ def serve(
     serving: ServeOptions,
     sampling: SamplingOptions,
     limits: ContextOptions,
+    prompt_cache: PromptCacheOptions,
     engine_options: EngineOptions,
     model: ModelArgument = None,
     model_file: ModelOption = None,
@@ -48,7 +50,7 @@ def serve(
     config = engine_options.run_config(
         context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
     )
-    config = replace(config, num_parallel=serving.parallel)
+    config = replace(prompt_cache.extend(config, context), num_parallel=serving.parallel)
     from sharpi.cli.commands.serving import serve_until_stopped
     from sharpi.serve.host.model_host import ModelHost
     from sharpi.serve.http.listener import bind

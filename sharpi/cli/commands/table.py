@@ -7,7 +7,7 @@ from sharpi.cli.termination import leaving_on_ctrl_c
 
 SECTIONS = {
     "Talk": ("run", "chat", "log"),
-    "Models": ("models", "pull", "list", "rm", "inspect", "plan"),
+    "Models": ("models", "pull", "list", "rm", "cache", "inspect", "plan"),
     "Serve": ("serve", "launch", "ps"),
     "Measure": ("bench", "perplexity", "stats", "simulate", "tokenize", "logits", "doctor"),
     "Help": ("help", "completion", "man", "version"),

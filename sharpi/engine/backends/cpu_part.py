@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
+from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, Values
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.hardware.memory import probe_memory
@@ -34,6 +34,7 @@ class CpuPart(RecordedPart[Program]):
     """Runs the first `num_layers` layers, with all of them also the output; embeds the tokens."""
 
     gpu_tier = None
+    is_host_memory = True
 
     def __init__(
         self,
@@ -139,6 +140,26 @@ class CpuPart(RecordedPart[Program]):
 
     def copy_state(self, source: int, target: int) -> None:
         self._states.copy(source, target)
+
+    @property
+    def page_bytes(self) -> int:
+        return self._cache.page_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        return self._states.state_bytes
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        self._cache.read_page(page, target)
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        self._cache.write_page(page, source)
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        self._states.read(state, target)
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        self._states.write(state, source)
 
     def _record(self, max_outputs: int) -> Program:
         limits = ProgramLimits(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sharpi.experts.stats.view import ExpertView
 
 Values = npt.NDArray[np.float32]
+HostBytes = npt.NDArray[np.uint8]
 
 
 class Segment(NamedTuple):
@@ -120,6 +121,30 @@ class ModelPart(StepRoutes, Protocol):
 
     def copy_state(self, source: int, target: int) -> None:
         """Copies what its recurrent layers keep in one state to another state."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes that its layers keep in one page of the KV cache."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that its recurrent layers keep in one state."""
+
+    @property
+    def is_host_memory(self) -> bool:
+        """True if any thread may read pages and states while no step writes to them."""
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Copies what its layers keep in a page to `target`, (page_bytes,)."""
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Sets a page to what `read_page` read."""
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        """Copies what its recurrent layers keep in a state to `target`, (state_bytes,)."""
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        """Sets a state to what `read_state` read."""
 
     def prepare(self) -> None:
         """Prepares what the first step would otherwise have to prepare."""

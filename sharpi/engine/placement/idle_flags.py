@@ -119,6 +119,11 @@ def _misses_otherwise(config: RunConfig, use: ExpertUse) -> bool:
 
 
 ROWS = (
+    Row(
+        ("prompt_cache_size",),
+        lambda config, use: config.prompt_cache is None,
+        "--prompt-cache was not given",
+    ),
     Row(("trace_vram",), _without_gpu, "no layer is on a GPU"),
     Row(FLAGS, lambda config, use: not use.num_experts, "the model has no routed experts"),
     Row(GPU, _without_gpu, "no layer is on a GPU"),

@@ -2,7 +2,9 @@
 
 from collections import OrderedDict
 
+from sharpi.engine.backends.model_part import HostBytes
 from sharpi.engine.kv.state_pool import State
+from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.cached_page import CachedPage
 
@@ -13,8 +15,8 @@ class KeptStates:
     Snapshots make room for the states that requests compute in.
     """
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner, self._pool = runner, runner.states
+    def __init__(self, runner: Runner, disk: PromptCache | None = None) -> None:
+        self._runner, self._pool, self._disk = runner, runner.states, disk
         self._pool.reclaimers.append(self._evict)
         self._states: OrderedDict[tuple[CachedPage, int], State] = OrderedDict()
 
@@ -71,6 +73,15 @@ class KeptStates:
         for offset in [offset for offset in page.states if offset > beyond]:
             self._pool.give_back(self._forget(page, offset))
 
+    def restore(self, page: CachedPage, offset: int, data: HostBytes) -> bool:
+        """Keeps a state that was read from disk; False where all are in use."""
+        if not (self._pool.num_free or self._states):
+            return False
+        state = self._pool.take()
+        self._runner.write_state(state, data)
+        self.hand_over(page, offset, state)
+        return True
+
     def _evict(self) -> bool:
         """Frees one snapshot; False if there is none."""
         if self._states:
@@ -79,5 +90,7 @@ class KeptStates:
         return False
 
     def _forget(self, page: CachedPage, offset: int) -> State:
+        if self._disk is not None:
+            self._disk.state_changes(page.states[offset])
         del page.states[offset]
         return self._states.pop((page, offset))

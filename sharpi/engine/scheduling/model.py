@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from sharpi.config import RunConfig
+from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -17,6 +18,10 @@ class Model(Protocol):
     @property
     def runner(self) -> Runner:
         """Computes the steps."""
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """Keeps pages on disk, if that is wanted."""
 
     @property
     def tokenizer(self) -> Tokenizer:

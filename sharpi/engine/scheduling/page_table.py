@@ -58,6 +58,7 @@ class PageTable:
     def _share_last(self, page: CachedPage, count: int) -> bool:
         """Goes on writing a page that was left so, or a copy of its beginning."""
         if page.can_go and len(page.tokens) == count:
+            self._cache.changes(page)
             self._cache.hold(page)
             self._append(page)
             return True
@@ -153,6 +154,7 @@ class PageTable:
             else:
                 self._cache.states.give_back(self.state)
             self.state = None
+        self._cache.save(self._path)
         self._drop_from(0)
         self.length = 0
 

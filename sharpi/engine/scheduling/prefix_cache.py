@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from sharpi.engine.backends.model_part import HostBytes
+from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.kept_states import KeptStates
@@ -27,15 +29,18 @@ class PrefixCache:
     """The pages that one owner has computed, in use or kept, and the `states` after them.
 
     With `has_branches` different continuations of the same beginning are kept side by side. A lone
-    conversation keeps its newest text only. For the engine's thread only.
+    conversation keeps its newest text only. What has ended is saved to `disk`, and comes back from
+    there. For the engine's thread only.
     """
 
-    def __init__(self, runner: Runner, *, has_branches: bool = True) -> None:
-        self._runner, self.has_branches = runner, has_branches
-        self._root = CachedPage(-1, None)
+    def __init__(
+        self, runner: Runner, *, has_branches: bool = True, disk: PromptCache | None = None
+    ) -> None:
+        self._runner, self.has_branches, self.disk = runner, has_branches, disk
+        self.root = CachedPage(-1, None)
         self._clock = count(1)
         self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
-        self.states = KeptStates(runner)
+        self.states = KeptStates(runner, disk)
         self.num_kept = 0
         runner.pages.reclaimers.append(self._evict)
 
@@ -62,14 +67,14 @@ class PrefixCache:
         """
         found = prefix = self.find(tokens)
         if self.states.are_needed:
-            prefix = self._cut_to_state(found, tokens)
+            prefix = self.cut_to_state(found, tokens)
         if not self.has_branches:
             self._prune(prefix)
         return prefix, found.length
 
     def find(self, tokens: Sequence[int]) -> Prefix:
         """Finds the longest prefix whose keys and values are there."""
-        page, whole, length = self._root, list[CachedPage](), 0
+        page, whole, length = self.root, list[CachedPage](), 0
         while True:
             child, same = page.best_child(tokens[length : length + PAGE_POSITIONS])
             length += same
@@ -78,9 +83,9 @@ class PrefixCache:
             whole.append(child)
             page = child
 
-    def _cut_to_state(self, prefix: Prefix, tokens: Sequence[int]) -> Prefix:
+    def cut_to_state(self, prefix: Prefix, tokens: Sequence[int]) -> Prefix:
         """Cuts the prefix to where the recurrent layers' state is known."""
-        parents = [self._root, *prefix.whole]
+        parents = [self.root, *prefix.whole]
         for index in reversed(range(len(parents))):
             begin = index * PAGE_POSITIONS
             rest = tokens[begin : min(prefix.length, begin + PAGE_POSITIONS)]
@@ -100,8 +105,30 @@ class PrefixCache:
                 self._remove(page)
         if prefix.last is not None and prefix.last.can_go:
             rest = prefix.length - len(prefix.whole) * PAGE_POSITIONS
+            self.changes(prefix.last)
             del prefix.last.tokens[rest:]
             self.states.drop(prefix.last, beyond=rest)
+
+    def restore(self, page: CachedPage, tokens: Sequence[int], data: HostBytes) -> None:
+        """Sets a page that has just been added to what was read from disk."""
+        self._runner.write_page(page.page, data)
+        page.tokens[:] = tokens
+
+    def save(self, path: Sequence[CachedPage]) -> None:
+        """Saves the pages of a text that has ended to disk, if there is one."""
+        if self.disk is not None:
+            self.disk.save(
+                [
+                    EndedPage(page.page, tuple(page.tokens), tuple(page.states.items()))
+                    for page in path
+                    if page.tokens
+                ]
+            )
+
+    def changes(self, page: CachedPage) -> None:
+        """Must be called before a page is written that may wait to be saved."""
+        if self.disk is not None:
+            self.disk.page_changes(page.page)
 
     def hold(self, page: CachedPage) -> None:
         """Counts one more user of the page."""
@@ -122,7 +149,7 @@ class PrefixCache:
         taken = self._runner.pages.take()
         if taken is None:
             return None
-        parent = parent or self._root
+        parent = parent or self.root
         page = CachedPage(taken, parent)
         page.num_users = 1
         parent.children.append(page)
@@ -164,7 +191,7 @@ class PrefixCache:
 
     def pages(self) -> Iterator[CachedPage]:
         """Iterates over all pages, each after the page before it."""
-        waiting = list(self._root.children)
+        waiting = list(self.root.children)
         while waiting:
             page = waiting.pop()
             yield page
@@ -187,6 +214,7 @@ class PrefixCache:
 
     def _remove(self, page: CachedPage) -> None:
         assert page.parent is not None
+        self.changes(page)
         self.states.drop(page)
         page.parent.children.remove(page)
         page.parent = None

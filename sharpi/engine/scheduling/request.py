@@ -1,6 +1,6 @@
 """One request on its way through the scheduler: what was generated, and what is computed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -10,6 +10,7 @@ from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.restoration import restoration
 
 _SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
 # A template often writes the end of a prompt anew once it is history; what comes before stays.
@@ -43,6 +44,7 @@ class Request:
         self.tokens = list(tokens)
         self.on_delta, self.on_end, self._on_progress = on_delta, on_end, on_progress
         self.table: PageTable | None = None
+        self._restoring: Generator[int, None, None] | None = None
         self.is_prefilled = False
         self._marks: list[int] = []
 
@@ -60,6 +62,17 @@ class Request:
     def is_decoding(self) -> bool:
         """True if a step of one token yields the next."""
         return self.table is not None and len(self.tokens) - self.table.length == 1
+
+    def restore(self, cache: PrefixCache, max_bytes: int | None) -> bool:
+        """Brings pages back from disk, so many bytes at a time; True once that has ended."""
+        if self._restoring is None:
+            self._restoring = restoration(cache, self.tokens[:-1])
+        num_bytes = 0
+        for count in self._restoring:
+            num_bytes += count
+            if max_bytes is not None and num_bytes >= max_bytes:
+                return False
+        return True
 
     def open(self, cache: PrefixCache, max_pages: int) -> PageTable:
         """Begins a table on the cached prefix; raises ContextFullError."""
@@ -108,6 +121,9 @@ class Request:
 
     def release(self) -> None:
         """Gives up pages and state; computed tokens may be found again in the prefix cache."""
+        if self._restoring is not None:
+            self._restoring.close()
+            self._restoring = None
         if self.table is not None:
             self.table.release()
             self.table = None

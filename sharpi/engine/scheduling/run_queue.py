@@ -8,6 +8,8 @@ from sharpi.engine.scheduling.request import Request
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
+_BYTES_BETWEEN = 32 << 20  # read from disk between two steps of other requests
+
 
 class RunQueue:
     """`waiting` in the order of arrival, `running` the oldest first; at most `max_parallel` run.
@@ -52,9 +54,14 @@ class RunQueue:
     def share(self, request: Request, budget: int) -> int:
         """Takes pages for the request's next tokens, at most `budget`, and says for how many.
 
-        For 0 where it had to give way itself. Raises ContextFullError where no other can.
+        For 0 where it had to give way itself, or where its pages still come from disk. Raises
+        ContextFullError where no other can.
         """
-        table = request.table or request.open(self._cache, self._max_pages)
+        table = request.table
+        if table is None:
+            if not request.restore(self._cache, _BYTES_BETWEEN if len(self.running) > 1 else None):
+                return 0
+            table = request.open(self._cache, self._max_pages)
         count = 1 if budget == 1 else request.next_count(budget)
         while not table.reserve(count):
             if len(self.running) == 1:

@@ -54,7 +54,7 @@ class Scheduler:
         model.runner.prepare()
         self._tokenizer, self._runner = model.tokenizer, model.runner
         self._limit = ContextLimit(model.runner.context_size, shifts=model.config.context_shift)
-        self._cache = cache or PrefixCache(model.runner)
+        self._cache = cache or PrefixCache(model.runner, disk=model.prompt_cache)
         self._pace = ChunkPace(model.runner.batch_size)
         self._inbox = Inbox()
         pages = model.runner.settings.pages_per_sequence
@@ -145,6 +145,8 @@ class Scheduler:
             queue.admit()
         if shares := self._shares():
             self._run(shares)
+        if self._cache.disk is not None:
+            self._cache.disk.copy_some()
         return has_work
 
     def _take_in(self) -> None:

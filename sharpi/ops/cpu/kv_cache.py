@@ -7,6 +7,9 @@ q8_0: blocks of 32 bytes with an f16 scale (kernels/cpu/attention/kv_pages.h).
 from collections.abc import Iterable
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from sharpi.errors import UsageError
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.interface import AttentionShape
@@ -68,6 +71,25 @@ class KvCache:
         """Copies page `source` to page `target` in every layer."""
         for layer in self.layers.values():
             layer[target] = layer[source]
+
+    @property
+    def page_bytes(self) -> int:
+        """The bytes of one page of all layers."""
+        return sum(layer.shape[1] for layer in self.layers.values())
+
+    def read_page(self, page: int, target: npt.NDArray[np.uint8]) -> None:
+        """Copies a page of all layers to `target`, (page_bytes,), one layer after the other."""
+        at = 0
+        for layer in self.layers.values():
+            target[at : at + layer.shape[1]] = layer[page]
+            at += layer.shape[1]
+
+    def write_page(self, page: int, source: npt.NDArray[np.uint8]) -> None:
+        """Sets a page of all layers to what `read_page` read."""
+        at = 0
+        for layer in self.layers.values():
+            layer[page] = source[at : at + layer.shape[1]]
+            at += layer.shape[1]
 
     @property
     def num_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.recurrent import RecurrentShape
@@ -24,3 +25,16 @@ class StateMemory:
     def copy(self, source: int, target: int) -> None:
         """Copies state `source` to state `target`."""
         self._states[target] = self._states[source]
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes of one state."""
+        return int(4 * self._states.shape[1])
+
+    def read(self, state: int, target: npt.NDArray[np.uint8]) -> None:
+        """Copies a state to `target`, (state_bytes,)."""
+        target[:] = self._states[state].view(np.uint8)
+
+    def write(self, state: int, source: npt.NDArray[np.uint8]) -> None:
+        """Sets a state to what `read` read."""
+        self._states[state].view(np.uint8)[:] = source

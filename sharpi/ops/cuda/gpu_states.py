@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sharpi.device.device import Device
+from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.elementwise import add_scaled
 from sharpi.ops.recurrent import RecurrentShape
@@ -39,6 +39,21 @@ class GpuStates:
         if self.num_floats:
             spans = self._state(source), self._state(target)
             self._device.launch(add_scaled(None, *spans, count=self.num_floats, scale=1.0))
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes of one state."""
+        return self.num_floats * _FLOAT_BYTES
+
+    def read(self, state: int, target: HostArray) -> None:
+        """Copies a state to `target`, (state_bytes,)."""
+        if self.num_floats:
+            self._device.download(self._state(state), target)
+
+    def write(self, state: int, source: HostArray) -> None:
+        """Sets a state to what `read` read."""
+        if self.num_floats:
+            self._device.upload(self._state(state), source)
 
     def save(self, state: int) -> None:
         """Saves a state for `restore`; needs `has_backup`."""

@@ -4,10 +4,10 @@ Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim)
 each head of a page is int8 (64, dim), then f16 scales (64, dim / 32).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sharpi.device.device import Device
+from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvType
 from sharpi.ops.cuda.gpu_weights import aligned
@@ -114,9 +114,32 @@ class GpuKvCache:
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies page `source` to page `target` in every layer."""
+        for from_span, to_span in zip(self._spans(source), self._spans(target), strict=True):
+            self._device.copy(to_span, from_span)
+
+    @property
+    def page_bytes(self) -> int:
+        """The bytes of one page of all layers."""
+        return sum(span.num_bytes for span in self._spans(0))
+
+    def read_page(self, page: int, target: HostArray) -> None:
+        """Copies a page of all layers to `target`, (page_bytes,), one layer after the other."""
+        at = 0
+        for span in self._spans(page):
+            self._device.download(span, target[at : at + span.num_bytes])
+            at += span.num_bytes
+
+    def write_page(self, page: int, source: HostArray) -> None:
+        """Sets a page of all layers to what `read_page` read."""
+        at = 0
+        for span in self._spans(page):
+            self._device.upload(span, source[at : at + span.num_bytes])
+            at += span.num_bytes
+
+    def _spans(self, page: int) -> Iterator[Span]:
+        """Yields the keys and the values of one page, layer by layer."""
         for shape in self._shapes:
             for span, dim in zip(self.layers[shape.layer], _dims(shape), strict=False):
                 if span is not None:
                     size = page_bytes(shape.num_kv_heads, dim, self.kv_type)
-                    from_span, to_span = (span.part(i * size, size) for i in (source, target))
-                    self._device.copy(to_span, from_span)
+                    yield span.part(page * size, size)

@@ -13,7 +13,7 @@ from sharpi.engine.backends.gpu.prompts import GpuPrompts
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.kept_routes import KeptRoutes
-from sharpi.engine.backends.model_part import Segment, StepOfPart, StepRoutes, Values
+from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, StepRoutes, Values
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -44,6 +44,8 @@ class GpuPart(RecordedPart[GpuProgram]):
     `slots`: for layers with experts that are not on the GPU; `tier` reads those of them that are
     not in RAM for the CPU, None if all are in RAM.
     """
+
+    is_host_memory = False
 
     def __init__(
         self,
@@ -227,6 +229,27 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def copy_state(self, source: int, target: int) -> None:
         self._states.copy(source, target)
+
+    @property
+    def page_bytes(self) -> int:
+        return self._cache.page_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        return self._states.state_bytes
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        self._cache.read_page(page, target)
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        self._make_room(1 + page)
+        self._cache.write_page(page, source)
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        self._states.read(state, target)
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        self._states.write(state, source)
 
     def _record(self, max_outputs: int) -> GpuProgram:
         limits = ProgramLimits(

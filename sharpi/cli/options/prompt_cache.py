@@ -1,0 +1,53 @@
+"""The options of the prompt cache: a folder for pages of the KV cache, and its budget."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.cli.options.option import option
+from sharpi.cli.options.option_sources import OptionSources
+from sharpi.cli.options.tier import memory
+from sharpi.config import RunConfig
+
+_RUN = RunConfig(model=Path())
+_SIZE = "prompt_cache_size"
+
+
+class PromptCacheOptions(Struct, frozen=True):
+    """The folder in which prompts outlive the process, and its budget."""
+
+    heading: ClassVar = "Context"
+
+    prompt_cache: Annotated[
+        Path | None,
+        option(
+            "--prompt-cache",
+            "Keep computed prompts in the folder DIR and reuse them, also after a restart.",
+            "DIR",
+            is_everyday=True,
+        ),
+    ] = _RUN.prompt_cache
+    prompt_cache_size: Annotated[
+        int | None,
+        option(
+            "--prompt-cache-size",
+            "Maximum size of that folder; the least recently used goes first.",
+            "SIZE",
+            parser=memory,
+            show_default="16GiB",
+        ),
+    ] = None
+
+    def extend(self, config: RunConfig, context: click.Context) -> RunConfig:
+        """Returns `config` with these options."""
+        given = config.given
+        given = replace(given, names=(*given.names, *OptionSources(context).given((_SIZE,))))
+        max_bytes = config.prompt_cache_bytes
+        if self.prompt_cache_size is not None:
+            max_bytes = self.prompt_cache_size
+        return replace(
+            config, prompt_cache=self.prompt_cache, prompt_cache_bytes=max_bytes, given=given
+        )

@@ -1,0 +1,51 @@
+"""AnswerIds: the tokens that a model chose for its answers, found again by the answers' text.
+
+A text has many tokenizations. Only the model's own finds the pages of a conversation that was kept
+as text.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from sharpi.engine.prompt_cache.checksum import DIGEST_BYTES
+from sharpi.system.atomic_file import write_atomically
+
+
+def answer_file(text: str) -> str:
+    """Returns the name of the file with an answer's tokens."""
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES)
+    return f"answer-{digest.hexdigest()}.ids"
+
+
+class AnswerIds:
+    """The tokens of answers in one model's folder; failures only mean that they are not found."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, text: str, ids: Sequence[int]) -> None:
+        """Keeps the tokens of an answer."""
+        data = np.asarray(ids, np.int32).tobytes()
+        with suppress(OSError):
+            write_atomically(self._folder / answer_file(text), data + _digest(data))
+
+    def find(self, text: str) -> list[int]:
+        """Returns the tokens of an answer, none if they are not known."""
+        path = self._folder / answer_file(text)
+        with suppress(OSError, ValueError):
+            content = path.read_bytes()
+            data, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
+            if _digest(data) == digest:
+                os.utime(path)
+                ids: list[int] = np.frombuffer(data, np.int32).tolist()
+                return ids
+        return []
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=DIGEST_BYTES).digest()

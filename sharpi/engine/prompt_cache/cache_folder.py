@@ -1,0 +1,177 @@
+"""CacheFolder: the folder of a prompt cache, shared by processes, within a budget of bytes.
+
+Each model has a folder of its own in it, named by the key of model and arithmetic. Only files that
+sharpi's own names fit are counted and removed.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from sharpi.engine.prompt_cache.record import parse_name
+from sharpi.engine.prompt_cache.record_file import TEMPORARY
+from sharpi.errors import UsageError
+from sharpi.system.atomic_file import write_atomically
+
+ABOUT = "about.json"
+_PREFIX = "model-"
+_FOLDER = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
+_ANSWER = re.compile(r"answer-[0-9a-f]{32}\.ids")
+_LOOKS = 20  # at what other processes wrote, while a whole budget is written
+_ABANDONED_NS = 600 * 10**9  # since the last write, after which a temporary file is nobody's
+
+
+class StoredFile(NamedTuple):
+    """A file that counts towards the budget; sorts by its last use."""
+
+    time_ns: int
+    path: Path
+    num_bytes: int
+
+
+class ModelFolder(Struct, frozen=True):
+    """The pages of one model, for a list."""
+
+    path: Path
+    about: dict[str, Any]  # what was written of it; empty where that is unreadable
+    num_files: int
+    num_bytes: int
+    last_use_ns: int
+
+    @property
+    def key(self) -> str:
+        """The key of model and arithmetic in hexadecimal."""
+        return self.path.name.removeprefix(_PREFIX)
+
+
+class CacheFolder:
+    """Opens the folder, and creates it for its owner alone; raises UsageError."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path, self.max_bytes = path, max_bytes
+        self._num_bytes = 0  # at the last look, and what was added since
+        self._until_look = 0  # bytes that may be added before the next look
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UsageError(f"--prompt-cache {path}: it is a file, not a folder") from None
+        except OSError as error:
+            raise UsageError(f"--prompt-cache {path}: {error.strerror}") from error
+
+    @property
+    def is_writable(self) -> bool:
+        """False if files cannot be added; those that are there may be read all the same."""
+        return os.access(self.path, os.W_OK | os.X_OK)
+
+    def of_model(self, key: bytes) -> Path:
+        """Returns the path of a model's folder, whether it exists or not."""
+        return self.path / f"{_PREFIX}{key.hex()}"
+
+    def add_model(self, key: bytes, about: dict[str, Any]) -> None:
+        """Creates a model's folder, with what a list shows of it; raises OSError."""
+        folder = self.of_model(key)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not (folder / ABOUT).exists():
+            write_atomically(folder / ABOUT, json.dumps(about).encode())
+
+    def make_room(self, num_bytes: int, time_ns: int) -> bool:
+        """Removes files last used before `time_ns`, the oldest first, until so many bytes fit.
+
+        Returns False where they do not.
+        """
+        if self._until_look < num_bytes or self._num_bytes + num_bytes > self.max_bytes:
+            self._num_bytes = self._evict(num_bytes, time_ns)
+            self._until_look = self.max_bytes // _LOOKS
+        if self._num_bytes + num_bytes > self.max_bytes:
+            return False
+        self._num_bytes += num_bytes
+        self._until_look -= num_bytes
+        return True
+
+    def _evict(self, num_bytes: int, time_ns: int) -> int:
+        """Returns the bytes that are left."""
+        files = sorted(self.files())
+        total = sum(file.num_bytes for file in files)
+        for file in files:
+            if total + num_bytes <= self.max_bytes or file.time_ns >= time_ns:
+                break
+            with suppress(FileNotFoundError):
+                file.path.unlink()
+            total -= file.num_bytes
+        return total
+
+    def files(self) -> Iterator[StoredFile]:
+        """Yields all records and what is left of writers that were killed."""
+        for folder in self._model_folders():
+            yield from _files(folder)
+
+    def models(self) -> list[ModelFolder]:
+        """Returns the models that have pages, the latest used first."""
+        found = [_model_folder(path) for path in self._model_folders()]
+        return sorted(found, key=lambda each: -each.last_use_ns)
+
+    def remove(self, model: ModelFolder) -> None:
+        """Removes the pages of a model; raises OSError."""
+        for file in _files(model.path):
+            file.path.unlink(missing_ok=True)
+        (model.path / ABOUT).unlink(missing_ok=True)
+        with suppress(OSError):  # a process that writes to it, or what is not sharpi's
+            model.path.rmdir()
+
+    def remove_abandoned(self) -> None:
+        """Removes the temporary files of writers that were killed."""
+        latest = time.time_ns() - _ABANDONED_NS
+        for file in self.files():
+            if file.path.name.startswith(TEMPORARY) and file.time_ns < latest:
+                with suppress(OSError):
+                    file.path.unlink()
+
+    def _model_folders(self) -> list[Path]:
+        with suppress(OSError), os.scandir(self.path) as entries:
+            return [
+                Path(entry.path)
+                for entry in entries
+                if _FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            ]
+        return []
+
+
+def _files(folder: Path) -> Iterator[StoredFile]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not _is_counted(entry.name):
+                continue
+            with suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    yield StoredFile(status.st_mtime_ns, Path(entry.path), status.st_size)
+
+
+def _is_counted(name: str) -> bool:
+    is_record = parse_name(name) is not None
+    return is_record or name.startswith(TEMPORARY) or _ANSWER.fullmatch(name) is not None
+
+
+def _model_folder(path: Path) -> ModelFolder:
+    files = list(_files(path))
+    return ModelFolder(
+        path=path,
+        about=_about(path / ABOUT),
+        num_files=len(files),
+        num_bytes=sum(file.num_bytes for file in files),
+        last_use_ns=max((file.time_ns for file in files), default=0),
+    )
+
+
+def _about(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        about = json.loads(path.read_bytes())
+        return about if isinstance(about, dict) else {}
+    return {}

@@ -1,0 +1,286 @@
+"""PromptCache: pages and states on disk, found again by the tokens that they follow.
+
+One thread writes what has ended, in the background. Reading is done where it is asked for.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.engine.kv.state_pool import State
+from sharpi.engine.prompt_cache.answer_ids import AnswerIds
+from sharpi.engine.prompt_cache.arithmetic import key_of
+from sharpi.engine.prompt_cache.cache_folder import CacheFolder
+from sharpi.engine.prompt_cache.checksum import Bytes
+from sharpi.engine.prompt_cache.model_digest import ModelDigest
+from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordFault, RecordName
+from sharpi.engine.prompt_cache.record_file import read_record, write_record
+from sharpi.engine.prompt_cache.record_index import RecordIndex
+from sharpi.engine.prompt_cache.save_queue import KvMemory, Pending, SaveQueue
+from sharpi.engine.prompt_cache.token_chain import page_links
+from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.system.closing import Closing
+
+_READS_AHEAD = 4
+_READERS = 2
+_SHORTEST = 8  # tokens that are worth a record of their own
+_MAX_NOTES = 5
+
+
+class EndedPage(NamedTuple):
+    """A page of a sequence that has ended, with the states after some of its tokens."""
+
+    page: int
+    tokens: tuple[int, ...]
+    states: tuple[tuple[int, State], ...]  # after how many tokens
+
+
+class ModelIdentity(Struct, frozen=True):
+    """Which model's pages these are."""
+
+    digest: ModelDigest
+    arithmetic: str
+    about: dict[str, Any]  # shown by `sharpi cache list`
+
+
+class PromptCache(Closing):
+    """The pages of one model on disk; for the engine's thread, apart from the thread that writes.
+
+    Until the model's digest is known, nothing is found and what is to be saved waits. `close` ends
+    when all is written; `notes` then has what went wrong.
+    """
+
+    def __init__(self, folder: CacheFolder, memory: KvMemory, identity: ModelIdentity) -> None:
+        self._folder, self._memory, self._identity = folder, memory, identity
+        self._sizes = memory.page_bytes, memory.state_bytes
+        self._queue = SaveQueue(memory, self._is_stored)
+        self._should_stop = threading.Event()
+        self._key: bytes | None = None
+        self._index: RecordIndex | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._ignored: list[str] = []
+        self._failure: str | None = None
+        self._can_write = folder.is_writable
+        self.opening_notes = () if self._can_write else (_read_only(folder.path),)
+        known = identity.digest.known()
+        if known is not None:
+            self._begin(known)
+        self._thread = threading.Thread(target=self._write_all, name="prompt cache", daemon=True)
+        if self._can_write:
+            self._thread.start()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about files that were ignored and writes that failed."""
+        more = len(self._ignored) - _MAX_NOTES
+        counted = (f"the prompt cache: {more} more files were ignored",) if more > 0 else ()
+        failed = () if self._failure is None else (self._failure,)
+        return (*self._ignored[:_MAX_NOTES], *counted, *failed)
+
+    def _begin(self, digest: bytes) -> None:
+        """Opens the model's folder, now that the key is known."""
+        key = key_of(digest, self._identity.arithmetic)
+        self._index = RecordIndex(self._folder.of_model(key))
+        self._key = key
+
+    @property
+    def answers(self) -> AnswerIds | None:
+        """The tokens of answers; None while the model's digest is not known."""
+        return None if self._key is None else AnswerIds(self._folder.of_model(self._key))
+
+    # What is on disk.
+
+    def refresh(self) -> bool:
+        """Takes in what other processes wrote; False while the model's digest is not known."""
+        if self._key is None or self._index is None:
+            return False
+        self._index.refresh()
+        return True
+
+    def has_page(self, parent: bytes, own: bytes) -> bool:
+        """Returns True for a whole page between two links."""
+        name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, has_state=False)
+        return self._index is not None and self._index.has(name)
+
+    def longest(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> int:
+        """Returns how many of `tokens` the longest record after a link has, 0 without one."""
+        found = self._index.after(parent, tokens, has_state=has_state) if self._index else []
+        return found[0].num_tokens if found else 0
+
+    def read(self, wanted: Sequence[Record]) -> Iterator[tuple[Record, Bytes]]:
+        """Yields records with page and state as they are read, until one cannot be used.
+
+        The bytes are valid until the next one. Some are read ahead by other threads. Those after
+        one that cannot be used are only looked at, so that damaged ones are written again.
+        """
+        size = max((record.num_bytes for record in wanted), default=0)
+        buffers = [aligned_bytes(size) for _ in range(min(_READS_AHEAD, len(wanted)))]
+        ahead: list[Future[str | None]] = []
+        is_whole = True
+        for number, record in enumerate(wanted):
+            while len(ahead) < len(wanted) and len(ahead) < number + len(buffers):
+                buffer = buffers[len(ahead) % len(buffers)]
+                ahead.append(self._pool.submit(self._read, wanted[len(ahead)], buffer))
+            fault = ahead[number].result()
+            if fault is not None:
+                self._ignore(record.name, fault)
+                is_whole = False
+            if is_whole:
+                yield record, buffers[number % len(buffers)][: record.num_bytes]
+
+    def record(
+        self, parent: bytes, position: int, tokens: Sequence[int], *, has_state: bool = False
+    ) -> Record:
+        """Returns the record of this model for tokens after a link."""
+        assert self._key is not None
+        page_bytes, state_bytes = self._sizes
+        own = state_bytes if has_state else 0
+        return Record(self._key, parent, position, tuple(tokens), page_bytes, own)
+
+    @property
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._readers is None:
+            self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="prompt cache")
+        return self._readers
+
+    def _read(self, record: Record, buffer: Bytes) -> str | None:
+        """Reads a record; returns why it cannot be used, "" where another process removed it."""
+        try:
+            read_record(self._path(record), record, buffer[: record.num_bytes])
+        except FileNotFoundError:
+            return ""
+        except RecordFault as fault:
+            return str(fault)
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
+    def _path(self, record: Record) -> Path:
+        return self._folder.of_model(record.key) / str(record.name)
+
+    def _ignore(self, name: RecordName, fault: str) -> None:
+        if self._index is not None:
+            self._index.remove(name)
+        if fault and self._key is not None:
+            path = self._folder.of_model(self._key) / str(name)
+            self._ignored.append(f"the prompt cache ignored {path}: {fault}")
+
+    def _is_stored(self, record: Record) -> bool:
+        return self._index is not None and self._index.has(record.name)
+
+    # What is to be written.
+
+    def save(self, path: Sequence[EndedPage]) -> None:
+        """Writes the pages of a sequence that has ended, as far as they are not on disk."""
+        if not self._can_write or self._failure is not None:
+            return
+        ended = list(self._pending(path, time.time_ns()))
+        self._queue.add(ended)
+
+    def _pending(self, path: Sequence[EndedPage], time_ns: int) -> Iterator[Pending]:
+        """Yields a record for each page and state; earlier ones seem to be used a little later.
+
+        So the end of a text leaves the folder before its beginning. The key is filled in when the
+        record is written.
+        """
+        page_bytes, state_bytes = self._sizes
+        tokens = [token for page in path for token in page.tokens]
+        for number, (link, page) in enumerate(zip(page_links(tokens), path, strict=False)):
+            position, time_of_page = number * PAGE_POSITIONS, time_ns - number * 1000
+            record = Record(b"", link, position, page.tokens, page_bytes)
+            is_whole = len(page.tokens) == PAGE_POSITIONS
+            if is_whole or (not state_bytes and len(page.tokens) >= _SHORTEST):
+                yield Pending(record, page.page, None, time_of_page)
+            for offset, state in page.states:
+                after = Record(b"", link, position, page.tokens[:offset], page_bytes, state_bytes)
+                yield Pending(after, page.page, state, time_of_page)
+
+    def page_changes(self, page: int) -> None:
+        """Must be called before the contents of a page change or its tokens are cut."""
+        self._queue.forget_page(page)
+
+    def state_changes(self, state: State) -> None:
+        """Must be called before the contents of a state change."""
+        self._queue.forget_state(state)
+
+    def copy_some(self) -> None:
+        """Copies from a GPU what waits to be written; on the engine's thread, between two steps."""
+        self._queue.copy_some()
+
+    def _write_all(self) -> None:
+        try:
+            self._begin_writing()
+            while (pending := self._queue.take()) is not None:
+                self._write(pending)
+        except (OSError, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or error
+            self._failure = f"the prompt cache {self._folder.path} is not written: {reason}"
+        finally:
+            self._can_write = False
+            self._queue.clear()
+
+    def _begin_writing(self) -> None:
+        if self._key is None:
+            digest = self._identity.digest.compute(self._should_stop)
+            if digest is None:
+                self._queue.close()
+                self._queue.clear()
+                return
+            self._begin(digest)
+        assert self._key is not None
+        self._folder.add_model(self._key, self._identity.about)
+        self._folder.remove_abandoned()
+
+    def _write(self, pending: Pending) -> None:
+        """Writes a record, or notes the use of one that is on disk already."""
+        assert self._key is not None
+        assert self._index is not None
+        record = replace(pending.record, key=self._key)
+        path, time_ns = self._path(record), pending.time_ns
+        if pending.data is None:
+            with suppress(OSError):  # another process removed it
+                os.utime(path, ns=(time_ns, time_ns))
+        elif self._folder.make_room(HEADER_BYTES + record.num_bytes, time_ns):
+            write_record(path, record, pending.data, time_ns)
+            self._index.add(record.name)
+            self._remove_shorter(record, self._index)
+
+    def _remove_shorter(self, record: Record, index: RecordIndex) -> None:
+        """Removes records that begin the same page, as earlier turns left them."""
+        if not record.state_bytes:
+            for name in index.after(record.parent, record.tokens, has_state=False):
+                if name.num_tokens < len(record.tokens):
+                    index.remove(name)
+                    with suppress(OSError):
+                        (self._folder.of_model(record.key) / str(name)).unlink()
+
+    def close(self) -> None:
+        """Waits until all is written; a second call does nothing. An interrupt gives up the rest.
+
+        The pages must still be there, and nothing compute in them.
+        """
+        self._queue.close()
+        try:
+            while self._thread.is_alive():
+                self._queue.copy_some()
+                self._thread.join(None if self._memory.is_host_memory else 0.01)
+        except BaseException:
+            self._should_stop.set()
+            self._queue.clear()
+            raise
+        if self._readers is not None:
+            self._readers.shutdown()
+            self._readers = None
+
+
+def _read_only(path: Path) -> str:
+    return f"the prompt cache {path} cannot be written, so nothing is added to it"

@@ -1,0 +1,100 @@
+"""Record: one page of the KV cache on disk, perhaps with a state of the recurrent layers after it.
+
+A record's file has a header of 512 bytes, then the page's bytes, then the state's. The header names
+the model by its fingerprint, has the page's tokens, and ends with a digest of itself.
+"""
+
+import re
+import struct
+from hashlib import blake2b
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from sharpi.engine.prompt_cache.checksum import DIGEST_BYTES
+from sharpi.engine.prompt_cache.token_chain import LINK_BYTES, link_after
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+HEADER_BYTES = 512
+KEY_BYTES = 16
+_MAGIC = b"sharpiKV"
+_VERSION = 1
+# Magic, version, tokens, position, page bytes, state bytes, key, parent, checksum, ids.
+_LAYOUT = struct.Struct(f"<8sIIQQQ{KEY_BYTES}s{LINK_BYTES}s{DIGEST_BYTES}s{PAGE_POSITIONS}i")
+_SIGNED_BYTES = HEADER_BYTES - DIGEST_BYTES
+_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})-([0-9]{1,2})(s?)\.kv")
+
+
+class RecordFault(Exception):
+    """A file that is no whole record of this model; says what is wrong with it."""
+
+
+class RecordName(NamedTuple):
+    """The name of a record's file: links before and after its tokens, their number, and more."""
+
+    parent: str  # in hexadecimal, as `own`
+    own: str
+    num_tokens: int
+    has_state: bool
+
+    def __str__(self) -> str:
+        return f"{self.parent}-{self.own}-{self.num_tokens}{'s' if self.has_state else ''}.kv"
+
+
+def parse_name(name: str) -> RecordName | None:
+    """Returns the record that a file is named for; None for a name that no record has."""
+    match = _NAME.fullmatch(name)
+    if match is None or not 1 <= int(match[3]) <= PAGE_POSITIONS:
+        return None
+    return RecordName(match[1], match[2], int(match[3]), bool(match[4]))
+
+
+class Record(Struct, frozen=True):
+    """The header of a record; the text's tokens before `position` are those of `parent`."""
+
+    key: bytes  # of the model and its arithmetic
+    parent: bytes
+    position: int  # of the first token
+    tokens: tuple[int, ...]
+    page_bytes: int
+    state_bytes: int = 0  # 0 without a state
+
+    @property
+    def name(self) -> RecordName:
+        """The name of its file."""
+        own = link_after(self.parent, self.tokens).hex()
+        return RecordName(self.parent.hex(), own, len(self.tokens), self.state_bytes > 0)
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of page and state."""
+        return self.page_bytes + self.state_bytes
+
+    def header(self, checksum: bytes) -> bytes:
+        """Returns the header of a file whose page and state have this checksum."""
+        ids = [*self.tokens, *[0] * (PAGE_POSITIONS - len(self.tokens))]
+        fields = (len(self.tokens), self.position, self.page_bytes, self.state_bytes)
+        head = _LAYOUT.pack(_MAGIC, _VERSION, *fields, self.key, self.parent, checksum, *ids)
+        head = head.ljust(_SIGNED_BYTES, b"\0")
+        return head + _digest(head)
+
+
+def parse_header(header: bytes) -> tuple[Record, bytes]:
+    """Returns a record and the checksum of its page and state; raises RecordFault."""
+    head, digest = header[:_SIGNED_BYTES], header[_SIGNED_BYTES:]
+    if len(header) != HEADER_BYTES:
+        raise RecordFault("it is cut short")
+    if not header.startswith(_MAGIC):
+        raise RecordFault("it is no page of a prompt cache")
+    if _digest(head) != digest:
+        raise RecordFault("its header is damaged")
+    values = _LAYOUT.unpack_from(head)
+    _, version, count, position, page_bytes, state_bytes, key, parent, checksum, *ids = values
+    if version != _VERSION or not 1 <= count <= PAGE_POSITIONS:
+        raise RecordFault("another version of sharpi wrote it")
+    tokens = tuple(ids[:count])
+    return Record(key, parent, position, tokens, page_bytes, state_bytes), checksum
+
+
+def _digest(head: bytes) -> bytes:
+    return blake2b(head, digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,66 @@
+"""Reads and writes the files of records: whole or not at all."""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from sharpi.engine.prompt_cache.checksum import Bytes, checksum_of
+from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordFault, parse_header
+
+TEMPORARY = ".sharpi-part-"  # how files begin that are being written
+
+
+def write_record(path: Path, record: Record, data: Bytes, time_ns: int) -> None:
+    """Writes a record, and its time of last use, in one step; raises OSError and leaves nothing."""
+    header = record.header(checksum_of(data))
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            _write_all(file.fileno(), header)
+            _write_all(file.fileno(), data.data)
+        os.utime(name, ns=(time_ns, time_ns))
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def read_record(path: Path, expected: Record, data: Bytes) -> None:
+    """Reads the page and the state of the expected record into `data`.
+
+    Raises RecordFault for a file that is not this whole record, and OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordFault("it is not a regular file")
+        header = os.pread(descriptor, HEADER_BYTES, 0)
+        record, checksum = parse_header(header)
+        if record.key != expected.key:
+            raise RecordFault("it is of another model")
+        if record != expected:
+            raise RecordFault("it is of another text")
+        if status.st_size != HEADER_BYTES + record.num_bytes:
+            raise RecordFault("it is cut short, or too long")
+        _read_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+    if checksum_of(data) != checksum:
+        raise RecordFault("it is damaged")
+
+
+def _read_all(descriptor: int, data: Bytes) -> None:
+    rest, at = data.data, HEADER_BYTES
+    while rest:
+        count = os.preadv(descriptor, [rest], at)
+        if not count:
+            raise RecordFault("it was cut short while it was read")
+        rest, at = rest[count:], at + count

@@ -1,0 +1,146 @@
+"""SaveQueue: pages and states that are to be written to disk, copied before they change.
+
+The engine's thread adds and forgets, another one takes. What a writer has not come to when its
+memory is needed otherwise is copied then, up to a limit, and else given up.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from sharpi.engine.kv.state_pool import State
+from sharpi.engine.prompt_cache.checksum import Bytes
+from sharpi.engine.prompt_cache.record import Record
+from sharpi.ops.cpu.buffers import aligned_bytes
+
+MAX_COPIED_BYTES = 256 << 20
+
+
+class KvMemory(Protocol):
+    """The memory of pages and states, as a Runner has it."""
+
+    @property
+    def page_bytes(self) -> int: ...
+    @property
+    def state_bytes(self) -> int: ...
+    @property
+    def is_host_memory(self) -> bool: ...
+    def read_page(self, page: int, target: Bytes) -> None: ...
+    def write_page(self, page: int, source: Bytes) -> None: ...
+    def read_state(self, state: State, target: Bytes) -> None: ...
+    def write_state(self, state: State, source: Bytes) -> None: ...
+
+
+class Pending(Struct, eq=False):
+    """A record to be written: of a page, and of a state unless that is None."""
+
+    record: Record
+    page: int
+    state: State | None
+    time_ns: int  # of its last use
+    data: Bytes | None = None  # a copy of both
+
+
+class SaveQueue:
+    """The records to write, in order; those that `is_stored` are not copied."""
+
+    def __init__(self, memory: KvMemory, is_stored: Callable[[Record], bool]) -> None:
+        self._memory, self._is_stored = memory, is_stored
+        self._changed = threading.Condition()
+        self._pending: deque[Pending] = deque()
+        self._num_copied = 0  # bytes of copies
+        self._is_closed = False
+
+    def add(self, pending: list[Pending]) -> None:
+        """Adds records; only the engine's thread can copy what is not in host memory."""
+        with self._changed:
+            self._pending += pending
+            self._changed.notify()
+        self.copy_some()
+
+    def copy_some(self) -> None:
+        """Copies what another thread cannot, up to the limit; on the engine's thread."""
+        if self._memory.is_host_memory:
+            return
+        with self._changed:
+            for each in self._pending:
+                if not self._copy_within_limit(each):
+                    break
+            self._changed.notify()
+
+    def forget_page(self, page: int) -> None:
+        """Copies or gives up what is pending of a page that changes now."""
+        if self._pending:
+            self._forget(lambda each: each.page == page)
+
+    def forget_state(self, state: State) -> None:
+        """Copies or gives up what is pending of a state that changes now."""
+        if self._pending:
+            self._forget(lambda each: each.state == state)
+
+    def _forget(self, concerns: Callable[[Pending], bool]) -> None:
+        with self._changed:
+            self._pending = deque(
+                each
+                for each in self._pending
+                if not concerns(each) or self._copy_within_limit(each)
+            )
+            self._changed.notify()
+
+    def _copy_within_limit(self, pending: Pending) -> bool:
+        """Returns False if the data is needed and there is no room for a copy of it."""
+        if pending.data is not None or self._is_stored(pending.record):
+            return True
+        if self._num_copied + pending.record.num_bytes > MAX_COPIED_BYTES and self._num_copied:
+            return False
+        self._num_copied += pending.record.num_bytes
+        pending.data = self._copied(pending)
+        return True
+
+    def _copied(self, pending: Pending) -> Bytes:
+        record = pending.record
+        data = aligned_bytes(record.num_bytes)
+        self._memory.read_page(pending.page, data[: record.page_bytes])
+        if pending.state is not None:
+            self._memory.read_state(pending.state, data[record.page_bytes :])
+        return data
+
+    def take(self) -> Pending | None:
+        """Waits for the next record, with its data if it has to be written.
+
+        Returns None once the queue is closed and empty.
+        """
+        with self._changed:
+            while not self._has_next():
+                if self._is_closed and not self._pending:
+                    return None
+                self._changed.wait()
+            pending = self._pending.popleft()
+            if pending.data is not None:
+                self._num_copied -= pending.record.num_bytes
+            elif not self._is_stored(pending.record):
+                pending.data = self._copied(pending)
+            return pending
+
+    def _has_next(self) -> bool:
+        if not self._pending:
+            return False
+        first = self._pending[0]
+        is_ready = self._memory.is_host_memory or first.data is not None
+        return is_ready or self._is_stored(first.record)
+
+    def clear(self) -> None:
+        """Gives up all that is pending."""
+        with self._changed:
+            self._pending.clear()
+            self._num_copied = 0
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Lets `take` end after the last record."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()

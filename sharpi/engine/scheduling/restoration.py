@@ -1,0 +1,105 @@
+"""Restoration: the pages of a text's beginning come back from disk into the prefix cache."""
+
+from collections.abc import Generator, Sequence
+
+from sharpi.engine.backends.model_part import HostBytes
+from sharpi.engine.prompt_cache.prompt_cache import PromptCache
+from sharpi.engine.prompt_cache.record import Record
+from sharpi.engine.prompt_cache.token_chain import page_links
+from sharpi.engine.scheduling.cached_page import CachedPage
+from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+
+def restoration(cache: PrefixCache, tokens: Sequence[int]) -> Generator[int, None, None]:
+    """Reads what is on disk of the beginning of `tokens`, beyond what is in memory.
+
+    Yields the bytes of each record once its page is in the prefix cache. The caller may do other
+    work meanwhile, and close the iterator at any time.
+    """
+    disk = cache.disk
+    if disk is None or not disk.refresh():
+        return
+    is_whole = False
+    while not is_whole:  # what cannot be used is not tried again
+        is_whole = yield from _restored(cache, disk, tokens)
+
+
+def _restored(
+    cache: PrefixCache, disk: PromptCache, tokens: Sequence[int]
+) -> Generator[int, None, bool]:
+    """Reads the longest beginning on disk; returns False if a record could not be used."""
+    known, links = cache.find(tokens), page_links(tokens)
+    plan = _plan(cache, disk, tokens, known, links)
+    if not plan:
+        return True
+    held = known.whole[: plan[0].position // PAGE_POSITIONS]
+    for shared in held:
+        cache.hold(shared)
+    try:
+        for record, data in disk.read(plan):
+            page = _place(cache, held[-1] if held else cache.root, record, data)
+            if page is None:
+                return True
+            held.append(page)
+            yield record.num_bytes
+        return len(held) == plan[-1].position // PAGE_POSITIONS + 1
+    finally:
+        for placed in reversed(held):
+            cache.let_go(placed)
+
+
+def _plan(
+    cache: PrefixCache,
+    disk: PromptCache,
+    tokens: Sequence[int],
+    known: Prefix,
+    links: list[bytes],
+) -> list[Record]:
+    """Lists the records to read: whole pages, then the last one, if that is worth it."""
+    first = reach = len(known.whole)
+    while reach + 1 < len(links) and disk.has_page(links[reach], links[reach + 1]):
+        reach += 1
+    last = reach
+    has_states = cache.states.are_needed
+    count = disk.longest(links[last], _rest(tokens, last), has_state=has_states)
+    while has_states and not count and last > 0:
+        last -= 1
+        count = disk.longest(links[last], _rest(tokens, last), has_state=True)
+    is_known = cache.cut_to_state(known, tokens).length if has_states else known.length
+    if last * PAGE_POSITIONS + count <= is_known:
+        return []
+    spans = [(number, PAGE_POSITIONS) for number in range(first, last)]
+    if count and (has_states or last * PAGE_POSITIONS + count > known.length):
+        spans.append((last, count))
+    return [
+        disk.record(
+            links[number],
+            number * PAGE_POSITIONS,
+            _rest(tokens, number)[:length],
+            has_state=has_states and number == last,
+        )
+        for number, length in spans
+    ]
+
+
+def _rest(tokens: Sequence[int], number: int) -> Sequence[int]:
+    """Returns the tokens of a page."""
+    return tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
+
+
+def _place(
+    cache: PrefixCache, parent: CachedPage, record: Record, data: HostBytes
+) -> CachedPage | None:
+    """Puts a record after its parent and holds its page; None where there is no room."""
+    page, same = parent.best_child(record.tokens)
+    if page is not None and same == len(record.tokens):
+        cache.hold(page)
+    else:
+        page = cache.grow(None if parent is cache.root else parent)
+        if page is None:
+            return None
+        cache.restore(page, record.tokens, data[: record.page_bytes])
+    if record.state_bytes:
+        cache.states.restore(page, len(record.tokens), data[record.page_bytes :])
+    return page
