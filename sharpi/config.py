@@ -14,6 +14,7 @@ KvType = Literal["f16", "q8_0"]
 Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
+DraftKind = Literal["ngram", "suffix", "draft", "mtp"]
 Feature = Literal["graphs", "fused-attention", "tensor-cores", "prefetch", "vnni", "vbmi"]
 
 # What can be switched off one by one to find where a wrong result comes from.
@@ -70,6 +71,26 @@ class ExpertConfig(Struct, frozen=True):
     trace_routes: bool = False  # prints every token's routes
 
 
+class SpeculationConfig(Struct, frozen=True):
+    """Which drafts are made, and how many; without kinds there are none.
+
+    A draft is what the next tokens might be. One step checks several, and text does not depend on
+    them.
+    """
+
+    kinds: tuple[DraftKind, ...] = ()  # those that come first are asked first
+    is_auto: bool = False  # lengths are chosen by what they gain; else each is `max_drafts`
+    max_drafts: int | None = None  # tokens of one draft; None lets sharpi decide
+    min_drafts: int = 0  # shorter drafts are not checked
+    min_probability: float = 0.0  # a draft ends before a token that is less likely to be right
+    draft_model: Path | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """True if there may be drafts."""
+        return bool(self.kinds) and self.max_drafts != 0
+
+
 class GivenFlags(Struct, frozen=True):
     """The flags about experts that were given, for notes on those without an effect."""
 
@@ -106,6 +127,7 @@ class RunConfig(Struct, frozen=True):
     prompt_cache_bytes: int = 16 << 30  # of all files in that folder
     trace_vram: bool = False  # prints every allocation on the GPU
     experts: ExpertConfig = field(default_factory=ExpertConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     given: GivenFlags = field(default_factory=GivenFlags)
 
 

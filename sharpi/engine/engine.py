@@ -15,6 +15,7 @@ from sharpi.engine.sequence import Sequence
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
+from sharpi.speculation.speculator import Speculator
 from sharpi.system.closing import Closing
 from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import ChatFormat
@@ -49,6 +50,7 @@ class Engine(Closing):
         self.tokenizer = tokenizer
         self.chat_format = chat_format
         self.runner = runner
+        self.speculator = Speculator(config.speculation, runner.max_drafts)
         self.notes = notes
         self.plan = plan
         self.prompt_cache = prompt_cache

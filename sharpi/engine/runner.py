@@ -21,7 +21,7 @@ from sharpi.engine.sampling.sampler import NOT_FINITE
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.state_layout import num_states
+from sharpi.ops.state_layout import num_draft_states, num_states
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 
@@ -45,6 +45,8 @@ class Runner:
         self.pages = PagePool(settings.num_pages)
         count = num_states(settings.num_parallel) if has_states else 0
         self.states = StatePool(count)
+        drafts = num_draft_states(settings.num_parallel, settings.max_drafts)
+        self.draft_states = StatePool(drafts if has_states else 0, first=count)
 
     @property
     def context_size(self) -> int:
@@ -55,6 +57,14 @@ class Runner:
     def batch_size(self) -> int:
         """Tokens of one pass at most."""
         return self.settings.batch_size
+
+    @property
+    def max_drafts(self) -> int:
+        """Drafts that a step checks at most; 0 where recurrent layers could not go back."""
+        needs_states = bool(self.states.num_states)
+        if needs_states and not all(part.leaves_states for part in self.parts):
+            return 0
+        return self.settings.max_drafts
 
     @property
     def prompt_batch(self) -> int:
@@ -82,7 +92,7 @@ class Runner:
             num_outputs += len(segment.outputs)
         self._num_tokens = num_tokens
         step = StepOfPart(tuple(segments), num_tokens, None, wants_largest)
-        usual = self.settings.num_parallel
+        usual = self.settings.num_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
         self._kept, values = {}, None
         for part in self.parts:

@@ -18,6 +18,8 @@ from sharpi.units import format_bytes
 DEFAULT_CONTEXT = 4096
 SMALL_MODEL_BYTES = 1 << 30
 MAX_PARALLEL = 64
+MAX_DRAFTS = 15  # that one step checks: its rows are then those of a prompt's tile
+STATEFUL_DRAFTS = 4  # where each takes a copy of the recurrent layers' state
 # Weights of a token that make a decode thread worth its barriers, about 100 us of reading.
 BYTES_WORTH_A_THREAD = 4 << 20
 
@@ -29,6 +31,7 @@ class EngineSettings(Struct, frozen=True):
     sequences, which share `num_kv_pages` pages, those of one context if that is 0.
     `places` has the cores of each thread of the pool; without them threads run anywhere.
     `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
+    A step checks at most `max_drafts` drafts, those of all sequences together.
     """
 
     context_size: int
@@ -44,6 +47,12 @@ class EngineSettings(Struct, frozen=True):
     capacity_factor: float | None = None
     disabled: tuple[Feature, ...] = ()  # what is switched off to find a fault
     places: tuple[ThreadPlace, ...] = ()
+    max_drafts: int = 0
+
+    @property
+    def num_outputs(self) -> int:
+        """Tokens of a decoding step whose logits are wanted, at most."""
+        return self.num_parallel + self.max_drafts
 
     @property
     def pages_per_sequence(self) -> int:
@@ -67,9 +76,10 @@ def decide(
     pages, pages_note = kv_pages(config, file, model, hardware, one_context)
     batch_threads = config.num_batch_threads or config.num_threads or hardware.fast_cores
     threads = config.num_threads or _decode_threads(file, model, hardware)
+    max_drafts = _max_drafts(config, model, context_size)
     return EngineSettings(
         context_size=context_size,
-        batch_size=max(num_parallel, min(config.batch_size, context_size)),
+        batch_size=max(num_parallel + max_drafts, min(config.batch_size, context_size)),
         rounding=_rounding(config, file),
         instruction_set=_instruction_set(config, hardware),
         num_threads=threads,
@@ -85,7 +95,18 @@ def decide(
         capacity_factor=config.experts.capacity_factor,
         disabled=config.disabled,
         places=place_threads(hardware.topology, max(threads, batch_threads)),
+        max_drafts=max_drafts,
     )
+
+
+def _max_drafts(config: RunConfig, model: ModelConfig, context_size: int) -> int:
+    """Returns the drafts that a step may check; recurrent layers need a state for each."""
+    speculation = config.speculation
+    if not speculation.is_on or config.experts.trace is not None:
+        return 0
+    most = STATEFUL_DRAFTS if model.states and speculation.max_drafts is None else MAX_DRAFTS
+    wanted = most if speculation.max_drafts is None else speculation.max_drafts
+    return max(0, min(wanted, MAX_DRAFTS, context_size - 1))
 
 
 def _instruction_set(config: RunConfig, hardware: HardwareInfo) -> str:

@@ -18,9 +18,17 @@ class StateLayout:
             self.num_floats += whole_vectors(shape.state_floats)
 
 
-def num_states(num_parallel: int) -> int:
-    """Returns the number of states: one for each sequence, and MAX_STATES - 1 snapshots."""
-    return MAX_STATES - 1 + num_parallel
+def num_states(num_parallel: int, max_drafts: int = 0) -> int:
+    """Returns the number of states: one for each sequence, and MAX_STATES - 1 snapshots.
+
+    With drafts there is one more for every token of a step that checks them.
+    """
+    return MAX_STATES - 1 + num_parallel + num_draft_states(num_parallel, max_drafts)
+
+
+def num_draft_states(num_parallel: int, max_drafts: int) -> int:
+    """Returns the number of states that a step with drafts leaves, one after each token."""
+    return max_drafts + num_parallel if max_drafts else 0
 
 
 def state_bytes(shapes: Iterable[RecurrentShape]) -> int:

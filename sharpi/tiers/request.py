@@ -58,11 +58,12 @@ def tier_request(
     num_threads: int,
     num_outputs: int = 1,
     num_kv_pages: int | None = None,
+    max_drafts: int = 0,
 ) -> TierRequest:
     """Combines the user's wishes with the engine's decisions.
 
     `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
-    `num_kv_pages`: pages of all sequences.
+    `num_kv_pages`: pages of all sequences. `max_drafts`: drafts that a step checks.
     """
     experts = config.experts
     return TierRequest(
@@ -79,7 +80,7 @@ def tier_request(
         num_cpu_moe=config.num_cpu_moe,
         miss=config.experts.miss,
         num_kv_pages=num_kv_pages,
-        num_states=num_states(config.num_parallel),
+        num_states=num_states(config.num_parallel, max_drafts),
         stash_page_tokens=experts.stash_page_tokens if experts.paged_stash else 0,
         stash_gpu_factor=experts.stash_gpu_factor if experts.paged_stash else 1.0,
         stash_cpu_factor=experts.stash_cpu_factor if experts.paged_stash else 0.0,

@@ -43,9 +43,13 @@ class Convolution : public Stage {
                               p_.out + size_t(run.begin + t) * p_.channels + channel, count,
                               p_.kernel, p_.channels, p_.silu != 0});
     }
-    for (int j = 0; j < past; j++)
-      memcpy(run.state + size_t(j) * p_.channels + channel, input(length - past + j),
-             sizeof(float) * count);
+    const auto leave = [&](float* state, int num_seen) {
+      for (int j = 0; j < past; j++)
+        memcpy(state + size_t(j) * p_.channels + channel, input(num_seen - past + j),
+               sizeof(float) * count);
+    };
+    if (!run.after) return leave(run.state, length);
+    for (int t = 0; t < length; t++) leave(run.after[t] + p_.state_offset, t + 1);
   }
 
  private:

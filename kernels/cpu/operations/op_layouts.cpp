@@ -17,7 +17,7 @@ using StackedMatrixParams = StackedMatrix;
 
 const std::string kLayouts =
     SHARPI_LAYOUT(Step, num_tokens, num_outputs, ids, positions, sequences, output_rows, page_table,
-                  pages_per_sequence, num_predicted, states) +
+                  pages_per_sequence, num_predicted, states, states_after) +
     SHARPI_LAYOUT(ThreadPlace, cores, num_cores, node, group, speed) +
     SHARPI_LAYOUT(PageSpan, at, bytes, node, reserved) +
     SHARPI_LAYOUT(EmbedParams, table, type, rows, columns, scale, out) +

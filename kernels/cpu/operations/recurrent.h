@@ -56,6 +56,8 @@ struct Mamba2Params {
 struct Run {
   int begin, end;
   float* state;  // of this operation
+  // Where each of the run's tokens leaves the state, in place of `state`; null for `state` itself.
+  float* const* after;
 };
 
 inline int count_runs(const Step& step) {
@@ -71,7 +73,9 @@ inline Run find_run(const Step& step, int index, int64_t state_offset) {
     for (end = begin + 1; end < step.num_tokens && step.sequences[end] == step.sequences[begin];)
       end++;
   }
-  return {begin, end, step.states[step.sequences[begin]] + state_offset};
+  float* const* after = step.states_after ? step.states_after + begin : nullptr;
+  return {begin, end, step.states[step.sequences[begin]] + state_offset,
+          after && *after ? after : nullptr};
 }
 
 inline int round_to_vectors(int values) { return (values + 15) / 16 * 16; }

@@ -16,6 +16,7 @@ class RecurrentHeads : public Stage {
     const int head = task % heads_;
     const Run run = find_run(step, task / heads_, offset_);
     float* state = run.state + head * floats_;
+    if (run.after) return chain(run, head, step.positions[run.begin] == 0 ? nullptr : state);
     if (step.positions[run.begin] == 0) memset(state, 0, sizeof(float) * floats_);
     for (int t = run.begin; t < run.end; t += kBlock)
       walk(t, std::min(kBlock, run.end - t), head, state);
@@ -32,6 +33,17 @@ class RecurrentHeads : public Stage {
   virtual void walk(int first, int count, int head, float* state) const = 0;
 
  private:
+  // Leaves the state after each token in the token's own memory. `before` is null for zeros.
+  void chain(const Run& run, int head, const float* before) const {
+    for (int t = run.begin; t < run.end; t++) {
+      float* after = run.after[t - run.begin] + offset_ + head * floats_;
+      if (before) memcpy(after, before, sizeof(float) * floats_);
+      else memset(after, 0, sizeof(float) * floats_);
+      walk(t, 1, head, after);
+      before = after;
+    }
+  }
+
   const int heads_;
   const size_t floats_;
   const int64_t offset_;

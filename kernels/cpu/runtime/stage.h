@@ -23,6 +23,9 @@ struct Step {
   int32_t num_predicted;  // tokens for which the routes of later layers are predicted: all, or 0
   float* const*
       states;  // (sequences) each one's memory for recurrent layers; null for a model without any
+  // (num_tokens) or null: where a token's state is left, for sequences whose own state is to stay
+  // as it was; null for the tokens of other sequences.
+  float* const* states_after;
 
   // Returns the id of the page that holds a position of the token's sequence.
   int32_t page_at(int token, int position) const {

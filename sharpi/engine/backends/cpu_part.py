@@ -35,6 +35,7 @@ class CpuPart(RecordedPart[Program]):
 
     gpu_tier = None
     is_host_memory = True
+    leaves_states = True
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class CpuPart(RecordedPart[Program]):
         tier: "ExpertTier | None" = None,
         keeps_router_logits: bool = False,
     ) -> None:
-        super().__init__(settings.num_parallel)
+        super().__init__(settings.num_outputs)
         self._config, self._weights, self._settings, self._tier = config, weights, settings, tier
         self._num_layers = config.num_layers if num_layers is None else num_layers
         self._keeps_router_logits = keeps_router_logits
@@ -58,8 +59,10 @@ class CpuPart(RecordedPart[Program]):
             np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
         shapes_of_states = [s for s in config.states if s.layer < self._num_layers]
-        self._states = StateMemory(shapes_of_states, num_states(settings.num_parallel))
+        count = num_states(settings.num_parallel, settings.max_drafts)
+        self._states = StateMemory(shapes_of_states, count)
         self._state_addresses = (c_void_p * settings.num_parallel)()
+        self._addresses_after = (c_void_p * settings.batch_size)()
         self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
         self._step = abi.Step(
             ids=int_pointer(self._ids),
@@ -69,6 +72,7 @@ class CpuPart(RecordedPart[Program]):
             page_table=int_pointer(self._pages),
             pages_per_sequence=settings.pages_per_sequence,
             states=self._state_addresses,
+            states_after=self._addresses_after,
         )
 
     @property
@@ -99,13 +103,23 @@ class CpuPart(RecordedPart[Program]):
         self._pages[row, :num_pages] = segment.pages[:num_pages]
         if segment.state is not None:
             self._state_addresses[row] = self._states.address(segment.state)
+            self._write_states_after(segment, first)
+
+    def _write_states_after(self, segment: Segment, first: int) -> None:
+        """Writes where the segment's tokens leave their states, or that they leave none."""
+        if segment.states_after:
+            for row, state in enumerate(segment.states_after, first):
+                self._addresses_after[row] = self._states.address(state)
+        else:
+            self._addresses_after[first] = None  # only a sequence's first token is asked
 
     @property
     def _is_whole(self) -> bool:
         return self._num_layers == self._config.num_layers
 
     def _run(self, program: Program, segments: tuple[Segment, ...]) -> None:
-        count, is_decode = self._step.num_tokens, self._step.num_tokens == len(segments)
+        count = self._step.num_tokens
+        is_decode = count - sum([each.num_drafts for each in segments]) == len(segments)
         s = self._settings
         threads = s.num_threads if is_decode else s.num_batch_threads
         if self._tier is None:

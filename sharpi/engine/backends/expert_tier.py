@@ -73,7 +73,8 @@ class ExpertTier:
         if sequences != self._sequences[-1:] or begins[0]:
             self.feed.reset_sequence()
         self._sequences = sequences
-        is_prompt = num_tokens > len(segments)
+        num_drafts = sum([segment.num_drafts for segment in segments])
+        is_prompt = num_tokens - num_drafts > len(segments)
         return self.feed.begin_step(may_predict=self._may_predict(num_tokens, is_prompt=is_prompt),
                                     is_prompt=is_prompt)  # fmt: skip
 

@@ -26,6 +26,10 @@ class Segment(NamedTuple):
     pages: IntArray  # (pages,) of the KV cache, which cover the tokens
     state: int | None = None  # the state that recurrent layers continue and change
     sequence: int = 0  # names the sequence, the same from step to step
+    num_drafts: int = 0  # the last so many of `ids` are drafts, which may prove wrong
+    # The states in which recurrent layers leave what they have after each token; `state` then
+    # stays as it is. Empty where only the last token's is wanted, in `state` itself.
+    states_after: tuple[int, ...] = ()
 
 
 class StepOfPart(NamedTuple):
@@ -95,6 +99,10 @@ class ModelPart(StepRoutes, Protocol):
         A part that takes more than a batch takes a single segment, of which it gives only the last
         outputs.
         """
+
+    @property
+    def leaves_states(self) -> bool:
+        """True if it does what `Segment.states_after` asks for."""
 
     @property
     def gpu_tier(self) -> SlotTier | None:

@@ -12,8 +12,8 @@ P = TypeVar("P", bound=StepRoutes)
 class RecordedPart(ABC, Generic[P]):
     """Records a program for each number of outputs at its first use; `_latest` ran last."""
 
-    def __init__(self, num_parallel: int) -> None:
-        self._num_parallel = num_parallel
+    def __init__(self, num_outputs: int) -> None:
+        self._num_outputs = num_outputs
         self._programs: dict[int, P] = {}
         self._latest: P | None = None
 
@@ -28,7 +28,7 @@ class RecordedPart(ABC, Generic[P]):
 
     def prepare(self) -> None:
         """Records the step of a generation now rather than at its first token."""
-        self._program(self._num_parallel)
+        self._program(self._num_outputs)
 
     def interrupt(self, *, wanted: bool = True) -> None:
         """Does nothing: a part that Python drives is interrupted between two of its launches."""

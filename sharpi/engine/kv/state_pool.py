@@ -9,17 +9,17 @@ State: TypeAlias = int
 
 
 class StatePool:
-    """Hands out the numbers 0 to `num_states` - 1 and takes them back.
+    """Hands out `num_states` numbers, from `first` on, and takes them back.
 
     The parts that compute hold the memory behind a number. A model without recurrent layers has no
     states. `reclaimers` are asked in turn when none is free: each returns a snapshot, if it has
     one, and says whether it did.
     """
 
-    def __init__(self, num_states: int) -> None:
+    def __init__(self, num_states: int, first: int = 0) -> None:
         self.num_states = num_states
         self.reclaimers: list[Callable[[], bool]] = []
-        self._free: list[State] = list(reversed(range(num_states)))
+        self._free: list[State] = list(reversed(range(first, first + num_states)))
 
     @property
     def num_free(self) -> int:

@@ -12,7 +12,7 @@ from sharpi.ops.state_layout import num_states, state_bytes
 
 def gpu_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
     """Returns the bytes of each layer's KV cache on a GPU, and of its recurrent states."""
-    states = num_states(settings.num_parallel)
+    states = num_states(settings.num_parallel, settings.max_drafts)
     counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     for shape in config.attention:
         counts[shape.layer] += layer_bytes(shape, settings.num_pages, settings.kv_type)

@@ -41,7 +41,8 @@ class Placement:
             batch_size=settings.batch_size,
             rounding=settings.rounding,
             num_threads=max(settings.num_threads, settings.num_batch_threads),
-            num_outputs=settings.num_parallel,
+            num_outputs=settings.num_outputs,
+            max_drafts=settings.max_drafts,
             num_kv_pages=settings.num_pages,
         )
         if request.vram:

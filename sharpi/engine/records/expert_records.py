@@ -89,7 +89,7 @@ class ExpertRecords:
         if self._log is not None:
             self._log.step(each, self._stall_seconds())
         for routes in each:
-            if self._skew is not None and len(routes.segment.ids) > 1:
+            if self._skew is not None and len(routes.segment.ids) - routes.segment.num_drafts > 1:
                 self._skew.add(routes.routes)
         if self._printer is not None:
             self._printer.step(each, trims=self._trims)
@@ -97,11 +97,15 @@ class ExpertRecords:
     def _count_tokens(self, segments: Sequence[Segment]) -> bool:
         """Counts a step's tokens; returns True if all of them are decoded.
 
-        On the CPU, tokens that are decoded beside part of a prompt share its batch. A GPU runs them
-        in another pass.
+        Drafts are decoded, too. On the CPU, tokens that are decoded beside part of a prompt share
+        its batch. A GPU runs them in another pass.
         """
-        decoded = sum(len(segment.ids) == 1 for segment in segments)
-        is_decode = decoded == len(segments)
+        decoded, is_decode = 0, True
+        for segment in segments:
+            if len(segment.ids) - segment.num_drafts == 1:
+                decoded += len(segment.ids)
+            else:
+                is_decode = False
         self._num_tokens += decoded
         if not is_decode:
             self._num_prompt_tokens += sum(len(segment.ids) for segment in segments) - decoded

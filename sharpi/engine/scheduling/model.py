@@ -5,6 +5,7 @@ from typing import Protocol
 from sharpi.config import RunConfig
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
+from sharpi.speculation.speculator import Speculator
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 
@@ -22,6 +23,10 @@ class Model(Protocol):
     @property
     def prompt_cache(self) -> PromptCache | None:
         """Keeps pages on disk, if that is wanted."""
+
+    @property
+    def speculator(self) -> Speculator:
+        """Drafts tokens, if that is wanted."""
 
     @property
     def tokenizer(self) -> Tokenizer:

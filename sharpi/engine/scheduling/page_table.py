@@ -1,5 +1,6 @@
 """The pages of the KV cache and the recurrent layers' state that one request computes in."""
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +31,7 @@ class PageTable:
         self.length = 0
         self.state: State | None = None
         self._is_sound = True
+        self._states_after: deque[State] = deque()  # the tokens of the current step
         # The snapshot that this request goes on from, if it alone does.
         self._origin: tuple[CachedPage, int] | None = None
         prefix, self.num_shared = cache.reuse(tokens[:-1])
@@ -104,24 +106,38 @@ class PageTable:
             self._append(page)
         return True
 
-    def segment(self, ids: Sequence[int], outputs: IntArray | None, request: int = 0) -> Segment:
+    def segment(
+        self,
+        ids: Sequence[int],
+        outputs: IntArray | None,
+        request: int = 0,
+        num_drafts: int = 0,
+    ) -> Segment:
         """Makes a segment of the next tokens; `finish` must follow when it has been computed.
 
         `outputs` are the rows whose logits are wanted, None for the last. Until `finish` the
         recurrent layers' state is undefined. `request` is the number of the request, which tells
         sequences apart; a lone conversation stays one sequence over all its requests.
+
+        The last `num_drafts` tokens may prove wrong: `finish` takes note of those before them and
+        of the right ones, and `drop_drafts` of the rest.
         """
-        self._is_sound = False
+        self.drop_drafts()
+        if num_drafts and self.state is not None:
+            self._states_after.extend(self._cache.draft_states.take() for _ in ids)
+        self._is_sound = bool(self._states_after)
         if outputs is None:
             last = len(ids) - 1
             outputs = np.array([last], np.int32) if last else _FIRST_ROW
         sequence = request if self._cache.has_branches else 0
+        after = tuple(self._states_after)
         return Segment(
-            np.array(ids, np.int32), self.length, outputs, self.pages, self.state, sequence
-        )
+            np.array(ids, np.int32), self.length, outputs, self.pages, self.state, sequence,
+            num_drafts, after,
+        )  # fmt: skip
 
     def finish(self, ids: Sequence[int]) -> None:
-        """Takes note that the segment of these tokens has been computed."""
+        """Takes note that these tokens, the next of the segment, have been computed."""
         at = 0
         while at < len(ids):
             index, offset = divmod(self.length, PAGE_POSITIONS)
@@ -133,6 +149,20 @@ class PageTable:
                 self._path[index] = self._cache.seal(page)
                 self.pages[index] = self._path[index].page
         self._is_sound = True
+        if self._states_after:
+            self._go_on_from(len(ids))
+
+    def _go_on_from(self, num_tokens: int) -> None:
+        """Makes the state after so many more tokens of the segment the sequence's own."""
+        for _ in range(num_tokens):
+            assert self.state is not None
+            self._cache.draft_states.give_back(self.state)
+            self.state = self._states_after.popleft()
+
+    def drop_drafts(self) -> None:
+        """Forgets the tokens of the segment that `finish` did not take note of."""
+        while self._states_after:
+            self._cache.draft_states.give_back(self._states_after.popleft())
 
     def remember(self) -> None:
         """Keeps a snapshot of the recurrent layers' state for texts that begin the same."""
@@ -146,6 +176,7 @@ class PageTable:
 
     def release(self) -> None:
         """Gives everything back; computed pages stay in the prefix cache while there is room."""
+        self.drop_drafts()
         if self.state is not None:
             if self._is_sound and self.length:
                 self._cache.states.hand_over(*self._last_place(), self.state)

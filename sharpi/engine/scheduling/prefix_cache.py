@@ -41,6 +41,7 @@ class PrefixCache:
         self._clock = count(1)
         self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = KeptStates(runner, disk)
+        self.draft_states = runner.draft_states
         self.num_kept = 0
         runner.pages.reclaimers.append(self._evict)
 

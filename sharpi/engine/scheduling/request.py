@@ -11,6 +11,7 @@ from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextD
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.restoration import restoration
+from sharpi.speculation.speculator import SequenceDrafts
 
 _SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
 # A template often writes the end of a prompt anew once it is history; what comes before stays.
@@ -46,6 +47,7 @@ class Request:
         self.table: PageTable | None = None
         self._restoring: Generator[int, None, None] | None = None
         self.is_prefilled = False
+        self.drafts: SequenceDrafts | None = None  # since it decodes, if there are drafts at all
         self._marks: list[int] = []
 
     @property
@@ -109,6 +111,13 @@ class Request:
         outputs = None if start + count == len(self.tokens) else _NO_ROWS
         return self.table.segment(ids, outputs, self.request_id.number)
 
+    def checking_segment(self, drafts: Sequence[int]) -> Segment:
+        """Builds a step of the newest token and drafts of the next ones, with all logits."""
+        assert self.table is not None
+        ids = [self.tokens[-1], *drafts]
+        rows = np.arange(len(ids), dtype=np.int32)
+        return self.table.segment(ids, rows, self.request_id.number, len(drafts))
+
     def computed(self, count: int) -> None:
         """Takes note that the segment of so many tokens has been computed."""
         assert self.table is not None
@@ -118,6 +127,11 @@ class Request:
             self.table.remember()
         if self._on_progress is not None and not self.is_prefilled:
             self._on_progress(self.generation_state.prefill_progress(self.table.length))
+
+    def goes_on_with(self, draft: int) -> bool:
+        """True if the newest token is the one that was drafted, and computed already."""
+        goes_on = self.generation_state.finish_reason is None and self.table is not None
+        return goes_on and self.tokens[-1] == draft
 
     def release(self) -> None:
         """Gives up pages and state; computed tokens may be found again in the prefix cache."""

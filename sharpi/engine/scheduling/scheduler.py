@@ -7,7 +7,6 @@ Greedy text does not depend on other requests: on the CPU a token's bits do not.
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +17,19 @@ from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.context_limit import ContextLimit
+from sharpi.engine.scheduling.drafting import Drafting
 from sharpi.engine.scheduling.inbox import Inbox
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.engine.scheduling.request import Request, RequestId
 from sharpi.engine.scheduling.run_queue import RunQueue
+from sharpi.engine.scheduling.share import Share, takes_largest
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
 
 # The logits of an output, or only the id of the largest.
 Choice = npt.NDArray[np.float32] | int
-
-
-class Share(NamedTuple):
-    """A request's tokens in a step; `is_prompt` unless it decodes."""
-
-    request: Request
-    num_tokens: int
-    is_prompt: bool
 
 
 class Scheduler:
@@ -60,6 +53,9 @@ class Scheduler:
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self._cache, max_parallel, pages)
         self._suspects = Suspects()
+        self._drafting: Drafting | None = None
+        if model.speculator.is_on:
+            self._drafting = Drafting(model.speculator, model.runner.context_size)
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
 
@@ -144,6 +140,8 @@ class Scheduler:
         if queue.waiting:
             queue.admit()
         if shares := self._shares():
+            if self._drafting is not None and not self._suspects.goals:
+                shares = self._drafting.with_drafts(shares)
             self._run(shares)
         if self._cache.disk is not None:
             self._cache.disk.copy_some()
@@ -193,10 +191,10 @@ class Scheduler:
             return 0
 
     def _run(self, shares: list[Share]) -> None:
-        segments = [share.request.segment(share.num_tokens) for share in shares]
+        segments = [share.segment() for share in shares]
         start = time.perf_counter()
         try:
-            if _takes_largest(shares):
+            if takes_largest(shares):
                 self._runner.step(segments, wants_largest=True)
                 choices: Sequence[Choice] | npt.NDArray[np.float32] = [self._runner.largest()]
             else:
@@ -204,17 +202,32 @@ class Scheduler:
         except Exception as error:
             self._failed(shares, error)
             return
-        self._record(shares, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._record(shares, seconds)
         row = 0
         for share, segment in zip(shares, segments, strict=True):
-            share.request.computed(share.num_tokens)
-            if self._suspects.goals:
-                self._suspects.computed(share.request)
-            if len(segment.outputs):
-                self._choose(share.request, choices[row])
-                row += 1
+            end = row + len(segment.outputs)
+            self._take(share, choices[row:end])
+            row = end
+        if self._drafting is not None:
+            self._drafting.learn(shares, seconds)
 
-    def _record(self, shares: list[Share], seconds: float) -> None:
+    def _take(self, share: Share, choices: Sequence[Choice] | npt.NDArray[np.float32]) -> None:
+        """Takes note of what was computed, and chooses tokens for as long as the drafts are right.
+
+        A token is chosen as without drafts; a draft is right if it is the one.
+        """
+        request = share.request
+        request.computed(share.num_tokens)
+        if self._suspects.goals:
+            self._suspects.computed(request)
+        for choice, draft in zip(choices, (*share.drafts, None), strict=False):
+            self._choose(request, choice)
+            if draft is None or not request.goes_on_with(draft):
+                return
+            request.computed(1)
+
+    def _record(self, shares: Sequence[Share], seconds: float) -> None:
         num_prompt = sum([share.num_tokens for share in shares if share.is_prompt])
         if num_prompt:
             self.num_prefill_tokens += num_prompt
@@ -225,8 +238,8 @@ class Scheduler:
         if len(shares) == 1:
             self._end(shares[0].request, "error", error)
             return
-        for request, num_tokens, _ in shares:
-            self._suspects.add(request, num_tokens)
+        for share in shares:
+            self._suspects.add(share.request, share.num_tokens)
 
     def _choose(self, request: Request, choice: Choice) -> None:
         generation_state = request.generation_state
@@ -256,22 +269,13 @@ class Scheduler:
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is of no interest."""
+        if self._drafting is not None and request.drafts is not None:
+            self._drafting.end(request)
         self._run_queue.remove(request)
         self._suspects.forget(request)
         request.generation_state.finish_reason = reason
         with suppress(Exception):
             request.on_end(request.generation_state.finish_info(error))
-
-
-def _takes_largest(shares: list[Share]) -> bool:
-    """True if the step is one greedy request's next token: then no logits need be brought back.
-
-    A GPU's recorded step finds the largest logit of one output only, so that several requests that
-    share a step bring their logits back.
-    """
-    request, num_tokens, is_prompt = shares[0]
-    is_alone = len(shares) == num_tokens == 1 and not is_prompt
-    return is_alone and request.generation_state.takes_largest
 
 
 __all__ = ["Model", "RequestId", "Scheduler"]

@@ -62,6 +62,7 @@ class Step(Structure):
         ("pages_per_sequence", c_int32),
         ("num_predicted", c_int32),
         ("states", POINTER(c_void_p)),
+        ("states_after", POINTER(c_void_p)),
     )
 
 

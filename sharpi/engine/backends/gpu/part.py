@@ -46,6 +46,7 @@ class GpuPart(RecordedPart[GpuProgram]):
     """
 
     is_host_memory = False
+    leaves_states = False
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
-        super().__init__(settings.num_parallel)
+        super().__init__(settings.num_outputs)
         self._device, self._config, self._weights = device, config, weights
         self._settings = settings
         self._first_layer, self._embeds = first_layer, embeds
@@ -101,7 +102,7 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     @property
     def max_tokens(self) -> int:
-        self._program(self._settings.num_parallel)
+        self._program(self._settings.num_outputs)
         return self._prompts.max_tokens
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
@@ -200,7 +201,7 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def launches_of_token(self, position: int) -> int:
         """Returns the number of launches for decoding the token at a position."""
-        return self._program(self._settings.num_parallel).num_calls(1, 1, position)
+        return self._program(self._settings.num_outputs).num_calls(1, 1, position)
 
     def forget_graphs(self) -> None:
         """Forgets captured graphs: the next step of every size is launched call by call."""
@@ -266,7 +267,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
         layers = range(self._first_layer, self._config.num_layers)
         program = recorder.finish(model.logits(model.layers(x, layers)))
-        if max_outputs == self._settings.num_parallel:
+        if max_outputs == self._settings.num_outputs:
             self._prompts.prepare(program)
         return program
 
@@ -302,5 +303,5 @@ class GpuPart(RecordedPart[GpuProgram]):
 
 def _inputs(segment: Segment) -> SequenceInputs:
     """Converts a segment to a program's inputs."""
-    ids, position, outputs, pages, state, _ = segment
+    ids, position, outputs, pages, state = segment[:5]
     return SequenceInputs(ids, position, outputs, pages, state or 0)

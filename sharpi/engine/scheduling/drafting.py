@@ -1,0 +1,59 @@
+"""Drafting: gives the requests of a step drafts of their next tokens to check."""
+
+from collections.abc import Sequence
+
+from sharpi.engine.scheduling.request import Request
+from sharpi.engine.scheduling.share import Share
+from sharpi.speculation.speculator import Asked, Speculator
+
+
+class Drafting:
+    """Drafts for the requests of one scheduler; contexts have `context_size` tokens at most."""
+
+    def __init__(self, speculator: Speculator, context_size: int) -> None:
+        self._speculator, self._context_size = speculator, context_size
+        self._asked: list[Asked] = []
+        self._num_before: list[int] = []  # tokens of each answer before the step
+
+    def with_drafts(self, shares: Sequence[Share]) -> list[Share]:
+        """Returns the shares with drafts; without any if a prompt already fills the step."""
+        self._asked = []
+        if not shares or any(share.is_prompt for share in shares):
+            return list(shares)
+        self._asked = [self._ask(share.request) for share in shares]
+        self._num_before = [len(share.request.generation_state.ids) for share in shares]
+        drafts = self._speculator.choose(self._asked)
+        return [
+            share._replace(drafts=draft.tokens) if draft is not None else share
+            for share, draft in zip(shares, drafts, strict=True)
+        ]
+
+    def _ask(self, request: Request) -> Asked:
+        if request.drafts is None:
+            request.drafts = self._speculator.begin(request.tokens)
+        most = min(self._speculator.max_drafts, self._room(request))
+        if most > 0 and request.table is not None and not request.table.reserve(1 + most):
+            most = 0
+        return Asked(request.drafts, most)
+
+    def _room(self, request: Request) -> int:
+        """Counts the drafts after which the context and the answer have room for a token."""
+        room = self._context_size - len(request.tokens)
+        state = request.generation_state
+        if state.request.max_tokens >= 0:
+            room = min(room, state.request.max_tokens - len(state.ids) - 1)
+        return room
+
+    def learn(self, shares: Sequence[Share], seconds: float) -> None:
+        """Learns from a step of these shares, whose tokens are chosen."""
+        if not self._asked:
+            return
+        tokens = [
+            share.request.generation_state.ids[before:]
+            for share, before in zip(shares, self._num_before, strict=True)
+        ]
+        self._speculator.record(self._asked, seconds, tokens)
+
+    def end(self, request: Request) -> None:
+        """Remembers a text that has ended, as far as it is new."""
+        self._speculator.end(request.tokens[request.generation_state.timings.num_cached_tokens :])

@@ -1,0 +1,75 @@
+"""Acceptance: how often drafts of a kind and a certainty prove right, learned as text goes on."""
+
+from collections.abc import Iterable, Sequence
+
+from sharpi.config import DraftKind
+from sharpi.speculation.draft import Draft
+
+_PRIOR_WEIGHT = 4.0  # observations that what was learned elsewhere is worth
+_FORGETTING = 0.98  # of each observation, with every newer one of the same level
+_FIRST_CHANCE = 0.5
+_MOST = 0.99  # nothing is certain
+_LEAST = 0.05
+
+
+class _Level:
+    """Counts of one kind and level: `right` of `seen` drafted tokens, older ones less."""
+
+    __slots__ = ("right", "seen")
+
+    def __init__(self) -> None:
+        self.right = self.seen = 0.0
+
+    def add(self, *, is_right: bool) -> None:
+        self.right = self.right * _FORGETTING + is_right
+        self.seen = self.seen * _FORGETTING + 1
+
+
+class Acceptance:
+    """The chances of drafted tokens, for one sequence; `others` is what all sequences showed."""
+
+    def __init__(self, others: "Acceptance | None" = None) -> None:
+        self._others = others
+        self._levels: dict[tuple[DraftKind, int], _Level] = {}
+
+    def chance(self, kind: DraftKind, level: int) -> float:
+        """Returns the chance that a token is right, if those before it in the draft are."""
+        prior = _FIRST_CHANCE if self._others is None else self._others.chance(kind, level)
+        own = self._levels.get((kind, level))
+        if own is None:
+            return min(prior, _MOST)
+        right = own.right + _PRIOR_WEIGHT * prior
+        return min(right / (own.seen + _PRIOR_WEIGHT), _MOST)
+
+    def chances(self, draft: Draft) -> list[float]:
+        """Returns the chance of each token that it and all before it are right.
+
+        The draft ends for them where that chance is too small to be worth a row.
+        """
+        reached, chances = 1.0, []
+        known: dict[int, float] = {}
+        for level in draft.certainty:
+            if level not in known:
+                known[level] = self.chance(draft.kind, level)
+            reached *= known[level]
+            if reached < _LEAST:
+                break
+            chances.append(reached)
+        return chances
+
+    def learn(self, draft: Draft, tokens: Sequence[int]) -> None:
+        """Learns from the tokens that came, up to the first that the draft has wrong."""
+        for level, is_right in _judged(draft, tokens):
+            self._learn(draft.kind, level, is_right=is_right)
+
+    def _learn(self, kind: DraftKind, level: int, *, is_right: bool) -> None:
+        self._levels.setdefault((kind, level), _Level()).add(is_right=is_right)
+        if self._others is not None:
+            self._others._learn(kind, level, is_right=is_right)
+
+
+def _judged(draft: Draft, tokens: Sequence[int]) -> Iterable[tuple[int, bool]]:
+    for drafted, level, token in zip(draft.tokens, draft.certainty, tokens, strict=False):
+        yield level, drafted == token
+        if drafted != token:
+            return

@@ -1,0 +1,37 @@
+"""Chain: several drafters of one sequence, of which the most promising one drafts."""
+
+from collections.abc import Sequence
+
+from sharpi.speculation.acceptance import Acceptance
+from sharpi.speculation.draft import Draft, Drafter
+
+_WORTH_ASKING = 0.5  # a free draft whose first token is less likely than this leaves it to a model
+
+
+class Chain:
+    """Asks the free drafters, and a model only where they have no idea."""
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._free = [drafter for drafter in drafters if drafter.is_free]
+        self._models = [drafter for drafter in drafters if not drafter.is_free]
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Takes note of tokens that follow in the sequence."""
+        for drafter in (*self._free, *self._models):
+            drafter.extend(tokens)
+
+    def propose(self, most: int, acceptance: Acceptance, *, asks_models: bool) -> list[Draft]:
+        """Drafts at most `most` tokens by each free drafter, the most promising draft first.
+
+        With `asks_models` a model's draft comes first where that of no other promises much.
+        """
+        drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
+        if len(drafts) > 1:
+            drafts.sort(key=lambda draft: -sum(acceptance.chances(draft)))
+        promising = drafts and acceptance.chance(drafts[0].kind, drafts[0].certainty[0])
+        if asks_models and self._models and (promising or 0.0) < _WORTH_ASKING:
+            for model in self._models:
+                draft = model.propose(most)
+                if draft is not None:
+                    return [draft, *drafts]
+        return drafts

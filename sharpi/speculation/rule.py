@@ -1,0 +1,98 @@
+"""Rule: decides how many drafts the next step checks, none included.
+
+After Cascade (arXiv 2506.20675): the utility of a step is what it gains, in tokens, over what it
+costs, in steps without drafts. Both are measured while the model runs. A step that would not gain
+checks nothing, and what has to be tried to know that may lose 2 % of the time.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharpi.speculation.step_times import StepTimes
+from sharpi.speculation.trial_budget import TrialBudget
+
+_LEAST_UTILITY = 1.03  # what measuring is not sure of
+_STALE_AFTER = 64  # steps with drafts, after which one without is measured again
+
+
+class Choice(NamedTuple):
+    """How many drafts the step checks of each sequence, and how many tokens that should give."""
+
+    lengths: tuple[int, ...]
+    num_tokens: float
+    is_trial: bool = False
+
+
+class Rule:
+    """Chooses by the measured times of all steps of one engine."""
+
+    def __init__(self) -> None:
+        self.times = StepTimes()
+        self.budget = TrialBudget()
+        self._num_checks = 0  # since the last step without drafts
+
+    def choose(self, chances: Sequence[Sequence[float]], most: int) -> Choice:
+        """Chooses from drafts, by the chance of each token that it and all before it are right.
+
+        There is a draft for every sequence of the step, which may be empty.
+        """
+        num = len(chances)
+        none = Choice((0,) * num, float(num))
+        offers = _best_first(chances)[:most]
+        if not offers or not self.times.count(num):
+            return none
+        usual = self.times.seconds(num)
+        best, utility = self._best(offers, num, usual)
+        if best == 0 or utility < _LEAST_UTILITY:
+            return none
+        gained = sum(chance for chance, _ in offers[:best])
+        choice = Choice(_lengths(offers[:best], num), num + gained)
+        if not self.times.is_known(num + best):
+            cost = usual * best / (2 * num)  # about half of what single rows would take
+            return choice._replace(is_trial=True) if self.budget.allows(cost) else none
+        if self._num_checks >= _STALE_AFTER and self.budget.allows(usual * (utility - 1)):
+            return none._replace(is_trial=True)
+        return choice
+
+    def _best(
+        self, offers: Sequence[tuple[float, int]], num: int, usual: float
+    ) -> tuple[int, float]:
+        """Returns how many offers to take, and the utility of that."""
+        best, highest, tokens = 0, 1.0, float(num)
+        for count, (chance, _) in enumerate(offers, 1):
+            tokens += chance
+            seconds = self.times.seconds(num + count)
+            utility = tokens * usual / (num * seconds) if seconds else 1.0
+            if utility > highest:
+                best, highest = count, utility
+        return best, highest
+
+    def record(self, choice: Choice, seconds: float, num_tokens: int) -> None:
+        """Takes note of a step of these drafts: its duration, and the tokens that it gave."""
+        num, rows = len(choice.lengths), len(choice.lengths) + sum(choice.lengths)
+        self.times.record(rows, seconds)
+        self._num_checks = self._num_checks + 1 if rows > num else 0
+        usual = self.times.seconds(num)
+        lost = 0.0
+        if choice.is_trial:
+            should = usual if rows > num else seconds
+            lost = max(0.0, seconds - num_tokens / num * should)
+        self.budget.record(seconds, lost, usual)
+
+
+def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
+    """Lists the drafted tokens with the likeliest first, each with the index of its sequence.
+
+    A draft's tokens stay in their order, since their chances fall.
+    """
+    if len(chances) == 1:
+        return [(chance, 0) for chance in chances[0]]
+    offers = [(chance, i) for i, own in enumerate(chances) for chance in own]
+    return sorted(offers, key=lambda offer: -offer[0])
+
+
+def _lengths(offers: Sequence[tuple[float, int]], num: int) -> tuple[int, ...]:
+    counts = [0] * num
+    for _, sequence in offers:
+        counts[sequence] += 1
+    return tuple(counts)

@@ -1,0 +1,164 @@
+"""Speculator: drafts for all sequences of an engine, and what was learned about them."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sharpi.config import SpeculationConfig
+from sharpi.speculation.acceptance import Acceptance
+from sharpi.speculation.chain import Chain
+from sharpi.speculation.draft import Draft, Drafter
+from sharpi.speculation.ngram import NgramDrafter
+from sharpi.speculation.pause import Pause
+from sharpi.speculation.rule import Choice, Rule
+from sharpi.speculation.seen_text import SeenText, SuffixDrafter
+from sharpi.speculation.statistics import DraftStatistics
+
+# Makes a drafter that computes, for one sequence.
+ModelDrafters = Callable[[], Sequence[Drafter]]
+
+
+class SequenceDrafts:
+    """One sequence's drafters, and what it showed of them; `drafts` are those of this step."""
+
+    def __init__(self, drafters: Sequence[Drafter], everyone: Acceptance) -> None:
+        self._chain = Chain(drafters)
+        self._new: list[int] = []  # tokens that the drafters do not know yet
+        self.acceptance = Acceptance(everyone)
+        self.drafts: list[Draft] = []
+        self.statistics = DraftStatistics()
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Takes note of tokens that follow in the sequence."""
+        self._new += tokens
+
+    def propose(self, most: int, *, asks_models: bool) -> list[float]:
+        """Drafts for the next step; the chances of the best draft's tokens, empty without one."""
+        self.drafts = []
+        if most > 0:
+            self._chain.extend(self._new)
+            self._new = []
+            self.drafts = self._chain.propose(most, self.acceptance, asks_models=asks_models)
+        return self.acceptance.chances(self.drafts[0]) if self.drafts else []
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """Learns from the tokens that came after the drafts were made."""
+        for draft in self.drafts:
+            self.acceptance.learn(draft, tokens)
+        self.extend(tokens)
+
+
+class Asked(NamedTuple):
+    """A sequence of the next step, which may have at most `most` drafts."""
+
+    drafts: SequenceDrafts
+    most: int
+
+
+class Speculator:
+    """Drafts, chooses and learns for the sequences of an engine; for the engine's thread only."""
+
+    def __init__(
+        self,
+        settings: SpeculationConfig,
+        max_drafts: int,
+        model_drafters: ModelDrafters | None = None,
+    ) -> None:
+        self.settings, self.max_drafts = settings, max_drafts
+        self.rule = Rule()
+        self.statistics = DraftStatistics()
+        self._seen = SeenText()
+        self._everyone = Acceptance()
+        self._model_drafters = model_drafters
+        self._choice = Choice((), 0.0)
+        self._pause = Pause()
+        self._drafting_seconds = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """True if there may be drafts."""
+        return self.settings.is_on and self.max_drafts > 0
+
+    def begin(self, tokens: Sequence[int]) -> SequenceDrafts:
+        """Begins to draft for a sequence with these tokens so far."""
+        drafters: list[Drafter] = []
+        if "ngram" in self.settings.kinds:
+            drafters.append(NgramDrafter())
+        if "suffix" in self.settings.kinds:
+            drafters.append(SuffixDrafter(self._seen))
+        if self._model_drafters is not None:
+            drafters += self._model_drafters()
+        drafts = SequenceDrafts(drafters, self._everyone)
+        drafts.extend(tokens)
+        return drafts
+
+    def end(self, tokens: Sequence[int]) -> None:
+        """Ends a sequence; `tokens` are those of its text that were not seen before."""
+        if "suffix" in self.settings.kinds:
+            self._seen.add(tokens)
+
+    def choose(self, asked: Sequence[Asked]) -> list[Draft | None]:
+        """Drafts for the next step of these sequences; None for those without one."""
+        start = time.perf_counter()
+        rests = self.settings.is_auto and self._pause.rests()
+        chances = [
+            self._worthwhile(each.drafts.propose(0 if rests else each.most, asks_models=True))
+            for each in asked
+        ]
+        if self.settings.is_auto:
+            self._choice = self.rule.choose(chances, self.max_drafts)
+        else:
+            self._choice = self._fixed(chances)
+        chosen = [
+            _cut(each.drafts.drafts[0], length) if length else None
+            for each, length in zip(asked, self._long_enough(), strict=True)
+        ]
+        lengths = tuple([len(draft.tokens) if draft else 0 for draft in chosen])
+        self._choice = self._choice._replace(lengths=lengths)
+        self._drafting_seconds = time.perf_counter() - start
+        if not rests:
+            self._pause.drafted(self._drafting_seconds, has_checked=any(lengths))
+        return chosen
+
+    def _worthwhile(self, chances: list[float]) -> list[float]:
+        """Cuts a draft before the first token that is less likely than was asked for."""
+        before = 1.0
+        for i, chance in enumerate(chances):
+            if chance < self.settings.min_probability * before:
+                return chances[:i]
+            before = chance
+        return chances
+
+    def _fixed(self, chances: Sequence[Sequence[float]]) -> Choice:
+        """Chooses as many drafts as there are, as far as they fit a step together."""
+        room, lengths = self.max_drafts, []
+        for own in chances:
+            lengths.append(min(room, len(own)))
+            room -= lengths[-1]
+        return Choice(tuple(lengths), 0.0)
+
+    def _long_enough(self) -> list[int]:
+        least = self.settings.min_drafts
+        return [length if length >= least else 0 for length in self._choice.lengths]
+
+    def record(
+        self, asked: Sequence[Asked], seconds: float, tokens: Sequence[Sequence[int]]
+    ) -> None:
+        """Takes note of the step: its duration, and the tokens that each sequence got from it."""
+        num_tokens, num = sum(map(len, tokens)), len(asked)
+        self.rule.record(self._choice, seconds, num_tokens)
+        usual = self.rule.times.seconds(num)
+        self._pause.step(usual)
+        lengths = self._choice.lengths
+        for each, own, length in zip(asked, tokens, lengths, strict=True):
+            for statistics in (self.statistics, each.drafts.statistics):
+                statistics.add_step(len(own), seconds / num, len(own) * usual / num)
+                statistics.drafting_seconds += self._drafting_seconds / num
+                if length:
+                    draft = each.drafts.drafts[0]
+                    statistics.add_draft(draft.kind, length, max(0, len(own) - 1))
+            each.drafts.learn(own)
+
+
+def _cut(draft: Draft, length: int) -> Draft:
+    return Draft(draft.kind, draft.tokens[:length], draft.certainty[:length])

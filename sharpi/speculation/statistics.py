@@ -1,0 +1,58 @@
+"""DraftStatistics: what was drafted, checked and right, and the time that it saved."""
+
+from msgspec import Struct, field
+
+from sharpi.config import DraftKind
+
+
+class KindCount(Struct):
+    """Tokens of one kind of drafts: those checked, and those of them that were right."""
+
+    num_drafts: int = 0
+    num_checked: int = 0
+    num_accepted: int = 0
+
+
+class DraftStatistics(Struct):
+    """Counts of one answer, or of all of an engine's; seconds are those of decoding steps."""
+
+    kinds: dict[DraftKind, KindCount] = field(default_factory=dict)
+    num_steps: int = 0
+    num_tokens: int = 0
+    seconds: float = 0.0
+    seconds_without: float = 0.0  # that the same tokens would have taken in single steps
+    drafting_seconds: float = 0.0  # that were spent on finding drafts
+
+    def add_step(self, num_tokens: int, seconds: float, seconds_without: float) -> None:
+        """Counts a step."""
+        self.num_steps += 1
+        self.num_tokens += num_tokens
+        self.seconds += seconds
+        self.seconds_without += seconds_without
+
+    def add_draft(self, kind: DraftKind, num_checked: int, num_accepted: int) -> None:
+        """Counts a draft that was checked."""
+        count = self.kinds.setdefault(kind, KindCount())
+        count.num_drafts += 1
+        count.num_checked += num_checked
+        count.num_accepted += num_accepted
+
+    @property
+    def num_checked(self) -> int:
+        """Drafted tokens that steps have checked."""
+        return sum(count.num_checked for count in self.kinds.values())
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafted tokens that were right."""
+        return sum(count.num_accepted for count in self.kinds.values())
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a step gave, on average; 0 without a step."""
+        return self.num_tokens / self.num_steps if self.num_steps else 0.0
+
+    @property
+    def seconds_saved(self) -> float:
+        """Seconds that drafts saved; below 0 if they lost some."""
+        return self.seconds_without - self.seconds - self.drafting_seconds

@@ -1,0 +1,74 @@
+"""StepTimes: how long steps of so many rows take, measured as they run."""
+
+_NEWEST_SHARE = 0.2
+_NUM_FIRST = 3  # measurements of which the shortest counts: the first of all warms up
+_MOST_TIMES = 3.0  # a step that takes so many times as long as usual counts as that
+_HOPED_SLOPE = 0.15  # what a further row costs where it was not measured: little, to be tried
+_REFRESHED_AFTER = 16  # equal steps after which other sizes are estimated anew
+_OLD_AFTER = 400  # steps after which a size that has not run is one to be tried again
+
+
+class StepTimes:
+    """Seconds of a step by its rows, averages of which newer steps count more.
+
+    More rows never take less time, so that a size which was measured in a bad moment is corrected
+    by larger ones. Times between measured sizes lie on the line between them.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+        self._counts: dict[int, int] = {}
+        self._latest: dict[int, int] = {}  # the step at which each size ran last
+        self._num_steps = 0
+        self._answers: dict[int, float] = {}  # of `seconds` lately
+        self._answered = 0  # the size of the last step
+
+    def record(self, rows: int, seconds: float) -> None:
+        """Takes note of the duration of a step."""
+        if self._is_old(rows):
+            self._counts[rows] = 0
+        self._num_steps += 1
+        self._latest[rows] = self._num_steps
+        count = self._counts[rows] = self._counts.get(rows, 0) + 1
+        before = self._seconds.get(rows, seconds) if count > 1 else seconds
+        self._seconds[rows] = (
+            min(before, seconds)
+            if count <= _NUM_FIRST
+            else before + (min(seconds, _MOST_TIMES * before) - before) * _NEWEST_SHARE
+        )
+        if count <= _NUM_FIRST or rows != self._answered or self._num_steps % _REFRESHED_AFTER == 0:
+            self._answers.clear()
+        self._answered = rows
+        self._answers[rows] = self._seconds[rows]
+
+    def _is_old(self, rows: int) -> bool:
+        return self._num_steps - self._latest.get(rows, self._num_steps) > _OLD_AFTER
+
+    def count(self, rows: int) -> int:
+        """Counts the measured steps of so many rows."""
+        return self._counts.get(rows, 0)
+
+    def is_known(self, rows: int) -> bool:
+        """True if steps of so many rows, or of about as many, were measured lately."""
+        near = range(rows - rows // 4, rows + rows // 4 + 1)
+        return any(self.count(each) > 1 and not self._is_old(each) for each in near)
+
+    def seconds(self, rows: int) -> float:
+        """Returns the expected duration of a step; 0 before anything was measured."""
+        answer = self._answers.get(rows)
+        if answer is None:
+            answer = self._answers[rows] = self._estimate(rows)
+        return answer
+
+    def _estimate(self, rows: int) -> float:
+        sizes = sorted(size for size in self._seconds if not self._is_old(size))
+        larger = [self._seconds[size] for size in sizes if size >= rows]
+        smaller = [size for size in sizes if size < rows]
+        if rows in sizes or not smaller:
+            return min(larger, default=0.0)
+        lower = smaller[-1]
+        base = min(self._seconds[size] for size in sizes if size >= lower)
+        if not larger:
+            return base * (1 + _HOPED_SLOPE * (rows - lower) / lower)
+        upper = next(size for size in sizes if size >= rows)
+        return base + (min(larger) - base) * (rows - lower) / (upper - lower)

@@ -1,0 +1,24 @@
+"""TrialBudget: bounds the time that trying out drafts may lose."""
+
+_SHARE = 0.02  # of the time of all decoding steps
+_ALLOWANCE = 3.0  # steps that may be lost before there is any share to speak of
+
+
+class TrialBudget:
+    """The seconds that trials lost, and those that all steps took."""
+
+    def __init__(self) -> None:
+        self.seconds = self.lost = 0.0
+        self._usual = 0.0
+
+    def record(self, seconds: float, lost: float, usual: float) -> None:
+        """Takes note of a step: of its duration, what it lost, and what a usual step takes."""
+        self.seconds += seconds
+        self.lost += lost
+        self._usual = usual
+
+    def allows(self, cost: float) -> bool:
+        """True if so many seconds more may be lost."""
+        # The allowance is for short answers; long ones earn it back before more is tried.
+        share = max(_SHARE * self.seconds, _ALLOWANCE * self._usual)
+        return self.lost + cost <= share

@@ -1,0 +1,110 @@
+"""The rule checks drafts where that gains, over scripted times of steps, and loses little else."""
+
+import random
+
+import pytest
+
+from sharpi.speculation.acceptance import Acceptance
+from sharpi.speculation.draft import Draft
+from sharpi.speculation.pause import Pause
+from sharpi.speculation.rule import Rule
+from sharpi.speculation.step_times import StepTimes
+
+
+def play(slope: float, chance: float, num_steps: int = 600, most: int = 8) -> tuple[float, Rule]:
+    """Plays steps of 1 + slope per further row; returns tokens per second, and the rule."""
+    rule, dice = Rule(), random.Random(1)
+    tokens = seconds = 0.0
+    for _ in range(num_steps):
+        choice = rule.choose([[chance ** (i + 1) for i in range(most)]], most)
+        length, right = choice.lengths[0], 0
+        while right < length and dice.random() < chance:
+            right += 1
+        took = 1 + slope * length
+        rule.record(choice, took, 1 + right)
+        tokens, seconds = tokens + 1 + right, seconds + took
+    return tokens / seconds, rule
+
+
+def test_cheap_rows_are_filled_with_likely_drafts() -> None:
+    speed, _ = play(slope=0.1, chance=0.9)
+    assert speed > 2.5
+
+
+def test_dear_rows_are_left_empty() -> None:
+    speed, rule = play(slope=1.0, chance=0.5)
+    assert speed > 0.98
+    assert rule.budget.lost <= 0.02 * rule.budget.seconds + 3.5
+
+
+@pytest.mark.parametrize("chance", [0.05, 0.3, 0.5, 0.7, 0.9, 0.99])
+@pytest.mark.parametrize("slope", [0.05, 0.2, 0.45, 0.8, 1.5])
+def test_nothing_is_lost_whatever_rows_cost(slope: float, chance: float) -> None:
+    speed, _ = play(slope, chance)
+    assert speed > 0.97
+
+
+def test_unlikely_drafts_are_not_checked() -> None:
+    rule = Rule()
+    for rows in (1, 1, 2, 2, 3, 3):
+        rule.times.record(rows, 1 + 0.4 * (rows - 1))
+    assert rule.choose([[0.2, 0.1]], 8).lengths == (0,)
+    assert rule.choose([[0.9, 0.2]], 8).lengths == (1,)
+    assert rule.choose([[0.95, 0.9]], 8).lengths == (2,)
+
+
+def test_rows_go_to_the_likeliest_drafts_of_several_sequences() -> None:
+    rule = Rule()
+    for rows in (2, 2, 3, 3, 4, 4, 5, 5, 6, 6):
+        rule.times.record(rows, 1 + 0.2 * (rows - 2))
+    choice = rule.choose([[0.9, 0.85], [0.3, 0.1]], 3)
+    assert choice.lengths == (2, 0)
+
+
+def test_a_step_that_others_fill_has_no_drafts() -> None:
+    rule = Rule()
+    for rows in (4, 4, 5, 5, 6, 6):
+        rule.times.record(rows, float(rows))
+    assert rule.choose([[0.9]] * 4, 2).lengths == (0, 0, 0, 0)
+
+
+def test_larger_steps_bound_smaller_ones() -> None:
+    times = StepTimes()
+    times.record(2, 9.0)
+    times.record(4, 2.0)
+    assert times.seconds(2) == 2.0
+
+
+def test_a_size_that_has_not_run_for_long_is_tried_again() -> None:
+    times = StepTimes()
+    for _ in range(2):
+        times.record(1, 1.0)
+        times.record(3, 9.0)
+    assert times.is_known(3)
+    for _ in range(500):
+        times.record(1, 1.0)
+    assert not times.is_known(3)
+    assert times.seconds(3) < 2
+
+
+def test_acceptance_follows_what_happens() -> None:
+    everyone = Acceptance()
+    acceptance = Acceptance(everyone)
+    draft = Draft("ngram", (1, 2, 3), (2, 3, 4))
+    for _ in range(50):
+        acceptance.learn(draft, [1, 9])
+    assert acceptance.chance("ngram", 2) > 0.9
+    assert acceptance.chance("ngram", 3) < 0.1
+    assert acceptance.chance("ngram", 4) == 0.5
+    assert Acceptance(everyone).chance("ngram", 2) > 0.9
+
+
+def test_a_search_in_vain_is_made_less_often() -> None:
+    pause = Pause()
+    searches = 0
+    for _ in range(400):
+        if not pause.rests():
+            searches += 1
+            pause.drafted(0.05, has_checked=False)
+        pause.step(1.0)
+    assert 33 <= searches < 80

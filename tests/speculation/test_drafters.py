@@ -1,0 +1,122 @@
+"""Drafters propose what followed the longest match, as a plain search finds it."""
+
+import random
+
+import pytest
+
+from sharpi.speculation.ngram import NgramDrafter
+from sharpi.speculation.seen_text import SeenText, SuffixDrafter
+from sharpi.speculation.suffix_automaton import ROOT, SuffixAutomaton
+
+
+def text_of(seed: int, length: int, alphabet: int = 4) -> list[int]:
+    choose = random.Random(seed)
+    return [choose.randrange(alphabet) for _ in range(length)]
+
+
+def longest_match(text: list[int], newest: list[int]) -> int:
+    """Finds the longest end of `newest` that occurs in the text."""
+    for length in range(len(newest), 0, -1):
+        end = newest[-length:]
+        if any(text[i : i + length] == end for i in range(len(text) - length + 1)):
+            return length
+    return 0
+
+
+def test_the_automaton_finds_the_longest_match_of_every_beginning() -> None:
+    automaton, text = SuffixAutomaton(), text_of(1, 200)
+    for token in text:
+        automaton.append(token)
+    other = text_of(2, 120)
+    state, length = ROOT, 0
+    for i, token in enumerate(other):
+        state, length = automaton.follow(state, length, token)
+        assert length == longest_match(text, other[: i + 1])
+        end = automaton.end[state]
+        assert text[end - length : end] == other[i + 1 - length : i + 1]
+
+
+def test_the_automaton_is_linear() -> None:
+    automaton = SuffixAutomaton()
+    for token in text_of(3, 1000, alphabet=2):
+        automaton.append(token)
+    assert len(automaton.link) <= 2 * 1000
+
+
+def test_ngram_proposes_what_followed_the_latest_place() -> None:
+    drafter = NgramDrafter()
+    drafter.extend([1, 2, 3, 4, 5, 6, 1, 2, 3, 7, 8, 9, 1, 2, 3])
+    draft = drafter.propose(3)
+    assert draft is not None
+    assert draft.tokens == (7, 8, 9)
+
+
+def test_ngram_continues_a_loop_beyond_its_end() -> None:
+    drafter = NgramDrafter()
+    drafter.extend([5, 6, 7, 5, 6, 7])
+    draft = drafter.propose(7)
+    assert draft is not None
+    assert draft.tokens == (5, 6, 7, 5, 6, 7, 5)
+
+
+def test_ngram_has_no_idea_of_new_text() -> None:
+    drafter = NgramDrafter()
+    drafter.extend([1, 2, 3, 4, 5])
+    assert drafter.propose(4) is None
+
+
+def test_a_longer_match_is_of_a_higher_level() -> None:
+    text = text_of(4, 40, alphabet=1000)
+    drafter = NgramDrafter()
+    levels = []
+    drafter.extend(text)
+    for token in text[:30]:
+        drafter.extend([token])
+        draft = drafter.propose(1)
+        levels.append(draft.certainty[0] if draft else -1)
+    assert levels == sorted(levels)
+    assert levels[0] == -1
+    assert levels[-1] > levels[3]
+
+
+def test_suffix_remembers_texts_that_have_ended() -> None:
+    seen = SeenText()
+    text = text_of(5, 100, alphabet=1000)
+    seen.add(text)
+    drafter = SuffixDrafter(seen)
+    drafter.extend([7777, *text[20:30]])
+    draft = drafter.propose(5)
+    assert draft is not None
+    assert draft.tokens == tuple(text[30:35])
+
+
+def test_suffix_follows_a_text_that_was_added_meanwhile() -> None:
+    seen = SeenText()
+    text = text_of(6, 60, alphabet=1000)
+    drafter = SuffixDrafter(seen)
+    drafter.extend(text[:10])
+    assert drafter.propose(5) is None
+    seen.add(text)
+    drafter.extend(text[10:12])
+    draft = drafter.propose(5)
+    assert draft is not None
+    assert draft.tokens == tuple(text[12:17])
+
+
+def test_suffix_never_goes_beyond_the_end_of_a_text() -> None:
+    seen = SeenText()
+    seen.add([1, 2, 3, 4])
+    seen.add([9, 9])
+    drafter = SuffixDrafter(seen)
+    drafter.extend([1, 2, 3])
+    draft = drafter.propose(5)
+    assert draft is not None
+    assert draft.tokens == (4,)
+
+
+@pytest.mark.parametrize("length", [10, 30, 100])
+def test_the_seen_text_is_bounded(length: int) -> None:
+    seen = SeenText(max_tokens=64)
+    for seed in range(20):
+        seen.add(text_of(seed, length))
+        assert seen.num_tokens <= 2 * (64 + 1)
