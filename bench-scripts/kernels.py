@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sharpi.config import KvTypes
 from sharpi.errors import UsageError
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.hardware.info import probe_hardware
@@ -153,7 +154,7 @@ def record(matrix: Matrix, isa: str, tokens: int) -> Program:
         "activations", QuantType.F32, tokens, _COLUMNS, activations.view(np.uint8).reshape(-1)
     )
     limits = ProgramLimits(tokens, 1, 64, "int8", isa)
-    recorder = Recorder(limits, KvCache([], 1))
+    recorder = Recorder(limits, KvCache([], 1, KvTypes()))
     (product,) = recorder.linear(recorder.embed(table, 1.0), [matrix])
     return recorder.finish(product)
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
-KvType = Literal["f16", "q8_0"]
+KvType = Literal["f16", "q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"]
 Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
@@ -21,11 +21,27 @@ Feature = Literal["graphs", "fused-attention", "tensor-cores", "prefetch", "vnni
 FEATURES: dict[Feature, str] = {
     "graphs": "a GPU replays a token's kernels as one CUDA graph; without, it launches each",
     "fused-attention": "a GPU computes attention over prompts with torch's fused kernel",
-    "tensor-cores": "a GPU multiplies prompts as f16 matrices, and experts in tiles",
+    "tensor-cores": "a GPU multiplies prompts of 32 tokens and more as f16 matrices",
     "prefetch": "experts are read before they are needed",
     "vnni": "the CPU multiplies with AVX-512 VNNI; without, with AVX2",
     "vbmi": "the CPU decodes quant blocks with AVX-512 VBMI",
 }
+
+
+class KvTypes(Struct, frozen=True):
+    """The types of keys and of values in the KV cache."""
+
+    keys: KvType = "f16"
+    values: KvType = "f16"
+
+    def __str__(self) -> str:
+        """Names the type, or both where they differ."""
+        if self.keys == self.values:
+            return self.keys
+        return f"{self.keys} keys and {self.values} values"
+
+
+F16_TYPES = KvTypes()
 
 
 class SamplingParams(Struct, frozen=True):
@@ -110,7 +126,11 @@ class RunConfig(Struct, frozen=True):
     # Precision of activations: "auto" takes "int16" for small models, which rounding hurts most,
     # else "int8".
     precision: Precision = "auto"
-    kv_type: KvType = "f16"  # type of the KV cache
+    # The types of keys and values in the KV cache: `kv_type` of both, the others of one of them.
+    # Without any f16 is taken, or q8_0 where that has no room.
+    kv_type: KvType | None = None
+    key_type: KvType | None = None
+    value_type: KvType | None = None
     context_shift: bool = False
     instruction_set: str | None = None  # None takes the best of the machine
     load: Load = "map"  # "copy" reads all weights into huge pages rather than mapping the file

@@ -9,7 +9,8 @@ namespace {
 #if defined(__x86_64__)
 VectorOps with_bf16_attention(VectorOps ops) {
   ops.name = "avx512_bf16";
-  ops.kv[int(KvLayout::Bf16Pairs)] = kAvx512Bf16Pairs;
+  ops.keys[int(KvLayout::Bf16Pairs)] = kAvx512PairedKeys;
+  ops.values[int(KvLayout::Bf16Pairs)] = kAvx512PairedValues;
   return ops;
 }
 

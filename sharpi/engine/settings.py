@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from sharpi.config import Feature, KvType, RunConfig
+from sharpi.config import Feature, KvTypes, RunConfig
+from sharpi.engine.kv.kv_choice import choose_kv_types
 from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
@@ -10,7 +11,7 @@ from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.thread_places import ThreadPlace, place_threads
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_type, kv_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
 from sharpi.units import format_bytes
@@ -27,7 +28,7 @@ BYTES_WORTH_A_THREAD = 4 << 20
 class EngineSettings(Struct, frozen=True):
     """Activations are rounded to `rounding`; one pass has at most `batch_size` tokens.
 
-    `kv_type` is the type of keys and values in the KV cache. A step has at most `num_parallel`
+    `kv_types` are those of keys and values in the KV cache. A step has at most `num_parallel`
     sequences, which share `num_kv_pages` pages, those of one context if that is 0.
     `places` has the cores of each thread of the pool; without them threads run anywhere.
     `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
@@ -41,7 +42,7 @@ class EngineSettings(Struct, frozen=True):
     num_threads: int
     num_batch_threads: int
     notes: tuple[str, ...] = ()
-    kv_type: KvType = "f16"
+    kv_types: KvTypes = KvTypes()
     num_parallel: int = 1
     num_kv_pages: int = 0
     capacity_factor: float | None = None
@@ -69,11 +70,12 @@ def decide(
     config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo
 ) -> EngineSettings:
     """Decides the settings; raises UsageError for a request that cannot be met."""
-    check_kv_type(model.attention, config.kv_type)
-    context_size = _context_size(config, model, hardware)
-    num_parallel = _num_parallel(config)
+    wanted, num_parallel = _wanted_context(config, model), _num_parallel(config)
+    types, types_note = choose_kv_types(config, file, model, hardware, wanted)
+    check_kv_types(model.attention, types)
+    context_size = _context_size(wanted, model, hardware, types)
     one_context = -(-context_size // PAGE_POSITIONS)
-    pages, pages_note = kv_pages(config, file, model, hardware, one_context)
+    pages, pages_note = kv_pages(config, file, model, hardware, one_context, types)
     batch_threads = config.num_batch_threads or config.num_threads or hardware.fast_cores
     threads = config.num_threads or _decode_threads(file, model, hardware)
     max_drafts = _max_drafts(config, model, context_size)
@@ -87,9 +89,10 @@ def decide(
         notes=(
             *_context_note(context_size, model),
             *_threads_note(config, hardware),
+            *types_note,
             *pages_note,
         ),
-        kv_type=config.kv_type,
+        kv_types=types,
         num_parallel=num_parallel,
         num_kv_pages=pages,
         capacity_factor=config.experts.capacity_factor,
@@ -143,13 +146,17 @@ def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) 
     return max(1, min(hardware.fast_cores, worth))
 
 
-def _context_size(config: RunConfig, model: ModelConfig, hardware: HardwareInfo) -> int:
-    """Chooses the requested context or a modest default, as far as its KV cache can fit."""
+def _wanted_context(config: RunConfig, model: ModelConfig) -> int:
+    """Returns the requested context or a modest default."""
     wanted = config.context_size
     if wanted is not None and wanted < 1:
         raise UsageError(f"the context size must be at least 1, not {wanted}")
-    size = wanted or min(model.context_length, DEFAULT_CONTEXT)
-    needed = kv_bytes(model.attention, size, config.kv_type)
+    return wanted or min(model.context_length, DEFAULT_CONTEXT)
+
+
+def _context_size(size: int, model: ModelConfig, hardware: HardwareInfo, types: KvTypes) -> int:
+    """Returns the context; raises UsageError where its KV cache can never fit."""
+    needed = kv_bytes(model.attention, size, types)
     if hardware.total_ram and needed > hardware.total_ram:
         raise UsageError(
             f"a context of {size} needs {format_bytes(needed)} of KV cache, this machine has"

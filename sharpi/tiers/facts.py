@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvType, kv_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.ops.state_layout import state_bytes
 from sharpi.system.direct_read import widest_range
 from sharpi.tiers.scratch import BufferWidths, read_widths
@@ -61,7 +62,7 @@ class ModelFacts(Struct, frozen=True):
         return self.embedding_bytes + self.output_bytes + in_layers
 
 
-def read_facts(file: GgufFile, config: ModelConfig, kv_type: KvType = "f16") -> ModelFacts:
+def read_facts(file: GgufFile, config: ModelConfig, kv_types: KvTypes = F16_TYPES) -> ModelFacts:
     """Reads the sizes from the file's tensor infos; touches no weights."""
     by_layer: dict[int, list[Tensor]] = defaultdict(list)
     elsewhere: dict[str, int] = {}
@@ -73,7 +74,7 @@ def read_facts(file: GgufFile, config: ModelConfig, kv_type: KvType = "f16") -> 
     is_tied = "output.weight" not in elsewhere
     embedding = 0 if is_tied else elsewhere.get("token_embd.weight", 0)
     return ModelFacts(
-        layers=tuple(_layer(by_layer[i], config, i, kv_type) for i in range(config.num_layers)),
+        layers=tuple(_layer(by_layer[i], config, i, kv_types) for i in range(config.num_layers)),
         embedding_bytes=embedding,
         output_bytes=sum(elsewhere.values()) - embedding,
         num_experts_per_token=config.num_experts_per_token,
@@ -82,11 +83,11 @@ def read_facts(file: GgufFile, config: ModelConfig, kv_type: KvType = "f16") -> 
 
 
 def _layer(
-    tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_type: KvType
+    tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_types: KvTypes
 ) -> LayerFacts:
     shapes = [shape for shape in config.attention if shape.layer == index]
     return replace(
-        _sizes(tensors, config, index, kv_bytes(shapes, PAGE_POSITIONS, kv_type)),
+        _sizes(tensors, config, index, kv_bytes(shapes, PAGE_POSITIONS, kv_types)),
         kv_layer=_kv_layer(config.mixers[index]),
     )
 

@@ -30,7 +30,19 @@ CASES = [
         ("f16",),
     ),
     Case(
-        "SHARPI_KV_TYPE", ["--kv-type", "q8_0"], "q8_0", "f16", "f16", "config.kv_type", ("q4_0",)
+        "SHARPI_KV_TYPE", ["--kv-type", "q8_0"], "q8_0", "f16", "f16", "config.kv_type", ("q4_k",)
+    ),
+    Case(
+        "SHARPI_CACHE_TYPE_K", ["-ctk", "q5_1"], "q5_1", "f16", "f16", "config.key_type", ("f32",)
+    ),
+    Case(
+        "SHARPI_CACHE_TYPE_V",
+        ["-ctv", "q4_0"],
+        "q4_0",
+        "iq4_nl",
+        "iq4_nl",
+        "config.value_type",
+        ("int4",),
     ),
     Case(
         "SHARPI_ISA",

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.cpu.kv_cache import KvType
+from sharpi.config import KvType
 
 PAGE = 64
 

@@ -1,6 +1,7 @@
 """Decisions from request, model and machine, as a table."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings, active_bytes, decide
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
+from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.topology import Core, Topology
 from sharpi.model.config import read_config
@@ -92,6 +94,30 @@ def test_where_there_is_no_room_they_share_what_there_is() -> None:
     assert decided.num_pages == 40
     assert "2560 positions" in decided.notes[0]
     assert settings(num_parallel=4, context_size=1000, ram=1).num_pages == 16
+
+
+def test_keys_and_values_are_f16_where_there_is_room_else_q8_0() -> None:
+    with open_gguf(MODEL) as file:
+        needed = kv_bytes(read_config(file).attention, 1000)
+        dense = sum(t.num_bytes for name, t in file.tensors.items() if not is_routed(name))
+    roomy = settings(context_size=1000, ram=dense + needed)
+    assert (str(roomy.kv_types), roomy.notes) == ("f16", ())
+    tight = settings(context_size=1000, ram=dense + needed - 1)
+    assert str(tight.kv_types) == "q8_0"
+    assert "keys and values are q8_0" in tight.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "types"),
+    [
+        ({"kv_type": "q4_0"}, "q4_0"),
+        ({"kv_type": "q8_0", "value_type": "q5_0"}, "q8_0 keys and q5_0 values"),
+        ({"key_type": "q5_1"}, "q5_1 keys and f16 values"),
+    ],
+)
+def test_types_that_are_asked_for_are_taken(asked: dict[str, Any], types: str) -> None:
+    decided = settings(ram=1, **asked)
+    assert (str(decided.kv_types), decided.notes) == (types, ())
 
 
 @pytest.mark.parametrize("num_parallel", [0, 65])

@@ -17,7 +17,7 @@ from test_recorded_ops import IDS, ONE_OP, moe
 import sharpi.ops.cpu.library
 import sharpi.ops.cpu.program
 import sharpi.ops.cpu.thread_pool
-from sharpi.config import RunConfig
+from sharpi.config import KvTypes, RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.ops.cpu import recorder_tape, stacked_matrix_params, state_memory
 from sharpi.ops.interface import StackedMatrix
@@ -71,8 +71,9 @@ def test_attention_matches_the_reference(name: str, length: int) -> None:
 @pytest.mark.parametrize("length", [1, 65])
 def test_attention_over_q8_0_matches_the_reference(name: str, length: int) -> None:
     shape, ids = SHAPES[name], random_ids(length)
-    native = Native(attention_model(shape), [shape], kv_type="q8_0", instruction_set="neon")
-    assert error(native.run([ids]), expected(name, ids, "q8_0")) < 1e-3
+    types = KvTypes("q8_0", "q8_0")
+    native = Native(attention_model(shape), [shape], kv_types=types, instruction_set="neon")
+    assert error(native.run([ids]), expected(name, ids, types)) < 1e-3
 
 
 def test_prefill_decode_and_threads_give_the_same_bits() -> None:

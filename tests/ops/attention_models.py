@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, dequantize, quantize
 from msgspec.structs import replace
 from replay import matrix, reference
 
-from sharpi.ops.cpu.kv_cache import KvType
+from sharpi.config import KvTypes
+from sharpi.ops.cpu.kv_cache import rotation_sizes
 from sharpi.ops.interface import AttentionShape, Matrix, RopeTable
+from sharpi.ops.reference.kv_rounding import hadamard, round_rows
 from sharpi.ops.reference.reference import ReferenceOps
 
 VOCAB, HIDDEN = 50, 96
@@ -88,20 +89,27 @@ def attention_model(
     return model
 
 
-class Q8Reference(ReferenceOps):
-    """The reference with keys and values that the gguf package rounds to Q8_0."""
+class RoundedReference(ReferenceOps):
+    """The reference with keys and values rotated, rounded to these types, and rotated back."""
+
+    def __init__(self, types: KvTypes) -> None:
+        super().__init__()
+        self._types = types
 
     def _remember(self, k: np.ndarray, v: np.ndarray, shape: AttentionShape) -> None:
-        super()._remember(_rounded(k), _rounded(v), shape)
+        for_keys, for_values = rotation_sizes(shape, self._types)
+        keys = k.reshape(len(k), shape.num_kv_heads, shape.key_dim)
+        values = v.reshape(len(v), shape.num_kv_heads, shape.value_dim)
+        if for_keys:
+            keys = hadamard(round_rows(hadamard(keys, for_keys), self._types.keys), for_keys)
+        if shape.values_in_keys:
+            values = keys[..., : shape.value_dim]
+        elif for_values:
+            rotated = hadamard(values, for_values)
+            values = hadamard(round_rows(rotated, self._types.values), for_values)
+        super()._remember(keys, values, shape)
 
 
-def _rounded(x: np.ndarray) -> np.ndarray:
-    kind = GGMLQuantizationType.Q8_0
-    blocks = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
-    return dequantize(quantize(blocks, kind), kind).reshape(x.shape)
-
-
-def expected(name: str, ids: list[int], kv_type: KvType) -> np.ndarray:
-    """Returns the reference's result with keys and values of that type."""
-    ops = Q8Reference() if kv_type == "q8_0" else ReferenceOps()
-    return reference(attention_model(SHAPES[name]), [ids], ops)
+def expected(name: str, ids: list[int], types: KvTypes) -> np.ndarray:
+    """Returns the reference's result with keys and values of these types."""
+    return reference(attention_model(SHAPES[name]), [ids], RoundedReference(types))

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.quant_types import QuantType
 from sharpi.hardware.thread_places import ThreadPlace
 from sharpi.ops.cpu import abi
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, KvType
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, load_library
 from sharpi.ops.cpu.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
@@ -67,7 +68,7 @@ class Native:
         threads: int = 2,
         instruction_set: str | None = None,
         precision: Rounding = "int8",
-        kv_type: KvType = "f16",
+        kv_types: KvTypes = F16_TYPES,
         max_tokens: int = 640,
         max_positions: int = 2048,
         states: Sequence[RecurrentShape] = (),
@@ -79,7 +80,7 @@ class Native:
             max_tokens, max_tokens, max_positions, precision, instruction_set
         )
         layout = StateLayout(states)
-        self.cache = KvCache(shapes, pages, kv_type)
+        self.cache = KvCache(shapes, pages, kv_types)
         recorder = Recorder(self.limits, self.cache, states=layout)
         self.program = recorder.finish(model(recorder))
         self.pool = ThreadPool(len(places) or threads, places)

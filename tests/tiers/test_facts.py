@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharpi.config import F16_TYPES
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import ModelConfig, read_config
@@ -66,9 +67,9 @@ def test_experts_that_are_not_stacked_have_no_known_size() -> None:
     file.close()
     router = tensor("blk.0.ffn_gate_inp.weight", 4, 8)
     apart = [tensor(f"blk.0.ffn_up.{i}.weight", 4, 8) for i in range(4)]
-    layer = _layer([router, *apart], config, 0, "f16")
+    layer = _layer([router, *apart], config, 0, F16_TYPES)
     assert (layer.expert_bytes, layer.slot_bytes, layer.experts_bytes) == (None, 0, 0)
-    assert _layer([router], config, 0, "f16").expert_bytes is None
+    assert _layer([router], config, 0, F16_TYPES).expert_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,21 @@ template <int N, class Body>
 
 inline bool takes_all(const KvLayer&) { return true; }
 
+// The keys of a page in f16; `at`: those of a panel's 16 positions in dimension `d`.
+struct HalfKeys {
+  const uint16_t* keys;
+  int dim;
+  explicit HalfKeys(const PageAttention& a) : keys(halves(a.keys)), dim(a.key_dim) {}
+  F32x16 at(int panel, int d) const { return load_half(keys + ((size_t)panel * dim + d) * kPanel); }
+};
+// Its values; `at`: 16 columns of a position from column `d` on.
+struct HalfValues {
+  const uint16_t* values;
+  int dim;
+  explicit HalfValues(const PageAttention& a) : values(halves(a.values)), dim(a.value_dim) {}
+  F32x16 at(int position, int d) const { return load_half(values + (size_t)position * dim + d); }
+};
+
 // Copies the queries times `scale` to [dim][count].
 inline void prepare_floats(const float* const* queries, int count, float scale, int dim,
                            uint8_t* out) {
@@ -47,17 +62,16 @@ inline void prepare_floats(const float* const* queries, int count, float scale, 
 
 // Computes the scores of N of kAll queries from `from` with the keys of some panels: each sum runs
 // over the dimensions in order. Meanwhile the memory after `line` is prefetched.
-template <int kAll, int N>
-[[gnu::always_inline]] inline void panel_scores(const PageAttention& a, int from, int panel,
-                                                const uint16_t* line, float scores[][kPage]) {
+template <int kAll, int N, class Keys>
+[[gnu::always_inline]] inline void panel_scores(const PageAttention& a, const Keys& keys, int from,
+                                                int panel, const uint16_t* line,
+                                                float scores[][kPage]) {
   const float* queries = (const float*)a.queries + from;
-  const uint16_t* keys = halves(a.keys) + (size_t)panel * a.key_dim * kPanel;
   F32x16 s[N][kPanelsAtOnce] = {};
   for (int d = 0; d < a.key_dim; d++, line += kPanelsAtOnce * kPanel) {
     __builtin_prefetch(line, 0, 2);
     F32x16 k[kPanelsAtOnce];
-    for (int i = 0; i < kPanelsAtOnce; i++)
-      k[i] = load_half(keys + ((size_t)i * a.key_dim + d) * kPanel);
+    for (int i = 0; i < kPanelsAtOnce; i++) k[i] = keys.at(panel + i, d);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) {
       const F32x16 q = broadcast(queries[d * kAll + n]);
@@ -70,13 +84,14 @@ template <int kAll, int N>
 
 // Computes the scores of N queries with the page's keys. Meanwhile the values are prefetched: later
 // they are read in columns, which no hardware prefetcher predicts.
-template <int N>
-void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
+template <int N, class Keys>
+void page_scores(const PageAttention& a, const Keys& keys, Visible range, float scores[][kPage]) {
   constexpr int kStep = kPanelsAtOnce * kPanel;
   const uint16_t* fetched = halves(a.values ? a.values : a.keys);
   for (int at = range.begin / kStep * kStep; at < range.end; at += kStep)
     over_queries<N>([&](int from, auto count) {
-      panel_scores<N, count>(a, from, at / kPanel, fetched + (size_t)at * a.value_dim, scores);
+      panel_scores<N, count>(a, keys, from, at / kPanel, fetched + (size_t)at * a.value_dim,
+                             scores);
     });
 }
 
@@ -89,41 +104,41 @@ inline const uint16_t* lines_ahead(const PageAttention& a, int d) {
 
 // Computes sums = sums * rescale + probabilities . values for N queries from `from` and 16 columns,
 // over the positions in order.
-template <int N>
-[[gnu::always_inline]] inline void column_values(const PageAttention& a, int from, int d,
-                                                 Visible range, const float probabilities[][kPage],
+template <int N, class Values>
+[[gnu::always_inline]] inline void column_values(const PageAttention& a, const Values& values,
+                                                 int from, int d, Visible range,
+                                                 const float probabilities[][kPage],
                                                  const float* rescale, const uint16_t* ahead) {
   F32x16 s[N];
   for (int n = 0; n < N; n++) s[n] = load(a.sums[from + n] + d) * rescale[from + n];
   for (int p = range.begin; p < range.end; p++) {
-    const F32x16 v = load_half(halves(a.values) + (size_t)p * a.value_dim + d);
+    const F32x16 v = values.at(p, d);
     __builtin_prefetch(ahead + p * kLineHalves, 0, 2);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) s[n] += probabilities[from + n][p] * v;
   }
   for (int n = 0; n < N; n++) store(a.sums[from + n] + d, s[n]);
 }
-template <int N>
-void page_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
-                 const float* rescale) {
+template <int N, class Values>
+void page_values(const PageAttention& a, const Values& values, Visible range,
+                 const float probabilities[][kPage], const float* rescale) {
   for (int d = 0; d < a.value_dim; d += kLanes)
     over_queries<N>([&](int from, auto count) {
-      column_values<count>(a, from, d, range, probabilities, rescale, lines_ahead(a, d));
+      column_values<count>(a, values, from, d, range, probabilities, rescale, lines_ahead(a, d));
     });
 }
 
 // Does the same where the values are the beginning of each key: a panel is transposed, sixteen
 // columns at a time.
-template <int N>
-void page_values_in_keys(const PageAttention& a, Visible range, const float probabilities[][kPage],
-                         const float* rescale) {
+template <int N, class Keys>
+void page_values_in_keys(const PageAttention& a, const Keys& keys, Visible range,
+                         const float probabilities[][kPage], const float* rescale) {
   for (int d = 0; d < a.value_dim; d += kLanes) {
     F32x16 s[N], tile[kLanes];
     for (int n = 0; n < N; n++) s[n] = load(a.sums[n] + d) * rescale[n];
     const int rows = a.key_dim - d < kLanes ? a.key_dim - d : kLanes;
     for (int panel = range.begin / kPanel; panel * kPanel < range.end; panel++) {
-      const uint16_t* keys = halves(a.keys) + ((size_t)panel * a.key_dim + d) * kPanel;
-      for (int r = 0; r < kLanes; r++) tile[r] = r < rows ? load_half(keys + r * kPanel) : F32x16{};
+      for (int r = 0; r < kLanes; r++) tile[r] = r < rows ? keys.at(panel, d + r) : F32x16{};
       transpose(tile);
       for (int i = 0; i < kPanel; i++) {
         const int p = panel * kPanel + i;
@@ -136,36 +151,35 @@ void page_values_in_keys(const PageAttention& a, Visible range, const float prob
   }
 }
 
-// Attention in float32, without rounding scores or probabilities.
-struct FullAttention {
-  template <int N>
-  static void scores(const PageAttention& a, Visible range, float scores[][kPage]) {
-    page_scores<N>(a, range, scores);
-  }
-  template <int N>
-  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage],
-                     const float* rescale) {
-    (a.values ? page_values<N> : page_values_in_keys<N>)(a, range, probabilities, rescale);
-  }
-};
-
-template <class How, int N>
-void attend(const PageAttention& a) {
-  alignas(64) float scores[N][kPage] = {};
-  float peaks[N], rescale[N];
-  const Visible range = visible(a);
-  How::template scores<N>(a, range, scores);
-  for (int n = 0; n < N; n++) peaks[n] = page_peak(a, n, scores[n]);
-  for (int n = 0; n < N; n++) rescale[n] = page_probabilities(a.states[n], peaks[n], scores[n]);
-  How::template values<N>(a, range, scores, rescale);
+// Calls `run` with the number of queries as a constant.
+template <class Run>
+inline void with_count(int count, Run run) {
+  [&]<int... kLess>(std::integer_sequence<int, kLess...>) {
+    (void)((count == kLess + 1 && (run(std::integral_constant<int, kLess + 1>{}), true)) || ...);
+  }(std::make_integer_sequence<int, kQueries>{});
 }
 
-template <class How>
-void attend_as(const PageAttention& a) {
-  constexpr void (*sizes[])(const PageAttention&) = {attend<How, 1>, attend<How, 2>, attend<How, 3>,
-                                                     attend<How, 4>, attend<How, 5>, attend<How, 6>,
-                                                     attend<How, 7>, attend<How, 8>};
-  sizes[a.num_queries - 1](a);
+// Attention over f16 in float32, without rounding scores or probabilities.
+void half_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
+  with_count(a.num_queries, [&](auto n) { page_scores<n>(a, HalfKeys(a), range, scores); });
+}
+void half_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                 const float* rescale) {
+  with_count(a.num_queries, [&](auto n) {
+    if (a.values) page_values<n>(a, HalfValues(a), range, probabilities, rescale);
+    else page_values_in_keys<n>(a, HalfKeys(a), range, probabilities, rescale);
+  });
+}
+
+void attend_page(const PageAttention& a, const KeyOps& keys, const ValueOps& values) {
+  alignas(64) float scores[kQueries][kPage] = {};
+  float peaks[kQueries], rescale[kQueries];
+  const Visible range = visible(a);
+  keys.scores(a, range, scores);
+  for (int n = 0; n < a.num_queries; n++) peaks[n] = page_peak(a, n, scores[n]);
+  for (int n = 0; n < a.num_queries; n++)
+    rescale[n] = page_probabilities(a.states[n], peaks[n], scores[n]);
+  values.add(a, range, scores, rescale);
 }
 
 }  // namespace

@@ -95,20 +95,22 @@ void paired_columns(const PageAttention& a, Visible range, const Pair probabilit
     for (int v = 0; v < kVectors; v++) _mm512_storeu_ps(a.sums[n] + d + 16 * v, s[n][v]);
 }
 
-struct PairedAttention {
-  template <int N>
-  static void scores(const PageAttention& a, Visible range, float scores[][kPage]) {
-    paired_scores<N>(a, range, scores);
-  }
-  template <int N>
-  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage],
-                     const float* rescale) {
-    alignas(64) Pair paired[N][kPage / 2];
-    for (int n = 0; n < N; n++) pair_positions(probabilities[n], paired[n]);
-    int d = 0;
-    for (; d + 32 <= a.value_dim; d += 32) paired_columns<N, 2>(a, range, paired, rescale, d);
-    if (d < a.value_dim) paired_columns<N, 1>(a, range, paired, rescale, d);
-  }
-};
+void pair_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
+  with_count(a.num_queries, [&](auto n) { paired_scores<n>(a, range, scores); });
+}
+
+template <int N>
+void paired_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                   const float* rescale) {
+  alignas(64) Pair paired[N][kPage / 2];
+  for (int n = 0; n < N; n++) pair_positions(probabilities[n], paired[n]);
+  int d = 0;
+  for (; d + 32 <= a.value_dim; d += 32) paired_columns<N, 2>(a, range, paired, rescale, d);
+  if (d < a.value_dim) paired_columns<N, 1>(a, range, paired, rescale, d);
+}
+void pair_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                 const float* rescale) {
+  with_count(a.num_queries, [&](auto n) { paired_values<n>(a, range, probabilities, rescale); });
+}
 
 }  // namespace

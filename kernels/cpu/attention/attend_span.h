@@ -41,7 +41,10 @@ struct Queries {
 class SpanAttention {
  public:
   SpanAttention(const AttentionParams& params, const Isa& isa)
-      : p_(params), vectors_(*isa.vectors), kv_(kv_ops(params.cache, params.precision, vectors_)) {}
+      : p_(params),
+        vectors_(*isa.vectors),
+        keys_(key_ops(params.cache, params.precision, vectors_)),
+        values_(value_ops(params.cache, params.precision, vectors_)) {}
 
   int first_visible(const Step& step, int token) const {
     const int position = step.positions[token];
@@ -79,8 +82,11 @@ class SpanAttention {
       }
       const PageView page = view(step, q, at, head);
       const uint8_t* next = at + kPage < end ? view(step, q, at + kPage, head).keys : after;
-      kv_.attend_page({prepared, first, last, q.count, page.keys, page.values, p_.cache.key_dim,
-                       p_.cache.value_stride, p_.soft_cap, states, sums, next});
+      const size_t key_bytes = kv_key_bytes(p_.cache);
+      vectors_.attend_page({prepared, first, last, q.count, page.keys, page.values,
+                            p_.cache.key_dim, p_.cache.value_stride, p_.soft_cap, states, sums,
+                            next, key_bytes, kv_head_bytes(p_.cache) - key_bytes},
+                           keys_, values_);
     }
     for (int i = 0; i < q.count; i++) *Partial(q.partials[i]).state = states[i];
   }
@@ -98,17 +104,28 @@ class SpanAttention {
     const float sink = p_.sinks ? std::exp(p_.sinks[head] - total.state->peak) : 0.f;
     vectors_.add_scaled(nullptr, total.sums, 1.f / (total.state->total + sink), out,
                         p_.cache.value_dim);
+    if (p_.cache.value_rotation)
+      vectors_.rotate(out, out, p_.cache.value_dim, p_.cache.value_rotation);
   }
 
  private:
   const uint8_t* prepare(const Queries& q) const {
     thread_local std::vector<uint8_t> memory;
-    memory.resize(size_t(kQueries) * kQueryBytes * p_.cache.key_dim);
+    thread_local std::vector<float> rotated;
+    const int dim = p_.cache.key_dim;
+    memory.resize(size_t(kQueries) * kQueryBytes * dim);
+    if (p_.cache.key_rotation) rotated.resize(size_t(kQueries) * dim);
     const float* from[kQueries];
-    for (int i = 0; i < q.count; i++)
-      from[i] = p_.queries + (size_t(q.tokens[i]) * p_.num_heads + q.heads[i]) * p_.cache.key_dim;
-    kv_.prepare_queries(from, q.count, p_.scale, p_.cache.key_dim, memory.data());
+    for (int i = 0; i < q.count; i++) {
+      from[i] = p_.queries + (size_t(q.tokens[i]) * p_.num_heads + q.heads[i]) * dim;
+      if (p_.cache.key_rotation) from[i] = rotate_key(from[i], rotated.data() + size_t(i) * dim);
+    }
+    keys_.prepare_queries(from, q.count, p_.scale, dim, memory.data());
     return memory.data();
+  }
+  const float* rotate_key(const float* query, float* out) const {
+    vectors_.rotate(query, out, p_.cache.key_dim, p_.cache.key_rotation);
+    return out;
   }
   PageView view(const Step& step, const Queries& q, int position, int head) const {
     return page_of(p_.cache, step.page_at(q.tokens[0], position), head);
@@ -116,7 +133,8 @@ class SpanAttention {
 
   const AttentionParams p_;
   const VectorOps& vectors_;
-  const KvOps& kv_;
+  const KeyOps& keys_;
+  const ValueOps& values_;
 };
 
 }  // namespace sharpi

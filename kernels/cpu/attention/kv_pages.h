@@ -5,10 +5,13 @@
 // - bfloat16 pairs, in the order in which they are read: keys [64 / 32][key_dim / 2][32][2], pairs
 //   of two dimensions; then values in columns of 32 (the last may have 16), each [64 / 2][32][2],
 //   pairs of two positions.
-// - q8_0, blocks of 32 numbers with an f16 scale: keys in panels of 16 positions, each [key_dim /
-//   4][16][4] bytes (the number plus 128) and scales [key_dim / 32][16]; then values in columns of
-//   32, each [64 / 32][16][32][2] bytes, where the last index is for positions 16 apart, and scales
-//   [64].
+// - packed types, blocks of 32 numbers with an f16 scale, or one scale for a head's row: keys in
+//   panels of 16 positions, each with key_dim / 32 groups of codes, then scales [blocks][16], then
+//   minimums like them where the type has some; then values in columns of 32, each with four groups
+//   of codes, and after all columns scales [blocks][64] and minimums like them.
+// - a group has 8 vectors of 64 codes, packed as kv_packed.h says. In a group of keys vector i has
+//   the numbers 4 i to 4 i + 3 of the block, [16 positions][4]. In a column of values vector i of
+//   32 has two positions, [32 numbers][2]; the second one is 16 positions further.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,30 +20,53 @@ namespace sharpi {
 
 constexpr int kPage = 64;     // positions of a KV page, and of one step of the online softmax
 constexpr int kPanel = 16;    // positions that lie side by side in the keys
-constexpr int kKvBlock = 32;  // numbers of q8_0 with one scale
+constexpr int kKvBlock = 32;  // numbers with one scale
 
-enum class KvType : int32_t { F16 = 0, Q8_0 = 1 };
+enum class KvType : int32_t { F16 = 0, Q8_0, Q5_1, Q5_0, Q4_0, IQ4_NL, Turbo3 };
+
+// The size of a packed type's codes, and the scales that it has.
+struct PackedFormat {
+  int bits;
+  bool has_minimum;    // each block has a minimum beside its scale
+  bool has_row_scale;  // one scale for the whole row of a head
+};
+constexpr PackedFormat kPackedFormats[] = {
+    {16, false, false}, {8, false, false}, {5, true, false}, {5, false, false},
+    {4, false, false},  {4, false, false}, {3, false, true},
+};
+constexpr int kNumKvTypes = sizeof kPackedFormats / sizeof *kPackedFormats;
+constexpr PackedFormat format_of(KvType type) { return kPackedFormats[int(type)]; }
 
 // How pages are stored and read. Rounded: multiplications use rounded operands, in the type that
-// the machine multiplies fastest.
-enum class KvLayout { F16, Bf16Pairs, Q8, Q8Rounded };
-constexpr int kNumKvLayouts = 4;
+// the machine multiplies fastest. A packed type's two layouts are stored alike.
+enum class KvLayout { F16 = 0, Bf16Pairs = 1, FirstPacked = 2 };
+constexpr int kNumKvLayouts = 2 * kNumKvTypes;
+constexpr int kv_layout(KvType type, bool is_rounded) { return 2 * int(type) + is_rounded; }
 
 struct KvLayer {
   uint8_t* data;
   int32_t heads, key_dim, value_dim;
-  int32_t value_stride;    // value_dim rounded up to 16; the padding is zero
-  int32_t values_in_keys;  // there are no separate values: they are the beginning of each key
-  int32_t type;            // KvType; q8_0 takes whole blocks only
+  int32_t value_stride;          // value_dim rounded up to 16; the padding is zero
+  int32_t values_in_keys;        // there are no separate values: they are the beginning of each key
+  int32_t key_type, value_type;  // KvType; packed types take whole blocks only
+  // The size of the blocks that a Hadamard transform rotates, a power of two; 0: none are.
+  int32_t key_rotation, value_rotation;
+  int32_t reserved;
 };
 
-// Returns the bytes of one head's part of a page with `dim` numbers per position.
-inline size_t kv_bytes(KvType type, int dim) {
-  return type == KvType::F16 ? size_t(2) * kPage * dim : size_t(kPage) * (dim + dim / kKvBlock * 2);
+// Returns the number of f16 scales, or of scales and minimums, of a row of `dim` numbers.
+constexpr int scales_of(PackedFormat f, int dim) {
+  return (f.has_row_scale ? 1 : dim / kKvBlock) * (f.has_minimum ? 2 : 1);
 }
+// Returns the bytes of one head's part of a page with `dim` numbers per position.
+constexpr size_t kv_bytes(KvType type, int dim) {
+  const PackedFormat f = format_of(type);
+  if (type == KvType::F16) return size_t(2) * kPage * dim;
+  return size_t(kPage) * dim * f.bits / 8 + size_t(2) * kPage * scales_of(f, dim);
+}
+inline size_t kv_key_bytes(const KvLayer& c) { return kv_bytes(KvType(c.key_type), c.key_dim); }
 inline size_t kv_head_bytes(const KvLayer& c) {
-  return kv_bytes(KvType(c.type), c.key_dim) +
-         (c.values_in_keys ? 0 : kv_bytes(KvType(c.type), c.value_stride));
+  return kv_key_bytes(c) + (c.values_in_keys ? 0 : kv_bytes(KvType(c.value_type), c.value_stride));
 }
 
 struct PageView {
@@ -48,7 +74,7 @@ struct PageView {
 };
 inline PageView page_of(const KvLayer& c, int page, int head) {
   uint8_t* keys = c.data + (size_t(page) * c.heads + head) * kv_head_bytes(c);
-  return {keys, c.values_in_keys ? nullptr : keys + kv_bytes(KvType(c.type), c.key_dim)};
+  return {keys, c.values_in_keys ? nullptr : keys + kv_key_bytes(c)};
 }
 
 }  // namespace sharpi

@@ -3,11 +3,19 @@
 #include <vector>
 
 namespace sharpi {
+namespace {
 
-uint16_t* page_scratch(size_t halves) {
-  thread_local std::vector<uint16_t> memory;
-  if (memory.size() < halves) memory.resize(halves);
-  return memory.data();
+struct alignas(64) Line {
+  uint8_t bytes[64];
+};
+
+}  // namespace
+
+uint8_t* page_scratch(size_t bytes) {
+  thread_local std::vector<Line> memory;
+  const size_t lines = bytes / sizeof(Line) + 1;
+  if (memory.size() < lines) memory.resize(lines);
+  return memory.data()->bytes;
 }
 
 }  // namespace sharpi

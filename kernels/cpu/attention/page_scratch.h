@@ -5,9 +5,9 @@
 
 namespace sharpi {
 
-// Returns memory for at least `halves` f16, valid until the thread's next call. It is no template
-// in a header on purpose: compiled for one instruction set under a name that all files share, it
-// could be linked into code that runs where that set is missing.
-uint16_t* page_scratch(size_t halves);
+// Returns memory for at least `bytes` bytes that starts on a cache line, valid until the thread's
+// next call. It is no template in a header on purpose: compiled for one instruction set under a
+// name that all files share, it could be linked into code that runs where that set is missing.
+uint8_t* page_scratch(size_t bytes);
 
 }  // namespace sharpi

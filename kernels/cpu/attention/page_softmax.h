@@ -10,10 +10,6 @@
 namespace {
 using namespace sharpi;
 
-// The positions of a page that a query sees.
-struct Visible {
-  int begin, end;
-};
 inline Visible visible(const PageAttention& a, int query) {
   return {std::max(a.first[query], 0), std::min(a.last[query] + 1, kPage)};
 }

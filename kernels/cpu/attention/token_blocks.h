@@ -1,5 +1,5 @@
-// Splits a step's tokens into blocks of one sequence each; prefill's attention takes one block per
-// task.
+// Splits a step's tokens into blocks of one sequence each, of which prefill's attention takes one
+// per task, and into those of one page.
 #pragma once
 #include <algorithm>
 
@@ -22,6 +22,31 @@ void each_run(const Step& step, F visit) {
       end++;
     visit(begin, end);
   }
+}
+
+// Calls `visit(begin, end)` for the tokens of each page, which are adjacent as well.
+template <class F>
+void each_page_run(const Step& step, F visit) {
+  each_run(step, [&](int begin, int end) {
+    for (int at = begin, next; at < end; at = next) {
+      next = std::min(end, at + kPage - step.positions[at] % kPage);
+      visit(at, next);
+    }
+  });
+}
+
+inline int count_page_runs(const Step& step) {
+  int count = 0;
+  each_page_run(step, [&](int, int) { count++; });
+  return count;
+}
+
+inline TokenBlock find_page_run(const Step& step, int index) {
+  TokenBlock found{};
+  each_page_run(step, [&](int begin, int end) {
+    if (index-- == 0) found = {begin, end};
+  });
+  return found;
 }
 
 inline int count_blocks(const Step& step) {

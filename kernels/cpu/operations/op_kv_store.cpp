@@ -1,32 +1,54 @@
 // Stores the keys and values of a step's tokens in the pages of the KV cache.
+#include <vector>
+
 #include "attention/kv_layout.h"
+#include "attention/token_blocks.h"
 #include "ops.h"
 #include "runtime/program.h"
 
 namespace sharpi {
 namespace {
 
+// A task stores one KV head's tokens of one page, because positions may share bytes.
 class KvStore : public Stage {
  public:
   KvStore(const KvStoreParams& params, const Isa& isa)
-      : p_(params), kv_(kv_ops(params.cache, params.precision, *isa.vectors)) {}
-  int num_tasks(const Step& step) const override { return step.num_tokens; }
+      : p_(params),
+        vectors_(*isa.vectors),
+        keys_(key_ops(params.cache, params.precision, vectors_)),
+        values_(value_ops(params.cache, params.precision, vectors_)) {}
+  int num_tasks(const Step& step) const override { return count_page_runs(step) * p_.cache.heads; }
 
-  void run(const Step& step, int token, int, Worker&) const override {
+  void run(const Step& step, int task, int, Worker&) const override {
     const KvLayer& c = p_.cache;
-    const int at = step.positions[token] % kPage, page = step.page_at(token, step.positions[token]);
-    for (int h = 0; h < c.heads; h++) {
-      const PageView view = page_of(c, page, h);
-      kv_.store_key(p_.keys + (size_t(token) * c.heads + h) * c.key_dim, c.key_dim, at, view.keys);
+    const int head = task % c.heads;
+    const TokenBlock tokens = find_page_run(step, task / c.heads);
+    for (int token = tokens.begin; token < tokens.end; token++) {
+      const int position = step.positions[token], at = position % kPage;
+      const PageView view = page_of(c, step.page_at(token, position), head);
+      const size_t row = size_t(token) * c.heads + head;
+      keys_.store(rotated(p_.keys + row * c.key_dim, c.key_dim, c.key_rotation), c.key_dim, at,
+                  view.keys);
       if (c.values_in_keys) continue;
-      kv_.store_value(p_.values + (size_t(token) * c.heads + h) * c.value_dim, c.value_dim, at,
-                      view.values);
+      values_.store(rotated(p_.values + row * c.value_dim, c.value_dim, c.value_rotation),
+                    c.value_dim, at, view.values);
     }
   }
 
  private:
+  // Returns a row, or its transform, which is valid until the thread's next call.
+  const float* rotated(const float* row, int dim, int block) const {
+    if (!block) return row;
+    thread_local std::vector<float> memory;
+    memory.resize(size_t(dim));
+    vectors_.rotate(row, memory.data(), dim, block);
+    return memory.data();
+  }
+
   const KvStoreParams p_;
-  const KvOps& kv_;
+  const VectorOps& vectors_;
+  const KeyOps& keys_;
+  const ValueOps& values_;
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ const std::string kLayouts =
     SHARPI_LAYOUT(RopeAnglesParams, frequencies, cosines, sines, half, scale) +
     SHARPI_LAYOUT(RopeParams, x, cosines, sines, heads, head_dim, half, interleaved) +
     SHARPI_LAYOUT(KvLayerParams, data, heads, key_dim, value_dim, value_stride, values_in_keys,
-                  type) +
+                  key_type, value_type, key_rotation, value_rotation, reserved) +
     SHARPI_LAYOUT(KvStoreParams, keys, values, cache, precision, reserved) +
     SHARPI_LAYOUT(AttentionParams, queries, out, cache, num_heads, window, scale, soft_cap,
                   is_chunked, precision, sinks) +

@@ -25,6 +25,11 @@ struct SoftmaxState {
   float total;
 };
 
+// The positions of a page that a query sees, or some of several queries.
+struct Visible {
+  int begin, end;
+};
+
 // kQueries or fewer queries, and one page of one KV head (kv_pages.h).
 struct PageAttention {
   const uint8_t* queries;  // as `prepare_queries` left them
@@ -32,12 +37,13 @@ struct PageAttention {
   const int32_t* last;     // per query: last visible position within the page, may exceed it
   int num_queries;
   const uint8_t* keys;
-  const uint8_t* values;   // null: the values are the beginning of each key
-  int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
-  float soft_cap;          // 0: none
-  SoftmaxState* states;    // per query
-  float* const* sums;      // per query (value_dim)
-  const uint8_t* next;     // keys of the next page, worth prefetching; or null
+  const uint8_t* values;          // null: the values are the beginning of each key
+  int key_dim, value_dim;         // value_dim: as stored, a multiple of 16
+  float soft_cap;                 // 0: none
+  SoftmaxState* states;           // per query
+  float* const* sums;             // per query (value_dim)
+  const uint8_t* next;            // keys of the next page, worth prefetching; or null
+  size_t key_bytes, value_bytes;  // of the page
 };
 
 // One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the
@@ -77,16 +83,24 @@ struct ScanStep {
   float decay, dt, skip;
 };
 
-// The functions for pages in one KvLayout. `at`: a position within its page.
-struct KvOps {
+// The functions for keys in one KvLayout. `at`: a position within its page.
+struct KeyOps {
   bool (*takes)(const KvLayer&);  // Returns true if its heads can be stored like this.
-  void (*store_key)(const float* key, int dim, int at, uint8_t* keys);
-  void (*store_value)(const float* value, int dim, int at, uint8_t* values);
+  void (*store)(const float* key, int dim, int at, uint8_t* keys);
   // Prepares queries, each (dim), times `scale`, for all pages that they are multiplied with
   // together; `out` has at most kQueryBytes * dim * count bytes.
   void (*prepare_queries)(const float* const* queries, int count, float scale, int dim,
                           uint8_t* out);
-  void (*attend_page)(const PageAttention&);
+  // Computes the scores of the queries (num_queries) with the positions in `range`.
+  void (*scores)(const PageAttention&, Visible range, float scores[][kPage]);
+};
+// The functions for values in one KvLayout.
+struct ValueOps {
+  bool (*takes)(const KvLayer&);
+  void (*store)(const float* value, int dim, int at, uint8_t* values);
+  // Computes sums = sums * rescale + probabilities . values over the positions in `range`.
+  void (*add)(const PageAttention&, Visible range, const float probabilities[][kPage],
+              const float* rescale);
 };
 constexpr int kQueryBytes = 4;
 
@@ -100,8 +114,13 @@ struct VectorOps {
   void (*add_scaled)(const float* a, const float* b, float scale, float* out, int n);
   // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head's first 2 * half values.
   void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
-  // `takes` is null for layouts that the instruction set does not implement
-  KvOps kv[kNumKvLayouts];
+  // By kv_layout; `takes` is null for layouts that the instruction set does not implement.
+  KeyOps keys[kNumKvLayouts];
+  ValueOps values[kNumKvLayouts];
+  // Attends queries to a page: scores, softmax, weighted sums.
+  void (*attend_page)(const PageAttention&, const KeyOps&, const ValueOps&);
+  // out = the orthonormal Hadamard transform of each block of x (n)
+  void (*rotate)(const float* x, float* out, int n, int block);
   // Merges one query's partial result (over later positions) into the result so far.
   void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums,
                 int n);
@@ -116,6 +135,7 @@ struct VectorOps {
 // on x86-64 only.
 extern const VectorOps kPortableVectorOps;
 extern const VectorOps kAvx2VectorOps, kAvx512VectorOps;
-extern const KvOps kAvx512Bf16Pairs;  // KvLayout::Bf16Pairs, for CPUs that also have AVX512_BF16
+extern const KeyOps kAvx512PairedKeys;  // KvLayout::Bf16Pairs, for CPUs that also have AVX512_BF16
+extern const ValueOps kAvx512PairedValues;
 
 }  // namespace sharpi

@@ -4,6 +4,8 @@
 #if defined(__AVX512BF16__)
 #include "attention/attend_page_bf16.h"
 
-constinit const sharpi::KvOps sharpi::kAvx512Bf16Pairs = {
-    takes_pairs, store_key_pairs, store_value_pairs, prepare_pairs, attend_as<PairedAttention>};
+constinit const sharpi::KeyOps sharpi::kAvx512PairedKeys = {takes_pairs, store_key_pairs,
+                                                            prepare_pairs, pair_scores};
+constinit const sharpi::ValueOps sharpi::kAvx512PairedValues = {takes_pairs, store_value_pairs,
+                                                                pair_values};
 #endif

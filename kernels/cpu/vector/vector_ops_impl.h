@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "attention/attend_page.h"
-#include "attention/attend_page_q8.h"
+#include "attention/attend_page_packed.h"
 #include "attention/kv_f16.h"
+#include "attention/rotate.h"
 
 namespace {
 using namespace sharpi;
@@ -120,12 +121,28 @@ void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const floa
 
 namespace {
 
+template <class Type>
+constexpr void add_packed(VectorOps& ops) {
+  const int layout = kv_layout(Type::kType, false);
+  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_floats, packed_scores<Type>};
+  ops.values[layout] = {takes_all, store_packed_value<Type>, packed_values<Type>};
+}
+
+// Calls `add` with each packed type.
+template <class Add>
+constexpr void each_packed_type(Add add) {
+  add(TypeQ8_0{}), add(TypeQ5_1{}), add(TypeQ5_0{});
+  add(TypeQ4_0{}), add(TypeIQ4_NL{}), add(TypeTurbo3{});
+}
+
 constexpr VectorOps make_vector_ops(const char* name) {
-  constexpr KvOps f16{takes_all, store_key_f16, store_value_f16, prepare_floats,
-                      attend_as<FullAttention>};
-  constexpr KvOps q8{takes_all, store_key_q8, store_value_q8, prepare_floats, attend_unpacked};
-  return {name,  rms_norm, gated,      add_scaled, rope,       {f16, {}, q8, {}},
-          merge, convolve, delta_step, scan_step,  unit_length};
+  VectorOps ops{name,        rms_norm, gated, add_scaled, rope,       {},        {},
+                attend_page, rotate,   merge, convolve,   delta_step, scan_step, unit_length};
+  const int f16 = kv_layout(KvType::F16, false);
+  ops.keys[f16] = {takes_all, store_key_f16, prepare_floats, half_scores};
+  ops.values[f16] = {takes_all, store_value_f16, half_values};
+  each_packed_type([&](auto type) { add_packed<decltype(type)>(ops); });
+  return ops;
 }
 
 }  // namespace

@@ -53,12 +53,22 @@ class MachineOptions(Struct, frozen=True):
         ),
     ] = _RUN.precision
     kv_type: Annotated[
-        KvType,
+        KvType | None,
         option(
-            "--kv-type -ctk --cache-type-k -ctv --cache-type-v",
-            "Type of keys and values in the KV cache; q8_0 takes half the memory of f16.",
+            "--kv-type",
+            "Type of keys and values in the KV cache. All but f16 are rotated and lose a little: "
+            "see docs/kv-cache.md.",
+            show_default="f16, or q8_0 where f16 has no room",
         ),
     ] = _RUN.kv_type
+    cache_type_k: Annotated[
+        KvType | None,
+        option("-ctk --cache-type-k", "Type of keys alone.", show_default="--kv-type"),
+    ] = _RUN.key_type
+    cache_type_v: Annotated[
+        KvType | None,
+        option("-ctv --cache-type-v", "Type of values alone.", show_default="--kv-type"),
+    ] = _RUN.value_type
     isa: Annotated[
         InstructionSet | None,
         option("--isa", "Instruction set of the CPU kernels.", show_default="the machine's best"),
@@ -76,6 +86,8 @@ class MachineOptions(Struct, frozen=True):
             batch_size=self.batch_size,
             precision=self.precision,
             kv_type=self.kv_type,
+            key_type=self.cache_type_k,
+            value_type=self.cache_type_v,
             context_shift=context_shift,
             instruction_set=self.isa,
         )

@@ -52,7 +52,7 @@ class CpuPart(RecordedPart[Program]):
         self._num_layers = config.num_layers if num_layers is None else num_layers
         self._keeps_router_logits = keeps_router_logits
         shapes = [shape for shape in config.attention if shape.layer < self._num_layers]
-        self._cache = KvCache(shapes, settings.num_pages, settings.kv_type)
+        self._cache = KvCache(shapes, settings.num_pages, settings.kv_types)
         num_threads = max(settings.num_threads, settings.num_batch_threads)
         self._pool = ThreadPool(num_threads, settings.places)
         self._ids, self._positions, self._sequences, self._outputs = (

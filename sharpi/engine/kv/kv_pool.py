@@ -1,6 +1,6 @@
 """Sizes the KV cache that several sequences share: a context for each, where there is room."""
 
-from sharpi.config import RunConfig
+from sharpi.config import KvTypes, RunConfig
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
@@ -17,10 +17,11 @@ def kv_pages(
     model: ModelConfig,
     hardware: HardwareInfo,
     pages_per_sequence: int,
+    types: KvTypes,
 ) -> tuple[int, tuple[str, ...]]:
     """Counts pages for all sequences, at least one context, and returns notes for the user."""
     wanted = config.num_parallel * pages_per_sequence
-    page_bytes = kv_bytes(model.attention, PAGE_POSITIONS, config.kv_type)
+    page_bytes = kv_bytes(model.attention, PAGE_POSITIONS, types)
     if config.num_parallel == 1 or not page_bytes:
         return wanted, ()
     weights = sum(tensor.num_bytes for tensor in file.tensors.values())

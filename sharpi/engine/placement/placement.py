@@ -32,7 +32,7 @@ class Placement:
         settings: EngineSettings,
         hardware: HardwareInfo,
     ) -> None:
-        self.facts: ModelFacts = read_facts(file, model, settings.kv_type)
+        self.facts: ModelFacts = read_facts(file, model, settings.kv_types)
         self.hardware = hardware
         request = tier_request(
             config,

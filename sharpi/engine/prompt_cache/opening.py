@@ -33,6 +33,6 @@ def open_prompt_cache(
     identity = ModelIdentity(
         digest=ModelDigest(folder.path, file.parts),
         arithmetic=arithmetic_of(config, settings, model, gpu),
-        about={"model": file.path.name, "kv_type": settings.kv_type},
+        about={"model": file.path.name, "kv_type": str(settings.kv_types)},
     )
     return PromptCache(folder, memory, identity)

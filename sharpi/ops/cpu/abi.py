@@ -182,7 +182,11 @@ class KvLayerParams(Structure):
         ("value_dim", c_int32),
         ("value_stride", c_int32),
         ("values_in_keys", c_int32),
-        ("type", c_int32),
+        ("key_type", c_int32),
+        ("value_type", c_int32),
+        ("key_rotation", c_int32),
+        ("value_rotation", c_int32),
+        ("reserved", c_int32),
     )
 
 

@@ -1,23 +1,52 @@
 """The KV cache of the CPU engine: pages of 64 positions, which its users assign to sequences.
 
-In a page each KV head has its keys, then its values unless they are part of the keys, as f16 or as
-q8_0: blocks of 32 bytes with an f16 scale (kernels/cpu/attention/kv_pages.h).
+In a page each KV head has its keys, then its values unless they are part of the keys, each in its
+own type (kernels/cpu/attention/kv_pages.h). A page of a layer is one row of bytes.
 """
 
 from collections.abc import Iterable
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
+from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.errors import UsageError
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.interface import AttentionShape
 
-KvType = Literal["f16", "q8_0"]
-KV_TYPE_CODES: dict[KvType, int] = {"f16": 0, "q8_0": 1}
 PAGE_POSITIONS = 64
-_BLOCK = 32
+KV_BLOCK = 32
+
+
+class KvFormat(Struct, frozen=True):
+    """The bits of a type's codes, and its scales of 16 bits."""
+
+    code: int  # of the native library
+    bits: int
+    scales_per_block: int = 0  # of 32 numbers: a scale, or a scale and a minimum
+    scales_per_row: int = 0
+
+    @property
+    def is_packed(self) -> bool:
+        """Says if numbers are stored as codes, in blocks."""
+        return self.bits < 16
+
+    def row_bytes(self, dim: int) -> int:
+        """Returns the bytes of one position's `dim` numbers in a head."""
+        scales = self.scales_per_row + dim // KV_BLOCK * self.scales_per_block
+        return dim * self.bits // 8 + 2 * scales
+
+
+KV_FORMATS: dict[KvType, KvFormat] = {
+    "f16": KvFormat(0, 16),
+    "q8_0": KvFormat(1, 8, scales_per_block=1),
+    "q5_1": KvFormat(2, 5, scales_per_block=2),
+    "q5_0": KvFormat(3, 5, scales_per_block=1),
+    "q4_0": KvFormat(4, 4, scales_per_block=1),
+    "iq4_nl": KvFormat(5, 4, scales_per_block=1),
+    "turbo3": KvFormat(6, 3, scales_per_row=1),
+}
 
 
 def value_stride(shape: AttentionShape) -> int:
@@ -25,29 +54,49 @@ def value_stride(shape: AttentionShape) -> int:
     return (shape.value_dim + 15) // 16 * 16
 
 
-def _widths(shape: AttentionShape) -> tuple[int, ...]:
-    """Returns the widths of one position in a KV head: of keys, and of values stored apart."""
-    return (shape.key_dim,) if shape.values_in_keys else (shape.key_dim, value_stride(shape))
+def rotation_sizes(shape: AttentionShape, types: KvTypes) -> tuple[int, int]:
+    """Returns the sizes of the blocks in which keys and values are rotated; 0: they are not.
+
+    Packed types are rotated by a Hadamard transform in the largest blocks of a power of two that a
+    head consists of. Values within keys are rotated with them.
+    """
+    if shape.values_in_keys:
+        both = _power_of_two(shape.key_dim | shape.value_dim)
+        return (both, both) if KV_FORMATS[types.keys].is_packed else (0, 0)
+    return (
+        _power_of_two(shape.key_dim) if KV_FORMATS[types.keys].is_packed else 0,
+        _power_of_two(shape.value_dim) if KV_FORMATS[types.values].is_packed else 0,
+    )
 
 
-def _page_bytes(shape: AttentionShape, kv_type: KvType) -> int:
-    numbers = PAGE_POSITIONS * shape.num_kv_heads * sum(_widths(shape))
-    return 2 * numbers if kv_type == "f16" else numbers + 2 * (numbers // _BLOCK)
+def _power_of_two(number: int) -> int:
+    """Returns the largest power of two that divides the number."""
+    return number & -number
 
 
-def kv_bytes(shapes: Iterable[AttentionShape], num_positions: int, kv_type: KvType = "f16") -> int:
+def _page_bytes(shape: AttentionShape, types: KvTypes) -> int:
+    row = KV_FORMATS[types.keys].row_bytes(shape.key_dim)
+    if not shape.values_in_keys:
+        row += KV_FORMATS[types.values].row_bytes(value_stride(shape))
+    return PAGE_POSITIONS * shape.num_kv_heads * row
+
+
+def kv_bytes(
+    shapes: Iterable[AttentionShape], num_positions: int, types: KvTypes = F16_TYPES
+) -> int:
     """Returns the bytes of the KV cache for `num_positions`, rounded up to whole pages."""
     pages = -(-num_positions // PAGE_POSITIONS)
-    return pages * sum(_page_bytes(shape, kv_type) for shape in shapes)
+    return pages * sum(_page_bytes(shape, types) for shape in shapes)
 
 
-def check_kv_type(shapes: Iterable[AttentionShape], kv_type: KvType) -> None:
-    """Raises UsageError where the size of a head is not a multiple of the type's block."""
-    for shape in shapes if kv_type == "q8_0" else ():
-        for dim in (shape.key_dim, shape.value_dim):
-            if dim % _BLOCK:
+def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
+    """Raises UsageError where the size of a head is not a multiple of a type's block."""
+    for shape in shapes:
+        of_values = types.keys if shape.values_in_keys else types.values
+        for kind, dim in ((types.keys, shape.key_dim), (of_values, shape.value_dim)):
+            if KV_FORMATS[kind].is_packed and dim % KV_BLOCK:
                 raise UsageError(
-                    f"a KV cache of {kv_type} has blocks of {_BLOCK} values, but this model's"
+                    f"a KV cache of {kind} has blocks of {KV_BLOCK} values, but this model's"
                     f" heads have {dim}; omit --kv-type"
                 )
 
@@ -55,15 +104,13 @@ def check_kv_type(shapes: Iterable[AttentionShape], kv_type: KvType) -> None:
 class KvCache:
     """The pages of all layers, `num_pages` each, zeroed; the system commits them on first write.
 
-    The model must pass `check_kv_type` for `kv_type`.
+    The model must pass `check_kv_types` for `types`.
     """
 
-    def __init__(
-        self, shapes: Iterable[AttentionShape], num_pages: int, kv_type: KvType = "f16"
-    ) -> None:
-        self.num_pages, self.kv_type = num_pages, kv_type
+    def __init__(self, shapes: Iterable[AttentionShape], num_pages: int, types: KvTypes) -> None:
+        self.num_pages, self.types = num_pages, types
         self.layers = {
-            s.layer: aligned_bytes(num_pages * _page_bytes(s, kv_type)).reshape(num_pages, -1)
+            s.layer: aligned_bytes(num_pages * _page_bytes(s, types)).reshape(num_pages, -1)
             for s in shapes
         }
 

@@ -3,7 +3,7 @@
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cpu.kv_cache import KV_TYPE_CODES, KvCache, value_stride
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, KvCache, rotation_sizes, value_stride
 from sharpi.ops.cpu.recorder_tape import Tape
 from sharpi.ops.interface import AttentionShape, FloatArray
 
@@ -21,6 +21,8 @@ class AttentionRecorder(Tape):
         shape: AttentionShape,
         sinks: FloatArray | None = None,
     ) -> Buffer:
+        types = self._cache.types
+        key_rotation, value_rotation = rotation_sizes(shape, types)
         layer = abi.KvLayerParams(
             data=self._data(self._cache.layers[shape.layer]),
             heads=shape.num_kv_heads,
@@ -28,7 +30,10 @@ class AttentionRecorder(Tape):
             value_dim=shape.value_dim,
             value_stride=value_stride(shape),
             values_in_keys=shape.values_in_keys,
-            type=KV_TYPE_CODES[self._cache.kv_type],
+            key_type=KV_FORMATS[types.keys].code,
+            value_type=KV_FORMATS[types.values].code,
+            key_rotation=key_rotation,
+            value_rotation=value_rotation,
         )
         if k is not None:
             self._add(

@@ -7,9 +7,10 @@ each head of a page is int8 (64, dim), then f16 scales (64, dim / 32).
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sharpi.config import KvType, KvTypes
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvType
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.unsupported import refuse
@@ -23,6 +24,13 @@ class LayerKv(NamedTuple):
 
     keys: Span
     values: Span | None
+
+
+def gpu_kv_type(types: KvTypes) -> KvType:
+    """Returns the one type of keys and values; raises UnsupportedModelError where there are two."""
+    if types not in (KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0")):
+        refuse(f"a KV cache of {types}")
+    return types.keys
 
 
 def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:

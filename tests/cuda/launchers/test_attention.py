@@ -8,9 +8,9 @@ from activation_rows import rounding_error, unpack_rows
 from device_arrays import empty, read, upload
 from kv_pages import PAGE, pack_pages, round_row
 
+from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cpu.kv_cache import KvType
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.heads import KvCacheSlice

@@ -3,8 +3,8 @@ import pytest
 from device_arrays import empty, read, upload
 from kv_pages import PAGE, page_bytes, unpack_row
 
+from sharpi.config import KvType
 from sharpi.device.device import Device
-from sharpi.ops.cpu.kv_cache import KvType
 from sharpi.ops.cuda.launchers.heads import HeadGroup, HeadNorm, HeadRope, KvCacheSlice, heads
 from sharpi.ops.reference.reference import ReferenceOps
 

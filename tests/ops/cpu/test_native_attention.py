@@ -1,6 +1,7 @@
 """Native attention against the NumPy reference, for every layout and precision of pages."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,31 +17,55 @@ from attention_models import (
 from msgspec.structs import replace
 from replay import AVAILABLE, Native, reference
 
-from sharpi.ops.cpu.kv_cache import KvCache, KvType, kv_bytes
+from sharpi.config import KvType, KvTypes
+from sharpi.errors import UsageError
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, KvCache, check_kv_types, kv_bytes
 from sharpi.ops.cpu.program import Rounding
+from sharpi.ops.interface import AttentionShape
 
 pytestmark = pytest.mark.native
 
 
+ROUNDINGS: tuple[Rounding, ...] = ("f32", "int8")
+
+
 class Layout(NamedTuple):
-    """`limit`: of the error against the reference.
+    """`limit`: of the error against the reference with the same types.
 
     f16 keys and values: 2^-11 each, a little more after the softmax. With int8 activations bfloat16
     may take their place within products, and that of queries and probabilities: 2^-9 each. Against
-    keys and values that are q8_0 already, queries are rounded to int8: half a step of 127.
+    packed keys, queries are then rounded to int8: half a step of 127. A number at the middle
+    between two levels may go either way, which moves it by a step; with few bits steps are large.
     """
 
-    kv_type: KvType
+    types: KvTypes
     precision: Rounding
     limit: float
 
 
-LAYOUTS = [
-    Layout("f16", "f32", 1e-3),
-    Layout("f16", "int8", 4e-3),
-    Layout("q8_0", "f32", 1e-3),
-    Layout("q8_0", "int8", 5e-3),
+def both(kind: KvType) -> KvTypes:
+    return KvTypes(kind, kind)
+
+
+WHOLE = [
+    Layout(both("f16"), "f32", 1e-3),
+    Layout(both("f16"), "int8", 4e-3),
+    Layout(both("q8_0"), "f32", 1e-3),
+    Layout(both("q8_0"), "int8", 5e-3),
 ]
+FEW_BITS = [
+    Layout(types, precision, 1e-2)
+    for types in (
+        *(both(kind) for kind in KV_FORMATS if kind not in ("f16", "q8_0")),
+        KvTypes("q8_0", "q4_0"),
+        KvTypes("f16", "q5_1"),
+        KvTypes("iq4_nl", "f16"),
+    )
+    for precision in ROUNDINGS
+]
+LAYOUTS = [*WHOLE, *FEW_BITS]
+# Those of few bits whose kernels differ: with a minimum, and with a scale for a row.
+DISTINCT = [*WHOLE, *(each for each in FEW_BITS if str(each.types) in ("q5_1", "turbo3"))]
 
 
 def native(name: str, layout: Layout, **options: object) -> Native:
@@ -49,26 +74,37 @@ def native(name: str, layout: Layout, **options: object) -> Native:
         attention_model(shape),
         [shape],
         precision=layout.precision,
-        kv_type=layout.kv_type,
+        kv_types=layout.types,
         **options,  # type: ignore[arg-type]
     )
 
 
-CASES = [
-    pytest.param(layout, name, id=f"{layout.kv_type} {layout.precision} {name}")
-    for layout in LAYOUTS
-    for name in SHAPES
-    if layout.kv_type == "f16" or in_blocks(name)
-]
+def cases(layouts: list[Layout], names: Iterable[str] = SHAPES) -> list[Any]:
+    """Lists the layouts with each shape that they can have."""
+    return [
+        pytest.param(layout, name, id=f"{layout.types} {layout.precision} {name}")
+        for layout in layouts
+        for name in names
+        if str(layout.types) == "f16" or in_blocks(name)
+    ]
+
+
+FEW = ("wide group of blocks", "values of blocks in keys")
+CASES = cases(WHOLE)
+DISTINCT_CASES = [*CASES, *cases(DISTINCT[len(WHOLE) :], FEW)]
 
 
 @pytest.mark.parametrize(("layout", "name"), CASES)
 @pytest.mark.parametrize("length", [1, 64, 65, 600])
 def test_attention_matches_the_reference(layout: Layout, name: str, length: int) -> None:
     ids = random_ids(length)
-    assert (
-        error(native(name, layout).run([ids]), expected(name, ids, layout.kv_type)) < layout.limit
-    )
+    assert error(native(name, layout).run([ids]), expected(name, ids, layout.types)) < layout.limit
+
+
+@pytest.mark.parametrize(("layout", "name"), cases(FEW_BITS, FEW))
+def test_attention_over_few_bits_matches_the_reference(layout: Layout, name: str) -> None:
+    ids = random_ids(150)
+    assert error(native(name, layout).run([ids]), expected(name, ids, layout.types)) < layout.limit
 
 
 @pytest.mark.parametrize("instruction_set", AVAILABLE)
@@ -77,7 +113,7 @@ def test_attention_matches_the_reference(layout: Layout, name: str, length: int)
 def test_every_instruction_set_attends(layout: Layout, name: str, instruction_set: str) -> None:
     ids = random_ids(90)
     out = native(name, layout, instruction_set=instruction_set).run([ids])
-    assert error(out, expected(name, ids, layout.kv_type)) < layout.limit
+    assert error(out, expected(name, ids, layout.types)) < layout.limit
 
 
 @pytest.mark.parametrize("length", [1, 600])
@@ -88,7 +124,7 @@ def test_sinks_and_keys_stored_before(length: int) -> None:
     assert error(out, reference(model, [ids])) < LAYOUTS[0].limit
 
 
-@pytest.mark.parametrize(("layout", "name"), CASES)
+@pytest.mark.parametrize(("layout", "name"), DISTINCT_CASES)
 def test_prefill_decode_and_threads_give_the_same_bits(layout: Layout, name: str) -> None:
     ids = random_ids(560)
     whole = native(name, layout).run([ids])
@@ -98,7 +134,7 @@ def test_prefill_decode_and_threads_give_the_same_bits(layout: Layout, name: str
         assert np.array_equal(replayed, whole)
 
 
-@pytest.mark.parametrize(("layout", "name"), CASES)
+@pytest.mark.parametrize(("layout", "name"), DISTINCT_CASES)
 def test_what_others_left_in_a_page_is_not_met(layout: Layout, name: str) -> None:
     """Stale bytes have all bits set: a NaN as f16, as bfloat16 and as the scale of a block."""
     ids = random_ids(75)
@@ -107,19 +143,19 @@ def test_what_others_left_in_a_page_is_not_met(layout: Layout, name: str) -> Non
     assert np.array_equal(used.run([ids[:70], *[[i] for i in ids[70:]]]), fresh.run([ids]))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", DISTINCT)
 @pytest.mark.parametrize("part", ["keys_of", "values_of"])
 def test_a_nan_reaches_every_later_token(layout: Layout, part: str) -> None:
     """A NaN reaches no earlier token, except those that are computed together with its own."""
     shape, ids = SHAPES["blocks of 32"], [token % 49 for token in random_ids(100)]
     ids[70] = 49
     model = attention_model(shape, **{part: with_nan(49)})
-    out = Native(model, [shape], precision=layout.precision, kv_type=layout.kv_type).run([ids])
+    out = Native(model, [shape], precision=layout.precision, kv_types=layout.types).run([ids])
     assert np.isfinite(out[:64]).all()
     assert np.isnan(out[70:]).all()
 
 
-@pytest.mark.parametrize(("layout", "name"), CASES)
+@pytest.mark.parametrize(("layout", "name"), DISTINCT_CASES)
 def test_a_page_is_copied_whole(layout: Layout, name: str) -> None:
     ids = random_ids(64)
     runs = native(name, layout)
@@ -132,12 +168,25 @@ def test_a_page_is_copied_whole(layout: Layout, name: str) -> None:
     assert np.array_equal(runs.run([[7]], position=64), want)
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-def test_bytes_are_counted_as_they_are_allocated(kv_type: KvType) -> None:
+@pytest.mark.parametrize("types", list(dict.fromkeys(each.types for each in LAYOUTS)), ids=str)
+def test_bytes_are_counted_as_they_are_allocated(types: KvTypes) -> None:
     shapes = [SHAPES["blocks of 32"], replace(SHAPES["values of blocks in keys"], layer=1)]
-    assert KvCache(shapes, 3, kv_type).num_bytes == kv_bytes(shapes, 129, kv_type)
-    half, eighth = (kv_bytes(shapes, 64, t) for t in ("f16", "q8_0"))
-    assert eighth * 32 == half * 17
+    assert KvCache(shapes, 3, types).num_bytes == kv_bytes(shapes, 129, types)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [("q8_0", 8.5), ("q5_1", 6), ("q5_0", 5.5), ("q4_0", 4.5), ("iq4_nl", 4.5), ("turbo3", 3.125)],
+)
+def test_a_type_takes_its_bits(kind: KvType, bits: float) -> None:
+    shapes = [AttentionShape(0, 8, 2, 128, 128, 0.1)]
+    assert kv_bytes(shapes, 64, both(kind)) * 16 == kv_bytes(shapes, 64, KvTypes()) * bits
+
+
+@pytest.mark.parametrize("types", [KvTypes("q4_0", "f16"), KvTypes("f16", "q8_0")], ids=str)
+def test_heads_that_are_not_blocks_are_refused(types: KvTypes) -> None:
+    with pytest.raises(UsageError, match="has blocks of 32 values, but this model's heads have 2"):
+        check_kv_types([SHAPES["odd head sizes"]], types)
 
 
 def test_tokens_without_outputs_still_fill_the_cache() -> None:

@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from sharpi.config import KvType
 from sharpi.device.launch import Argument, Kernel, Launch, Span
-from sharpi.ops.cpu.kv_cache import KvType
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
