@@ -14,7 +14,7 @@ KvType = Literal["f16", "q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"]
 Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
-DraftKind = Literal["ngram", "suffix", "draft", "mtp"]
+DraftKind = Literal["ngram", "suffix", "draft"]
 Feature = Literal["graphs", "fused-attention", "tensor-cores", "prefetch", "vnni", "vbmi"]
 
 # What can be switched off one by one to find where a wrong result comes from.

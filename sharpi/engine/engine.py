@@ -23,6 +23,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
+    from sharpi.engine.draft_model import DraftModel
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.view import ExpertView
 
@@ -43,6 +44,7 @@ class Engine(Closing):
         tier: "ExpertTier | None" = None,
         records: ExpertRecords | None = None,
         prompt_cache: PromptCache | None = None,
+        draft_model: "DraftModel | None" = None,
     ) -> None:
         self.config = config
         self.model_config = model_config
@@ -50,7 +52,12 @@ class Engine(Closing):
         self.tokenizer = tokenizer
         self.chat_format = chat_format
         self.runner = runner
-        self.speculator = Speculator(config.speculation, runner.max_drafts)
+        self._draft_model = draft_model
+        self.speculator = Speculator(
+            config.speculation,
+            runner.max_drafts,
+            None if draft_model is None else draft_model.drafters,
+        )
         self.notes = notes
         self.plan = plan
         self.prompt_cache = prompt_cache
@@ -111,6 +118,9 @@ class Engine(Closing):
                 self.exit_notes = (*self.exit_notes, *self.prompt_cache.notes)
                 self.prompt_cache = None
         self.runner.close()
+        if self._draft_model is not None:
+            self._draft_model.close()
+            self._draft_model = None
         if self._tier is not None:
             self.exit_notes = (*self._tier.notes, *self.exit_notes)
             self._tier.close()

@@ -33,6 +33,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
+    from sharpi.engine.draft_model import DraftModel
 
 Progress = Callable[[str, float], None]
 
@@ -94,6 +95,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     runner = Runner(settings, weights.output.rows, parts, records, has_states=has_states)
     gpu_name = None if gpu.device is None else f"{gpu.device.name}, {plan and plan.first_gpu_layer}"
     prompt_cache = open_prompt_cache(folder, config, file, model_config, settings, runner, gpu_name)
+    draft_model = _draft_model(config, file, runner)
     report("ready", 1.0)
     return Engine(
         config=config,
@@ -115,7 +117,24 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         tier=tier,
         records=records,
         prompt_cache=prompt_cache,
+        draft_model=draft_model,
     )
+
+
+def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftModel | None":
+    """Loads the model that drafts, if there is one; raises UsageError for another vocabulary."""
+    speculation = config.speculation
+    if speculation.draft_model is None or not runner.max_drafts:
+        return None
+    from sharpi.engine.draft_model import DraftModel, check_vocabulary, draft_config
+
+    engine = load_engine(draft_config(config, runner.context_size))
+    try:
+        check_vocabulary(file, engine.file)
+    except BaseException:
+        engine.close()
+        raise
+    return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
 
 
 def _beside_gpu(asked: ExpertConfig) -> ExpertConfig:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from sharpi.config import Feature, KvTypes, RunConfig
+from sharpi.config import Feature, KvTypes, RunConfig, SpeculationConfig
 from sharpi.engine.kv.kv_choice import choose_kv_types
 from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.errors import UsageError
@@ -91,6 +91,7 @@ def decide(
             *_threads_note(config, hardware),
             *types_note,
             *pages_note,
+            *_speculation_notes(config),
         ),
         kv_types=types,
         num_parallel=num_parallel,
@@ -172,6 +173,17 @@ def _num_parallel(config: RunConfig) -> int:
             " more of them wait in the queue"
         )
     return config.num_parallel
+
+
+def _speculation_notes(config: RunConfig) -> tuple[str, ...]:
+    """Names what was asked for about drafts and has no effect."""
+    speculation = config.speculation
+    if speculation.is_on and config.experts.trace is not None:
+        return ("--moe-trace records single steps, so no drafts are checked",)
+    if speculation.is_on or speculation == SpeculationConfig():
+        return ()
+    why = "--spec-draft-n-max is 0" if speculation.kinds else "--spec-type is none"
+    return (f"nothing is drafted, since {why}; the other --spec options have no effect",)
 
 
 def _context_note(context_size: int, model: ModelConfig) -> tuple[str, ...]:

@@ -20,18 +20,29 @@ class Chain:
         for drafter in (*self._free, *self._models):
             drafter.extend(tokens)
 
-    def propose(self, most: int, acceptance: Acceptance, *, asks_models: bool) -> list[Draft]:
+    @property
+    def has_models(self) -> bool:
+        """True if a drafter computes its drafts."""
+        return bool(self._models)
+
+    def close(self) -> None:
+        """Ends the drafts for this sequence."""
+        for drafter in (*self._free, *self._models):
+            drafter.close()
+
+    def propose(self, most: int, acceptance: Acceptance, most_of_models: int) -> list[Draft]:
         """Drafts at most `most` tokens by each free drafter, the most promising draft first.
 
-        With `asks_models` a model's draft comes first where that of no other promises much.
+        A model's draft of at most `most_of_models` tokens, which takes time, comes first where that
+        of no other promises much.
         """
         drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
         if len(drafts) > 1:
             drafts.sort(key=lambda draft: -sum(acceptance.chances(draft)))
         promising = drafts and acceptance.chance(drafts[0].kind, drafts[0].certainty[0])
-        if asks_models and self._models and (promising or 0.0) < _WORTH_ASKING:
+        if most_of_models and self._models and (promising or 0.0) < _WORTH_ASKING:
             for model in self._models:
-                draft = model.propose(most)
+                draft = model.propose(min(most, most_of_models))
                 if draft is not None:
                     return [draft, *drafts]
         return drafts

@@ -37,6 +37,9 @@ class Drafter(Protocol):
     def propose(self, most: int) -> Draft | None:
         """Drafts at most `most` next tokens; None where it has no idea."""
 
+    def close(self) -> None:
+        """Ends the drafts for this sequence."""
+
 
 # Longer matches are right more often: the lower ends of the levels of their lengths.
 _LEVELS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 65)

@@ -36,6 +36,9 @@ class NgramDrafter:
         tokens = self._continuation(end, most)
         return Draft(self.kind, tokens, levels_of_match(self._matched(end), len(tokens)))
 
+    def close(self) -> None:
+        """Does nothing: there is nothing to give back."""
+
     def _continuation(self, end: int, most: int) -> tuple[int, ...]:
         """Returns the tokens from `end` on; where they reach the sequence's end, they go round."""
         tokens = self._tokens[end : end + most]

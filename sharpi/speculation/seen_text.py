@@ -71,6 +71,9 @@ class SuffixDrafter:
                     state, length = half.follow(state, length, token)
                 self._places[i] = state, length
 
+    def close(self) -> None:
+        """Does nothing: there is nothing to give back."""
+
     def propose(self, most: int) -> Draft | None:
         which = max(range(len(self._places)), key=lambda i: self._places[i][1])
         state, length = self._places[which]

@@ -4,16 +4,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sharpi.config import SpeculationConfig
+from sharpi.config import DraftKind, SpeculationConfig
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.chain import Chain
 from sharpi.speculation.draft import Draft, Drafter
+from sharpi.speculation.model_choice import ModelChoice
 from sharpi.speculation.ngram import NgramDrafter
 from sharpi.speculation.pause import Pause
 from sharpi.speculation.rule import Choice, Rule
 from sharpi.speculation.seen_text import SeenText, SuffixDrafter
 from sharpi.speculation.statistics import DraftStatistics
 
+FREE_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix")  # they take no time to speak of
 # Makes a drafter that computes, for one sequence.
 ModelDrafters = Callable[[], Sequence[Drafter]]
 
@@ -32,13 +34,22 @@ class SequenceDrafts:
         """Takes note of tokens that follow in the sequence."""
         self._new += tokens
 
-    def propose(self, most: int, *, asks_models: bool) -> list[float]:
+    @property
+    def has_models(self) -> bool:
+        """True if a model drafts as well."""
+        return self._chain.has_models
+
+    def close(self) -> None:
+        """Ends the drafts for this sequence."""
+        self._chain.close()
+
+    def propose(self, most: int, most_of_models: int) -> list[float]:
         """Drafts for the next step; the chances of the best draft's tokens, empty without one."""
         self.drafts = []
         if most > 0:
             self._chain.extend(self._new)
             self._new = []
-            self.drafts = self._chain.propose(most, self.acceptance, asks_models=asks_models)
+            self.drafts = self._chain.propose(most, self.acceptance, most_of_models)
         return self.acceptance.chances(self.drafts[0]) if self.drafts else []
 
     def learn(self, tokens: Sequence[int]) -> None:
@@ -72,6 +83,7 @@ class Speculator:
         self._model_drafters = model_drafters
         self._choice = Choice((), 0.0)
         self._pause = Pause()
+        self._model_choice = ModelChoice()
         self._drafting_seconds = 0.0
 
     @property
@@ -92,17 +104,18 @@ class Speculator:
         drafts.extend(tokens)
         return drafts
 
-    def end(self, tokens: Sequence[int]) -> None:
+    def end(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
         """Ends a sequence; `tokens` are those of its text that were not seen before."""
+        drafts.close()
         if "suffix" in self.settings.kinds:
             self._seen.add(tokens)
 
     def choose(self, asked: Sequence[Asked]) -> list[Draft | None]:
         """Drafts for the next step of these sequences; None for those without one."""
         start = time.perf_counter()
-        rests = self.settings.is_auto and self._pause.rests()
+        rests, of_models = self._effort(asked)
         chances = [
-            self._worthwhile(each.drafts.propose(0 if rests else each.most, asks_models=True))
+            self._worthwhile(each.drafts.propose(0 if rests else each.most, of_models))
             for each in asked
         ]
         if self.settings.is_auto:
@@ -117,8 +130,32 @@ class Speculator:
         self._choice = self._choice._replace(lengths=lengths)
         self._drafting_seconds = time.perf_counter() - start
         if not rests:
-            self._pause.drafted(self._drafting_seconds, has_checked=any(lengths))
+            self._time_drafts(asked, has_checked=any(lengths))
         return chosen
+
+    def _effort(self, asked: Sequence[Asked]) -> tuple[bool, int]:
+        """Decides if no drafts are looked for at all, and how long those of models may be."""
+        if not self.settings.is_auto:
+            return False, self.max_drafts
+        if not any(each.drafts.has_models for each in asked):
+            return self._pause.rests(), 0
+        rule, num = self.rule, len(asked)
+        most = self.max_drafts // num
+        return False, self._model_choice.length(rule.times, rule.budget, num, most)
+
+    def _time_drafts(self, asked: Sequence[Asked], *, has_checked: bool) -> None:
+        by_models = [
+            each.drafts
+            for each in asked
+            if each.drafts.drafts and each.drafts.drafts[0].kind not in FREE_KINDS
+        ]
+        count = sum(len(drafts.drafts[0].tokens) for drafts in by_models)
+        for drafts in by_models:
+            draft = drafts.drafts[0]
+            chance = drafts.acceptance.chance(draft.kind, draft.certainty[0])
+            self._model_choice.drafted(self._drafting_seconds / count, chance)
+        if not by_models:
+            self._pause.drafted(self._drafting_seconds, has_checked=has_checked)
 
     def _worthwhile(self, chances: list[float]) -> list[float]:
         """Cuts a draft before the first token that is less likely than was asked for."""

@@ -1,5 +1,7 @@
 """DraftStatistics: what was drafted, checked and right, and the time that it saved."""
 
+from typing import Any
+
 from msgspec import Struct, field
 
 from sharpi.config import DraftKind
@@ -36,6 +38,21 @@ class DraftStatistics(Struct):
         count.num_drafts += 1
         count.num_checked += num_checked
         count.num_accepted += num_accepted
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the counts and seconds as JSON has them."""
+        return {
+            "steps": self.num_steps,
+            "tokens_per_step": self.tokens_per_step,
+            "checked": self.num_checked,
+            "accepted": self.num_accepted,
+            "kinds": {
+                kind: {"checked": count.num_checked, "accepted": count.num_accepted}
+                for kind, count in self.kinds.items()
+            },
+            "drafting_seconds": self.drafting_seconds,
+            "seconds_saved": self.seconds_saved,
+        }
 
     @property
     def num_checked(self) -> int:

@@ -69,6 +69,7 @@ class FakeTimings:
     first_token_seconds: float = 0.25
     prompt_tokens_per_second: float = 20.0
     decode_tokens_per_second: float = 25.0
+    drafts = None
 
 
 class FakeGeneration:

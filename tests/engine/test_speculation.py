@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sharpi.config import SpeculationConfig as Speculation
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.errors import UsageError
 from sharpi.speculation.draft import Draft
 
 pytestmark = pytest.mark.native
@@ -19,6 +21,7 @@ Load = Callable[..., Engine]
 RECURRENT = ["lfm2moe", "qwen3next", "qwen35", "granitehybrid", "nemotron_h_moe"]
 OTHERS = ["gpt-oss", "gemma3", "deepseek3", "llama4", "qwen3moe"]
 IDS = np.random.default_rng(7).integers(3, 280, 80).tolist()
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
 FIXED = Speculation(kinds=("draft",), max_drafts=4)
 
 
@@ -45,6 +48,9 @@ class Oracle:
                 tokens = tuple(t + w for t, w in zip(drafted, wrong, strict=False))
                 return Draft(self.kind, tokens, (9,) * len(tokens)) if tokens else None
         return None
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 def with_oracle(engine: Engine, *texts: list[int], share_right: float = 0.7) -> Engine:
@@ -255,3 +261,41 @@ def test_without_kinds_nothing_is_drafted(load: Load) -> None:
     answer(engine, IDS, asked(5, sampling=GREEDY), None)
     assert engine.speculator.statistics.num_steps == 0
     assert engine.runner.settings.max_drafts == 0
+
+
+@pytest.mark.parametrize("is_auto", [True, False])
+def test_a_draft_model_gives_the_same_text(is_auto: bool, load: Load) -> None:
+    """A model that drafts for itself is always right, where the two compute alike."""
+    plain = load("qwen3moe")
+    speculation = Speculation(
+        kinds=("draft",), is_auto=is_auto, max_drafts=3, draft_model=plain.file.path
+    )
+    engine = load("qwen3moe", speculation=speculation)
+    session = engine.session()
+    for prompt in (IDS[:30], IDS[:40], IDS[20:50]):
+        expected, _ = answer(plain, prompt, asked(20), None)
+        generation = session.generate(prompt, asked(20))
+        list(generation)
+        assert generation.ids == expected
+    if not is_auto:
+        statistics = engine.speculator.statistics
+        assert statistics.num_accepted > 0.9 * statistics.num_checked > 0
+
+
+def test_a_draft_model_for_several_sequences(load: Load) -> None:
+    plain = load("qwen3moe")
+    prompts = [IDS[:30], IDS[10:50]]
+    expected = [answer(plain, prompt, asked(20), None)[0] for prompt in prompts]
+    speculation = Speculation(kinds=("draft",), max_drafts=6, draft_model=plain.file.path)
+    engine = load("qwen3moe", num_parallel=2, speculation=speculation)
+    scheduler = Scheduler(engine, 2)
+    for _ in range(2):
+        heard = [submit(scheduler, prompt, asked(20)) for prompt in prompts]
+        assert finish(scheduler) < 20
+        assert [each.ids for each in heard] == expected
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused(load: Load) -> None:
+    other = load("llama").file.path
+    with pytest.raises(UsageError, match=r"cannot draft for .* token \d+ is"):
+        load(DEMO, speculation=Speculation(kinds=("draft",), draft_model=other))

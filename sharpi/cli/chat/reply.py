@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sharpi.cli.options.answer_form import FormedAnswers
     from sharpi.engine.generation import Generation
     from sharpi.engine.sampling.timings import Timings
+    from sharpi.speculation.statistics import DraftStatistics
 
 
 def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> bool:
@@ -87,5 +88,15 @@ def timings_line(timings: "Timings") -> str:
         f" ({timings.num_prompt_tokens} tokens{cached}), "
         f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
         f" ({timings.num_generated_tokens} tokens), "
-        f"first token after {timings.first_token_seconds:.2f} s"
+        f"first token after {timings.first_token_seconds:.2f} s{_drafts(timings.drafts)}"
     )
+
+
+def _drafts(drafts: "DraftStatistics | None") -> str:
+    """Returns what drafts gave, as the end of a line; empty if there were to be none."""
+    if drafts is None or not drafts.num_steps:
+        return ""
+    kinds = [f"{kind} {n.num_accepted} of {n.num_checked}" for kind, n in drafts.kinds.items()]
+    right = f" (right drafts: {', '.join(kinds)})" if kinds else " (no draft was worth a check)"
+    saved = f", {drafts.seconds_saved:.2f} s saved" if kinds else ""
+    return f", {drafts.tokens_per_step:.2f} tokens a step{right}{saved}"

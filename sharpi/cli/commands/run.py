@@ -140,4 +140,4 @@ def _record(
             "prompt_tokens_per_second": timings.prompt_tokens_per_second,
             "decode_tokens_per_second": timings.decode_tokens_per_second,
         },
-    }
+    } | ({} if timings.drafts is None else {"speculation": timings.drafts.to_dict()})

@@ -12,6 +12,7 @@ from sharpi.cli.options.machine import MachineOptions
 from sharpi.cli.options.miss import MissOptions
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.record import RecordOptions
+from sharpi.cli.options.speculation import SpeculationOptions
 from sharpi.cli.options.tier import TierOptions
 from sharpi.config import GivenFlags, RunConfig
 
@@ -35,6 +36,7 @@ class EngineOptions(Struct, frozen=True):
     experts: ExpertOptions
     misses: MissOptions
     records: RecordOptions
+    speculation: SpeculationOptions
     debug: DebugOptions
 
     def run_config(
@@ -55,4 +57,4 @@ class EngineOptions(Struct, frozen=True):
         names = sources.given(_NOTED)
         given = GivenFlags(context.info_name or "", names) if names else GivenFlags()
         config = self.debug.extend(self.misses.extend(config, sources), sources)
-        return replace(config, given=given)
+        return self.speculation.extend(replace(config, given=given), sources)

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from sharpi.speculation.statistics import DraftStatistics
+
 
 class Timings(Struct):
     """Seconds and tokens of one answer; rates are 0 where nothing was measured.
@@ -17,6 +19,7 @@ class Timings(Struct):
     num_generated_tokens: int = 0
     decode_seconds: float = 0.0
     first_token_seconds: float = 0.0
+    drafts: DraftStatistics | None = None  # of the steps that might have drafts
 
     @property
     def prompt_tokens_per_second(self) -> float:

@@ -31,6 +31,7 @@ class Drafting:
     def _ask(self, request: Request) -> Asked:
         if request.drafts is None:
             request.drafts = self._speculator.begin(request.tokens)
+            request.generation_state.timings.drafts = request.drafts.statistics
         most = min(self._speculator.max_drafts, self._room(request))
         if most > 0 and request.table is not None and not request.table.reserve(1 + most):
             most = 0
@@ -56,4 +57,7 @@ class Drafting:
 
     def end(self, request: Request) -> None:
         """Remembers a text that has ended, as far as it is new."""
-        self._speculator.end(request.tokens[request.generation_state.timings.num_cached_tokens :])
+        if request.drafts is not None:
+            num_seen = request.generation_state.timings.num_cached_tokens
+            self._speculator.end(request.drafts, request.tokens[num_seen:])
+            request.drafts = None

@@ -269,13 +269,13 @@ class Scheduler:
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is of no interest."""
-        if self._drafting is not None and request.drafts is not None:
-            self._drafting.end(request)
         self._run_queue.remove(request)
         self._suspects.forget(request)
         request.generation_state.finish_reason = reason
         with suppress(Exception):
             request.on_end(request.generation_state.finish_info(error))
+        if self._drafting is not None:
+            self._drafting.end(request)
 
 
 __all__ = ["Model", "RequestId", "Scheduler"]

@@ -68,6 +68,12 @@ class Metrics:
             "sharpi_cached_prompt_tokens", "Prompt tokens found in the KV cache."
         )
         self._generated_tokens = self._counter("sharpi_generated_tokens", "Tokens generated.")
+        self._checked_drafts = self._counter(
+            "sharpi_checked_draft_tokens", "Draft tokens that steps checked."
+        )
+        self._accepted_drafts = self._counter(
+            "sharpi_accepted_draft_tokens", "Draft tokens that were right."
+        )
         self._first_token = self._histogram(
             "sharpi_first_token_seconds",
             "Time from a prompt to its first token.",
@@ -140,6 +146,9 @@ class AnswerMeter:
         self._metrics._answers.labels(finish_info.reason).inc()
         self._metrics._prompt_tokens.inc(finish_info.timings.num_prompt_tokens)
         self._metrics._cached_tokens.inc(finish_info.timings.num_cached_tokens)
+        if (drafts := finish_info.timings.drafts) is not None:
+            self._metrics._checked_drafts.inc(drafts.num_checked)
+            self._metrics._accepted_drafts.inc(drafts.num_accepted)
 
 
 class _ExpertCollector(Collector):

@@ -25,6 +25,7 @@ def asked(engine: FakeEngine, path: str) -> Any:
     owners = {
         "config": engine.config,
         "experts": engine.config.experts,
+        "speculation": engine.config.speculation,
         "request": request,
         "sampling": request.sampling,
     }

@@ -1,0 +1,137 @@
+"""DraftModel: a second, smaller model of the same vocabulary, which drafts for the first."""
+
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Ids
+from itertools import zip_longest
+
+import numpy as np
+
+from sharpi.config import DraftKind, RunConfig
+from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.cached_page import shared_length
+from sharpi.engine.sequence import Sequence
+from sharpi.errors import ContextFullError, UsageError
+from sharpi.gguf.reader import GgufFile
+from sharpi.speculation.draft import Draft, Drafter
+
+_LEVELS = 11  # of certainty: tenths of the model's own probability
+_TOKENS = "tokenizer.ggml.tokens"
+
+
+def draft_config(config: RunConfig, context_size: int) -> RunConfig:
+    """Returns the configuration of the draft model: on the CPU, with the same context."""
+    assert config.speculation.draft_model is not None
+    return RunConfig(
+        model=config.speculation.draft_model,
+        context_size=context_size,
+        num_threads=config.num_threads,
+        num_batch_threads=config.num_batch_threads,
+        batch_size=config.batch_size,
+        instruction_set=config.instruction_set,
+        device="cpu",
+        num_parallel=config.num_parallel,
+    )
+
+
+def check_vocabulary(file: GgufFile, draft: GgufFile) -> None:
+    """Raises UsageError where the two files have different tokens; one may have more at the end."""
+    own, other = (_tokens(each) for each in (file, draft))
+    for i, (token, drafted) in enumerate(zip_longest(own, other)):
+        if token is None or drafted is None:
+            return
+        if token != drafted:
+            raise UsageError(
+                f"{draft.path.name} cannot draft for {file.path.name}: token {i} is {drafted!r}"
+                f" there, and {token!r} in the model; both need the same vocabulary"
+            )
+
+
+def _tokens(file: GgufFile) -> list[str]:
+    tokens = file.metadata.get(_TOKENS)
+    return list(tokens) if isinstance(tokens, Iterable) else []
+
+
+class DraftModel:
+    """Drafts for any number of sequences; sequences that ended are used again.
+
+    `close` closes the engine of the `runner`.
+
+    A draft ends before a token that the draft model finds less likely than `min_probability`, and
+    before one that the model does not have, of its `vocab_size`.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        close: Callable[[], None],
+        vocab_size: int,
+        min_probability: float,
+    ) -> None:
+        self._runner, self.close = runner, close
+        self.vocab_size, self.min_probability = vocab_size, min_probability
+        self._idle: list[Sequence] = []
+
+    def drafters(self) -> list[Drafter]:
+        """Begins to draft for one more sequence."""
+        sequence = self._idle.pop() if self._idle else Sequence(self._runner)
+        return [ModelDrafter(self, sequence)]
+
+    @property
+    def own_vocab_size(self) -> int:
+        """Tokens that the draft model has."""
+        return self._runner.vocab_size
+
+    def give_back(self, sequence: Sequence) -> None:
+        """Takes back a sequence whose request has ended; its tokens may serve the next turn."""
+        self._idle.append(sequence)
+
+
+class ModelDrafter:
+    """Drafts the tokens that the draft model finds most likely."""
+
+    kind: DraftKind = "draft"
+    is_free = False
+
+    def __init__(self, model: DraftModel, sequence: Sequence) -> None:
+        self._model, self._sequence = model, sequence
+        self._tokens: list[int] = []
+        self._is_lost = False
+
+    def extend(self, tokens: Ids[int]) -> None:
+        self._tokens += tokens
+        self._is_lost |= any(token >= self._model.own_vocab_size for token in tokens)
+
+    def propose(self, most: int) -> Draft | None:
+        if self._is_lost or most <= 0:
+            return None
+        try:
+            tokens, levels = self._drafted(most)
+        except ContextFullError:
+            self._is_lost = True
+            return None
+        return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
+
+    def _drafted(self, most: int) -> tuple[list[int], list[int]]:
+        """Lets the draft model go on from the newest token, then forgets what it went on with."""
+        sequence = self._sequence
+        same = min(shared_length(sequence.tokens, self._tokens), len(self._tokens) - 1)
+        if same < len(sequence.tokens):
+            sequence.truncate(same)
+        logits = sequence.extend(self._tokens[same:])
+        sequence.remember()
+        tokens: list[int] = []
+        levels: list[int] = []
+        while True:
+            token = int(np.argmax(logits))
+            chance = float(1 / np.exp(logits - logits[token]).sum())
+            if token >= self._model.vocab_size or chance < self._model.min_probability:
+                return tokens, levels
+            tokens.append(token)
+            levels.append(int(chance * (_LEVELS - 1)))
+            if len(tokens) == most:
+                return tokens, levels
+            logits = sequence.extend([token])
+
+    def close(self) -> None:
+        """Gives the sequence back."""
+        self._model.give_back(self._sequence)

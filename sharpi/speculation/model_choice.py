@@ -1,0 +1,52 @@
+"""ModelChoice: decides how many tokens a model is to draft, since its drafts take time."""
+
+from sharpi.speculation.step_times import StepTimes
+from sharpi.speculation.trial_budget import TrialBudget
+
+_LEAST_UTILITY = 1.03
+_FIRST_LENGTH = 3  # of the first draft, which is made to be timed
+_RETRIED_AFTER = 128  # steps without a draft
+_NEWEST_SHARE = 0.1
+
+
+class ModelChoice:
+    """The seconds of a drafted token and the chance that one is right, as measured."""
+
+    def __init__(self) -> None:
+        self._seconds = self._chance = 0.0
+        self._num_without = 0
+
+    def length(self, times: StepTimes, budget: TrialBudget, num: int, most: int) -> int:
+        """Chooses the tokens to draft for each of `num` sequences, at most `most`; 0 for none."""
+        usual = times.seconds(num)
+        if not usual or most <= 0:
+            return 0
+        if not self._seconds:
+            return min(_FIRST_LENGTH, most) if budget.allows(usual) else 0
+        best, utility = self._best(times, num, most)
+        if utility >= _LEAST_UTILITY:
+            return best
+        self._num_without += 1
+        length = min(_FIRST_LENGTH, most)
+        may_retry = self._num_without % _RETRIED_AFTER == 0
+        return length if may_retry and budget.allows(length * num * self._seconds) else 0
+
+    def _best(self, times: StepTimes, num: int, most: int) -> tuple[int, float]:
+        best, highest, tokens, reached = 0, 0.0, 1.0, 1.0
+        for length in range(1, most + 1):
+            reached *= self._chance
+            tokens += reached
+            cost = times.seconds(num * (1 + length)) + num * length * self._seconds
+            utility = tokens * times.seconds(num) / cost
+            if utility > highest:
+                best, highest = length, utility
+        return best, highest
+
+    def drafted(self, seconds: float, chance: float) -> None:
+        """Takes note of a drafted token: of its time, and of the chance that it is right."""
+        if not self._seconds:
+            self._seconds, self._chance = seconds, chance
+            return
+        self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) * _NEWEST_SHARE
+        self._chance += (chance - self._chance) * _NEWEST_SHARE
+        self._num_without = 0
