@@ -78,6 +78,9 @@ int emulator_barrier(emulator::Vote vote, int value, emulator::Site site);
 // it is negative.
 void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source,
                        emulator::Site site);
+// All 32 lanes give `size` bytes (up to 32); `taken` then points to what each gave, until the
+// calling lane's next operation.
+void emulator_meet_warp(const void* given, int size, unsigned char** taken, emulator::Site site);
 unsigned emulator_ballot(unsigned mask, int value, emulator::Site site);
 void emulator_sync_warp(unsigned mask, emulator::Site site);
 void emulator_atomic(void* address, size_t size, emulator::Site site);

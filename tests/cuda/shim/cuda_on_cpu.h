@@ -7,5 +7,6 @@
 #include "cuda/integers.h"
 #include "cuda/keywords.h"
 #include "cuda/loads.h"
+#include "cuda/tensor_cores.h"
 #include "cuda/threads.h"
 #include "cuda/vector_types.h"

@@ -1,7 +1,8 @@
 """Launches the expert kernels for many tokens, in which tokens of one expert read it together.
 
 Every value has the same bits as with the kernels of `experts`. `group_routes` makes `offsets` and
-`items`.
+`items`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, where the activations
+are rounded rows of one plane.
 """
 
 import numpy as np
@@ -9,8 +10,27 @@ import numpy as np
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts import TILE_ROWS, GpuStackedMatrix, gate_up_threads, kernel
-from sharpi.ops.cuda.matvec_layout import BLOCK, bits, lanes_of_row, rows_at_once
+from sharpi.ops.cuda.matvec_layout import (
+    BLOCK,
+    bits,
+    lanes_of_row,
+    rows_at_once,
+    takes_floats,
+)
 from sharpi.ops.interface import Activation
+
+_ROWS_OF_TILE = 64  # kTileRows
+_LEAST_BLOCKS_OF_ROWS = 16
+
+
+def takes_tiles(quant_type: QuantType, planes: int) -> bool:
+    """Says if tensor cores can multiply weights of this type with activations of these planes."""
+    return planes == 1 and not takes_floats(quant_type, planes)
+
+
+def _shares(experts: int) -> int:
+    """Returns the number of blocks that share an expert's tiles, more where experts are few."""
+    return max(1, _LEAST_BLOCKS_OF_ROWS // experts)
 
 
 def gate_up(
@@ -31,24 +51,22 @@ def gate_up(
     hidden_planes: int,
     input_weights: Span | None = None,
     is_packed: bool = False,
+    in_tiles: bool = False,
 ) -> Launch:
     """Computes the same as `experts.gate_up`; `is_packed` puts rows in the order of `items`."""
     lanes = lanes_of_row(quant_type, columns)
+    in_tiles = in_tiles and takes_tiles(quant_type, planes)
+    operation = "experts_tiled_gate_up" if in_tiles else "experts_grouped_gate_up"
     return Launch(
-        kernel("experts_grouped_gate_up", quant_type, planes),
-        grid=(-(-rows // TILE_ROWS), experts, 1),
-        block=gate_up_threads(lanes),
+        kernel(operation, quant_type, planes),
+        grid=(-(-rows // TILE_ROWS), experts, _shares(experts) if in_tiles else 1),
+        block=BLOCK if in_tiles else gate_up_threads(lanes),
         arguments=(
             *(x, offsets, items, gate.addresses, gate.bias, gate.factors),
             *(up.addresses, up.bias, up.factors),
             *(input_weights, hidden, np.int32(used), np.int32(columns), np.int32(rows)),
-            *(
-                np.int32(planes),
-                np.int32(hidden_planes),
-                np.int32(activation),
-                np.int32(bits(lanes)),
-                np.int32(is_packed),
-            ),
+            *(() if in_tiles else (np.int32(planes),)),
+            *map(np.int32, (hidden_planes, activation, bits(lanes), is_packed)),
         ),
         writes=frozenset({10}),
         reaches=gate.reach + up.reach,
@@ -70,15 +88,19 @@ def product(
     planes: int,
     input_weights: Span | None = None,
     is_packed: bool = False,
+    in_tiles: bool = False,
 ) -> Launch:
     """Computes the same as `experts.product`; x has one row per `used` items.
 
     With `is_packed`, rows of the result are in the order of `items`.
     """
     lanes = lanes_of_row(quant_type, columns)
+    in_tiles = in_tiles and takes_tiles(quant_type, planes)
+    operation = "experts_tiled_product" if in_tiles else "experts_grouped_product"
+    rows_of_block = _ROWS_OF_TILE if in_tiles else BLOCK // lanes * rows_at_once(quant_type)
     return Launch(
-        kernel("experts_grouped_product", quant_type, planes),
-        grid=(-(-rows // (BLOCK // lanes * rows_at_once(quant_type))), experts, 1),
+        kernel(operation, quant_type, planes),
+        grid=(-(-rows // rows_of_block), experts, _shares(experts) if in_tiles else 1),
         block=BLOCK,
         arguments=(
             *(
@@ -92,7 +114,8 @@ def product(
                 out,
             ),
             *(np.int32(used), np.int32(columns), np.int32(rows)),
-            *(np.int32(planes), np.int32(bits(lanes)), np.int32(is_packed)),
+            *(() if in_tiles else (np.int32(planes),)),
+            *(np.int32(bits(lanes)), np.int32(is_packed)),
         ),
         writes=frozenset({7}),
         reaches=stacked.reach,
@@ -111,6 +134,7 @@ def down(
     columns: int,
     rows: int,
     planes: int,
+    in_tiles: bool = False,
 ) -> Launch:
     """Computes out (T * used, rows) = down h + bias of each item, which `merge` sums.
 
@@ -124,6 +148,7 @@ def down(
         columns=columns,
         rows=rows,
         planes=planes,
+        in_tiles=in_tiles,
     )
 
 

@@ -17,6 +17,7 @@ from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, 
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
+TILED_ITEMS = 6  # of an expert on average; an estimate, as no GPU has timed it
 # The stacked matrices of the first half (gate and up, or up), then that of the second (down).
 Parts = Sequence[GpuStackedMatrix]
 
@@ -80,12 +81,13 @@ class ExpertLaunches(Struct, frozen=True):
         offsets = self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
         lists = offsets, self.at(self.scratch.items)
         halves = experts_grouped.gate_up, experts_grouped.product
-        sizes = {"experts": count, "used": self.what.used}
+        in_tiles = self._are_tiled(tokens)
+        sizes = {"experts": count, "used": self.what.used, "in_tiles": in_tiles}
         yield from self._hidden(some, tokens, *halves, lists, sizes)
         yield experts_grouped.down(
             self.at(self.scratch.hidden), *lists, some[-1], self.values,
             quant_type=down.quant_type, experts=count, columns=down.columns,
-            rows=down.rows, planes=self._hidden_planes,
+            rows=down.rows, planes=self._hidden_planes, in_tiles=in_tiles,
         )  # fmt: skip
 
     def packed_values(
@@ -107,15 +109,22 @@ class ExpertLaunches(Struct, frozen=True):
             experts=experts, num_items=items, capacity=num_rows,
         )  # fmt: skip
         some = [part.some(group.start, experts, down.num_experts) for part in parts]
-        sizes = {"experts": experts, "used": what.used, "is_packed": True}
+        in_tiles = self._are_tiled(tokens)
+        sizes = {"experts": experts, "used": what.used, "is_packed": True, "in_tiles": in_tiles}
         halves = experts_grouped.gate_up, experts_grouped.product
         yield from self._hidden(some, num_rows // what.used, *halves, (offsets, rows), sizes)
         yield experts_grouped.down(
             self.at(self.scratch.hidden), offsets, None, some[-1], self.values,
             quant_type=down.quant_type, experts=experts, columns=down.columns,
-            rows=down.rows, planes=self._hidden_planes,
+            rows=down.rows, planes=self._hidden_planes, in_tiles=in_tiles,
         )  # fmt: skip
         yield self.merge_group(tokens, group, places)
+
+    def _are_tiled(self, tokens: int) -> bool:
+        """Says if experts have so many items that tiles on tensor cores are worth their filling."""
+        least = TILED_ITEMS * self.what.expert_weights.down.num_experts
+        is_off = "tensor-cores" in self.recording.disabled
+        return tokens * self.what.used >= least and not is_off
 
     def merge(self, tokens: int) -> Launch:
         """Returns the launch that sums the values of the items."""
@@ -165,7 +174,7 @@ class ExpertLaunches(Struct, frozen=True):
         gate_up: Callable[..., Launch],
         product: Callable[..., Launch],
         lists: tuple[Span | None, ...],
-        sizes: dict[str, int],
+        sizes: dict[str, Any],
     ) -> Iterator[Launch]:
         """Yields the launches of the first half; `lists` tell the launchers an item's expert."""
         what, up = self.what, self.what.expert_weights.up

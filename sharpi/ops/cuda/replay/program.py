@@ -1,7 +1,7 @@
 """GpuProgram: a step recorded for the GPU; it runs batches as launches, decode as CUDA graphs."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -129,16 +129,16 @@ class GpuProgram:
             self._graphs.move_to_end(step)
             self._start(*self._graphs[step])
             return
-        calls = self.calls(step)
-        work, requests = [self._bound(call) for call in calls], _requests(calls)
         has_graphs = "graphs" not in self.recording.disabled
         if step.is_decode and has_graphs and step in self._seen:
-            self._keep(step, self._device.record(work), requests)
+            calls = self.calls(step)
+            graph = self._device.record([self._bound(call) for call in calls])
+            self._keep(step, graph, _requests(calls))
             self._start(*self._graphs[step])
             return
         if step.is_decode:
             self._seen.add(step)
-        self._start(lambda: _do_all(work), requests)
+        self.start(self._operations, step)
 
     def _keep(self, step: StepShape, graph: Work, requests: tuple[int, ...]) -> None:
         """Keeps a graph; of too many, drops the least recently used one."""
@@ -162,14 +162,23 @@ class GpuProgram:
         self._seen.clear()
 
     def start(self, operations: Sequence[Calls], step: StepShape) -> None:
-        """Runs some of the operations, without a graph."""
+        """Runs some of the operations, without a graph: each call as soon as it is made.
+
+        So the GPU computes while the host makes the next calls. From the first word on that the
+        host answers, all calls are made before they start, because the host has to know its part.
+        """
         calls = _calls(operations, step)
-        work = [self._bound(call) for call in calls]
-        self._start(lambda: _do_all(work), _requests(calls))
+        for call in calls:
+            if isinstance(call, WriteWord | AwaitWord):
+                rest = [call, *calls]
+                work = partial(_do_all, [self._bound(each) for each in rest])
+                self._start(work, _requests(rest))
+                return
+            self._bound(call)()
 
     def calls(self, step: StepShape) -> list[Call]:
         """Returns the calls of a step of this shape, in order."""
-        return _calls(self._operations, step)
+        return list(_calls(self._operations, step))
 
     def num_calls(self, tokens: int, outputs: int, position: int) -> int:
         """Returns the number of calls of a step of one sequence."""
@@ -213,10 +222,10 @@ class GpuProgram:
         return [self.outputs.read(v, self._limits.max_tokens) for v in self._router_logits]
 
 
-def _calls(operations: Sequence[Calls], step: StepShape) -> list[Call]:
-    """Returns the calls of these operations, without launches of empty grids."""
+def _calls(operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
+    """Yields the calls of these operations, without launches of empty grids."""
     calls = (call for operation in operations for call in operation(step))
-    return [call for call in calls if not isinstance(call, Launch) or all(call.grid)]
+    return (call for call in calls if not isinstance(call, Launch) or all(call.grid))
 
 
 def _do_all(work: Sequence[Work]) -> None:

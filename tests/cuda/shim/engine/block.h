@@ -22,7 +22,7 @@ struct Thread {
   Vote vote{};
   int value = 0;      // its vote, and later the outcome
   unsigned mask = 0;  // the lanes it wants to meet
-  alignas(16) unsigned char given[16], taken[16];
+  alignas(16) unsigned char given[32], taken[32];
 
   unsigned warp() const { return number / kWarpSize; }
   unsigned lane() const { return number % kWarpSize; }

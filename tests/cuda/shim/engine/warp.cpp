@@ -1,4 +1,4 @@
-// Operations of a warp: lanes meet, hand over up to 16 bytes each, and go on.
+// Operations of a warp: lanes meet, hand over up to 32 bytes each, and go on.
 #include <cstring>
 
 #include "block.h"
@@ -63,6 +63,14 @@ void emulator_exchange(unsigned mask, const void* given, void* taken, int size, 
     emulator::fail(site, "a shuffle reads lane %d, which is not in its mask", source);
   const Thread& from = source < 0 ? self : emulator::lane_of_same_warp(self, source);
   memcpy(taken, from.taken, size);
+}
+
+void emulator_meet_warp(const void* given, int size, unsigned char** taken, Site site) {
+  Thread& self = *block.running;
+  memcpy(self.given, given, size);
+  emulator::meet(0xffffffffu, site, false);
+  for (unsigned lane = 0; lane < emulator::kWarpSize; lane++)
+    taken[lane] = emulator::lane_of_same_warp(self, lane).taken;
 }
 
 unsigned emulator_ballot(unsigned mask, int value, Site site) {
