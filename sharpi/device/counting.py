@@ -24,6 +24,7 @@ class CountingDevice:
 
     name = "none"
     free_bytes = _SOMEWHERE
+    has_stream_words = True
 
     def __init__(self) -> None:
         self.num_bytes = 0
@@ -34,6 +35,9 @@ class CountingDevice:
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         raise RuntimeError("a counting device has no memory to map")
+
+    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
+        return True
 
     def adopt(self, array: HostArray) -> Memory | None:
         return NoMemory(_SOMEWHERE, array.nbytes)
@@ -52,6 +56,9 @@ class CountingDevice:
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         """Does nothing."""
+
+    def attends(self, shape: AttendShape) -> bool:
+        return True
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape

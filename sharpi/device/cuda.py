@@ -4,29 +4,35 @@ CuPy and torch are imported when a GPU is opened, and nowhere else.
 """
 
 import ctypes
-import importlib
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.device import AttendShape, HostArray, Mark, Work
-from sharpi.device.fused_attention import fused_attention
+from sharpi.device.fused_attention import (
+    FusedKernel,
+    efficient,
+    flash,
+    fused_attention,
+    fused_kernel,
+)
+from sharpi.device.gpu_errors import GpuErrors
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
 from sharpi.device.page_lock import PageLock
-from sharpi.device.stream_words import StreamWordError, await_word, write_word
+from sharpi.device.stream_words import StreamWordError, are_served, await_word, write_word
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
 
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _PLAIN_SHARED_BYTES = 48 << 10  # a kernel that needs more has to set an attribute
+_PROBE_BYTES = 256
 
 
 class CudaMemory:
@@ -46,14 +52,16 @@ class CudaDevice:
 
     def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
         self._cupy, self._torch, self._index = cupy, torch, index
-        importlib.import_module("torch.nn.attention.bias")  # torch alone does not bring it
+        self._errors = GpuErrors(cupy, lambda: self.free_bytes)
         cupy.cuda.Device(index).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._is_recording = False
-        self._page_lock = PageLock(cupy.cuda.runtime)
+        self._page_lock = PageLock(cupy.cuda.runtime, index)
+        # torch would add up parts of a product in f16.
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         self._torch_stream = torch.cuda.ExternalStream(self._stream.ptr, device=index)
         self._function = cache(self._compile)
         self._module = cache(self._compile_module)
+        self._fused_kernel = cache(self._find_fused_kernel)
 
     @property
     def name(self) -> str:
@@ -68,8 +76,8 @@ class CudaDevice:
     def allocate(self, num_bytes: int) -> Memory:
         try:
             return CudaMemory(self._cupy.cuda.Memory(max(1, num_bytes)), num_bytes)
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise self._no_memory(error, num_bytes) from error
+        except (RuntimeError, MemoryError) as error:
+            raise self._errors.translated(error, num_bytes) from error
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         runtime = self._cupy.cuda.runtime
@@ -84,19 +92,25 @@ class CudaDevice:
         host = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(owner.ptr))
         return CudaMemory(owner, num_bytes), host
 
+    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
+        return self._page_lock.lock(arrays)
+
     def adopt(self, array: HostArray) -> Memory | None:
         return self._page_lock.adopt(array)
 
-    def _no_memory(self, error: Any, num_bytes: int) -> Exception:
-        if error.status != _OUT_OF_MEMORY:
-            return DeviceError(f"the GPU failed: {error}")
-        wanted, free = format_bytes(num_bytes), format_bytes(self.free_bytes)
-        return DeviceError(f"the GPU has {free} left, not {wanted}; lower -c, -b or --vram")
+    @cached_property
+    def has_stream_words(self) -> bool:
+        """True if the driver writes words and waits for them; tried once, on its own stream."""
+        try:
+            memory, host = self.mapped(_PROBE_BYTES)
+            return are_served(self._stream, memory.address, host)
+        except (RuntimeError, OSError, DeviceError):
+            return False
 
     def upload(self, target: Span, source: HostArray) -> None:
         data = np.ascontiguousarray(source)
         self._copy(target.address, data.ctypes.data, _fitting(target, data), _TO_DEVICE)
-        self._stream.synchronize()
+        self.synchronise()
 
     def copy(self, target: Span, source: Span) -> None:
         if source.num_bytes != target.num_bytes:
@@ -105,19 +119,21 @@ class CudaDevice:
 
     def download(self, source: Span, target: HostArray) -> None:
         self._copy(target.ctypes.data, source.address, _fitting(source, target), _TO_HOST)
-        self._stream.synchronize()
+        self.synchronise()
 
     def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
-        if num_bytes:
+        if not num_bytes:
+            return
+        with self._errors:
             runtime = self._cupy.cuda.runtime
             runtime.memcpyAsync(target, source, num_bytes, kind, self._stream.ptr)
 
     def launch(self, launch: Launch) -> None:
-        function = self._function(launch.kernel)
-        if launch.shared_bytes > _PLAIN_SHARED_BYTES:
-            function.max_dynamic_shared_size_bytes = launch.shared_bytes
         arguments = tuple(map(_as_passed, launch.arguments))
-        with self._stream:
+        with self._errors, self._stream:
+            function = self._function(launch.kernel)
+            if launch.shared_bytes > _PLAIN_SHARED_BYTES:
+                function.max_dynamic_shared_size_bytes = launch.shared_bytes
             function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
 
     def _compile(self, kernel: Kernel) -> Any:
@@ -130,19 +146,33 @@ class CudaDevice:
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         tokens, rows, columns = shape
         torch = self._torch
-        with torch.cuda.stream(self._torch_stream):
+        with self._errors, torch.cuda.stream(self._torch_stream):
             a = self._halves(x, tokens, columns)
             b = self._halves(weights, rows, columns)
             torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
+
+    def attends(self, shape: AttendShape) -> bool:
+        return self._fused_kernel(shape._replace(tokens=0, positions=0)) is not None
+
+    def _find_fused_kernel(self, shape: AttendShape) -> FusedKernel | None:
+        try:
+            return fused_kernel(self._torch, shape)
+        except (AttributeError, TypeError, RuntimeError):  # another version of torch
+            return None
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
         s, torch = shape, self._torch
         pages = -(-s.positions // s.page_positions)
-        with torch.cuda.stream(self._torch_stream):
+        kernel = (
+            flash
+            if self._fused_kernel(shape._replace(tokens=0, positions=0)) == "flash"
+            else efficient
+        )
+        with self._errors, torch.cuda.stream(self._torch_stream):
             fused_attention(
-                torch,
+                partial(kernel, torch),
                 self._tensor(q, "<f4", (s.tokens, s.num_heads, s.key_dim)),
                 self._tensor(keys, "<f2", (-1, s.num_kv_heads, s.page_positions, s.key_dim)),
                 self._tensor(values, "<f2", (-1, s.num_kv_heads, s.page_positions, s.value_dim)),
@@ -163,8 +193,6 @@ class CudaDevice:
 
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         await_word(self._stream.ptr, word.address, value)
-        if not self._is_recording:
-            meanwhile()
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:
         self._other.wait_event(self._mark())
@@ -201,21 +229,25 @@ class CudaDevice:
             return lambda: _do_all(calls)
 
     def _captured(self, work: Sequence[Work]) -> Work:
-        self._stream.begin_capture()
-        self._is_recording = True
+        with self._errors:
+            self._stream.begin_capture()
         try:
             _do_all(work)
         except BaseException:
-            with suppress(self._cupy.cuda.runtime.CUDARuntimeError):
+            with suppress(RuntimeError):
                 self._stream.end_capture()  # the capture is no longer valid
             raise
-        finally:
-            self._is_recording = False
-        graph = self._stream.end_capture()
-        return lambda: graph.launch(self._stream)
+        with self._errors:
+            graph = self._stream.end_capture()
+        return partial(self._replay, graph)
+
+    def _replay(self, graph: Any) -> None:
+        with self._errors:
+            graph.launch(self._stream)
 
     def synchronise(self) -> None:
-        self._stream.synchronize()
+        with self._errors:
+            self._stream.synchronize()
 
 
 def _do_all(work: Sequence[Work]) -> None:

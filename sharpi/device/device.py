@@ -44,11 +44,21 @@ class Device(Protocol):
     def free_bytes(self) -> int:
         """The bytes that can be allocated now."""
 
+    @property
+    def has_stream_words(self) -> bool:
+        """True if `write_word` and `await_word` work."""
+
     def allocate(self, num_bytes: int) -> Memory:
         """Allocates memory, its contents undefined; raises DeviceError if there is too little."""
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         """Allocates page-locked memory that kernels can read; returns it and the host's view."""
+
+    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
+        """Page-locks arrays in place, so that `adopt` returns them; False where that is refused.
+
+        Then none of them is page-locked. The arrays must outlive the device.
+        """
 
     def adopt(self, array: HostArray) -> Memory | None:
         """Page-locks an array in place and returns it as memory that kernels can read.
@@ -74,6 +84,9 @@ class Device(Protocol):
         `shape` is (T, rows, columns).
         """
 
+    def attends(self, shape: AttendShape) -> bool:
+        """Says if `attend` takes heads of this shape, for any number of tokens and positions."""
+
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
@@ -89,8 +102,8 @@ class Device(Protocol):
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         """Holds later work back until a uint32 in page-locked memory has this value.
 
-        `meanwhile` is the host's work that sets the value. It is called here, unless work is being
-        recorded: then the caller calls it after each replay.
+        Another thread of the host sets the value. A device that does its work within the calls
+        waits for that thread by calling `meanwhile`.
         """
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:

@@ -1,10 +1,59 @@
-"""Attention of many tokens by torch's fused kernels; torch chooses the best one for the GPU."""
+"""Attention of many tokens by torch's fused kernels, called by name: never by a mask.
 
-from typing import Any
+torch's own choice would fall back to scores in float32 for all heads, tokens and positions, and
+ask its compiler's modules for the mask.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from sharpi.device.device import AttendShape
+
+FusedKernel = Literal["flash", "efficient"]
+# (q, k, v, scale) -> out, all (1, heads, tokens or positions, dim); the tokens are the last ones.
+Attend: TypeAlias = Callable[[Any, Any, Any, float], Any]
+_LOWER_RIGHT = 2  # torch.nn.attention.bias.CausalVariant: the tokens are the last of the positions
+_MULTIPLE = 8  # of which the kernels want the width of a head
+
+
+def fused_kernel(torch: Any, shape: AttendShape) -> FusedKernel | None:
+    """Returns the kernel that torch has for heads of this shape on this GPU, None for none.
+
+    The flash kernel needs sm_80 and keys as wide as values; the other knows no grouped heads.
+    """
+    s = shape
+    if s.key_dim % _MULTIPLE or s.value_dim % _MULTIPLE:
+        return None
+    backend, is_grouped = torch.backends.cuda, s.num_heads != s.num_kv_heads
+    heads = ((s.num_heads, s.key_dim), (s.num_kv_heads, s.key_dim), (s.num_kv_heads, s.value_dim))
+    q, k, v = (
+        torch.empty((1, count, s.page_positions, dim), dtype=torch.float16, device="cuda")
+        for count, dim in heads
+    )
+    params = backend.SDPAParams(q, k, v, None, 0.0, False, is_grouped)
+    if s.key_dim == s.value_dim and backend.can_use_flash_attention(params):
+        return "flash"
+    if not is_grouped and backend.can_use_efficient_attention(params):
+        return "efficient"
+    return None
+
+
+def flash(torch: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
+    """Returns the attention of the last tokens by the flash kernel, whose mask is lower right."""
+    call = torch.ops.aten._scaled_dot_product_flash_attention
+    return call(q, k, v, 0.0, True, False, scale=scale)[0]
+
+
+def efficient(torch: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
+    """Returns the attention of the last tokens by the memory-efficient kernel."""
+    call = torch.ops.aten._efficient_attention_forward
+    turned = (each.transpose(1, 2) for each in (q, k, v))
+    out = call(*turned, None, None, None, None, None, 0.0, _LOWER_RIGHT, False, scale=scale)
+    return out[0].transpose(1, 2)
 
 
 def fused_attention(
-    torch: Any,
+    attend: Attend,
     q: Any,
     keys: Any,
     values: Any,
@@ -13,22 +62,15 @@ def fused_attention(
     positions: int,
     scale: float,
 ) -> None:
-    """Computes out = softmax(scale * q k^T) v with a causal mask.
+    """Computes out = softmax(scale * q k^T) v with a causal mask, by `attend`.
 
     The queries are those of the last of so many `positions`.
     q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32, keys and values
     (pages, KV heads, page positions, dim) f16. `page_table` lists the sequence's pages in order.
     """
     k, v = (_in_order(pages, page_table, positions) for pages in (keys, values))
-    bias = torch.nn.attention.bias.causal_lower_right(len(q), positions)
-    mixed = torch.nn.functional.scaled_dot_product_attention(
-        q.to(keys.dtype).transpose(0, 1).unsqueeze(0),
-        k.unsqueeze(0),
-        v.unsqueeze(0),
-        attn_mask=bias,
-        scale=scale,
-        enable_gqa=q.shape[1] != k.shape[0],
-    )
+    queries = q.to(keys.dtype).transpose(0, 1).unsqueeze(0)
+    mixed = attend(queries, k.unsqueeze(0), v.unsqueeze(0), scale)
     out.copy_(mixed.squeeze(0).transpose(0, 1))
 
 

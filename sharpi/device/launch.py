@@ -5,6 +5,11 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from sharpi.errors import DeviceError
+
+MAX_GRID = (2**31 - 1, 65_535, 65_535)  # blocks in x, y and z, of every CUDA GPU
+MAX_BLOCK = 1024  # threads
+
 Scalar: TypeAlias = np.int32 | np.int64 | np.float32
 
 
@@ -51,7 +56,7 @@ class Kernel(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """A kernel with its grid and arguments."""
+    """A kernel with its grid and arguments; raises DeviceError for a grid that no GPU launches."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -61,3 +66,11 @@ class Launch(Struct, frozen=True):
     writes: frozenset[int]  # indices of the arguments that are written; the others are only read
     shared_bytes: int = 0
     reaches: tuple[Span, ...] = ()  # memory that the kernel finds through a table of addresses
+
+    def __post_init__(self) -> None:
+        x, y, z = self.grid
+        if x > MAX_GRID[0] or y > MAX_GRID[1] or z > MAX_GRID[2] or self.block > MAX_BLOCK:
+            raise DeviceError(
+                f"{self.kernel.entry}: a GPU cannot launch {x} x {y} x {z} blocks of {self.block}"
+                " threads; lower -b"
+            )

@@ -1,25 +1,43 @@
-"""Page-locks host memory in place, so that the GPU reads a mapped file without a second copy.
+"""Page-locks host memory in place, so that the GPU reads it without a second copy.
 
-It depends on driver, kernel and GPU if that is possible; sharpi tries, and copies where it is not.
-The memory is registered as read-only, because the driver refuses read-only mapped files otherwise.
+What may be page-locked depends on driver, kernel and GPU. Anonymous memory can be nearly
+everywhere, a read-only mapping of a file only where the GPU has an attribute for it.
 """
 
 import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
+
+from msgspec import Struct
 
 from sharpi.device.device import HostArray
 from sharpi.device.launch import Memory
+from sharpi.system.mappings import Mapping, mapping_of, mappings
 
-_MAPPED, _READ_ONLY = 2, 8  # cudaHostRegister's flags, for which CuPy has no names
+# cudaHostRegister's flags and the numbers of attributes, for which CuPy has no names everywhere.
+PORTABLE, MAPPED, READ_ONLY = 1, 2, 8
+_REGISTER_SUPPORTED, _READ_ONLY_SUPPORTED = 99, 113
+_MOST_BETWEEN = 1 << 20  # bytes between two arrays that are page-locked together
+
+
+class _Range(Struct, frozen=True):
+    """Whole pages around adjacent arrays, which own the bytes."""
+
+    begin: int
+    end: int
+    is_writable: bool
+    arrays: tuple[HostArray, ...]
 
 
 class _Pages:
-    """Page-locks a range as long as the object lives; `array` owns the bytes."""
+    """Page-locks a range as long as the object lives."""
 
-    def __init__(self, runtime: Any, array: HostArray, begin: int, end: int) -> None:
-        runtime.hostRegister(begin, end - begin, _MAPPED | _READ_ONLY)
-        self._runtime, self._array = runtime, array
-        self.begin, self.end = begin, end
+    def __init__(self, runtime: Any, locked: _Range) -> None:
+        flags = PORTABLE | MAPPED | (0 if locked.is_writable else READ_ONLY)
+        runtime.hostRegister(locked.begin, locked.end - locked.begin, flags)
+        self._runtime, self._arrays = runtime, locked.arrays
+        self.begin, self.end = locked.begin, locked.end
 
     @property
     def is_at_its_own_address(self) -> bool:
@@ -28,50 +46,89 @@ class _Pages:
 
     def __del__(self) -> None:
         if hasattr(self, "begin"):
-            self._runtime.hostUnregister(self.begin)
+            with suppress(Exception):  # at the end of the process the driver may be gone already
+                self._runtime.hostUnregister(self.begin)
 
 
 class AdoptedMemory:
     """Bytes within registered pages; kernels use the host's address for them."""
 
-    def __init__(self, pages: tuple[_Pages, ...], address: int, num_bytes: int) -> None:
+    def __init__(self, pages: _Pages, address: int, num_bytes: int) -> None:
         self._pages, self.address, self.num_bytes = pages, address, num_bytes
 
 
 class PageLock:
-    """Registers each page once, although adjacent tensors share pages."""
+    """Registers arrays that adjoin as one range: a copy must not cross from one into another."""
 
-    def __init__(self, runtime: Any) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Any, index: int = 0) -> None:
+        self._runtime, self._index = runtime, index
         self._pages: list[_Pages] = []
-        self._is_possible = True
+
+    def lock(self, arrays: Sequence[HostArray]) -> bool:
+        """Page-locks all of these arrays; returns False, and locks none, where that is refused."""
+        pages = list[_Pages]()
+        for each in _ranges(arrays):
+            one = self._registered(each)
+            if one is None:
+                return False
+            pages.append(one)
+        self._pages += pages
+        return True
 
     def adopt(self, array: HostArray) -> Memory | None:
         """Returns the array as memory that kernels can read; None where the driver refuses."""
-        if not self._is_possible or not array.nbytes:
+        if not array.nbytes:
             return None
         start = int(array.ctypes.data)
-        try:
-            self._register(array, start, start + array.nbytes)
-        except self._runtime.CUDARuntimeError:
-            self._is_possible = False
-        if not self._is_possible:
+        pages = self._around(start, start + array.nbytes)
+        if pages is None and self.lock([array]):
+            pages = self._around(start, start + array.nbytes)
+        return None if pages is None else AdoptedMemory(pages, start, array.nbytes)
+
+    def _around(self, begin: int, end: int) -> _Pages | None:
+        return next((p for p in self._pages if p.begin <= begin and end <= p.end), None)
+
+    def _registered(self, wanted: _Range) -> _Pages | None:
+        """Registers a range, unless the driver says that it cannot or refuses it."""
+        if not self._attribute(_REGISTER_SUPPORTED, unknown=True):
             return None
-        return AdoptedMemory(tuple(self._pages), start, array.nbytes)
+        if not wanted.is_writable and not self._attribute(_READ_ONLY_SUPPORTED, unknown=False):
+            return None
+        try:
+            pages = _Pages(self._runtime, wanted)
+            return pages if pages.is_at_its_own_address else None
+        except self._runtime.CUDARuntimeError:
+            return None
 
-    def _register(self, array: HostArray, start: int, end: int) -> None:
-        """Registers those pages around these bytes that are not registered yet."""
-        at = start // mmap.PAGESIZE * mmap.PAGESIZE
-        last = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
-        for pages in sorted(self._pages, key=lambda each: each.begin):
-            if pages.end <= at or pages.begin >= last:
-                continue
-            self._add(array, at, pages.begin)
-            at = pages.end
-        self._add(array, at, last)
+    def _attribute(self, number: int, *, unknown: bool) -> bool:
+        try:
+            return bool(self._runtime.deviceGetAttribute(number, self._index))
+        except self._runtime.CUDARuntimeError:
+            return unknown
 
-    def _add(self, array: HostArray, begin: int, end: int) -> None:
-        if begin < end:
-            pages = _Pages(self._runtime, array, begin, end)
-            self._is_possible &= pages.is_at_its_own_address
-            self._pages.append(pages)
+
+def _ranges(arrays: Sequence[HostArray]) -> Iterator[_Range]:
+    """Yields whole pages around the arrays; those near each other in one mapping share a range."""
+    known, last = mappings(), None
+    for array in sorted(arrays, key=lambda each: int(each.ctypes.data)):
+        if not array.nbytes:
+            continue
+        begin, end = _whole_pages(array)
+        around = mapping_of(known, begin, end)
+        if last is not None and _adjoin(last, begin, around):
+            last = _Range(last.begin, max(end, last.end), last.is_writable, (*last.arrays, array))
+            continue
+        if last is not None:
+            yield last
+        last = _Range(begin, end, around.is_writable, (array,))
+    if last is not None:
+        yield last
+
+
+def _adjoin(last: _Range, begin: int, around: Mapping) -> bool:
+    return around.has(last.begin, last.end) and begin - last.end <= _MOST_BETWEEN
+
+
+def _whole_pages(array: HostArray) -> tuple[int, int]:
+    start, page = int(array.ctypes.data), mmap.PAGESIZE
+    return start // page * page, -(-(start + array.nbytes) // page) * page

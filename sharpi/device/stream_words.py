@@ -7,6 +7,10 @@ thread of the GPU has to spin.
 import ctypes
 from ctypes import c_int, c_uint, c_uint64, c_void_p
 from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sharpi.errors import DeviceError
 
@@ -25,6 +29,20 @@ def write_word(stream: int, address: int, value: int) -> None:
 def await_word(stream: int, address: int, value: int) -> None:
     """Makes the stream wait until a uint32 equals the value; raises StreamWordError."""
     _check("wait for", _operation("cuStreamWaitValue32_v2")(stream, address, value, _EQUAL))
+
+
+def are_served(stream: Any, address: int, host: npt.NDArray[np.uint8]) -> bool:
+    """Says if a stream waits for a word that is there already, and then writes another one.
+
+    `host` is the host's view of page-locked memory, which the GPU finds at `address`. Raises
+    StreamWordError, or DeviceError without a driver.
+    """
+    words = host.view(np.uint32)
+    words[:2] = 1, 0
+    await_word(stream.ptr, address, 1)
+    write_word(stream.ptr, address + 4, 1)
+    stream.synchronize()
+    return bool(words[1] == 1)
 
 
 class StreamWordError(DeviceError):

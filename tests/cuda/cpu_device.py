@@ -28,7 +28,8 @@ class CpuDevice:
     With `check`, a launch fails with kernel, line, block and thread where threads race, an access
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
-    `adopts`: whether memory of the host can be page-locked where it lies. Streams are simulated in
+    `adopts`: whether memory of the host can be page-locked where it lies. `attends`: whether there
+    is a library's attention. Streams are simulated in
     the order of the calls: where a GPU would wait for the host, the host has its turn, and a word
     that it does not write then fails the test.
     """
@@ -40,8 +41,11 @@ class CpuDevice:
         memory_bytes: int = 8 << 30,
         texts: Mapping[str, str] | None = None,
         adopts: bool = True,
+        attends: bool = True,
+        has_stream_words: bool = True,
     ) -> None:
-        self._adopts = adopts
+        self._adopts, self._attends = adopts, attends
+        self.has_stream_words = has_stream_words
         self._check = check
         self._order = order
         self._free_bytes = memory_bytes
@@ -70,6 +74,9 @@ class CpuDevice:
         memory = CpuMemory(num_bytes)
         return memory, memory.array
 
+    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
+        return self._adopts
+
     def adopt(self, array: HostArray) -> Memory | None:
         return AdoptedMemory(array) if self._adopts else None
 
@@ -86,6 +93,7 @@ class CpuDevice:
         host_bytes(target)[:] = host_bytes(source)
 
     def write_word(self, word: Span, value: int) -> None:
+        assert self.has_stream_words
         host_bytes(word).view(np.uint32)[0] = value
 
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
@@ -111,6 +119,9 @@ class CpuDevice:
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         cpu_library.matmul(x, weights, out, shape)
+
+    def attends(self, shape: AttendShape) -> bool:
+        return self._attends
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape

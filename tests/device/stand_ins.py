@@ -2,17 +2,19 @@
 
 import ctypes
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-_TORCH_BIAS = "torch.nn.attention.bias"
+# Of torch's attention only the operations are used: this module brings its compiler along.
+_NOT_FOR_USE = "torch.nn.attention.bias"
 OUT_OF_MEMORY, OTHER_ERROR = 2, 719
 
 
-class CudaRuntimeError(Exception):
+class CudaRuntimeError(RuntimeError):
     """Stands in for CuPy's error of the same name; the status is a CUDA error code."""
 
     def __init__(self, status: int) -> None:
@@ -28,6 +30,7 @@ class Gpu:
     runtime: int = 13000
     count: int = 1
     capability: str = "90"
+    fused: tuple[str, ...] = ("flash", "efficient")  # torch's attention kernels
     torch_sees_it: bool = True
     free: int = 5 << 30
     failing: dict[str, int] = field(default_factory=dict)
@@ -64,12 +67,23 @@ class Stream:
     def synchronize(self) -> None:
         self.gpu.called("synchronize")
 
+    def wait_event(self, event: Any) -> None:
+        self.gpu.called("wait_event", event)
+
     def begin_capture(self) -> None:
         self.gpu.called("begin_capture")
 
     def end_capture(self) -> Any:
         self.gpu.called("end_capture")
         return SimpleNamespace(launch=lambda stream: self.gpu.called("replay", stream))
+
+
+class OutOfMemoryError(RuntimeError):
+    """Stands in for torch's error of the same name."""
+
+
+class CompileException(Exception):
+    """Stands in for the error of CuPy's compiler, whose text has the whole log."""
 
 
 class Function:
@@ -131,6 +145,7 @@ def cupy_module(gpu: Gpu) -> ModuleType:
     module = ModuleType("cupy")
     module.RawModule = lambda code, options: Module(gpu, code, options)
     module.cuda = SimpleNamespace(
+        compiler=SimpleNamespace(CompileException=CompileException),
         runtime=runtime,
         Device=lambda index: SimpleNamespace(
             compute_capability=gpu.capability, use=lambda: gpu.called("use", index)
@@ -148,9 +163,32 @@ def torch_module(gpu: Gpu) -> ModuleType:
     module.__version__ = "9.9"
     module.cuda = SimpleNamespace(
         is_available=lambda: gpu.torch_sees_it,
+        stream=lambda stream: nullcontext(),
         ExternalStream=lambda pointer, device: SimpleNamespace(pointer=pointer, device=device),
     )
+    module.float16 = "f16"
+    module.empty = lambda shape, **_: shape
+    module.as_tensor = lambda array, **_: Tensor(gpu)
+    module.mm = lambda *_, out: gpu.called("mm", out)
+    module.backends = SimpleNamespace(
+        cuda=SimpleNamespace(
+            matmul=SimpleNamespace(allow_fp16_reduced_precision_reduction=True),
+            SDPAParams=lambda *values: values,
+            can_use_flash_attention=lambda params: "flash" in gpu.fused,
+            can_use_efficient_attention=lambda params: "efficient" in gpu.fused,
+        )
+    )
     return module
+
+
+class Tensor:
+    """A tensor of which only the transposed one is asked for."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+
+    def t(self) -> "Tensor":
+        return self
 
 
 def install(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, *missing: str) -> None:
@@ -158,7 +196,7 @@ def install(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, *missing: str) -> None:
     modules: dict[str, ModuleType | None] = {
         "cupy": cupy_module(gpu),
         "torch": torch_module(gpu),
-        _TORCH_BIAS: ModuleType(_TORCH_BIAS),
+        _NOT_FOR_USE: None,
     }
     modules |= dict.fromkeys(missing)
     for name, module in modules.items():

@@ -1,9 +1,13 @@
 """Torch's attention, as a GPU uses it, computed on the CPU; skipped without torch."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from sharpi.device.fused_attention import fused_attention
+from sharpi.device.device import AttendShape
+from sharpi.device.fused_attention import efficient, flash, fused_attention, fused_kernel
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 torch = pytest.importorskip("torch")
@@ -21,6 +25,15 @@ def wanted(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndar
     return np.einsum("htp,phd->thd", weights, values)
 
 
+def plain(q: Any, k: Any, v: Any, scale: float) -> Any:
+    """Attention on the CPU, which has none of the fused kernels."""
+    from torch.nn.attention.bias import causal_lower_right
+
+    bias, is_grouped = causal_lower_right(q.shape[2], k.shape[2]), q.shape[1] != k.shape[1]
+    call = torch.nn.functional.scaled_dot_product_attention
+    return call(q, k, v, attn_mask=bias, scale=scale, enable_gqa=is_grouped)
+
+
 @pytest.mark.parametrize(
     ("tokens", "positions", "num_heads", "num_kv_heads", "key_dim", "value_dim"),
     [
@@ -33,8 +46,6 @@ def wanted(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndar
 def test_paged_causal_attention(
     tokens: int, positions: int, num_heads: int, num_kv_heads: int, key_dim: int, value_dim: int
 ) -> None:
-    import torch.nn.attention.bias
-
     rng = np.random.default_rng(positions)
     q = rng.standard_normal((tokens, num_heads, key_dim), np.float32)
     table = rng.permutation(9)[: -(-positions // PAGE_POSITIONS)].astype(np.int32)
@@ -44,7 +55,52 @@ def test_paged_causal_attention(
     ]
     out = torch.full((tokens, num_heads, value_dim), float("nan"))
     tensors = [torch.from_numpy(array) for array in (q, *pages, table)]
-    fused_attention(torch, *tensors, out, positions, 0.2)
+    fused_attention(plain, *tensors, out, positions, 0.2)
     k, v = (p[table].transpose(0, 2, 1, 3).reshape(-1, num_kv_heads, p.shape[3]) for p in pages)
     want = wanted(q.astype(np.float16), k[:positions], v[:positions], 0.2)
     assert np.linalg.norm(out.numpy() - want) < 1e-3 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kv_heads", "value_dim"), [(flash, 2, 64), (efficient, 8, 64), (efficient, 8, 32)]
+)
+def test_the_operations_are_called_as_torch_declares_them(
+    kernel: Any, kv_heads: int, value_dim: int
+) -> None:
+    """Tensors without contents pass through torch's own checks of arguments and shapes."""
+    shapes = ((8, 40, 64), (kv_heads, 100, 64), (kv_heads, 100, value_dim))
+    q, k, v = (torch.empty((1, *shape), dtype=torch.half, device="meta") for shape in shapes)
+    assert kernel(torch, q, k, v, 0.2).shape == (1, 8, 40, value_dim)
+
+
+def shape(num_heads: int, num_kv_heads: int, key_dim: int, value_dim: int) -> AttendShape:
+    return AttendShape(0, 0, num_heads, num_kv_heads, key_dim, value_dim, 0.1, PAGE_POSITIONS)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "has_flash", "kernel"),
+    [
+        ((32, 4, 128, 128), True, "flash"),
+        ((16, 16, 192, 128), True, "efficient"),
+        ((64, 8, 192, 128), True, None),
+        ((32, 4, 128, 128), False, None),
+        ((16, 16, 64, 64), False, "efficient"),
+        ((16, 16, 60, 60), True, None),
+    ],
+)
+def test_no_kernel_rather_than_a_mask(
+    sizes: tuple[int, int, int, int], has_flash: bool, kernel: str | None
+) -> None:
+    """Grouped heads need the flash kernel (sm_80), and that needs keys as wide as values."""
+    asked: list[Any] = []
+    cuda = SimpleNamespace(
+        SDPAParams=lambda *values: asked.append(values),
+        can_use_flash_attention=lambda params: has_flash,
+        can_use_efficient_attention=lambda params: True,
+    )
+    found = SimpleNamespace(
+        backends=SimpleNamespace(cuda=cuda), float16="f16", empty=lambda size, **_: size
+    )
+    assert fused_kernel(found, shape(*sizes)) == kernel
+    if asked:
+        assert asked[0][0] == (1, sizes[0], PAGE_POSITIONS, sizes[2])

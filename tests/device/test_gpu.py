@@ -1,13 +1,27 @@
 """Tests a GPU through stand-ins for CuPy and torch: the refusals, and the calls that they get."""
 
+import ctypes
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
-from stand_ins import OTHER_ERROR, OUT_OF_MEMORY, Function, Gpu, install
+from stand_ins import (
+    OTHER_ERROR,
+    OUT_OF_MEMORY,
+    CompileException,
+    CudaRuntimeError,
+    Function,
+    Gpu,
+    OutOfMemoryError,
+    install,
+)
 
+from sharpi.device import stream_words
 from sharpi.device.cuda import CudaDevice
+from sharpi.device.device import AttendShape
 from sharpi.device.gpu import open_gpu
+from sharpi.device.gpu_errors import GpuErrors
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.device.stream_words import StreamWordError
 from sharpi.errors import DeviceError
@@ -214,3 +228,101 @@ def test_words_that_cannot_be_captured_are_done_call_by_call(gpu: Gpu, device: C
     replay()
     assert done == [0, 1, 1]
     assert not gpu.calls("replay")
+
+
+def failing(device: CudaDevice) -> list[Callable[[], object]]:
+    """Calls that reach CuPy, the driver or torch."""
+    span = Span(device.allocate(12), 0, 12)
+    graph = device.record([])
+    return [
+        lambda: device.upload(span, np.zeros(3, np.int32)),
+        lambda: device.launch(sigmoid(span, count=3)),
+        lambda: device.matmul(span, span, span, (1, 1, 1)),
+        lambda: device.record([]),
+        lambda: graph(),
+        device.synchronise,
+    ]
+
+
+def test_every_failure_is_one_line(gpu: Gpu, device: CudaDevice) -> None:
+    calls = failing(device)
+    names = ("memcpyAsync", "compile", "mm", "end_capture", "replay", "synchronize")
+    gpu.failing |= dict.fromkeys(names, OTHER_ERROR)
+    for call in calls:
+        with pytest.raises(DeviceError, match=r"^the GPU failed: cudaError 719$"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OutOfMemoryError("CUDA out of memory.\n Tried 2 GiB"), "5.0 GiB left, not what a step"),
+        (CudaRuntimeError(OUT_OF_MEMORY), "the GPU has 5.0 GiB left"),
+        (CompileException("error: line 3\nerror: line 4"), "cannot be compiled: error: line 3 err"),
+        (ImportError("libnvrtc.so.13: no such file"), "the GPU failed: libnvrtc"),
+        (RuntimeError("x" * 1000), "the GPU failed: xxx"),
+    ],
+)
+def test_errors_of_each_kind(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+) -> None:
+    install(monkeypatch, gpu)
+    import cupy
+
+    with pytest.raises(DeviceError) as caught, GpuErrors(cupy, lambda: 5 << 30):
+        raise error
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_fault_of_the_program_stays_what_it_is(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, gpu)
+    import cupy
+
+    with pytest.raises(ValueError, match="bytes"), GpuErrors(cupy, lambda: 0):
+        raise ValueError("3 bytes for a span of 2")
+
+
+def test_products_are_summed_in_full_precision(device: CudaDevice) -> None:
+    import torch
+
+    assert device.name == "Some GPU"
+    assert not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+
+
+@pytest.mark.parametrize(
+    ("fused", "attends"), [(("flash", "efficient"), True), (("flash",), True), ((), False)]
+)
+def test_what_the_library_attends_to(
+    gpu: Gpu, device: CudaDevice, fused: tuple[str, ...], attends: bool
+) -> None:
+    gpu.fused = fused
+    assert device.attends(AttendShape(40, 200, 32, 4, 128, 128, 0.1, 64)) == attends
+
+
+def test_stream_words_without_a_driver(device: CudaDevice) -> None:
+    """The probe fails here, because the driver's library is missing, and says so by False."""
+    assert not device.has_stream_words
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_stream_words_are_tried_once(
+    gpu: Gpu, device: CudaDevice, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word that is waited for is there before the wait, so nothing can hang."""
+    made: list[str] = []
+
+    def await_one(stream: int, address: int, value: int) -> None:
+        assert ctypes.c_uint32.from_address(address).value == value
+        made.append("await")
+
+    def write_one(stream: int, address: int, value: int) -> None:
+        ctypes.c_uint32.from_address(address).value = value * is_written
+        made.append("write")
+
+    monkeypatch.setattr(stream_words, "await_word", await_one)
+    monkeypatch.setattr(stream_words, "write_word", write_one)
+    assert device.has_stream_words == is_written
+    assert device.has_stream_words == is_written
+    assert made == ["await", "write"]

@@ -1,4 +1,9 @@
+"""Page-locking through a stand-in for CuPy's runtime, which refuses what drivers refuse."""
+
+import gc
 import mmap
+from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,12 +23,19 @@ class Runtime:
 
     CUDARuntimeError = Refused
 
-    def __init__(self, *, refuses: bool = False, shift: int = 0) -> None:
+    def __init__(
+        self, *, refuses: bool = False, shift: int = 0, attributes: dict[int, int] | None = None
+    ) -> None:
         self.refuses, self.shift = refuses, shift
+        self.attributes = {99: 1, 113: 0} | (attributes or {})
         self.ranges: dict[int, int] = {}
+        self.flags: list[int] = []
+
+    def deviceGetAttribute(self, number: int, index: int) -> int:
+        return self.attributes[number]
 
     def hostRegister(self, begin: int, num_bytes: int, flags: int) -> None:
-        assert flags == 2 | 8, "mapped and read-only"
+        self.flags.append(flags)
         assert begin % PAGE == 0
         assert num_bytes % PAGE == 0
         taken = any(b < begin + num_bytes and begin < b + n for b, n in self.ranges.items())
@@ -32,6 +44,8 @@ class Runtime:
         self.ranges[begin] = num_bytes
 
     def hostUnregister(self, begin: int) -> None:
+        if self.refuses:
+            raise Refused
         del self.ranges[begin]
 
     def pointerGetAttributes(self, begin: int) -> SimpleNamespace:
@@ -55,14 +69,31 @@ def test_whole_pages_around_the_bytes(pages: np.ndarray) -> None:
     assert runtime.ranges == {pages.ctypes.data + PAGE: 3 * PAGE}
 
 
-def test_neighbours_share_a_page(pages: np.ndarray) -> None:
+def test_neighbours_are_one_range(pages: np.ndarray) -> None:
+    """A copy out of one tensor touches no page that was registered with another."""
     runtime = Runtime()
     lock = PageLock(runtime)
     cuts = [0, PAGE + 5, 2 * PAGE + 7, 6 * PAGE]
-    order = [(0, 1), (2, 3), (1, 2), (0, 3)]
-    memories = [lock.adopt(pages[cuts[a] : cuts[b]]) for a, b in order]
+    tensors = [pages[a:b] for a, b in pairwise(cuts)]
+    assert lock.lock([tensors[2], tensors[0], tensors[1]])
+    assert runtime.ranges == {pages.ctypes.data: 6 * PAGE}
+    memories = [lock.adopt(each) for each in (*tensors, pages[10 : 5 * PAGE])]
     assert all(memories)
-    assert sum(runtime.ranges.values()) == 6 * PAGE
+    assert len(runtime.ranges) == 1
+
+
+def test_what_is_far_apart_is_not_locked_together() -> None:
+    runtime = Runtime()
+    memory = np.zeros(4 << 20, np.uint8)
+    assert PageLock(runtime).lock([memory[:PAGE], memory[3 << 20 :]])
+    assert len(runtime.ranges) in (0, 2), "given back with the lock"
+
+
+def test_a_half_of_a_page_of_another_is_refused(pages: np.ndarray) -> None:
+    runtime = Runtime()
+    lock = PageLock(runtime)
+    assert lock.lock([pages[: PAGE + 10]])
+    assert lock.adopt(pages[PAGE + 10 : 3 * PAGE]) is None
 
 
 def test_pages_are_given_back_with_the_last_user(pages: np.ndarray) -> None:
@@ -80,5 +111,54 @@ def test_none_where_it_cannot_be(runtime: Runtime, pages: np.ndarray) -> None:
     """The driver refuses the memory, or kernels see it at another address."""
     lock = PageLock(runtime)
     assert lock.adopt(pages) is None
+    assert not lock.lock([pages])
     runtime.refuses = False
-    assert lock.adopt(pages[:10]) is None, "one refusal is enough"
+    assert not runtime.ranges
+
+
+def test_a_refusal_of_one_locks_none(pages: np.ndarray, tmp_path: Path) -> None:
+    runtime = Runtime()
+    assert not PageLock(runtime).lock([pages, of_file(tmp_path)])
+    assert not runtime.ranges
+
+
+@pytest.mark.parametrize(("supported", "flags"), [(0, []), (1, [1 | 2 | 8])])
+def test_a_read_only_mapping_needs_an_attribute(
+    supported: int, flags: list[int], tmp_path: Path
+) -> None:
+    runtime = Runtime(attributes={113: supported})
+    lock = PageLock(runtime)
+    assert lock.lock([of_file(tmp_path)]) == bool(supported)
+    assert runtime.flags == flags
+
+
+def test_anonymous_memory_needs_none(pages: np.ndarray) -> None:
+    """Its flags are mapped and portable; the view of it that the loader has is read-only."""
+    runtime = Runtime()
+    pages.flags.writeable = False
+    assert PageLock(runtime).lock([pages])
+    assert runtime.flags == [1 | 2]
+
+
+def test_a_gpu_that_page_locks_nothing(pages: np.ndarray) -> None:
+    runtime = Runtime(attributes={99: 0})
+    assert not PageLock(runtime).lock([pages])
+    assert not runtime.flags
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_driver_that_is_gone_at_the_end(pages: np.ndarray) -> None:
+    runtime = Runtime()
+    lock = PageLock(runtime)
+    assert lock.lock([pages])
+    runtime.refuses = True
+    del lock
+    gc.collect()
+
+
+def of_file(folder: Path) -> np.ndarray:
+    """A read-only mapping of a file."""
+    path = folder / "weights"
+    path.write_bytes(bytes(3 * PAGE))
+    with path.open("rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint8)

@@ -3,8 +3,8 @@
 
 KERNEL __launch_bounds__(256) quantise(const float* x, uint8_t* rounded, int columns, int planes) {
   using namespace sharpi;
-  const int token = int(blockIdx.y);
-  const int block = int(blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
+  const int token = int(blockIdx.x);
+  const int block = int(blockIdx.y * blockDim.x + threadIdx.x) / kWarp;
   if (block >= columns / 32) return;
   const float value = x[size_t(token) * columns + 32 * block + threadIdx.x % kWarp];
   round_32(value, rounded, token, columns, planes, block);

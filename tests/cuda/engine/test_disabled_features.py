@@ -23,8 +23,8 @@ USES = {"graphs": "record", "fused-attention": "attend", "tensor-cores": "matmul
 class CountingCpuDevice(CpuDevice):
     """Counts the calls that the features make."""
 
-    def __init__(self) -> None:
-        super().__init__(check=False)
+    def __init__(self, attends: bool = True) -> None:
+        super().__init__(check=False, attends=attends)
         self.calls: Counter[str] = Counter()
 
     def __getattribute__(self, name: str) -> Any:
@@ -33,9 +33,9 @@ class CountingCpuDevice(CpuDevice):
         return super().__getattribute__(name)
 
 
-def run(*disabled: Any, **options: Any) -> tuple[np.ndarray, Counter[str]]:
+def run(*disabled: Any, attends: bool = True, **options: Any) -> tuple[np.ndarray, Counter[str]]:
     """Returns the logits after a prompt and four tokens, and what was called for them."""
-    device = CountingCpuDevice()
+    device = CountingCpuDevice(attends)
     config = RunConfig(
         model=demo_model(),
         device="cuda",
@@ -70,6 +70,18 @@ def test_a_feature_of_the_gpu_is_not_used(
     assert np.median(error) < 0.02
     if feature == "graphs":
         np.testing.assert_array_equal(logits, expected)
+
+
+def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
+    with_everything: tuple[np.ndarray, Counter[str]],
+) -> None:
+    """Nothing falls back to a mask: sharpi's own kernel computes instead."""
+    expected, _ = with_everything
+    logits, calls = run(attends=False)
+    assert calls["attend"] == 0
+    assert calls["matmul"] > 0
+    error = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert np.median(error) < 0.02
 
 
 def on_cpu(*disabled: Any, **options: Any) -> Engine:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from activation_rows import rounding_error
+from cpu_device import CpuDevice
 from device_arrays import empty, read, upload
 from products import operand, random_tokens
 
@@ -34,3 +35,18 @@ def test_a_token_does_not_depend_on_the_others(device: Device) -> None:
         device.launch(quantise(upload(device, part), out, tokens=len(part), columns=96, planes=2))
         rows.append(read(device, out, np.uint8, (len(part), size)))
     np.testing.assert_array_equal(rows[0][3], rows[1][0])
+
+
+def test_more_rows_than_a_grid_has_in_y(device: Device) -> None:
+    """A batch of 512 with 128 heads has 65,536 rows of a few values each."""
+    device = CpuDevice(check=False) if isinstance(device, CpuDevice) else device
+    rows, size = 512 * 128, activation_bytes(32, 1)
+    x = np.zeros((rows, 32), np.float32)
+    x[-1] = random_tokens(1, 32)
+    out = empty(device, rows * size)
+    device.launch(quantise(upload(device, x), out, tokens=rows, columns=32, planes=1))
+    alone = empty(device, size)
+    device.launch(quantise(upload(device, x[-1:]), alone, tokens=1, columns=32, planes=1))
+    found = read(device, out, np.uint8, (rows, size))
+    np.testing.assert_array_equal(found[-1], read(device, alone, np.uint8, (size,)))
+    assert (found[-2] != found[-1]).any()

@@ -9,11 +9,14 @@ _WARP_COLUMNS = 32
 
 
 def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) -> Launch:
-    """Rounds floats (T, columns) to activation rows of 1 or 2 planes; columns % 32 is 0."""
+    """Rounds floats (T, columns) to activation rows of 1 or 2 planes; columns % 32 is 0.
+
+    Tokens are on x: the heads of a batch count as tokens, and y ends at 65,535.
+    """
     warps = columns // _WARP_COLUMNS
     return Launch(
         Kernel("quantise", "quantise"),
-        grid=(-(-warps // (_BLOCK // 32)), tokens, 1),
+        grid=(tokens, -(-warps // (_BLOCK // 32)), 1),
         block=_BLOCK,
         arguments=(x, rounded, np.int32(columns), np.int32(planes)),
         writes=frozenset({1}),

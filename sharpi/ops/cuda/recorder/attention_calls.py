@@ -108,11 +108,13 @@ class _Attention(Struct, frozen=True):
         is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
         if "fused-attention" in self.recording.disabled:
             return False
-        return is_product(step.tokens, step) and is_plain and sees_all and fits and is_known
+        if not (is_product(step.tokens, step) and is_plain and sees_all and fits and is_known):
+            return False
+        return self.recording.device.attends(self._attend_shape(step))
 
-    def _fused(self, step: StepShape, keys: Span, values: Span) -> Call:
+    def _attend_shape(self, step: StepShape) -> AttendShape:
         s = self.shape
-        shape = AttendShape(
+        return AttendShape(
             tokens=step.tokens,
             positions=step.end,
             num_heads=s.num_heads,
@@ -122,8 +124,11 @@ class _Attention(Struct, frozen=True):
             scale=s.scale,
             page_positions=PAGE_POSITIONS,
         )
+
+    def _fused(self, step: StepShape, keys: Span, values: Span) -> Call:
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
-        return Attend(q, keys, values, self.inputs.page_table(0), out, shape)
+        table, shape = self.inputs.page_table(0), self._attend_shape(step)
+        return Attend(q, keys, values, table, out, shape)
 
     def _place(self, step: StepShape, first: int = 0) -> KvCacheSlice:
         """Returns the places in the KV cache of the tokens from `first` on."""

@@ -1,0 +1,66 @@
+"""GpuErrors: what CuPy, the driver and torch raise, as a DeviceError of one line."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from sharpi.errors import DeviceError, SharpiError
+from sharpi.units import format_bytes
+
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
+_MOST_CHARACTERS = 300
+
+
+class GpuErrors:
+    """Translates errors within a `with`; others, such as ValueError, pass as they are.
+
+    The errors of CuPy and of torch are RuntimeErrors, except for what CuPy's compiler raises, and
+    for a library that is not found.
+    """
+
+    def __init__(self, cupy: Any, free_bytes: Callable[[], int]) -> None:
+        self._free_bytes = free_bytes
+        compiler = getattr(cupy.cuda, "compiler", None)
+        refused = getattr(compiler, "CompileException", None)
+        self._of_compiler: tuple[type[BaseException], ...] = () if refused is None else (refused,)
+        self._kinds = (RuntimeError, MemoryError, ImportError, OSError, *self._of_compiler)
+
+    def __enter__(self) -> "GpuErrors":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, self._kinds) and not isinstance(error, SharpiError):
+            raise self.translated(error) from error
+
+    def translated(self, error: BaseException, num_bytes: int | None = None) -> DeviceError:
+        """Returns the error in one line; `num_bytes` is what was to be allocated, if known."""
+        if isinstance(error, self._of_compiler):
+            return DeviceError(f"a GPU kernel cannot be compiled: {_one_line(error)}")
+        if _is_out_of_memory(error):
+            wanted = "what a step needs" if num_bytes is None else format_bytes(num_bytes)
+            return DeviceError(
+                f"the GPU has {self._free} left, not {wanted}; lower -c, -b or --vram"
+            )
+        return DeviceError(f"the GPU failed: {_one_line(error)}")
+
+    @property
+    def _free(self) -> str:
+        with suppress(Exception):  # a GPU that has failed does not answer either
+            return format_bytes(self._free_bytes())
+        return "too little memory"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    is_named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
+    return is_named or getattr(error, "status", None) == _OUT_OF_MEMORY
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
