@@ -11,7 +11,7 @@ from msgspec import Struct, field
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
 KvType = Literal["f16", "q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"]
-Load = Literal["map", "copy"]
+Load = Literal["auto", "map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
 DraftKind = Literal["ngram", "suffix", "draft"]
@@ -133,7 +133,9 @@ class RunConfig(Struct, frozen=True):
     value_type: KvType | None = None
     context_shift: bool = False
     instruction_set: str | None = None  # None takes the best of the machine
-    load: Load = "map"  # "copy" reads all weights into huge pages rather than mapping the file
+    # "map" uses weights where the file is mapped, "copy" reads all of them into huge pages; "auto"
+    # reads those there that a GPU reads from RAM, and maps the others.
+    load: Load = "auto"
     ram: int | None = None  # bytes for weights, KV cache and buffers; None takes what is free
     vram: int | None = None  # bytes for weights, KV cache and buffers; None takes what is free
     device: Device = "auto"

@@ -7,6 +7,7 @@ from statistics import median
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
@@ -140,8 +141,17 @@ class Passes:
         stats = self._tier.stats(RunFacts(""))
         return stats.hit_count.accesses, stats.hit_count.hits, stats.bytes_read
 
+    def logits(self) -> npt.NDArray[np.float32]:
+        """Returns the logits after each of a few tokens, (tokens, vocabulary)."""
+        rows = [self._sequence.extend([token]).copy() for token in self._ids(16)]
+        self._sequence.truncate(0)
+        return np.stack(rows)
+
     def greedy(self) -> list[int]:
-        """Returns the most likely tokens after a short prompt."""
+        """Returns the most likely tokens after a short prompt, in modes that promise the bits."""
+        if self._tier is not None:
+            modes = [mode for mode in self._tier.modes if mode != "cpu"]
+            self._tier.insist(modes or self._tier.modes)
         tokens = [int(np.argmax(self._sequence.extend(self._ids(8))))]
         while len(tokens) < self._sizes.greedy:
             tokens.append(self._sequence.extend_largest(tokens[-1]))

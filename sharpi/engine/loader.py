@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, RunConfig
+from sharpi.device.device import Device
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.parts import gpu_tier_of, make_parts
 from sharpi.engine.engine import Engine
@@ -82,9 +83,9 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
-    slots = None
+    slots, slots_notes = None, tuple[str, ...]()
     if gpu.device is not None and plan is not None:
-        slots = _gpu_slots(config, model_config, plan, profile)
+        slots, slots_notes = _gpu_slots(gpu.device, config, model_config, weights, plan, profile)
     in_ram = config.experts if gpu.device is None else _beside_gpu(config.experts)
     use = expert_use(config, model_config, plan, in_ram, slots, profile)
     parts = make_parts(
@@ -110,6 +111,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
             *settings.notes,
             *gpu.notes,
             *(prompt_cache.opening_notes if prompt_cache else ()),
+            *slots_notes,
             *_notes(plan, warning, is_limited=config.moe_slots is not None),
             *idle_notes(config, use),
         ),
@@ -145,16 +147,26 @@ def _beside_gpu(asked: ExpertConfig) -> ExpertConfig:
 
 
 def _gpu_slots(
-    config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
-) -> "GpuSlots | None":
-    """Decides about the slots on a GPU; their modules are imported only where there is one."""
+    device: Device,
+    config: RunConfig,
+    model: ModelConfig,
+    weights: ModelWeights,
+    plan: TierPlan,
+    profile: ExpertProfile | None,
+) -> "tuple[GpuSlots | None, tuple[str, ...]]":
+    """Decides about the slots on a GPU, with notes about what its driver refuses.
+
+    Their modules are imported only where there is a GPU.
+    """
+    from sharpi.engine.backends.gpu.reach import find_reach
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
-    is_reached = plan.is_mapped and not config.cpu_moe
-    return gpu_slots(
+    reach = find_reach(device, config, plan, weights)
+    slots = gpu_slots(
         config.experts, model, plan, profile,
-        is_reached=is_reached, num_computed=config.num_cpu_moe,
+        is_reached=reach.reads_ram, can_ask=reach.can_ask, num_computed=config.num_cpu_moe,
     )  # fmt: skip
+    return slots, reach.notes
 
 
 def _expert_tier(

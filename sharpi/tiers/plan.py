@@ -155,6 +155,15 @@ class TierPlan(Struct, frozen=True):
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property
+    def slotted_layers(self) -> tuple[int, ...]:
+        """The GPU's layers of which some experts are elsewhere."""
+        return tuple(
+            layer.index
+            for layer in self.layers[self.first_gpu_layer :]
+            if layer.num_experts and layer.vram_slots < layer.num_experts
+        )
+
+    @property
     def first_gpu_layer(self) -> int:
         """The first layer that runs on the GPU; the number of layers if none does."""
         return sum(layer.dense_weights is not Tier.VRAM for layer in self.layers)

@@ -5,7 +5,7 @@ from pathlib import Path
 from option_cases import Case
 
 CASES = [
-    Case("SHARPI_LOAD", ["--load", "copy"], "copy", "map", "map", "config.load", ("mmap",)),
+    Case("SHARPI_LOAD", ["--load", "copy"], "copy", "auto", "auto", "config.load", ("mmap",)),
     Case(
         "SHARPI_RAM", ["--ram", "2GiB"], 2 << 30, "3GB", 3 * 10**9, "config.ram", ("x", "9" * 400)
     ),

@@ -13,7 +13,7 @@ from sharpi.config import Device, Load, RunConfig
 from sharpi.errors import UsageError
 from sharpi.units import parse_size
 
-_LOAD: Load = "map"
+_LOAD: Load = "auto"
 AS_MANY_AS_FIT = -1
 _LEAST_MEMORY = 1 << 20  # bytes that a number without a unit may mean
 
@@ -71,7 +71,8 @@ class TierOptions(Struct, frozen=True):
         Load,
         option(
             "--load",
-            "map: weights are used from the mapped file; copy: they are read into huge pages.",
+            "map: weights are used from the mapped file; copy: they are read into huge pages; auto:"
+            " those that a GPU reads from RAM are copied.",
         ),
     ] = _LOAD
     ram: Annotated[

@@ -79,6 +79,7 @@ class GpuChoice:
             raise DeviceError("RAM is too small for what VRAM does not hold")
         if plan.first_gpu_layer == len(plan.layers):
             raise DeviceError(f"{device.name} has no room for a single layer")
+        _require_words(device, self._config, plan)
         return placement, plan, warning
 
     def _give_up(self, error: SharpiError) -> None:
@@ -86,6 +87,12 @@ class GpuChoice:
             raise error
         self.device = None
         self.notes = (f"the CPU computes, not the GPU: {error}",)
+
+
+def _require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
+    from sharpi.engine.backends.gpu.reach import require_words  # imports much, for a GPU only
+
+    require_words(device, config, plan)
 
 
 def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:

@@ -15,12 +15,14 @@ def weight_copies(
 ) -> TensorCopies | None:
     """Makes room for copies, where they were asked for or the file exceeds the RAM.
 
-    If experts are read from disk, the tensors that every token needs are copied: the page cache
-    could drop them for the sake of experts. Raises UsageError where `--load copy` has no room.
+    Experts that a GPU reads from RAM are copied too, unless the mapping was asked for: memory of
+    their own in huge pages can be page-locked everywhere, as one range, and is read faster. If
+    experts are read from disk, the tensors that every token needs are copied: the page cache could
+    drop them for the sake of experts. Raises UsageError where `--load copy` has no room.
     """
     reads_experts = plan is not None and not plan.is_mapped
     if not reads_experts and config.load != "copy":
-        return None
+        return _for_gpu(file, config, plan) if config.load == "auto" and plan is not None else None
     if plan is None:
         raise UsageError(f"--load copy: {file.path} is larger than the RAM that is free")
     copied = [
@@ -29,3 +31,19 @@ def weight_copies(
         if not is_extra(name, model.num_layers) and not (reads_experts and is_expert_matrix(name))
     ]
     return TensorCopies(file.parts, copied)
+
+
+def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies | None:
+    """Makes room for the experts that a GPU reads from RAM; None without any, or without room."""
+    if config.cpu_moe:
+        return None
+    read = {f"blk.{i}" for i in plan.slotted_layers if i >= config.num_cpu_moe}
+    copied = [
+        tensor
+        for name, tensor in file.tensors.items()
+        if is_expert_matrix(name) and ".".join(name.split(".", 2)[:2]) in read
+    ]
+    try:
+        return TensorCopies(file.parts, copied) if copied else None
+    except MemoryError:
+        return None

@@ -1,3 +1,5 @@
+import time
+
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
@@ -55,13 +57,13 @@ def test_layers_are_answered_as_they_ask_item_by_item() -> None:
         ids, _ = random_routes(count, EXPERTS, 1)
         x = np.random.default_rng(number).standard_normal((count, HIDDEN)).astype(np.float32)
         host.num_items[0], host.experts[:count], host.rows[:count] = count, ids[:, 0], x
-        host.request[0], host.answer[0] = 1, 0
-        experts.serve_next()
+        host.answer[0], host.request[0] = 0, 1
+        experts.await_next()
         assert (host.request[0], host.answer[0]) == (0, 1)
         wanted = values(layers[number], ids[:, 0], x)
         error = np.linalg.norm(host.values[:count] - wanted) / np.linalg.norm(wanted)
         assert error < 1e-5
-    experts.serve_rest()  # nothing is left, so nothing is waited for
+    experts.end()  # nothing is left, so nothing is waited for
     experts.close()
     experts.close()
 
@@ -70,11 +72,41 @@ def test_no_items_are_answered_too() -> None:
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
     experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
     experts.add(layer(0), Activation.SILU)
+    for _ in range(3):
+        experts.begin([0])
+        mailbox.host.request[0] = 1
+        experts.end()
+        assert mailbox.host.answer[0] == 1
+    experts.close()
+
+
+def test_a_launch_that_waits_for_the_gpu_is_no_deadlock() -> None:
+    """A launch may return only once the GPU has room, and so after the host's answers."""
+    mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
+    host = mailbox.host
+    experts = HostExperts(host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts.add(layer(0), Activation.SILU)
+    experts.begin([0] * 50)
+    for _ in range(50):  # the GPU, while the launch does not return
+        host.answer[0] = 0
+        host.request[0] = 1
+        while not host.answer[0]:
+            time.sleep(0)
+    experts.end()
+    experts.close()
+
+
+def test_a_step_that_fails_leaves_the_thread_ready() -> None:
+    mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
+    experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts.add(layer(0), Activation.SILU)
+    experts.begin([0, 0])
+    experts.cancel()
     experts.begin([0])
     mailbox.host.request[0] = 1
-    experts.serve_rest()
-    assert mailbox.host.answer[0] == 1
-    experts.close()
+    experts.end()
+    experts.begin([0])
+    experts.close()  # while it waits
 
 
 def test_a_gpu_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,5 +116,5 @@ def test_a_gpu_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     experts.add(layer(0), Activation.SILU)
     experts.begin([0])
     with pytest.raises(DeviceError, match="does not respond"):
-        experts.serve_rest()
+        experts.end()
     experts.close()

@@ -49,15 +49,17 @@ def gpu_slots(
     profile: ExpertProfile | None,
     *,
     is_reached: bool,
+    can_ask: bool = True,
     num_computed: int = 0,
 ) -> GpuSlots | None:
     """Decides about the slots; returns None if the GPU has all experts of its layers.
 
-    `is_reached`: the GPU can read experts from RAM. The experts of the first `num_computed` layers
-    are computed by the CPU. Raises UsageError, and UnsupportedModelError for more experts than a
-    GPU's slots can have.
+    `is_reached`: the GPU can read experts from RAM. `can_ask`: it can ask the CPU for what they
+    give, and wait for that; one of the two is needed. The experts of the first `num_computed`
+    layers are computed by the CPU. Raises UsageError, and UnsupportedModelError for more experts
+    than a GPU's slots can have.
     """
-    slotted = _slotted_layers(plan)
+    slotted = plan.slotted_layers
     if not slotted:
         return None
     if model.num_experts > MAX_EXPERTS or model.num_experts_per_token > MAX_USED:
@@ -89,21 +91,12 @@ def gpu_slots(
         computed=frozenset(index for index in slotted if index < num_computed),
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
-    modes = _modes(asked, is_reached=is_reached and len(settings.computed) < len(slotted))
+    reads = is_reached and len(settings.computed) < len(slotted)
+    modes = _modes(asked, is_reached=reads, can_ask=can_ask)
     return GpuSlots(
         settings, policy, modes, sizes, predicts, plan.stash, notes, pin_note(asked, policy),
         plan.kv_growth,
     )  # fmt: skip
-
-
-def _slotted_layers(plan: TierPlan) -> tuple[int, ...]:
-    """Returns the indices of the GPU's layers with experts that are elsewhere."""
-    first = plan.first_gpu_layer
-    return tuple(
-        layer.index
-        for layer in plan.layers[first:]
-        if layer.num_experts and layer.vram_slots < layer.num_experts
-    )
 
 
 def _shape(model: ModelConfig, slots: tuple[int, ...]) -> ExpertShape:
@@ -122,10 +115,9 @@ def _first(policy: PolicySettings, layer: int, num_slots: int) -> FirstSlots:
     return FirstSlots(num_slots, policy.pins(layer), warm)
 
 
-def _modes(asked: ExpertConfig, *, is_reached: bool) -> tuple[MissMode, ...]:
+def _modes(asked: ExpertConfig, *, is_reached: bool, can_ask: bool) -> tuple[MissMode, ...]:
     """Returns the miss modes to choose from."""
     if not is_reached:
         return ("cpu",)
-    if asked.miss != "auto":
-        return (asked.miss,)
-    return ("stream", "load", "cpu")
+    possible: tuple[MissMode, ...] = ("stream", "load", "cpu") if can_ask else ("stream", "load")
+    return (asked.miss,) if asked.miss in possible else possible

@@ -81,6 +81,11 @@ class GpuTier:
     def _is_settled(self) -> bool:
         return self._choice.is_settled
 
+    @property
+    def modes(self) -> tuple[MissMode, ...]:
+        """The miss modes that the fastest one is chosen from."""
+        return self._slots.modes
+
     def insist(self, modes: Sequence[MissMode]) -> None:
         """Restricts the miss modes to these, for measurements."""
         self._choice = MissChoice(modes)

@@ -5,14 +5,16 @@ import numpy.typing as npt
 
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Memory, Span
+from sharpi.errors import DeviceError
 
 Addresses = npt.NDArray[np.uint64]
 
 
 class HostExpertCopies:
-    """The tensor `data` of `num_experts`, page-locked in place, or else in a page-locked copy.
+    """The tensor `data` of `num_experts`, page-locked in place.
 
-    Without `is_reached` the GPU cannot read it, and every address is 0.
+    Without `is_reached` the GPU does not read it, and every address is 0. Otherwise it must have
+    been page-locked before; raises DeviceError where it cannot be.
     """
 
     def __init__(
@@ -57,8 +59,8 @@ class HostExpertCopies:
 
 def _page_locked(device: Device, data: HostArray) -> Memory:
     adopted = device.adopt(data)
-    if adopted is not None:
-        return adopted
-    memory, host = device.mapped(data.nbytes)
-    host[:] = data.reshape(-1).view(np.uint8)
-    return memory
+    if adopted is None:
+        raise DeviceError(
+            "the driver cannot page-lock the experts in RAM; --moe-miss cpu needs none"
+        )
+    return adopted

@@ -1,8 +1,11 @@
-"""HostExperts: computes missed experts with the native CPU operations, while the GPU works."""
+"""HostExperts: computes missed experts with the native CPU operations, while the GPU works.
+
+A native thread serves the GPU's requests. It is awake before the GPU's work is launched: a launch
+that waits for the GPU must not keep the GPU waiting for the host.
+"""
 
 import ctypes
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from ctypes import c_int, c_void_p
 from functools import cache
 
@@ -19,7 +22,7 @@ from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.cuda.expert_slots.mailbox import HostView
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights
 
-_TIMEOUT_MS = 20_000  # after so long the host stops waiting for a request of the GPU
+_TIMEOUT_MS = 20_000  # after so long without a request, while the program waits, the GPU is lost
 
 
 class HostExperts:
@@ -41,7 +44,7 @@ class HostExperts:
         self._pool = ThreadPool(num_threads)
         self._programs: list[Program] = []
         self._places: dict[int, int] = {}  # layer -> index of its program
-        self._asking: deque[int] = deque()
+        self._num_asked = self._num_answered = 0  # of the current step
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
             self._pool.handle,
@@ -79,26 +82,28 @@ class HostExperts:
             layer=expert_weights.layer or 0, weighs_input=expert_weights.weighs_input,
         )  # fmt: skip
 
-    def begin(self, layers: Iterable[int]) -> None:
-        """Begins a step in which the GPU requests these layers in this order."""
-        self._asking = deque(self._places[layer] for layer in layers)
+    def begin(self, layers: Sequence[int]) -> None:
+        """Begins a step in which the GPU requests these layers in this order, from now on."""
+        places = np.array([self._places[layer] for layer in layers], np.int32)
+        self._num_asked, self._num_answered = len(places), 0
+        self._check(
+            self._library.sharpi_misses_begin(self._handle, places.ctypes.data, len(places))
+        )
 
-    def serve_next(self) -> None:
-        """Answers the next request; raises DeviceError if the GPU makes none in time."""
-        self._serve(self._asking.popleft(), 1)
+    def await_next(self) -> None:
+        """Waits for the next answer; raises DeviceError if the GPU does not ask in time."""
+        self._num_answered += 1
+        self._check(self._library.sharpi_misses_await(self._handle, self._num_answered))
 
-    def serve_rest(self) -> None:
-        """Answers all remaining requests of the step; raises DeviceError as `serve_next` does."""
-        while self._asking:
-            first, count = self._asking.popleft(), 1
-            while self._asking and self._asking[0] == first + count:
-                self._asking.popleft()
-                count += 1
-            self._serve(first, count)
+    def end(self) -> None:
+        """Waits until all requests of the step are answered; raises as `await_next` does."""
+        self._check(self._library.sharpi_misses_await(self._handle, self._num_asked))
 
-    def _serve(self, first: int, count: int) -> None:
-        """Serves `count` adjacent programs, from `first` on."""
-        result = self._library.sharpi_misses_serve(self._handle, first, count)
+    def cancel(self) -> None:
+        """Ends a step whose remaining requests will not come."""
+        self._library.sharpi_misses_cancel(self._handle)
+
+    def _check(self, result: int) -> None:
         if result == -1:
             raise DeviceError("the GPU does not respond; see `sharpi doctor`")
         if result:
@@ -123,6 +128,8 @@ def _library() -> ctypes.CDLL:
         "sharpi_misses_create": (c_void_p, [c_void_p, *words, c_int, c_int]),
         "sharpi_misses_destroy": (None, [c_void_p]),
         "sharpi_misses_add": (c_int, [c_void_p, c_void_p, c_void_p, c_int]),
-        "sharpi_misses_serve": (c_int, [c_void_p, c_int, c_int]),
+        "sharpi_misses_begin": (c_int, [c_void_p, c_void_p, c_int]),
+        "sharpi_misses_await": (c_int, [c_void_p, c_int]),
+        "sharpi_misses_cancel": (None, [c_void_p]),
     }
     return declare(library, signatures)

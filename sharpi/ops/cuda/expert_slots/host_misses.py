@@ -50,7 +50,7 @@ class HostMisses:
         scale: float,
     ) -> Iterator[Call]:
         """Waits for the host's values of a layer and sums them with the GPU's."""
-        yield AwaitWord(self._mailbox.answer, 1, self.experts.serve_next, layer)
+        yield AwaitWord(self._mailbox.answer, 1, self.experts.await_next, layer)
         yield WriteWord(self._mailbox.answer, 0)
         yield merge(
             values, self._mailbox.values, places, ids, weights, out,

@@ -153,8 +153,12 @@ class GpuProgram:
             return
         host = self.expert_weights.host.experts
         host.begin(requests)
-        work()
-        host.serve_rest()
+        try:
+            work()
+        except BaseException:
+            host.cancel()
+            raise
+        host.end()
 
     def forget_graphs(self) -> None:
         """Drops all graphs, because the addresses in them are no longer valid."""

@@ -1,0 +1,56 @@
+"""How a GPU gets at the experts that it has no slots for: by reading RAM, or by asking the CPU."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from sharpi.config import RunConfig
+from sharpi.device.device import Device, HostArray
+from sharpi.errors import DeviceError
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
+from sharpi.tiers.plan import TierPlan
+
+_NO_WORDS = "the driver has no stream memory operations, by which the GPU asks the CPU"
+
+
+class Reach(Struct, frozen=True):
+    """What the driver allows; `notes` say what it refused."""
+
+    reads_ram: bool  # the GPU reads experts where they are in RAM
+    can_ask: bool  # the GPU asks the CPU, and waits for the answer within a graph
+    notes: tuple[str, ...] = ()
+
+
+def require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
+    """Raises DeviceError if the plan has experts that only the CPU can compute, and it cannot."""
+    needs = config.cpu_moe or config.num_cpu_moe > 0 or not plan.is_mapped
+    if plan.slotted_layers and needs and not device.has_stream_words:
+        raise DeviceError(f"{_NO_WORDS}; leave experts to the GPU alone, or use --device cpu")
+
+
+def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: ModelWeights) -> Reach:
+    """Page-locks the experts that the GPU is to read; raises DeviceError if no way is left.
+
+    The weights must have been read: what is page-locked does not move afterwards.
+    """
+    wants = plan.is_mapped and not config.cpu_moe
+    read = [index for index in plan.slotted_layers if index >= config.num_cpu_moe]
+    reads = wants and _are_page_locked(device, weights, read)
+    if reads and device.has_stream_words:
+        return Reach(True, True)
+    if reads:
+        return Reach(True, False, (f"{_NO_WORDS}: it reads all missed experts itself",))
+    if not device.has_stream_words and plan.slotted_layers:
+        raise DeviceError(f"{_NO_WORDS}, and page-locks no experts; use --device cpu, or -g N")
+    refused = "the driver does not page-lock the experts in RAM: the CPU computes those missed"
+    return Reach(False, True, (refused,) if wants and plan.slotted_layers else ())
+
+
+def _are_page_locked(device: Device, weights: ModelWeights, layers: Iterable[int]) -> bool:
+    arrays: dict[int, HostArray] = {}
+    for index in layers:
+        experts = weights.layers[index].experts
+        for stacked in () if experts is None else matrices_of(experts):
+            arrays[id(stacked.data)] = stacked.data
+    return device.page_lock(list(arrays.values()))
