@@ -15,7 +15,7 @@ _NO_WORDS = "the driver has no stream memory operations, by which the GPU asks t
 
 
 class Reach(Struct, frozen=True):
-    """What the driver allows; `notes` say what it refused."""
+    """The ways that the driver allows; `notes` say what it refused."""
 
     reads_ram: bool  # the GPU reads experts where they are in RAM
     can_ask: bool  # the GPU asks the CPU, and waits for the answer within a graph
