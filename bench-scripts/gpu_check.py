@@ -1,22 +1,25 @@
 """Checks sharpi on a GPU, in steps with time limits, and writes a report; see gpu_check.sh.
 
-A step that fails is reported, and the next one begins. The exit status is 1 if any failed.
+A step that fails is reported, and the next one begins. The report is written again after every
+step, so that a limit from outside loses no result. The exit status is 1 if any failed.
 """
 
 import argparse
+import importlib
 import os
 import shutil
+import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpu.check_report import write_report
+from gpu.check_report import report_path, write_report
 from gpu.check_step import ROOT, Outcome, run_step
-from gpu.check_steps import Choice, steps
+from gpu.check_steps import PART_SECONDS, PARTS, Choice, steps
 
-_SECONDS = 525  # under nine minutes, including the report
 _TINY_SHAPE = {
     "layers": 2,
     "hidden": 256,
@@ -34,16 +37,21 @@ _EXPERTS = 128
 def main() -> None:
     """Parses the command line and runs the steps."""
     options = _parse_options()
-    start = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="sharpi-gpu-check-", dir=options.folder))
+    start, outcomes = time.monotonic(), list[Outcome]()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="sharpi-gpu-check-"))
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        outcomes = list(_outcomes(options, folder, start))
+        if options.wheels:
+            _install(options.wheels, folder)
+        for outcome in _outcomes(options, folder, start):
+            outcomes.append(outcome)
+            seconds = time.monotonic() - start
+            path = write_report(outcomes, options.output, seconds, options.dry_run, options.part)
+            _pack_logs(outcomes, folder, path.with_name(f"{path.stem}-logs.tar.gz"))
     finally:
-        if options.keep:
-            print(f"kept: {folder}", file=sys.stderr)
-        else:
+        if options.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
-    path = write_report(outcomes, options.output, time.monotonic() - start, options.dry_run)
+    path = report_path(outcomes, options.output, options.dry_run, options.part)
     print(f"report: {path}")
     sys.exit(any(outcome.status == "failed" for outcome in outcomes))
 
@@ -51,16 +59,45 @@ def main() -> None:
 def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "bench-scripts" / "results")
-    parser.add_argument("--folder", type=Path, help="for the build and the model of 18 GB")
+    parser.add_argument(
+        "--folder", type=Path, help="for the build and the models of 25 GB; kept, and used again"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, help="a folder of wheels to use beside what is there"
+    )
+    parser.add_argument("--part", type=int, choices=PARTS, help="one of four, in nine minutes each")
     parser.add_argument("--layers", type=int, default=48, help="of the synthetic model")
     parser.add_argument("--ram", metavar="SIZE", help="RAM to count on for experts, as --ram")
-    parser.add_argument("--seconds", type=float, default=_SECONDS, help="for everything")
+    parser.add_argument("--seconds", type=float, help="for everything")
     parser.add_argument("--only", help="names of steps, parted by commas")
-    parser.add_argument("--keep", action="store_true", help="keep build, model and logs")
     parser.add_argument("--dry-run", action="store_true", help="without a GPU, with tiny sizes")
     options = parser.parse_args()
     options.output = options.output.resolve()
+    options.folder = options.folder and options.folder.resolve()
+    if options.seconds is None:
+        options.seconds = PART_SECONDS * (1 if options.part else len(PARTS))
     return options
+
+
+def _install(wheels: Path, folder: Path) -> None:
+    """Unpacks wheels into the folder `site`, which every step then imports from."""
+    site = folder / "site"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    command += ["--no-compile", "--upgrade", "--target", str(site)]
+    paths = [str(path) for path in sorted(wheels.glob("*.whl"))]
+    if paths:
+        subprocess.run([*command, *paths], check=False)
+    sys.path.insert(0, str(site))  # here, for what a step needs
+    importlib.invalidate_caches()
+
+
+def _pack_logs(outcomes: Sequence[Outcome], folder: Path, path: Path) -> None:
+    """Packs the output of the steps, of which the report has the last lines only."""
+    with tarfile.open(path, "w:gz") as archive:
+        for outcome in outcomes:
+            log = folder / f"{outcome.name}.log"
+            if log.exists():
+                archive.add(log, log.name)
 
 
 def _outcomes(options: argparse.Namespace, folder: Path, start: float) -> Iterator[Outcome]:
@@ -70,7 +107,7 @@ def _outcomes(options: argparse.Namespace, folder: Path, start: float) -> Iterat
     choice = Choice(folder, options.dry_run, flags, experts, options.ram)
     environment = _environment(folder, builds=not options.only or "build" in options.only)
     tokens: dict[str, list[int]] = {}
-    for step in steps(choice):
+    for step in steps(choice, options.part):
         if options.only and step.name not in options.only.split(","):
             continue
         left = options.seconds - (time.monotonic() - start)
@@ -81,14 +118,19 @@ def _outcomes(options: argparse.Namespace, folder: Path, start: float) -> Iterat
 
 
 def _environment(folder: Path, builds: bool) -> dict[str, str]:
-    """Returns the environment for this checkout, with the build step's library if it runs."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    library = {"SHARPI_NATIVE_LIBRARY": str(folder / "build" / "libsharpi_cpu.so")}
+    """Returns the environment for this checkout, with the library that the build step makes.
+
+    Without that step, and without its library in the folder, sharpi uses the one that it came with.
+    """
+    paths = [str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    library = folder / "build" / "libsharpi_cpu.so"
+    generator = {"CMAKE_GENERATOR": "Ninja"} if shutil.which("ninja") else {}
     return {
+        **generator,
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONUNBUFFERED": "1",
-        **(library if builds else {}),
+        **({"SHARPI_NATIVE_LIBRARY": str(library)} if builds or library.exists() else {}),
     }
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Checks sharpi on this machine's GPU in under nine minutes, without a network, and writes
-# bench-scripts/results/gpu-check-<GPU>.md and .json. Nothing has to be installed beyond the
-# packages that sharpi needs, a C++ compiler and cmake; PYTHON names the interpreter.
+# Checks sharpi on this machine's GPU without a network, in four parts of under nine minutes each,
+# and writes bench-scripts/results/gpu-check-<GPU>.md, .json and the packed logs. It needs numpy,
+# torch, CuPy, pytest, a C++ compiler and cmake; wheels of the rest may lie in a folder. PYTHON names
+# the interpreter. With --folder, what one call builds and writes serves the next.
 #
-#   bench-scripts/gpu_check.sh [--folder DIR] [--layers N] [--only STEP,...] [--dry-run]
+#   bench-scripts/gpu_check.sh [--part 1|2|3|4] [--folder DIR] [--wheels DIR] [--layers N]
+#                              [--only STEP,...] [--dry-run]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec "${PYTHON:-python3}" bench-scripts/gpu_check.py "$@"

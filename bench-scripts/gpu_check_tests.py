@@ -1,14 +1,28 @@
-"""Runs the tests that need a GPU with pytest; here it is a failure if none of them ran."""
+"""Runs the tests that need a GPU with pytest; here it is a failure if none of them ran.
+
+Kernels come first. What has ended by the time limit is reported, and how much was left.
+"""
 
 import argparse
+import importlib.util
+import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from xml.etree import ElementTree
 
 from gpu.check_step import ROOT, Findings
+from gpu.result_lines import VARIABLE
 
+# Folders and files in the order of running: kernels, then slots, then whole models.
+GPU_TESTS = ("tests/cuda/launchers", "tests/device", "tests/cuda/expert_slots", "tests/cuda")
+_DRY_TESTS = ("tests/cuda/launchers/test_elementwise.py",)
+_PROCESSES = 8
+_SECONDS_EACH = 60
 _MOST_NAMES = 12
 
 
@@ -16,48 +30,80 @@ def main() -> None:
     """Parses the command line and runs the tests."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, default=190, help="for all tests")
     parser.add_argument("--dry-run", action="store_true", help="one small file, on the CPU")
     options = parser.parse_args()
-    findings = Findings()
-    chosen = (
-        ["tests/cuda/launchers/test_elementwise.py", "-m", "not gpu"]
-        if options.dry_run
-        else ["-m", "gpu"]
-    )
+    findings, end = Findings(), time.monotonic() + options.seconds
+    chosen = _DRY_TESTS if options.dry_run else GPU_TESTS
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "tests.xml"
-        command = [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *(f"--junitxml={path}", *chosen),
-        ]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if path.exists():
+        path = Path(folder) / "results"
+        path.touch()
+        seen: list[str] = []
+        for place in chosen:
+            command = pytest_command(place, seen, "not gpu" if options.dry_run else "gpu")
+            if not _run(command, path, end - time.monotonic()):
+                findings.failures.append(f"{place}: the time was up before all tests had ended")
+            seen.append(place)
             read_results(findings, path)
-        else:
-            lines = (done.stdout + done.stderr).strip().splitlines()
-            findings.failures.append(f"pytest ended early: {' / '.join(lines[-3:])}")
+    finish_results(findings)
     sys.exit(findings.finish(options.json))
 
 
+def pytest_command(place: str, without: Sequence[str], mark: str) -> list[str]:
+    """Returns the command for one folder, less what ran before; broken files stop no others."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p"]
+    command += ["gpu.result_lines", "--continue-on-collection-errors", "-m", mark, place]
+    command += [f"--ignore={each}" for each in without if each.startswith(f"{place}/")]
+    if _has("xdist") and not place.endswith(".py"):
+        command += ["-n", str(min(_PROCESSES, len(os.sched_getaffinity(0))))]
+    if _has("pytest_timeout"):
+        command += [f"--timeout={_SECONDS_EACH}"]
+    return command
+
+
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _run(command: list[str], results: Path, seconds: float) -> bool:
+    """Runs pytest; returns False if it and all that it started had to be killed."""
+    if seconds <= 0:
+        return False
+    paths = os.pathsep.join((str(ROOT / "bench-scripts"), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, VARIABLE: str(results), "PYTHONPATH": paths}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return False
+    return True
+
+
 def read_results(findings: Findings, path: Path) -> None:
-    """Counts the results, and lists the tests that did not pass."""
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
-        kinds = {child.tag: child.get("message", "") for child in case}
-        name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}"
-        if kinds.keys() & {"failure", "error"}:
-            counts["failed"] += 1
-            message = kinds.get("failure") or kinds.get("error") or ""
-            findings.failures.append(f"{name}: {' '.join(message.split())[:200]}")
-        elif "skipped" in kinds:
-            counts["skipped"] += 1
-            findings.notes.append(f"{name} was skipped: {kinds['skipped']}")
-        else:
-            counts["passed"] += 1
-    findings.figures = dict(counts)
+    """Counts the results so far, and takes the lines out of the file."""
+    counts = findings.figures or {"passed": 0, "failed": 0, "skipped": 0}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:  # the last line of a process that was killed
+            continue
+        counts[row["outcome"]] += 1
+        name = row["name"].removeprefix("tests/")
+        if row["outcome"] == "failed":
+            findings.failures.append(f"{name}: {row['reason'][:200]}")
+        elif row["outcome"] == "skipped":
+            findings.notes.append(f"{name} was skipped: {row['reason'][:200]}")
+    findings.figures = counts
+    path.write_text("")
+
+
+def finish_results(findings: Findings) -> None:
+    """Shortens the lists, and fails if nothing ran."""
     _shorten(findings.failures)
     _shorten(findings.notes)
-    if not counts["passed"]:
+    if not findings.figures.get("passed"):
         findings.failures.append("no test ran on the GPU")
 
 

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gpu.check_step import ROOT, Findings
+from gpu.check_steps import TEST_PACKAGES
 
-NEEDED = ("numpy", "gguf", "click", "rich", "tokenizers", "jinja2", "pytest", "hypothesis")
+NEEDED = (*TEST_PACKAGES, "hypothesis")
 NEEDED_FOR_A_GPU = ("torch", "cupy")
+# Names on the index where they differ, and wheels that are made for one version of Python.
+_WHEELS = {"yaml": "pyyaml", "cupy": "cupy-cuda13x"}
+COMPILED = ("numpy", "msgspec", "tokenizers", "yaml", "torch", "cupy")
 _ATTRIBUTES = (
     "CanMapHostMemory",
     "PageableMemoryAccess",
@@ -51,9 +55,17 @@ def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
     findings.figures["packages"] = versions
     if missing:
         findings.failures.append(
-            f"missing: {', '.join(missing)}; install them, or name a folder that has them in"
-            " PYTHONPATH"
+            f"missing: {', '.join(map(_wheel, missing))}; put their wheels into a folder for"
+            " --wheels. Steps that need them are skipped"
         )
+
+
+def _wheel(name: str) -> str:
+    """Returns the wheel's name, and for which Python it has to be if it is compiled."""
+    text = _WHEELS.get(name, name)
+    if name not in COMPILED:
+        return text
+    return f"{text} (compiled for cp{sys.version_info.major}{sys.version_info.minor})"
 
 
 def look_at_gpu(findings: Findings) -> None:

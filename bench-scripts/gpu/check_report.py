@@ -16,16 +16,37 @@ _MOST_NOTES = 8
 Figures = dict[str, Any]
 
 
-def write_report(outcomes: Sequence[Outcome], folder: Path, seconds: float, is_dry: bool) -> Path:
+def report_path(
+    outcomes: Sequence[Outcome], folder: Path, is_dry: bool, part: int | None = None
+) -> Path:
+    """Returns the Markdown's path, which names the GPU and the part."""
+    name = _gpu(outcomes)
+    slug = "dry-run" if is_dry else re.sub(r"[^a-z0-9]+", "-", (name or "no-GPU").lower())
+    tail = "" if part is None else f"-part-{part}"
+    return folder / f"gpu-check-{slug.strip('-')}{tail}.md"
+
+
+def _gpu(outcomes: Sequence[Outcome]) -> str | None:
+    facts = next((o.findings.figures for o in outcomes if o.name == "packages"), {})
+    name: str | None = facts.get("gpu")
+    return name
+
+
+def write_report(
+    outcomes: Sequence[Outcome],
+    folder: Path,
+    seconds: float,
+    is_dry: bool,
+    part: int | None = None,
+) -> Path:
     """Writes both files and returns the Markdown's path."""
     figures = {outcome.name: outcome.findings.figures for outcome in outcomes}
-    name = figures.get("packages", {}).get("gpu")
-    slug = "dry-run" if is_dry else re.sub(r"[^a-z0-9]+", "-", (name or "no-GPU").lower())
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"gpu-check-{slug.strip('-')}.md"
+    path = report_path(outcomes, folder, is_dry, part)
     data = {
-        "gpu": name,
+        "gpu": _gpu(outcomes),
         "is_dry_run": is_dry,
+        "part": part,
         "seconds": seconds,
         "passed": all(outcome.status != "failed" for outcome in outcomes),
         "aims": [{"aim": aim, "value": value, "met": met} for aim, value, met in aims(figures)],

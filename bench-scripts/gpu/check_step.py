@@ -3,6 +3,7 @@
 It needs nothing but Python, so that a missing package is a finding rather than a traceback.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -49,6 +50,21 @@ class Step:
     command: tuple[str, ...]
     seconds: float
     has_findings: bool = True
+    needs: tuple[str, ...] = ()  # packages without which it is skipped
+    makes: Path | None = None  # a file that it leaves for other steps, and later calls
+    made_of: str = ""  # from what; the file is made again if that is something else
+
+    @property
+    def stamp(self) -> Path | None:
+        """The file that says what `makes` was made of, once that is complete."""
+        return None if self.makes is None else self.makes.with_name(f"{self.makes.name}.made")
+
+    @property
+    def is_done(self) -> bool:
+        """True if an earlier call in the same folder made what this step makes."""
+        if self.makes is None or self.stamp is None or not self.stamp.exists():
+            return False
+        return self.makes.exists() and self.stamp.read_text(encoding="utf-8") == self.made_of
 
 
 @dataclass(slots=True)
@@ -63,7 +79,16 @@ class Outcome:
 
 
 def run_step(step: Step, folder: Path, environment: dict[str, str], left: float) -> Outcome:
-    """Runs the program until its time limit or the end of all time left; never raises."""
+    """Runs the program until its time limit or the end of all time left; never raises.
+
+    What an earlier call in the same folder made is not made again.
+    """
+    if step.is_done:
+        findings = Findings(notes=["made by an earlier call"])
+        return Outcome(step.name, step.title, "passed", 0.0, findings)
+    if missing := [name for name in step.needs if importlib.util.find_spec(name) is None]:
+        findings = Findings(notes=[f"without {', '.join(missing)}"], is_skipped=True)
+        return Outcome(step.name, step.title, "skipped", 0.0, findings)
     limit, start = min(step.seconds, left), time.monotonic()
     if limit < _LEAST_SECONDS:
         failures = ["not begun: the time of all steps together is up"]
@@ -73,6 +98,8 @@ def run_step(step: Step, folder: Path, environment: dict[str, str], left: float)
     log = folder / f"{step.name}.log"
     status = _run(command, log, environment, limit)
     findings = _read(path) if step.has_findings else Findings()
+    if status == 0 and step.stamp is not None:
+        step.stamp.write_text(step.made_of, encoding="utf-8")
     if status is None:
         findings.failures.append(f"took longer than {limit:.0f} s")
     elif status and not findings.failures:

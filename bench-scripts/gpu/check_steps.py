@@ -1,15 +1,29 @@
 """The steps of the check, in order: first those that others need, and the most important ones."""
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu.check_step import Step
+from gpu.check_step import ROOT, Step
 
+PART_SECONDS = 525  # for the steps of a part: under nine minutes with its report
+# Steps that others need come in every part; made once, they take no time in the next.
+_ALWAYS = ("packages", "build")
+PARTS = {
+    1: ("does it run", ("compile", "graph", "tests", "references", "types")),
+    2: ("how fast is it", ("kernels", "synthetic", "resident", "again", "quarter")),
+    3: ("with some of the experts in VRAM", ("skewed", "residency", "llama_cpp")),
+    4: ("is every access valid", ("memcheck", "racecheck")),
+}
+# Packages that the programs import: sharpi's on a GPU, and what makes and reads test files.
+RUN_PACKAGES = ("numpy", "msgspec", "tokenizers", "jinja2", "gguf", "yaml")
+TEST_PACKAGES = (*RUN_PACKAGES, "pytest")
 _SCRIPTS = "bench-scripts"
 _QUARTER = 4
+_TEST_SECONDS = 190
 _SKEW, _SKEWED_LAYERS = "0.5", 12  # a quarter of the experts gets two thirds of the routes
 
 
@@ -35,25 +49,35 @@ class Choice:
         return self.folder / "skewed.gguf"
 
 
-def steps(choice: Choice) -> Iterator[Step]:
-    """Yields all steps."""
-    yield _script("packages", "packages, GPU and driver", 60, choice, "gpu_facts.py")
+def steps(choice: Choice, part: int | None = None) -> Iterator[Step]:
+    """Yields all steps, or those of one part."""
+    wanted = None if part is None else (*_ALWAYS, *PARTS[part][1])
+    for step in _all(choice):
+        if wanted is None or step.name in wanted:
+            yield step
+
+
+def _all(choice: Choice) -> Iterator[Step]:
+    yield _script("packages", "packages, GPU and driver", 30, choice, "gpu_facts.py", needs=())
     yield _build(choice)
     if not choice.is_dry:
-        yield _script("compile", "kernels compiled by NVRTC", 90, choice, "gpu_compile.py")
-    references = ("gpu_models.py", "references", "--folder", str(choice.folder))
-    yield _script("references", "logits of every reference", 90, choice, *references)
-    types = ("gpu_models.py", "types", "--folder", str(choice.folder))
-    yield _script("types", "logits in every quant type", 90, choice, *types)
+        yield _script("compile", "kernels compiled by NVRTC", 60, choice, "gpu_compile.py")
     yield _script("graph", "graphs give what launches give", 30, choice, "gpu_models.py", "graph")
+    tests = ("gpu_check_tests.py", "--seconds", str(_TEST_SECONDS))
+    yield _script(
+        "tests", "tests that need a GPU", _TEST_SECONDS + 10, choice, *tests, needs=TEST_PACKAGES
+    )
+    references = ("gpu_models.py", "references", "--folder", str(choice.folder))
+    yield _script("references", "logits of every reference", 50, choice, *references)
+    types = ("gpu_models.py", "types", "--folder", str(choice.folder))
+    yield _script("types", "logits in every quant type", 50, choice, *types)
     seconds = ("--seconds", str(choice.kernel_seconds))
     yield _script("kernels", "speed of the kernels", 90, choice, "gpu_kernels.py", *seconds)
     yield from _synthetic(choice)
     yield from _residency(choice)
-    yield _script("tests", "tests that need a GPU", 150, choice, "gpu_check_tests.py")
-    for tool in ("memcheck", "racecheck"):
+    for tool, limit in (("memcheck", 220), ("racecheck", 170)):
         flags = ("gpu_check_sanitizer.py", tool)
-        yield _script(tool, f"compute-sanitizer {tool}", 75, choice, *flags)
+        yield _script(tool, f"compute-sanitizer {tool}", limit, choice, *flags)
 
 
 def _build(choice: Choice) -> Step:
@@ -63,19 +87,39 @@ def _build(choice: Choice) -> Step:
         f"cmake -S kernels/cpu -B '{build}' -DCMAKE_BUILD_TYPE=Release"
         f" && cmake --build '{build}' --parallel {jobs}"
     )
-    return Step("build", "the CPU library", ("sh", "-c", commands), 150, has_findings=False)
+    return Step(
+        "build", "the CPU library", ("sh", "-c", commands), 100, has_findings=False,
+        makes=build / "libsharpi_cpu.so", made_of=_hash_of(ROOT / "kernels"),
+    )  # fmt: skip
+
+
+def _hash_of(folder: Path) -> str:
+    """Returns a hash of all sources of a folder, with their names."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def _model(name: str, title: str, limit: float, path: Path, *flags: str) -> Step:
+    write = (sys.executable, f"{_SCRIPTS}/synthetic_moe.py", str(path), *flags)
+    return Step(
+        name, title, write, limit, has_findings=False, needs=RUN_PACKAGES,
+        makes=path, made_of=" ".join(flags),
+    )  # fmt: skip
 
 
 def _synthetic(choice: Choice) -> Iterator[Step]:
-    write = (sys.executable, f"{_SCRIPTS}/synthetic_moe.py", str(choice.model), *choice.shape)
-    yield Step("synthetic", "the synthetic model is written", write, 75, has_findings=False)
+    title = "the synthetic model is written"
+    yield _model("synthetic", title, 75, choice.model, *choice.shape)
     decode = ("gpu_decode.py", str(choice.model))
     if choice.ram:
         decode += ("--ram", choice.ram)
     yield _script("resident", "all experts in VRAM", 90, choice, *decode)
-    yield _script("again", "the same tokens again", 60, choice, *decode, "--greedy-only")
+    yield _script("again", "the same tokens again", 50, choice, *decode, "--greedy-only")
     slots = ("--moe-slots", str(max(1, choice.experts // _QUARTER)))
-    yield _script("quarter", "a quarter of the experts in VRAM", 90, choice, *decode, *slots)
+    yield _script("quarter", "a quarter of the experts in VRAM", 85, choice, *decode, *slots)
 
 
 def _residency(choice: Choice) -> Iterator[Step]:
@@ -83,17 +127,24 @@ def _residency(choice: Choice) -> Iterator[Step]:
     layers = () if choice.is_dry else ("--layers", str(_SKEWED_LAYERS))
     shape = (*choice.shape, *layers, "--skew", _SKEW)
     model = str(choice.skewed_model)
-    write = (sys.executable, f"{_SCRIPTS}/synthetic_moe.py", model, *shape)
-    yield Step("skewed", "a model of skewed routes is written", write, 60, has_findings=False)
+    yield _model("skewed", "a model of skewed routes is written", 60, choice.skewed_model, *shape)
     measure = ("gpu_residency.py", model, "--experts", str(choice.experts))
     if choice.ram:
         measure += ("--ram", choice.ram)
-    yield _script("residency", "shares of the experts in VRAM", 180, choice, *measure)
+    yield _script("residency", "shares of the experts in VRAM", 220, choice, *measure)
     compare = ("gpu_llama_cpp.py", model, "--layers", str(_SKEWED_LAYERS))
-    yield _script("llama_cpp", "llama.cpp on the same file", 120, choice, *compare)
+    yield _script("llama_cpp", "llama.cpp on the same file", 110, choice, *compare)
 
 
-def _script(name: str, title: str, seconds: float, choice: Choice, *command: str) -> Step:
+def _script(
+    name: str,
+    title: str,
+    seconds: float,
+    choice: Choice,
+    *command: str,
+    needs: tuple[str, ...] = RUN_PACKAGES,
+) -> Step:
     file, *arguments = command
     dry = ("--dry-run",) if choice.is_dry else ()
-    return Step(name, title, (sys.executable, f"{_SCRIPTS}/{file}", *arguments, *dry), seconds)
+    program = (sys.executable, f"{_SCRIPTS}/{file}", *arguments, *dry)
+    return Step(name, title, program, seconds, needs=needs)

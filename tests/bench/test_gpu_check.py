@@ -1,22 +1,28 @@
 """The check of a GPU: steps with limits, their output, and the text of the report."""
 
 import json
+import os
 import socket
+import subprocess
 import sys
+import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gpu.check_report import aims, write_report
 from gpu.check_residency import residency_aims, residency_lines
 from gpu.check_step import Findings, Outcome, Step, run_step, without_places
-from gpu.check_steps import Choice, steps
-from gpu_check import _hold_together
+from gpu.check_steps import PART_SECONDS, PARTS, TEST_PACKAGES, Choice, steps
+from gpu_check import _hold_together, _pack_logs
 from gpu_check_sanitizer import read_output
-from gpu_check_tests import read_results
+from gpu_check_tests import GPU_TESTS, finish_results, pytest_command, read_results
+from gpu_facts import COMPILED, look_at_packages
 from gpu_llama_cpp import read_rows
 
 PYTHON = sys.executable
+SCRIPTS = Path(__file__).parents[2] / "bench-scripts"
 
 
 def script_step(text: str, seconds: float = 20.0, has_findings: bool = False) -> Step:
@@ -121,35 +127,125 @@ def test_what_the_sanitizer_says() -> None:
     assert broken.failures == ["exit status 1: Traceback /   line / ImportError: no cupy"]
 
 
-RESULTS = """<testsuites><testsuite>
-<testcase classname="tests.cuda.test_matvec" name="test_a[GPU]"/>
-<testcase classname="tests.cuda.test_matvec" name="test_b[GPU]">
-<failure message="assert 1 == 2&#10; more">...</failure></testcase>
-<testcase classname="tests.cuda.test_heads" name="test_c[GPU]">
-<skipped message="no GPU"/></testcase>
-</testsuite></testsuites>"""
+TEST_FILE = """
+import pytest
+
+def test_a(): pass
+def test_b(): assert 1 == 2
+@pytest.mark.skip(reason="no GPU")
+def test_c(): pass
+@pytest.fixture
+def broken(): raise ValueError("no memory")
+def test_d(broken): pass
+"""
+
+
+def results_of(folder: Path, *texts: str) -> Path:
+    """Runs pytest with the plug-in over files with these texts."""
+    for number, text in enumerate(texts):
+        (folder / f"test_{number}.py").write_text(text)
+    path = folder / "results"
+    path.touch()
+    command = [*pytest_command(str(folder), (), "not gpu"), "-p", "no:xdist", "--rootdir", "."]
+    command = [each for each in command if each not in ("-n", "2", "1", "4", "8")]
+    environment = {**os.environ, "SHARPI_RESULT_LINES": str(path), "PYTHONPATH": str(SCRIPTS)}
+    subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
+    return path
 
 
 def test_what_the_tests_say(tmp_path: Path) -> None:
-    path = tmp_path / "tests.xml"
-    path.write_text(RESULTS)
+    """A file that cannot be imported is one failure, and stops no other."""
+    path = results_of(tmp_path, "import no_such_package", TEST_FILE)
     findings = Findings()
     read_results(findings, path)
-    assert findings.figures == {"passed": 1, "failed": 1, "skipped": 1}
-    assert findings.failures == ["test_matvec.test_b[GPU]: assert 1 == 2 more"]
-    assert findings.notes == ["test_heads.test_c[GPU] was skipped: no GPU"]
-    path.write_text(RESULTS.replace('name="test_a[GPU]"/>', 'name="a"><skipped/></testcase>'))
+    finish_results(findings)
+    assert findings.figures == {"passed": 1, "failed": 3, "skipped": 1}
+    reasons = sorted(line.rpartition(": ")[2] for line in findings.failures)
+    assert reasons == ["No module named 'no_such_package'", "assert 1 == 2", "no memory"]
+    assert any("was skipped: " in note and "no GPU" in note for note in findings.notes)
+
+
+def test_what_had_ended_before_a_kill(tmp_path: Path) -> None:
+    path, findings = tmp_path / "results", Findings()
+    path.write_text('{"name": "a", "outcome": "passed", "reason": ""}\n{"name": "b", "outc')
+    read_results(findings, path)
+    assert findings.figures["passed"] == 1
     nothing = Findings()
     read_results(nothing, path)
-    assert nothing.failures[-1] == "no test ran on the GPU"
+    finish_results(nothing)
+    assert nothing.failures == ["no test ran on the GPU"]
+
+
+def test_the_tests_are_named_and_run_once() -> None:
+    root = SCRIPTS.parent
+    assert all((root / place).is_dir() for place in GPU_TESTS)
+    command = pytest_command("tests/cuda", ("tests/cuda/launchers", "tests/device"), "gpu")
+    assert "--ignore=tests/cuda/launchers" in command
+    assert "--ignore=tests/device" not in command
+
+
+def test_a_package_that_is_missing_skips_its_steps(tmp_path: Path) -> None:
+    step = Step(
+        "some", "some step", (PYTHON, "-c", ""), 20.0, False, ("json", "no_such", "nor_this")
+    )
+    outcome = run(step, tmp_path)
+    assert (outcome.status, outcome.findings.notes) == ("skipped", ["without no_such, nor_this"])
+
+
+def test_missing_wheels_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = Findings()
+    look_at_packages(findings, ("json", "no_such"))
+    assert findings.failures[0].startswith("missing: no_such; put their wheels into a folder for")
+    for name in ("msgspec", "gguf"):
+        monkeypatch.setitem(sys.modules, name, None)
+    look_at_packages(findings, ("msgspec", "gguf"))
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert f"msgspec (compiled for {version}), gguf;" in findings.failures[1]
+    assert set(COMPILED) - set(TEST_PACKAGES) == {"torch", "cupy"}
+
+
+def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
+    made = tmp_path / "model"
+    text = f"import pathlib; p = pathlib.Path({str(made)!r}); p.write_text(p.exists() * 'x' + 'y')"
+    first = Step("m", "a model", (PYTHON, "-c", text), 20, False, makes=made, made_of="layers 2")
+    assert run(first, tmp_path).status == "passed"
+    again = run(first, tmp_path)
+    assert (again.status, again.findings.notes) == ("passed", ["made by an earlier call"])
+    assert made.read_text() == "y"
+    run(replace(first, made_of="layers 3"), tmp_path)
+    assert made.read_text() == "xy"
+
+
+def test_a_failure_leaves_nothing_that_looks_made(tmp_path: Path) -> None:
+    made = tmp_path / "model"
+    text = f"import pathlib; pathlib.Path({str(made)!r}).touch(); raise SystemExit(1)"
+    step = Step("m", "a model", (PYTHON, "-c", text), 20, False, makes=made, made_of="x")
+    assert run(step, tmp_path).status == "failed"
+    assert not step.is_done
+
+
+def test_each_part_has_the_time_that_its_steps_may_take() -> None:
+    choice = Choice(Path("work"), is_dry=False, shape=(), experts=128)
+    everything = {step.name for step in steps(choice)}
+    assert everything == {"packages", "build"}.union(*(names for _, names in PARTS.values()))
+    for part in PARTS:
+        assert sum(step.seconds for step in steps(choice, part)) <= PART_SECONDS < 540
+
+
+def test_logs_are_packed(tmp_path: Path) -> None:
+    outcome = run(script_step("print('line ' * 1000)"), tmp_path)
+    path = tmp_path / "logs.tar.gz"
+    _pack_logs([outcome, decoded("never began", [])], tmp_path, path)
+    with tarfile.open(path) as archive:
+        assert archive.getnames() == ["some.log"]
 
 
 def test_the_steps_and_their_order() -> None:
     choice = Choice(Path("work"), is_dry=False, shape=("--layers", "4"), experts=128, ram="64GB")
     found = {step.name: step for step in steps(choice)}
     assert list(found) == [
-        "packages", "build", "compile", "references", "types", "graph", "kernels", "synthetic",
-        "resident", "again", "quarter", "skewed", "residency", "llama_cpp", "tests", "memcheck",
+        "packages", "build", "compile", "graph", "tests", "references", "types", "kernels",
+        "synthetic", "resident", "again", "quarter", "skewed", "residency", "llama_cpp", "memcheck",
         "racecheck",
     ]  # fmt: skip
     assert found["synthetic"].command[-2:] == ("--layers", "4")
@@ -342,3 +438,12 @@ def test_a_report_of_nothing(tmp_path: Path) -> None:
     path = write_report([outcome], tmp_path, 1.0, is_dry=False)
     assert path.name == "gpu-check-no-gpu.md"
     assert "missing: cupy" in path.read_text()
+
+
+def test_a_report_of_one_part(tmp_path: Path) -> None:
+    outcome = Outcome(
+        "packages", "packages", "passed", 1.0, Findings(figures=figures()["packages"])
+    )
+    path = write_report([outcome], tmp_path, 1.0, is_dry=False, part=2)
+    assert path.name == "gpu-check-some-gpu-9000-part-2.md"
+    assert json.loads(path.with_suffix(".json").read_text())["part"] == 2

@@ -1,0 +1,39 @@
+"""A pytest plug-in: writes a line of JSON for each test as it ends, so that a kill loses nothing.
+
+The file's path is in SHARPI_RESULT_LINES. With pytest-xdist the process that collects the results
+writes them.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "SHARPI_RESULT_LINES"
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Writes the test's result, or that of a fixture that did not pass."""
+    if report.when == "call" or report.outcome != "passed":
+        _write(report.nodeid, report.outcome, report.longrepr)
+
+
+def pytest_collectreport(report: Any) -> None:
+    """Writes the name of a file that cannot be imported, and why."""
+    if report.outcome == "failed":
+        _write(report.nodeid, "failed", report.longrepr)
+
+
+def _write(name: str, outcome: str, detail: Any) -> None:
+    path = os.environ.get(VARIABLE)
+    if path is None or "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    crash = getattr(detail, "reprcrash", None)
+    reason = (
+        detail[2] if isinstance(detail, tuple) else getattr(crash, "message", str(detail or ""))
+    )
+    lines = [line for line in str(reason).splitlines() if line.strip()]
+    text = lines[-1] if crash is None and lines else " ".join(lines)
+    row = {"name": name, "outcome": outcome, "reason": text.removeprefix("E").strip()[:300]}
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
