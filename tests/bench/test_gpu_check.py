@@ -148,7 +148,8 @@ def results_of(folder: Path, *texts: str) -> Path:
     path.touch()
     command = [*pytest_command(str(folder), (), "not gpu"), "-p", "no:xdist", "--rootdir", "."]
     command = [each for each in command if each not in ("-n", "2", "1", "4", "8")]
-    environment = {**os.environ, "SHARPI_RESULT_LINES": str(path), "PYTHONPATH": str(SCRIPTS)}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**own, "SHARPI_RESULT_LINES": str(path), "PYTHONPATH": str(SCRIPTS)}
     subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
     return path
 
