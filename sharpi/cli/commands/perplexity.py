@@ -1,9 +1,12 @@
 """`sharpi perplexity`: the perplexity of a model on a text."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec.structs import replace
 
 from sharpi.cli.options.engine import EngineOptions
 from sharpi.cli.options.json_output import JsonOption
@@ -11,6 +14,7 @@ from sharpi.cli.options.model_path import model_path
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.options.source_text import text_of_file
 from sharpi.cli.output.loading import ProgressBar, open_engine
+from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,12 +32,14 @@ def perplexity(
 ) -> None:
     """Print the perplexity of a text.
 
-    The text is cut into windows; the second half of each is scored, given the first.
+    The text is cut into windows; the second half of each is scored, given the first. With a type
+    of keys and values other than f16 the same windows are computed with f16 as well: the KL
+    divergence and the agreement of the first choice show what the type costs.
     """
     config = engine_options.run_config(context, model_path(model), context_size=window)
     text = text_of_file(file)
-    with open_engine(config) as engine:
-        score = _score(engine, text, window)
+    with open_engine(config) as engine, _f16_engine(config) as reference:
+        score = _score(engine, text, window, reference)
     if as_json:
         print(json.dumps(_record(score, window)))
     else:
@@ -41,9 +47,31 @@ def perplexity(
             f"perplexity {score.perplexity_so_far:.4f} +/- {score.error:.4f}"
             f" ({score.count} windows of {window})"
         )
+        _print_loss(score)
 
 
-def _score(engine: "Engine", text: str, window: int) -> "WindowScore":
+@contextmanager
+def _f16_engine(config: RunConfig) -> "Iterator[Engine | None]":
+    """Opens the same model with keys and values of f16, if others are asked for."""
+    if not {config.kv_type, config.key_type, config.value_type} - {None, "f16"}:
+        yield None
+        return
+    plain = replace(config, kv_type="f16", key_type=None, value_type=None)
+    with open_engine(plain) as engine:
+        yield engine
+
+
+def _print_loss(score: "WindowScore") -> None:
+    if score.loss is not None:
+        print(
+            f"against f16 keys and values, of perplexity {score.loss.reference_perplexity:.4f}:"
+            f" KL divergence {score.loss.divergence:.6f},"
+            f" first choice the same for {100 * score.loss.agreement:.2f} % of"
+            f" {score.loss.num_tokens} tokens"
+        )
+
+
+def _score(engine: "Engine", text: str, window: int, reference: "Engine | None") -> "WindowScore":
     import numpy as np
 
     from sharpi.engine.measure.perplexity import perplexity_windows
@@ -52,7 +80,7 @@ def _score(engine: "Engine", text: str, window: int) -> "WindowScore":
     ids = tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=False)
     last = None
     with ProgressBar() as bar:
-        for score in perplexity_windows(engine, np.asarray(ids, np.int32), window):
+        for score in perplexity_windows(engine, np.asarray(ids, np.int32), window, reference):
             last = score
             stage = f"window {score.index + 1} of {score.count}: {score.perplexity_so_far:.4f}"
             bar.show(stage, (score.index + 1) / score.count)
@@ -62,7 +90,15 @@ def _score(engine: "Engine", text: str, window: int) -> "WindowScore":
 
 
 def _record(score: "WindowScore", window: int) -> dict[str, float | int]:
-    return {
+    loss = score.loss
+    compared: dict[str, float | int] = {}
+    if loss is not None:
+        compared = {
+            "f16_perplexity": loss.reference_perplexity,
+            "kl_divergence": loss.divergence,
+            "same_first_choice": loss.agreement,
+        }
+    return compared | {
         "perplexity": score.perplexity_so_far,
         "error": score.error,
         "nll": score.nll,

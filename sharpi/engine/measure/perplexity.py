@@ -12,6 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from sharpi.engine.engine import Engine
+from sharpi.engine.measure.kv_loss import KvLoss, Logits, token_losses
 from sharpi.errors import UsageError
 
 
@@ -24,12 +25,16 @@ class WindowScore(Struct, frozen=True):
     nll: float
     perplexity_so_far: float
     error: float  # one standard error
+    loss: KvLoss | None = None  # against the reference engine, if there is one
 
 
 def perplexity_windows(
-    engine: Engine, ids: npt.NDArray[np.int32], window: int
+    engine: Engine, ids: npt.NDArray[np.int32], window: int, reference: Engine | None = None
 ) -> Iterator[WindowScore]:
-    """Scores ids (tokens,) window by window; raises UsageError if the text is too short."""
+    """Scores ids (tokens,) window by window; raises UsageError if the text is too short.
+
+    `reference` is an engine of the same model whose probabilities are compared.
+    """
     count = len(ids) // window
     if window < 4 or count < 1:
         raise UsageError(f"the text has {len(ids)} tokens; perplexity needs a window of {window}")
@@ -37,26 +42,26 @@ def perplexity_windows(
         raise UsageError(f"a window of {window} does not fit the context of {engine.context_size}")
     total = squares = 0.0
     scored = 0
+    loss = None if reference is None else KvLoss()
     for index in range(count):
-        losses = _window_losses(engine, ids[index * window : (index + 1) * window])
+        ids_here = ids[index * window : (index + 1) * window]
+        logits, targets = _scored_logits(engine, ids_here), ids_here[window // 2 + 1 :]
+        if reference is not None and loss is not None:
+            loss = loss.plus(logits, _scored_logits(reference, ids_here), targets)
+        losses = token_losses(logits, targets)
         scored += len(losses)
         total += float(losses.sum())
         squares += float((losses**2).sum())
         mean = total / scored
         deviation = math.sqrt(max(squares / scored - mean**2, 0.0) / max(scored - 1, 1))
         perplexity = math.exp(mean)
-        yield WindowScore(index, count, scored, mean, perplexity, perplexity * deviation)
+        yield WindowScore(index, count, scored, mean, perplexity, perplexity * deviation, loss)
 
 
-def _window_losses(engine: Engine, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-    """Returns the negative log-likelihood of each token of the second half but its first."""
+def _scored_logits(engine: Engine, ids: npt.NDArray[np.int32]) -> Logits:
+    """Returns the logits (tokens, vocabulary) of the second half of ids but its last."""
     inputs = ids.copy()
     bos_id = engine.tokenizer.bos_id
     if engine.tokenizer.add_bos and bos_id is not None:
         inputs[0] = bos_id
-    first = len(ids) // 2
-    logits = engine.logits(inputs)[first:-1].astype(np.float64)
-    targets = ids[first + 1 :]
-    peaks = logits.max(axis=1, keepdims=True)
-    log_totals = np.log(np.exp(logits - peaks).sum(axis=1)) + peaks[:, 0]
-    return np.asarray(log_totals - logits[np.arange(len(targets)), targets])
+    return engine.logits(inputs)[len(ids) // 2 : -1]

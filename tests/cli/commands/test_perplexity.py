@@ -40,6 +40,20 @@ def test_json(sharpi: CommandLine, engine_of_even_odds: FakeEngine) -> None:
     assert (record["windows"], record["window_size"]) == (4, 16)
 
 
+def test_another_type_is_compared_with_f16(
+    sharpi: CommandLine, engine_of_even_odds: FakeEngine
+) -> None:
+    """The fake engine computes the same with every type."""
+    args = ("perplexity", "m.gguf", "-f", "-", "-c", "16", "-ctv", "q4_0")
+    lines = sharpi(*args, stdin="x" * 64).out.splitlines()
+    assert lines[1] == (
+        "against f16 keys and values, of perplexity 300.0000: KL divergence 0.000000,"
+        " first choice the same for 100.00 % of 28 tokens"
+    )
+    record = json.loads(sharpi(*args, "--json", stdin="x" * 64).out)
+    assert (record["kl_divergence"], record["same_first_choice"]) == (0, 1)
+
+
 def test_too_short_a_text(sharpi: CommandLine, engine_of_even_odds: FakeEngine) -> None:
     result = sharpi("perplexity", "m.gguf", "-f", "-", stdin="short")
     assert (result.exit_code, result.out, result.err.count("\n")) == (2, "", 1)
