@@ -11,6 +11,7 @@ from msgspec import Struct, field
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
 KvType = Literal["f16", "q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"]
+RopeKind = Literal["none", "linear", "yarn"]
 Load = Literal["auto", "map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
@@ -42,6 +43,18 @@ class KvTypes(Struct, frozen=True):
 
 
 F16_TYPES = KvTypes()
+
+
+class RopeRequest(Struct, frozen=True):
+    """The RoPE scaling that replaces the file's; None takes what the file says."""
+
+    kind: RopeKind | None = None
+    factor: float | None = None  # of the context
+    original_context: int | None = None  # positions that the model was trained on
+    extrapolation: float | None = None  # YaRN: how much fast dimensions keep their frequency
+    attention_factor: float | None = None  # YaRN: multiplies its own factor
+    beta_fast: float | None = None  # YaRN: rotations from which on a frequency is kept
+    beta_slow: float | None = None  # YaRN: rotations up to which it is divided
 
 
 class SamplingParams(Struct, frozen=True):
@@ -131,6 +144,7 @@ class RunConfig(Struct, frozen=True):
     kv_type: KvType | None = None
     key_type: KvType | None = None
     value_type: KvType | None = None
+    rope: RopeRequest = RopeRequest()
     context_shift: bool = False
     instruction_set: str | None = None  # None takes the best of the machine
     # "map" uses weights where the file is mapped, "copy" reads all of them into huge pages; "auto"

@@ -24,6 +24,7 @@ from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.extra_tensors import notes_on_extra
+from sharpi.model.rope_override import with_rope
 from sharpi.model.weights import ModelWeights, load_weights
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import TierPlan
@@ -58,7 +59,7 @@ def load_engine(
 
 def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: OpenGpu) -> Engine:
     folder = open_cache_folder(config)
-    model_config = read_config(file)
+    model_config = with_rope(read_config(file), config.rope)
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
     model_config = model_config.for_context(settings.context_size)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class Case(NamedTuple):
-    """One option; `path` names the field that it sets in config, experts, request or sampling."""
+    """One option; `path` names the field that it sets in one of the engine's structs."""
 
     variable: str
     flag: list[str]
@@ -43,6 +43,69 @@ CASES = [
         "iq4_nl",
         "config.value_type",
         ("int4",),
+    ),
+    Case(
+        "SHARPI_ROPE_SCALING",
+        ["--rope-scaling", "yarn"],
+        "yarn",
+        "linear",
+        "linear",
+        "rope.kind",
+        ("ntk",),
+    ),
+    Case(
+        "SHARPI_ROPE_SCALE",
+        ["--rope-scale", "4"],
+        4.0,
+        "2.5",
+        2.5,
+        "rope.factor",
+        ("0", "nan"),
+    ),
+    Case(
+        "SHARPI_YARN_ORIG_CTX",
+        ["--yarn-orig-ctx", "99"],
+        99,
+        "77",
+        77,
+        "rope.original_context",
+        ("0", "x"),
+    ),
+    Case(
+        "SHARPI_YARN_EXT_FACTOR",
+        ["--yarn-ext-factor", "0"],
+        0.0,
+        "1",
+        1.0,
+        "rope.extrapolation",
+        ("-1", "2"),
+    ),
+    Case(
+        "SHARPI_YARN_ATTN_FACTOR",
+        ["--yarn-attn-factor", "2"],
+        2.0,
+        "0.5",
+        0.5,
+        "rope.attention_factor",
+        ("0", "inf"),
+    ),
+    Case(
+        "SHARPI_YARN_BETA_FAST",
+        ["--yarn-beta-fast", "16"],
+        16.0,
+        "8",
+        8.0,
+        "rope.beta_fast",
+        ("-1",),
+    ),
+    Case(
+        "SHARPI_YARN_BETA_SLOW",
+        ["--yarn-beta-slow", "2"],
+        2.0,
+        "3",
+        3.0,
+        "rope.beta_slow",
+        ("x",),
     ),
     Case(
         "SHARPI_ISA",

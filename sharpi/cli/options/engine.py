@@ -12,6 +12,7 @@ from sharpi.cli.options.machine import MachineOptions
 from sharpi.cli.options.miss import MissOptions
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.record import RecordOptions
+from sharpi.cli.options.rope import RopeOptions
 from sharpi.cli.options.speculation import SpeculationOptions
 from sharpi.cli.options.tier import TierOptions
 from sharpi.config import GivenFlags, RunConfig
@@ -38,6 +39,7 @@ class EngineOptions(Struct, frozen=True):
     records: RecordOptions
     speculation: SpeculationOptions
     debug: DebugOptions
+    rope: RopeOptions
 
     def run_config(
         self,
@@ -57,4 +59,5 @@ class EngineOptions(Struct, frozen=True):
         names = sources.given(_NOTED)
         given = GivenFlags(context.info_name or "", names) if names else GivenFlags()
         config = self.debug.extend(self.misses.extend(config, sources), sources)
-        return self.speculation.extend(replace(config, given=given), sources)
+        config = replace(config, given=given, rope=self.rope.request())
+        return self.speculation.extend(config, sources)

@@ -33,6 +33,7 @@ class RopeScaling(Struct, frozen=True):
     attention_factor: float = 0.0  # 0 stands for the YaRN paper's 1 + ln(factor) / 10
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    extrapolation: float = 1.0  # YaRN: the part of the kept frequencies that is mixed in
     rounds_ramp: bool = True  # YaRN's ramp begins and ends at whole pairs
 
     def with_factor(self, attention_factor: float) -> "RopeScaling":
@@ -121,8 +122,13 @@ def rope_table(
         scale = scaling.attention_factor
     elif scaling.kind == "yarn":
         frequencies = _yarn(frequencies, dims, base, scaling)
-        scale = scaling.attention_factor or 1.0 + 0.1 * math.log(scaling.factor)
+        scale = scaling.attention_factor or yarn_attention_factor(scaling.factor)
     return RopeTable(np.ascontiguousarray(frequencies, dtype=np.float32), scale)
+
+
+def yarn_attention_factor(factor: float) -> float:
+    """Returns the YaRN paper's factor of cosines and sines."""
+    return 1.0 + 0.1 * math.log(factor)
 
 
 def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling) -> DoubleArray:
@@ -138,5 +144,6 @@ def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling
     low, high = max(0.0, low), min(dims - 1.0, high)
     ramp = (np.arange(dims // 2) - low) / max(0.001, high - low)
     interpolated = np.clip(ramp, 0.0, 1.0)
-    mixed = frequencies * (1 - interpolated) + frequencies / scaling.factor * interpolated
+    kept = (1 - interpolated) * scaling.extrapolation
+    mixed = frequencies * kept + frequencies / scaling.factor * (1 - kept)
     return np.asarray(mixed, np.float64)

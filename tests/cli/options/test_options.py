@@ -28,6 +28,7 @@ def asked(engine: FakeEngine, path: str) -> Any:
         "speculation": engine.config.speculation,
         "request": request,
         "sampling": request.sampling,
+        "rope": engine.config.rope,
     }
     owner, name = path.split(".")
     return getattr(owners[owner], name)

@@ -1,0 +1,102 @@
+"""The options for contexts beyond the one that a model was trained on."""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Struct
+
+from sharpi.cli.options.option import count, finite, option, positive
+from sharpi.config import RopeKind, RopeRequest
+
+
+def _factor(value: float | None) -> float | None:
+    return value if value is None else positive(value)
+
+
+class RopeOptions(Struct, frozen=True):
+    """Contexts beyond the trained one."""
+
+    heading: ClassVar = "RoPE scaling"
+
+    rope_scaling: Annotated[
+        RopeKind | None,
+        option(
+            "--rope-scaling",
+            "How positions beyond the trained context are squeezed.",
+            show_default="the file's, else linear",
+        ),
+    ] = None
+    rope_scale: Annotated[
+        float | None,
+        option(
+            "--rope-scale",
+            "Factor by which the context grows.",
+            "N",
+            callback=_factor,
+            show_default="the file's",
+        ),
+    ] = None
+    yarn_orig_ctx: Annotated[
+        int | None,
+        option(
+            "--yarn-orig-ctx",
+            "YaRN: tokens of context that the model was trained on.",
+            "N",
+            min=1,
+            callback=count,
+            show_default="the file's",
+        ),
+    ] = None
+    yarn_ext_factor: Annotated[
+        float | None,
+        option(
+            "--yarn-ext-factor",
+            "YaRN: how much fast dimensions keep their frequency, 0 for not at all.",
+            "N",
+            min=0,
+            max=1,
+            callback=finite,
+            show_default="1",
+        ),
+    ] = None
+    yarn_attn_factor: Annotated[
+        float | None,
+        option(
+            "--yarn-attn-factor",
+            "YaRN: multiplies its factor of attention scores.",
+            "N",
+            callback=_factor,
+            show_default="1",
+        ),
+    ] = None
+    yarn_beta_fast: Annotated[
+        float | None,
+        option(
+            "--yarn-beta-fast",
+            "YaRN: rotations in the trained context from which on a frequency is kept.",
+            "N",
+            callback=_factor,
+            show_default="32",
+        ),
+    ] = None
+    yarn_beta_slow: Annotated[
+        float | None,
+        option(
+            "--yarn-beta-slow",
+            "YaRN: rotations in the trained context up to which a frequency is divided.",
+            "N",
+            callback=_factor,
+            show_default="1",
+        ),
+    ] = None
+
+    def request(self) -> RopeRequest:
+        """Returns the scaling that is asked for."""
+        return RopeRequest(
+            kind=self.rope_scaling,
+            factor=self.rope_scale,
+            original_context=self.yarn_orig_ctx,
+            extrapolation=self.yarn_ext_factor,
+            attention_factor=self.yarn_attn_factor,
+            beta_fast=self.yarn_beta_fast,
+            beta_slow=self.yarn_beta_slow,
+        )

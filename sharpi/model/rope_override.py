@@ -1,0 +1,77 @@
+"""Replaces the RoPE scaling of a file by the one that the user asked for."""
+
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from msgspec.structs import replace
+
+from sharpi.config import RopeRequest
+from sharpi.errors import UsageError
+from sharpi.model.config import ModelConfig
+from sharpi.model.mixers.attention import AttentionSettings
+from sharpi.model.mixers.rope import Rope, RopeScaling, yarn_attention_factor
+
+_NOTHING = RopeRequest()
+
+
+def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
+    """Returns the model with the scaling in all layers that have the file's.
+
+    Windows with frequencies of their own keep them. Raises UsageError where no layer rotates, or
+    where the scaling is part of the family's own arithmetic.
+    """
+    if asked == _NOTHING:
+        return model
+    found = list(_scalings(model))
+    if not found:
+        raise UsageError(_refusal(model))
+    scaling = _scaling(found[0], model.context_length, asked)
+    length = (scaling.original_context or model.context_length) * max(scaling.factor, 1.0)
+    mixers = tuple(
+        replace(mixer, rope=replace(mixer.rope, scaling=scaling))
+        if isinstance(mixer, AttentionSettings) and _is_scaled(mixer.rope)
+        else mixer
+        for mixer in model.mixers
+    )
+    return replace(model, mixers=mixers, context_length=int(length))
+
+
+def _scalings(model: ModelConfig) -> Iterator[RopeScaling]:
+    for mixer in model.mixers:
+        if isinstance(mixer, AttentionSettings) and _is_scaled(mixer.rope):
+            yield mixer.rope.scaling
+
+
+def _is_scaled(rope: Rope | None) -> TypeGuard[Rope]:
+    """Says if the file's scaling applies to a rope: windows of another base have none."""
+    return rope is not None and rope.is_divided and rope.scaling.kind != "divided"
+
+
+def _refusal(model: ModelConfig) -> str:
+    rotates = any(mixer.rope is not None for mixer in model.mixers)
+    why = "sets its scaling itself" if rotates else "has no rotary embedding"
+    return f"RoPE scaling cannot be changed: {model.architecture} {why}; omit the --rope- flags"
+
+
+def _scaling(file: RopeScaling, context: int, asked: RopeRequest) -> RopeScaling:
+    factor = asked.factor or (file.factor if file.kind != "none" else None)
+    kind = asked.kind or (file.kind if file.kind != "none" else "linear")
+    if kind == "none":
+        return RopeScaling()
+    if factor is None:
+        raise UsageError(f"--rope-scaling {kind} needs --rope-scale N, the factor of the context")
+    if kind == "linear":
+        return RopeScaling("linear", factor, asked.original_context or context)
+    extrapolation = 1.0 if asked.extrapolation is None else asked.extrapolation
+    own = yarn_attention_factor(factor) if extrapolation else 1.0
+    given = asked.attention_factor
+    return RopeScaling(
+        kind="yarn",
+        factor=factor,
+        original_context=asked.original_context or file.original_context or context,
+        attention_factor=file.attention_factor if given is None else given * own,
+        beta_fast=file.beta_fast if asked.beta_fast is None else asked.beta_fast,
+        beta_slow=file.beta_slow if asked.beta_slow is None else asked.beta_slow,
+        extrapolation=extrapolation,
+        rounds_ramp=file.rounds_ramp,
+    )
