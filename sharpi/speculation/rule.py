@@ -45,14 +45,20 @@ class Rule:
         best, utility = self._best(offers, num, usual)
         if best == 0 or utility < _LEAST_UTILITY:
             return none
-        gained = sum(chance for chance, _ in offers[:best])
-        choice = Choice(_lengths(offers[:best], num), num + gained)
         if not self.times.is_known(num + best):
-            cost = usual * best / (2 * num)  # about half of what single rows would take
-            return choice._replace(is_trial=True) if self.budget.allows(cost) else none
+            return self._trial(offers[:best], num, usual) or none
+        choice = _of(offers[:best], num)
         if self._num_checks >= _STALE_AFTER and self.budget.allows(usual * (utility - 1)):
             return none._replace(is_trial=True)
         return choice
+
+    def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
+        """Tries as many of the offers as the budget allows; None where that is not one."""
+        row = usual / (2 * num)  # a row may lose about half of what it takes alone
+        for count in range(len(offers), 0, -1):
+            if self.budget.allows(row * count):
+                return _of(offers[:count], num)._replace(is_trial=True)
+        return None
 
     def _best(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float
@@ -89,6 +95,12 @@ def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
         return [(chance, 0) for chance in chances[0]]
     offers = [(chance, i) for i, own in enumerate(chances) for chance in own]
     return sorted(offers, key=lambda offer: -offer[0])
+
+
+def _of(offers: Sequence[tuple[float, int]], num: int) -> Choice:
+    """Returns the choice that takes these offers."""
+    gained = sum([chance for chance, _ in offers])
+    return Choice(_lengths(offers, num), num + gained)
 
 
 def _lengths(offers: Sequence[tuple[float, int]], num: int) -> tuple[int, ...]:

@@ -31,6 +31,11 @@ def test_cheap_rows_are_filled_with_likely_drafts() -> None:
     assert speed > 2.5
 
 
+def test_a_good_length_is_found_within_few_steps() -> None:
+    speed, _ = play(slope=0.3, chance=0.97, num_steps=40, most=15)
+    assert speed > 1.7
+
+
 def test_dear_rows_are_left_empty() -> None:
     speed, rule = play(slope=1.0, chance=0.5)
     assert speed > 0.98

@@ -15,6 +15,7 @@ from sharpi.cli.options.record import RecordOptions
 from sharpi.cli.options.rope import RopeOptions
 from sharpi.cli.options.speculation import SpeculationOptions
 from sharpi.cli.options.tier import TierOptions
+from sharpi.cli.output.terminal import note
 from sharpi.config import GivenFlags, RunConfig
 
 # Options that may have no effect on a model; a test compares them with the table of those.
@@ -27,6 +28,8 @@ _NOTED = (
     *ExpertOptions.__struct_fields__,
     *MissOptions.__struct_fields__,
 )
+
+_OF_GIVEN_TOKENS = ("bench", "perplexity", "logits")  # commands that generate nothing
 
 
 class EngineOptions(Struct, frozen=True):
@@ -60,4 +63,7 @@ class EngineOptions(Struct, frozen=True):
         given = GivenFlags(context.info_name or "", names) if names else GivenFlags()
         config = self.debug.extend(self.misses.extend(config, sources), sources)
         config = replace(config, given=given, rope=self.rope.request())
-        return self.speculation.extend(config, sources)
+        config = self.speculation.extend(config, sources)
+        if config.speculation.is_on and context.info_name in _OF_GIVEN_TOKENS:
+            note(f"drafts have no effect on {context.info_name}, whose tokens are given")
+        return config

@@ -59,3 +59,8 @@ def test_contradictions(
     assert result.exit_code != 0
     assert message in result.err
     assert len(result.err.splitlines()) == 1
+
+
+def test_commands_that_generate_nothing_say_so(sharpi: CommandLine, engine: FakeEngine) -> None:
+    result = sharpi("bench", "m.gguf", "--spec-type", "auto")
+    assert "drafts have no effect on bench, whose tokens are given" in result.err

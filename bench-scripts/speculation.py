@@ -1,0 +1,249 @@
+"""Measures decode without drafts, with drafts of fixed length, and with as many as are worth it.
+
+Three texts are continued: one that is mostly copied, code, and a story. With `--acceptance` the
+drafts are right with that chance instead, whatever the model says: for models of random weights.
+`--rows` measures steps of 1 to 8 rows, which is what a check costs. With `--ram` below the model's
+size, experts are read from the disk. All ways are timed in turns, and medians are shown.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sharpi.config import DraftKind, GenerationRequest, RunConfig, SamplingParams
+from sharpi.config import SpeculationConfig as Speculation
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sequence import Sequence as TokenSequence
+from sharpi.errors import SharpiError
+from sharpi.speculation.draft import Draft
+
+FREE: tuple[DraftKind, ...] = ("ngram", "suffix")
+WAYS = {
+    "off": Speculation(),
+    "fixed 4": Speculation(kinds=FREE, max_drafts=4),
+    "rule": Speculation(kinds=FREE, is_auto=True),
+}
+STORY = "Once upon a time, there was a fox who lived at the edge of a dark forest. One evening"
+CODE = '''class Stack:
+    """A stack of values."""
+
+    def __init__(self):
+        self.items = []
+
+    def push(self, item):
+        self.items.append(item)
+
+    def pop(self):
+        return self.items.pop()
+
+
+class Queue:
+    """A queue of values."""
+
+    def __init__(self):
+'''
+LETTER = """Dear Ms Miller,
+
+thank you for your order of 14 March. The three lamps and the small table left our warehouse in
+Bremen this morning and should reach you by Thursday. The chairs that you asked about are made to
+order, which takes about six weeks. If you would like to have them in green instead of blue, please
+tell us before Friday, so that the workshop can still change the fabric. The invoice is enclosed.
+
+With kind regards,
+Peter Brown
+"""
+EDIT = f"The letter:\n\n{LETTER}\nThe same letter again, word for word:\n\n{LETTER[:60]}"
+TEXTS = {"edit": EDIT, "code": CODE, "story": STORY}
+
+
+class Turn(NamedTuple):
+    """One answer: tokens per second, tokens and distinct experts of a step, and its tokens."""
+
+    speed: float
+    tokens_per_step: float
+    experts_per_step: float
+    ids: list[int]
+
+
+class Scripted:
+    """Drafts the tokens that are known to come, wrong with a chance; drafting takes no time."""
+
+    kind: DraftKind = "draft"
+    is_free = True
+
+    def __init__(self, text: Sequence[int], acceptance: float) -> None:
+        self._text, self._acceptance = text, acceptance
+        self._dice, self._num_known = random.Random(1), 0
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Takes note of how far the text is."""
+        self._num_known += len(tokens)
+
+    def propose(self, most: int) -> Draft | None:
+        """Drafts the next tokens of the known text."""
+        known = self._text[self._num_known : self._num_known + most]
+        tokens = tuple(t ^ (self._dice.random() > self._acceptance) for t in known)
+        return Draft(self.kind, tokens, (9,) * len(tokens)) if tokens else None
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def main() -> None:
+    """Parses the command line, measures and prints."""
+    options = parse_options()
+    try:
+        if options.rows:
+            print_rows(options)
+        else:
+            for name in options.texts.split(","):
+                print_ways(name, options)
+    except SharpiError as error:
+        print(f"speculation.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def parse_options() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--texts", default="edit,code,story", help="with commas between them")
+    parser.add_argument("-n", "--tokens", type=int, default=160, help="of each answer")
+    parser.add_argument("--rounds", type=int, default=3, help="of all ways, in turns")
+    parser.add_argument("-t", "--threads", type=int, default=None)
+    parser.add_argument("--acceptance", type=float, default=None, help="of scripted drafts")
+    parser.add_argument("--ram", type=int, default=None, help="bytes for the model")
+    parser.add_argument("--rows", action="store_true", help="measure steps of 1 to 8 rows")
+    return parser.parse_args()
+
+
+def engine_of(options: argparse.Namespace, speculation: Speculation) -> Engine:
+    """Loads the model for one way."""
+    return load_engine(
+        RunConfig(
+            model=options.model,
+            context_size=2048,
+            num_threads=options.threads,
+            device="cpu",
+            ram=options.ram,
+            speculation=speculation,
+        )
+    )
+
+
+def print_ways(name: str, options: argparse.Namespace) -> None:
+    """Measures all ways on one text, and prints a line for each."""
+    turns: dict[str, list[Turn]] = {way: [] for way in WAYS}
+    known: list[int] = []
+    for _ in range(options.rounds):
+        for way, speculation in WAYS.items():
+            with engine_of(options, scripted(speculation, options)) as engine:
+                turns[way].append(play(engine, TEXTS[name], known, options))
+            known = known or turns["off"][0].ids
+    assert all(turn.ids == known for own in turns.values() for turn in own), "texts differ"
+    for way, own in turns.items():
+        ratios = [turn.speed / off.speed for turn, off in zip(own, turns["off"], strict=True)]
+        print(
+            f"{name:6} {way:8} {median(turn.speed for turn in own):8.1f} tokens/s"
+            f" {statistics.median(ratios):5.2f} times off ({min(ratios):.2f} to {max(ratios):.2f})"
+            f" {own[-1].tokens_per_step:5.2f} tokens a step"
+            f" {own[-1].experts_per_step:6.1f} experts a layer",
+            flush=True,
+        )
+
+
+def scripted(speculation: Speculation, options: argparse.Namespace) -> Speculation:
+    """Leaves only the scripted drafts, if those are wanted."""
+    if options.acceptance is None or not speculation.is_on:
+        return speculation
+    return Speculation(
+        kinds=("draft",), is_auto=speculation.is_auto, max_drafts=speculation.max_drafts
+    )
+
+
+def play(engine: Engine, text: str, known: list[int], options: argparse.Namespace) -> Turn:
+    """Lets one engine answer, after a short answer that warms it up."""
+    prompt = engine.tokenizer.encode(text, add_bos=True, parse_special=False)
+    if options.acceptance is not None:
+        drafter = [*prompt, *known], options.acceptance
+        engine.speculator._model_drafters = lambda: [Scripted(*drafter)]
+    session = engine.session()
+    list(session.generate(prompt, request(16)))
+    distinct = count_experts(engine)
+    generation = session.generate(prompt, request(options.tokens))
+    list(generation)
+    drafts = engine.speculator.statistics
+    return Turn(
+        generation.timings.decode_tokens_per_second,
+        drafts.tokens_per_step or 1.0,
+        statistics.fmean(distinct) if distinct else 0.0,
+        generation.ids,
+    )
+
+
+def request(num_tokens: int) -> GenerationRequest:
+    """Returns a greedy request."""
+    sampling = SamplingParams(temperature=0)
+    return GenerationRequest(max_tokens=num_tokens, ignore_end=True, sampling=sampling)
+
+
+def count_experts(engine: Engine) -> list[float]:
+    """Lets every eighth decoding step count its distinct experts, by the mean of its layers."""
+    distinct: list[float] = []
+    runner, step, count = engine.runner, engine.runner.step, [0]
+
+    def counting(segments: Sequence[Any], **options: Any) -> Any:
+        values = step(segments, **options)
+        rows = sum(len(segment.ids) for segment in segments)
+        count[0] += 1
+        if rows <= 16 and count[0] % 8 == 0 and runner.routes:
+            distinct.append(statistics.fmean(len(np.unique(r[:rows])) for r in runner.routes))
+        return values
+
+    runner.step = counting  # type: ignore[method-assign]
+    return distinct
+
+
+def print_rows(options: argparse.Namespace) -> None:
+    """Measures steps of 1 to 8 rows in turns, with the logits of all rows."""
+    with engine_of(options, Speculation(kinds=FREE)) as engine:
+        seconds = dict(row_seconds(engine, 8 * options.rounds))
+    for rows, own in seconds.items():
+        print(
+            f"{rows} rows {1e3 * own:8.2f} ms, {own / seconds[1]:5.2f} times one row,"
+            f" {rows / own:8.1f} tokens/s"
+        )
+
+
+def row_seconds(engine: Engine, rounds: int) -> Iterator[tuple[int, float]]:
+    """Yields the median seconds of a step by its rows."""
+    sequence = TokenSequence(engine.runner)
+    ids = np.random.default_rng(1).integers(3, 1000, 256).tolist()
+    sequence.extend(ids[:128])
+    taken: dict[int, list[float]] = {rows: [] for rows in range(1, 9)}
+    for i in range(rounds + 1):
+        for rows, own in taken.items():
+            part = ids[8 * i % 200 :][:rows]
+            start = time.perf_counter()
+            sequence.extend_scored(part)
+            if i:
+                own.append(time.perf_counter() - start)
+        sequence.truncate(128)
+    yield from ((rows, statistics.median(own)) for rows, own in taken.items())
+
+
+def median(values: Iterator[float]) -> float:
+    """Returns the median."""
+    return statistics.median(list(values))
+
+
+if __name__ == "__main__":
+    main()
