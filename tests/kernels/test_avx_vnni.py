@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from build_cache import build_folder, built, digest
 from guarded_memory import GuardedMemory
 from kernel_library import ACTIVATION, Bytes, Floats, has_isa, matmul, quantise
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ from sharpi.gguf.quant_types import QuantType as Kind
 
 Multiply = Callable[[Kind, Bytes, Floats], Floats]
 KERNELS = Path(__file__).parents[2] / "kernels"
-FLAGS = "-std=c++20 -O1 -shared -fPIC -fvisibility=hidden -ffp-contract=fast -Wno-psabi"
+KERNEL = KERNELS / "cpu/matmul/matmul_avx_vnni.cpp"
+FLAGS = "-std=c++20 -O0 -shared -fPIC -fvisibility=hidden -ffp-contract=fast -Wno-psabi"
 SETS = "-mavx2 -mfma -mf16c -mbmi2 -mavx512vnni -mavx512vl"
 TOKENS = (1, 2, 3, 4, 7)
 
@@ -35,7 +37,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def multiply(tmp_path_factory: pytest.TempPathFactory) -> Multiply:
+def multiply() -> Multiply:
     """Multiplies with the kernels of AVX-VNNI."""
     if has_isa("avx_vnni"):
         return lambda kind, weights, x: matmul("avx_vnni", kind, weights, x)
@@ -43,16 +45,17 @@ def multiply(tmp_path_factory: pytest.TempPathFactory) -> Multiply:
         pytest.skip("this machine has no dot products: neither AVX-VNNI nor AVX-512 VNNI")
     if not shutil.which("g++"):
         pytest.skip("no g++")
-    return in_other_encoding(build(tmp_path_factory.mktemp("avx_vnni")))
+    return in_other_encoding(ctypes.CDLL(str(build_driver())))
 
 
-def build(folder: Path) -> ctypes.CDLL:
-    """Compiles the kernels for AVX-512 VNNI."""
-    library = folder / "driver.so"
+def build_driver() -> Path:
+    """The kernels compiled for AVX-512 VNNI, built anew only when their text changes."""
     sources = [Path(__file__).with_name("avx_vnni_driver.cpp"), KERNELS / "cpu/quant/iq_points.cpp"]
-    command = ["g++", *FLAGS.split(), *SETS.split(), "-o", library, *sources]
-    subprocess.run([*command, "-I", KERNELS / "cpu", "-I", KERNELS], check=True)
-    return ctypes.CDLL(str(library))
+    headers = [*sorted((KERNELS / "cpu").rglob("*.h")), *sorted(KERNELS.glob("*.h"))]
+    texts = [path.read_text() for path in (*sources, *headers, KERNEL)]
+    command = ["g++", *FLAGS.split(), *SETS.split(), f"-I{KERNELS / 'cpu'}", f"-I{KERNELS}"]
+    target = build_folder() / f"avx-vnni-driver-{digest(*command, *texts)}.so"
+    return built(target, lambda path: subprocess.run([*command, "-o", path, *sources], check=True))
 
 
 def in_other_encoding(library: ctypes.CDLL) -> Multiply:
