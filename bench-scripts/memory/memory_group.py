@@ -7,10 +7,9 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from sharpi.errors import UsageError
+from sharpi.system.closing import Closing
 
 _MOUNTS = Path("/proc/mounts")
 _ENTER = (
@@ -41,7 +40,7 @@ def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
     raise UsageError("no memory cgroup is mounted here, so nothing can be limited; see cgroups(7)")
 
 
-class MemoryGroup:
+class MemoryGroup(Closing):
     """A new group of `limit` bytes without swap; leaving the context always removes it.
 
     There is one at a time: two measurements would share the disk and each other's page cache.
@@ -85,17 +84,6 @@ class MemoryGroup:
                 self.folder.rmdir()
                 return
             time.sleep(0.05)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _delegate_memory(folder: Path) -> None:

@@ -76,19 +76,19 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     _refuse_tokens_without_row(file, tokenizer, weights)
     if copies is not None:
         copies.read(lambda fraction: report("reading the weights", 0.2 + 0.5 * fraction))
+    in_ram = config.experts if gpu.device is None else _beside_gpu(config.experts)
     tier: ExpertTier | None = None
     if plan is not None and not plan.is_mapped:
         report("making room for experts", 0.7)
-        asked = config.experts if gpu.device is None else _beside_gpu(config.experts)
-        tier = _expert_tier(file, model_config, plan, asked, profile)
+        tier = _expert_tier(file, model_config, plan, in_ram, profile)
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
     slots, slots_notes = None, tuple[str, ...]()
     if gpu.device is not None and plan is not None:
         slots, slots_notes = _gpu_slots(gpu.device, config, model_config, weights, plan, profile)
-    in_ram = config.experts if gpu.device is None else _beside_gpu(config.experts)
-    use = expert_use(config, model_config, plan, in_ram, slots, profile)
+    ram_policy = None if tier is None else tier.policy.settings
+    use = expert_use(config, model_config, plan, in_ram, slots, profile, ram_policy)
     parts = make_parts(
         gpu.device, plan, model_config, weights, settings, tier, slots, keeps_router_logits=keeps
     )

@@ -110,7 +110,7 @@ def _capacities(system: Path, numbers: list[int]) -> list[float]:
     """Returns each core's speed relative to the fastest, from the first source that tells."""
     cpus = system / "devices/system/cpu"
     efficient = parse_cpu_list(_text(system / "devices/cpu_atom/cpus"))
-    if efficient and efficient.isdisjoint(numbers) is False:
+    if not efficient.isdisjoint(numbers):
         return _relative([0.5 if number in efficient else 1.0 for number in numbers])
     for name in ("cpu_capacity", "acpi_cppc/highest_perf", "cpufreq/cpuinfo_max_freq"):
         values = [_number(cpus / f"cpu{number}" / name) for number in numbers]

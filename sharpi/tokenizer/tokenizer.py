@@ -53,6 +53,13 @@ class Tokenizer:
         """The number of tokens."""
         return len(self.vocabulary.tokens)
 
+    @cached_property
+    def longest_token(self) -> int:
+        """The bytes of the longest token, as the file writes it."""
+        return max(
+            (len(each.encode("utf-8", "replace")) for each in self.vocabulary.tokens), default=1
+        )
+
     @property
     def chat_template(self) -> str | None:
         """The default chat template of the file."""

@@ -8,13 +8,13 @@ import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from msgspec.structs import replace
 
 from sharpi.cli.log.kept import KeptConversation, Message
 from sharpi.cli.log.log_place import make_private_folder
 from sharpi.errors import SharpiError
+from sharpi.system.closing import Closing
 
 SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -46,8 +46,8 @@ FROM conversations c
 """
 
 
-class LogStore:
-    """An open log; a context manager. Raises sqlite3.Error and OSError where the file fails.
+class LogStore(Closing):
+    """An open log. Raises sqlite3.Error and OSError where the file fails.
 
     Raises SharpiError for a file that a later sharpi wrote.
     """
@@ -154,14 +154,3 @@ class LogStore:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def __enter__(self) -> "LogStore":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -4,12 +4,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sharpi.cli.output.terminal import note
 from sharpi.cli.termination import leaving_on_ctrl_c
 from sharpi.config import RunConfig
+from sharpi.system.closing import Closing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -43,7 +43,7 @@ def _note_all(lines: Iterable[str]) -> None:
         note(line)
 
 
-class ProgressBar:
+class ProgressBar(Closing):
     """A bar on stderr that appears once the work has taken half a second, at a terminal only."""
 
     def __init__(self) -> None:
@@ -69,14 +69,7 @@ class ProgressBar:
         self._task = self._bar.add_task("", total=1.0)
         self._bar.start()
 
-    def __enter__(self) -> "ProgressBar":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Removes the bar."""
         if self._bar is not None:
             self._bar.stop()

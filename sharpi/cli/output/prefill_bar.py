@@ -4,11 +4,11 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sharpi.cli.output.interruption import interruptible
 from sharpi.cli.output.loading import DELAY_SECONDS
+from sharpi.system.closing import Closing
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -33,7 +33,7 @@ def watched(generation: "Generation") -> Generator[str, None, None]:
             yield from pieces
 
 
-class PrefillBar:
+class PrefillBar(Closing):
     """A bar on stderr from half a second on, at a terminal only; a thread of its own moves it."""
 
     def __init__(self, generation: "Generation") -> None:
@@ -42,18 +42,11 @@ class PrefillBar:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._start = time.monotonic()
         self._done = 0
-
-    def __enter__(self) -> "PrefillBar":
         if sys.stderr.isatty():
             self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Removes the bar, and waits for its thread."""
         self._has_ended.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -7,7 +7,7 @@ from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.request import TierRequest
-from sharpi.tiers.scratch import BufferWidths
+from sharpi.tiers.scratch import BufferWidths, scratch_bytes
 
 CONTEXT = 4096
 _FEW_TOKENS = 2  # whose experts the smallest useful slots hold
@@ -88,8 +88,6 @@ def _widths(entry: CatalogueEntry) -> BufferWidths:
 
 def _beside_weights(facts: ModelFacts, hardware: HardwareInfo) -> int:
     """Returns the bytes of the KV cache and the buffers."""
-    from sharpi.tiers.scratch import scratch_bytes
-
     pages = CONTEXT // PAGE_POSITIONS
     scratch = scratch_bytes(
         facts.widths,

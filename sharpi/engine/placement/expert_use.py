@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sharpi.config import ExpertConfig, RunConfig
-from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_policy, choose_predictor
-from sharpi.experts.policy_settings import POLICIES, PolicyKind
+from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_predictor
+from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.library import instruction_set
@@ -63,8 +63,12 @@ def expert_use(
     ram: ExpertConfig,
     gpu: "GpuSlots | None",
     profile: ExpertProfile | None,
+    ram_policy: PolicySettings | None,
 ) -> ExpertUse:
-    """Returns how the experts are used; `ram` is what the slots in RAM were asked for."""
+    """Returns how the experts are used.
+
+    `ram` is what the slots in RAM were asked for, `ram_policy` theirs; None where there are none.
+    """
     features = _FEATURES.get(instruction_set(), ())
     num_experts = model.num_experts if model.is_moe else 0
     if plan is None:
@@ -79,7 +83,7 @@ def expert_use(
         first_gpu_layer=first_gpu_layer,
         cpu_features=features,
         gpu=None if gpu is None else _of_gpu(gpu),
-        ram=None if plan.is_mapped else _of_ram(ram, model, plan, profile),
+        ram=None if ram_policy is None else _of_ram(ram, plan, ram_policy),
         miss=modes[0] if len(modes) == 1 else None,
         reads_ram=gpu is not None and gpu.settings.is_reached,
         has_stash=plan.stash.max_tokens > 0,
@@ -102,11 +106,8 @@ def _fewest(slots: Iterable[int]) -> int:
     return min(filter(None, slots), default=0)
 
 
-def _of_ram(
-    asked: ExpertConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
-) -> SlotUse:
-    shape = ExpertShape(model.num_experts, model.num_experts_per_token, plan.ram_slots)
-    policy = choose_policy(asked, shape, profile)
+def _of_ram(asked: ExpertConfig, plan: TierPlan, policy: PolicySettings) -> SlotUse:
+    shape = ExpertShape(policy.num_experts, policy.experts_per_token, plan.ram_slots)
     is_learned = asked.predictor == LEARNED and asked.prefetch
     return SlotUse(
         policy=_NAMES[policy.kind],

@@ -1,5 +1,6 @@
 """PhaseCounts and LayerStats: what a layer's experts cost, in prompts and in decoded tokens."""
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -52,7 +53,44 @@ def sum_of(counts: Iterable[PhaseCounts]) -> PhaseCounts:
     return PhaseCounts(*(sum(column) for column in columns))
 
 
-class LayerStats(Struct, frozen=True):
+class TotalCounts:
+    """The base of statistics with counts of both phases."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def total(self) -> PhaseCounts:
+        """The counts of both phases together."""
+
+    @property
+    def hit_count(self) -> HitCount:
+        """The lookups of both phases together."""
+        return self.total.hit_count
+
+    @property
+    def accesses(self) -> int:
+        return self.total.accesses
+
+    @property
+    def hits(self) -> int:
+        return self.total.hits
+
+    @property
+    def late(self) -> int:
+        return self.total.late
+
+    @property
+    def loads(self) -> int:
+        return self.total.loads
+
+    @property
+    def stall_seconds(self) -> float:
+        """The time in which steps waited for experts."""
+        return self.total.stall_seconds
+
+
+class LayerStats(TotalCounts, Struct, frozen=True):
     """One layer with experts; counts are in experts."""
 
     layer: int
@@ -67,24 +105,7 @@ class LayerStats(Struct, frozen=True):
 
     @property
     def total(self) -> PhaseCounts:
-        """The counts of both phases together."""
         return sum_of((self.prompt, self.decode))
-
-    @property
-    def hit_count(self) -> HitCount:
-        return self.total.hit_count
-
-    @property
-    def accesses(self) -> int:
-        return self.total.accesses
-
-    @property
-    def hits(self) -> int:
-        return self.total.hits
-
-    @property
-    def loads(self) -> int:
-        return self.total.loads
 
     def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
         """Returns the most used experts, lower ids first among equals, without unused ones."""

@@ -8,7 +8,7 @@ from typing import Optional
 
 from msgspec import Struct
 
-from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, sum_of
+from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, TotalCounts, sum_of
 
 
 class PredictionStats(Struct, frozen=True):
@@ -45,7 +45,7 @@ class SkewStats(Struct, frozen=True):
     busiest_share: float  # of a layer's routed tokens on one expert, as a multiple of the even one
 
 
-class ExpertStats(Struct, frozen=True):
+class ExpertStats(TotalCounts, Struct, frozen=True):
     """The statistics of a whole run, of the fastest tier that has slots."""
 
     model: str
@@ -86,24 +86,6 @@ class ExpertStats(Struct, frozen=True):
     def total(self) -> PhaseCounts:
         """The counts of both phases and of all layers."""
         return sum_of((self.prompt, self.decode))
-
-    @property
-    def hit_count(self) -> HitCount:
-        """The lookups of all layers together."""
-        return self.total.hit_count
-
-    @property
-    def loads(self) -> int:
-        return self.total.loads
-
-    @property
-    def late(self) -> int:
-        return self.total.late
-
-    @property
-    def stall_seconds(self) -> float:
-        """The time in which steps waited for experts."""
-        return self.total.stall_seconds
 
     @property
     def bytes_read(self) -> int:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from sharpi.config import GenerationRequest
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import dialogue_format
+from sharpi.engine.engine import Engine
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
@@ -114,11 +115,14 @@ class ChatModels:
         loaded = await self._host.ready()
         model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
-            engine = loaded.engine
-            limit = PromptLimit(engine.tokenizer, engine.context_size, engine.config.context_shift)
-            model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format, limit)
+            model = await asyncio.to_thread(_chat_model, loaded.engine)
             loaded.per_model_cache[ChatModel] = model
         return model
+
+
+def _chat_model(engine: Engine) -> ChatModel:
+    limit = PromptLimit(engine.tokenizer, engine.context_size, engine.config.context_shift)
+    return ChatModel(engine.tokenizer, engine.chat_format, limit)
 
 
 def _one_system(messages: Sequence[Message]) -> list[Message]:

@@ -17,15 +17,9 @@ _ESCAPE = 3  # bytes of JSON for a byte of text, where everything is escaped as 
 MOST_BODY_BYTES = 32 << 20
 
 
-def longest_token(tokenizer: Tokenizer) -> int:
-    """Returns the most bytes that a token spells."""
-    tokens = tokenizer.vocabulary.tokens
-    return max((len(token.encode("utf-8", "replace")) for token in tokens), default=1)
-
-
 def max_body_bytes(tokenizer: Tokenizer, context_size: int) -> int:
     """Returns the most bytes that a request for this context can need."""
-    text = context_size * longest_token(tokenizer) * _ESCAPE
+    text = context_size * tokenizer.longest_token * _ESCAPE
     return min(text + _MORE_BYTES, MOST_BODY_BYTES)
 
 
@@ -35,12 +29,11 @@ class PromptLimit:
     def __init__(self, tokenizer: Tokenizer, context_size: int, shifts: bool = False) -> None:
         self.tokenizer = tokenizer
         self._context_size, self._shifts = context_size, shifts
-        self._longest = longest_token(tokenizer)
 
     @property
     def max_characters(self) -> int:
         """The most characters that the tokens of a context can spell."""
-        return self._context_size * self._longest
+        return self._context_size * self.tokenizer.longest_token
 
     def encode(
         self, text: str, *, add_bos: bool, parse_special: bool = True, mark: str = ""
