@@ -33,7 +33,7 @@ from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware.info import probe_hardware
 
 LAYERS, EXPERTS, K = 12, 32, 4
-SETTLED = 320  # tokens, after which the trial has its verdict
+SETTLED = 320  # tokens, after which the trial has decided
 _HEADROOM = 400 << 20  # of a process, beside the model
 _MACHINES = {
     "RAM + fast disk": (Costs(0.6e-3, 0.15e-3, 20e-6, 30e-6), PolicyKind.LEARNED_PREFETCH),
@@ -44,7 +44,7 @@ _WAYS = {"static": PolicyKind.STATIC, "lru": PolicyKind.LRU}
 
 
 def main() -> None:
-    """Parses the command line, measures, prints and exits with the verdict."""
+    """Parses the command line, measures, prints and exits with the result."""
     options = parse_options()
     shares = [float(part) / 100 for part in options.residency.split(",")]
     try:

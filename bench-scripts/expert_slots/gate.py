@@ -8,7 +8,7 @@ DEFAULT = "default"
 TOLERANCE = 1.02
 
 
-class Verdict(Struct, frozen=True):
+class Comparison(Struct, frozen=True):
     """One comparison: the default's time against that of the best other way."""
 
     where: str  # tier, routes and residency
@@ -20,19 +20,19 @@ class Verdict(Struct, frozen=True):
         return self.ratio <= TOLERANCE
 
 
-def judge(where: str, seconds: Mapping[str, float]) -> Verdict:
+def judge(where: str, seconds: Mapping[str, float]) -> Comparison:
     """Compares seconds per token by the name of the way; one of them is the default."""
     others = {name: value for name, value in seconds.items() if name != DEFAULT}
     best = min(others, key=lambda name: others[name])
-    return Verdict(where, best, seconds[DEFAULT] / others[best])
+    return Comparison(where, best, seconds[DEFAULT] / others[best])
 
 
 def table(measured: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns a line for each place, milliseconds per token of each way, and the verdict."""
+    """Returns a line for each place, milliseconds per token of each way, and the result."""
     lines = []
     for where, seconds in measured.items():
-        verdict = judge(where, seconds)
+        result = judge(where, seconds)
         cells = "  ".join(f"{name} {1e3 * value:.2f}" for name, value in seconds.items())
-        state = "ok" if verdict.passes else "SLOWER"
-        lines.append(f"{where:34} {cells}  ms; {verdict.ratio:.3f} of {verdict.best}: {state}")
+        state = "ok" if result.passes else "SLOWER"
+        lines.append(f"{where:34} {cells}  ms; {result.ratio:.3f} of {result.best}: {state}")
     return "\n".join(lines)

@@ -85,8 +85,8 @@ def _lines(
         yield ""
     yield from _machine(facts)
     passed = sum(outcome.status == "passed" for outcome in outcomes)
-    verdict = "everything passed" if data["passed"] else "some of it failed"
-    yield f"{passed} of {len(outcomes)} steps passed in {data['seconds']:.0f} s: {verdict}."
+    result = "everything passed" if data["passed"] else "some of it failed"
+    yield f"{passed} of {len(outcomes)} steps passed in {data['seconds']:.0f} s: {result}."
     yield from _steps(outcomes)
     yield from _aims(data["aims"])
     yield from _speed(figures)

@@ -88,7 +88,7 @@ def _decode_table(loads: list[Figures], resident: float | None) -> Iterator[str]
     yield "|---|---|---|---|---|---|---|---|"
     for load in loads:
         for row in load["decode"]:
-            way = row["mode"] + (f": {row['verdict']}" if row["verdict"] else "")
+            way = row["mode"] + (f": {row['fastest']}" if row["fastest"] else "")
             stalled = "" if resident is None else f"{1e3 * (row['seconds'] - resident):.2f}"
             hits = "" if row["hit_rate"] is None else f"{100 * row['hit_rate']:.1f} %"
             bus = "" if row["bus_bytes"] is None else f"{row['bus_bytes'] / 1e6:.1f}"

@@ -44,7 +44,7 @@ class Decoded:
     typical_seconds: float
     hit_rate: float | None  # None if all experts are in one place
     bus_bytes: float | None  # None if all experts are in one place
-    verdict: str | None = None
+    fastest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Passes:
         found = self._decode("auto", self._sizes.auto - timed, timed, False)
         return Decoded(
             "auto", found.seconds, found.typical_seconds, found.hit_rate, found.bus_bytes,
-            self._tier.verdict,
+            self._tier.fastest_mode,
         )  # fmt: skip
 
     def _decode(self, mode: str, warm_up: int, count: int, by_launches: bool) -> Decoded:

@@ -29,15 +29,15 @@ class _TracedDevice:
         memory = self._device.allocate(num_bytes)
         caller = sys._getframe(1).f_globals.get("__name__", "?").rpartition(".")[2]
         self._allocated += num_bytes
-        self._tell("+", num_bytes, caller)
+        self._print("+", num_bytes, caller)
         weakref.finalize(memory, self._release, num_bytes, caller).atexit = False
         return memory
 
     def _release(self, num_bytes: int, caller: str) -> None:
         self._allocated -= num_bytes
-        self._tell("-", num_bytes, caller)
+        self._print("-", num_bytes, caller)
 
-    def _tell(self, sign: str, num_bytes: int, caller: str) -> None:
+    def _print(self, sign: str, num_bytes: int, caller: str) -> None:
         used, free = format_bytes(self._allocated), format_bytes(self._device.free_bytes)
         print(
             f"vram: {sign} {format_bytes(num_bytes)} {caller}; {used} allocated, {free} free",

@@ -7,7 +7,7 @@ What a template does not support is written as text: calls in the tool format, r
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sharpi.dialogue.template_calls import Message, arguments_of, formed, name_of
+from sharpi.dialogue.template_calls import Message, arguments_of, in_format, name_of
 from sharpi.dialogue.template_habits import TemplateHabits
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.errors import TemplateError
@@ -33,7 +33,7 @@ def prepare(
         prepared = _without_system(prepared)
     if habits.calls is None:
         return list(_merged(_written(message, form) for message in prepared))
-    return list(formed(prepared, habits.calls))
+    return list(in_format(prepared, habits.calls))
 
 
 def _plain(message: Mapping[str, Any], habits: TemplateHabits) -> Message:

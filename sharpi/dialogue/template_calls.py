@@ -13,13 +13,13 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NUM_DIGITS = 9
 
 
-def formed(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
+def in_format(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
     """Yields messages with named results and parsed arguments, split if each call needs its own."""
     ids: dict[Any, str] = {}
     for message in _split(_named(messages)) if habits.one_each else _named(messages):
         for call in message.get("tool_calls", ()):
             ids[call.get("id")] = _styled(call, len(ids), habits)
-        yield _formed(message, ids, habits)
+        yield _in_format(message, ids, habits)
 
 
 def _named(messages: Iterable[Message]) -> Iterator[Message]:
@@ -56,19 +56,19 @@ def _due(message: Message, waiting: list[Message]) -> list[Message]:
     return [call for call in waiting if call["tool_calls"][0].get("id") == answered]
 
 
-def _formed(message: Message, ids: Mapping[Any, str], habits: CallHabits) -> Message:
+def _in_format(message: Message, ids: Mapping[Any, str], habits: CallHabits) -> Message:
     if message.get("role") == "tool":
         call_id = message.get("tool_call_id")
         orphan = {"id": call_id, "function": {"name": message["name"]}}
         return {**message, "tool_call_id": ids.get(call_id) or _styled(orphan, len(ids), habits)}
     if not message.get("tool_calls"):
         return message
-    calls = [_formed_call(call, ids, habits) for call in message["tool_calls"]]
+    calls = [_call_in_format(call, ids, habits) for call in message["tool_calls"]]
     content = message["content"] or habits.empty_content
     return {**message, "content": content, "tool_calls": calls}
 
 
-def _formed_call(call: Mapping[str, Any], ids: Mapping[Any, str], habits: CallHabits) -> Message:
+def _call_in_format(call: Mapping[str, Any], ids: Mapping[Any, str], habits: CallHabits) -> Message:
     arguments: Any = arguments_of(call)
     if habits.as_text:
         arguments = json.dumps(arguments, ensure_ascii=False)

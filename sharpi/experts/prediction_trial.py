@@ -1,7 +1,7 @@
 """Measures if predicting pays: times tokens with and without it on the running model.
 
 Predictions cost time, reads that are never used, and places in memory, so they have to prove
-themselves: of every 32 tokens the last 8 go without, and the medians are compared. The verdict
+themselves: of every 32 tokens the last 8 go without, and the medians are compared. The decision
 holds for a while, and then the trial is repeated.
 """
 
@@ -18,7 +18,7 @@ class PredictionTrial:
     """Receives the seconds of every decoded token, and decides if the next one uses predictions."""
 
     def __init__(self) -> None:
-        self.is_on = True  # the verdict
+        self.is_on = True  # the decision
         # seconds with divided by seconds without, in the last trial
         self.ratio: float | None = None
         self._token = 0
@@ -34,8 +34,8 @@ class PredictionTrial:
         return self._token % PERIOD < PERIOD - WITHOUT
 
     @property
-    def verdict_note(self) -> str:
-        """The message to the user when the verdict changed."""
+    def decision_note(self) -> str:
+        """The message to the user when the decision changed."""
         state = "on again" if self.is_on else "off"
         return (
             f"prefetching of predicted experts switched {state}: tokens took"
@@ -43,7 +43,7 @@ class PredictionTrial:
         )
 
     def record(self, seconds: float) -> bool:
-        """Records one token's seconds; returns True if the verdict changed."""
+        """Records one token's seconds; returns True if the decision changed."""
         if self._rest:
             self._rest -= 1
             return False

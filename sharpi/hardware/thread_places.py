@@ -1,4 +1,4 @@
-"""Places the threads of the pool on cores: fast ones first, neighbours together.
+"""Places the threads of the pool on cores: fast ones first, those that share a cache together.
 
 Threads are left to the operating system where all cores are alike, because a thread that must not
 move waits for whatever else runs on its core.

@@ -1,7 +1,7 @@
 """ArchitectureSpec: an architecture as data, read from `models/<architecture>.toml`.
 
 Tensor names and sizes come from the model's file. A spec adds only behaviours that the file does
-not tell, and it computes nothing.
+not say, and it computes nothing.
 """
 
 import tomllib
@@ -32,7 +32,7 @@ class Variant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArchitectureSpec(Struct, frozen=True):
-    """The behaviours of one architecture that its files do not tell."""
+    """The behaviours of one architecture that its files do not say."""
 
     name: str
     # Keys and values are those of each KV head, or are made from one latent vector for all heads.

@@ -37,7 +37,7 @@ class AppSettings(Struct, frozen=True):
     limits: RequestLimits | None = None  # None fits the length of bodies to the context
     origins: Sequence[str] = ()  # get CORS headers
     logs_requests: bool = False
-    tell: Callable[[str], None] = log_line  # prints a line of the log
+    log: Callable[[str], None] = log_line  # prints a line of the log
 
 
 def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
@@ -50,7 +50,7 @@ def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
         host.metrics.request(_label(table, scope), status)
         if settings.logs_requests:
             line = f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s {request_id}"
-            settings.tell(line)
+            settings.log(line)
 
     def takes_body(scope: Scope) -> bool:
         endpoint = table.find(scope)
@@ -58,7 +58,7 @@ def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
 
     limits = settings.limits or RequestLimits(host.max_body_bytes)
     guard = RequestGuard(
-        inner, settings.access, limits, report, settings.tell, takes_body, host.admitted
+        inner, settings.access, limits, report, settings.log, takes_body, host.admitted
     )
     if not settings.origins:
         return guard

@@ -6,7 +6,7 @@ from sharpi.config import DraftKind
 from sharpi.speculation.draft import Draft, levels_of_match
 
 _NUM_MATCHED = 3  # tokens that have to agree
-_MOST_MATCHED = 64  # tokens that are compared at most, to tell a long match from a short one
+_MOST_MATCHED = 64  # tokens that are compared at most, so that a long match beats a short one
 
 
 class NgramDrafter:

@@ -1,6 +1,6 @@
 """Pause: drafts are looked for less often where none has been worth a check for a while."""
 
-_PATIENCE = 32  # steps in a row without a draft that was worth it
+_MOST_VAIN = 32  # steps in a row without a draft that was worth it
 _SHARE = 0.004  # of a step, which looking for drafts in vain may take on average
 _LONGEST = 16  # steps
 _NEWEST_SHARE = 0.1
@@ -25,7 +25,7 @@ class Pause:
         usual = self._search_seconds
         self._search_seconds += (min(seconds, 4 * usual) - usual) * _NEWEST_SHARE
         self._num_vain = 0 if has_checked else self._num_vain + 1
-        if self._num_vain > _PATIENCE and self._step_seconds:
+        if self._num_vain > _MOST_VAIN and self._step_seconds:
             times = self._search_seconds / (_SHARE * self._step_seconds)
             self._num_to_rest = min(_LONGEST, int(times))
 

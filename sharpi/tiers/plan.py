@@ -53,7 +53,7 @@ class SlotStatus(StrEnum):
 
 
 class PlanLine(Struct, frozen=True):
-    """Bytes that one purpose takes of one tier; lines of disk tell what stays in the file."""
+    """Bytes that one purpose takes of one tier; lines of disk show what stays in the file."""
 
     tier: Tier
     purpose: Purpose

@@ -21,7 +21,7 @@ from sharpi.errors import TemplateError
 from sharpi.tokenizer.template_budget import TemplateBudget
 
 _LOOP_FILTER = "_counted"
-# Slow, or with results larger than their arguments tell; no chat template needs them.
+# Slow, or with results larger than their arguments suggest; no chat template needs them.
 _DROPPED_FILTERS = ("urlize", "wordwrap", "pprint", "xmlattr", "random")
 _MAX_DATE_FORMAT = 100
 

@@ -373,7 +373,7 @@ def decoded_row(mode: str, milliseconds: float, hits: float | None = 0.7) -> dic
         "seconds": milliseconds / 1e3,
         "hit_rate": hits,
         "bus_bytes": None if hits is None else 60e6,
-        "verdict": "stream" if mode == "auto" else None,
+        "fastest": "stream" if mode == "auto" else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""The gate "never slower than not caching": its verdicts, its emulated costs, and a small run."""
+"""The gate "never slower than not caching": its results, its emulated costs, and a small run."""
 
 import numpy as np
 import pytest
@@ -46,15 +46,15 @@ def test_prefetching_that_a_slow_disk_has_no_room_for_is_switched_off() -> None:
     routes = make_routes("uniform", SETTLED + 200, 8, 16, 2)
     slots = (4,) * 8
     settings = PolicySettings(PolicyKind.LEARNED_PREFETCH, 16, 2, slots, load_budget=2.0)
-    verdicts = {}
+    ratios = {}
     for read in (0.01e-3, 5e-3):
         run = EmulatedTokens(settings, Costs(0.2e-3, read, 0.0, prefetch_decisions=0.1e-3))
         run.run(routes)
         assert run.trial is not None
-        verdicts[read] = run.trial.ratio
+        ratios[read] = run.trial.ratio
         run.close()
-    assert verdicts[0.01e-3] is not None
-    assert verdicts[0.01e-3] > 1.02  # deciding costs more than it saves
+    assert ratios[0.01e-3] is not None
+    assert ratios[0.01e-3] > 1.02  # deciding costs more than it saves
 
 
 def test_the_default_is_not_slower_on_emulated_tiers() -> None:

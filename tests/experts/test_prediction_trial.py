@@ -1,4 +1,4 @@
-"""The times at which predicting is judged, and the verdicts."""
+"""The times at which predicting is judged, and the decisions."""
 
 import pytest
 
@@ -15,7 +15,7 @@ TRIAL = PERIOD * PERIODS
 
 
 def run(trial: PredictionTrial, tokens: int, predicting: float, plain: float = 1.0) -> list[int]:
-    """Runs tokens that take these seconds; returns those at which the verdict changed."""
+    """Runs tokens that take these seconds; returns those at which the decision changed."""
     return [
         token
         for token in range(tokens)

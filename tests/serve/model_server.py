@@ -39,7 +39,7 @@ def stories_server(folder: Path) -> Iterator[tuple[ModelHost, str]]:
     host = ModelHost(lambda: load_engine(run), ModelHostSettings(STORIES))
     host.start()
     try:
-        with served(build_app(host, AppSettings(tell=lambda line: None))) as url:
+        with served(build_app(host, AppSettings(log=lambda line: None))) as url:
             yield host, url
     finally:
         host.close()

@@ -37,7 +37,7 @@ class ServedDemo:
         self.url = url_of(self._listener)
         self.port = int(self.url.rpartition(":")[2])
         self._server = WebServer(
-            build_app(self.host, app(tell=self.lines.append)), self.host, grace_seconds
+            build_app(self.host, app(log=self.lines.append)), self.host, grace_seconds
         )
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
         self._thread.start()

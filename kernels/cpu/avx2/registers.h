@@ -51,7 +51,7 @@ inline Ints dot(Ints sum, Ints w, Ints x) {
 // The low, the high four bits of every byte.
 inline Ints low_nibbles(Ints x) { return bit_and(x, bytes(15)); }
 inline Ints high_nibbles(Ints x) { return bit_and(_mm256_srli_epi16(x, 4), bytes(15)); }
-// Moves bit `from` of every byte to bit kTo; bits of neighbours come along, for a mask to drop.
+// Moves bit `from` of every byte to bit kTo; bits of other bytes come along, for a mask to drop.
 template <int kTo>
 inline Ints shift_bits(Ints x, int from) {
   return from > kTo ? _mm256_srli_epi16(x, from - kTo) : _mm256_slli_epi16(x, kTo - from);

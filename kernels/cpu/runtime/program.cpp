@@ -14,7 +14,7 @@ constexpr size_t kLine = 64;
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Sorts spans by address, drops what is listed twice, and joins neighbours of one node.
+// Sorts spans by address, drops what is listed twice, and joins adjacent ones of one node.
 std::vector<PageSpan> joined(std::vector<PageSpan> spans) {
   std::sort(spans.begin(), spans.end(),
             [](const PageSpan& a, const PageSpan& b) { return a.at < b.at; });
@@ -80,7 +80,7 @@ std::vector<PageSpan> Program::page_spans(const Pool& pool) const {
       while (pool.shares().first_task(parts, thread + 1) <= i) thread++;
       part.clear();
       stage->weights_of(i, part);
-      for (const Bytes& b : part) spans.push_back({b.at, b.count, pool.node(thread), 0});
+      for (const Bytes& b : part) spans.push_back({b.at, b.count, pool.shares().node(thread), 0});
     }
   }
   return joined(std::move(spans));

@@ -19,8 +19,8 @@ class Barrier {
   // Returns the phase to wait for; a thread asks before it arrives.
   uint32_t phase(int thread) const { return group(thread).phase.load(std::memory_order_acquire); }
   // Waits until the barrier opens; prefetches `soon` meanwhile.
-  void wait(Waiting& waiting, int thread, uint32_t phase, Patience& patience, Bytes soon) {
-    waiting.wait(group(thread).phase, phase, thread, patience, soon);
+  void wait(Waiting& waiting, int thread, uint32_t phase, SpinBudget& budget, Bytes soon) {
+    waiting.wait(group(thread).phase, phase, thread, budget, soon);
   }
   void open();
 

@@ -3,8 +3,8 @@
 namespace sharpi {
 namespace {
 
-constexpr Patience kAtBarrier{1000, 4000};
-constexpr Patience kBetweenTokens{4000, 16000};  // while the caller samples
+constexpr SpinBudget kAtBarrier{1000, 4000};
+constexpr SpinBudget kBetweenTokens{4000, 16000};  // while the caller samples
 
 std::vector<ThreadPlace> anywhere(int num_threads) {
   std::vector<ThreadPlace> places;
@@ -19,9 +19,8 @@ Pool::Pool(int num_threads) : Pool(anywhere(num_threads)) {}
 Pool::Pool(const std::vector<ThreadPlace>& places)
     : states_(places.size()), shares_(places), barrier_(places), waiting_(int(places.size())) {
   for (size_t i = 0; i < places.size(); i++) {
-    states_[i].patience = kAtBarrier;
+    states_[i].budget = kAtBarrier;
     states_[i].cores.assign(places[i].cores, places[i].cores + places[i].num_cores);
-    nodes_.push_back(places[i].node);
   }
   for (int i = 1; i < int(places.size()); i++) threads_.emplace_back([this, i] { serve(i); });
 }
@@ -40,9 +39,9 @@ void Pool::call(int thread) {
 void Pool::serve(int thread) {
   prefer_short_slices();
   stay_on(states_[thread].cores);
-  Patience patience = kBetweenTokens;
+  SpinBudget budget = kBetweenTokens;
   for (uint32_t seen = 0;; seen++) {
-    waiting_.wait(states_[thread].round, seen, thread, patience, states_[thread].soon);
+    waiting_.wait(states_[thread].round, seen, thread, budget, states_[thread].soon);
     if (stop_) return;
     waiting_.begin(thread);
     walk(thread);
@@ -52,11 +51,11 @@ void Pool::serve(int thread) {
   }
 }
 
-// Binds the caller's thread like the pool's own, once.
+// Binds the caller's thread like the pool's own, unless it was the last caller, too.
 void Pool::stay_on_cores() {
-  static thread_local const Pool* bound = nullptr;
-  if (bound != this) stay_on(states_[0].cores);
-  bound = this;
+  const auto caller = std::this_thread::get_id();
+  if (caller != caller_) stay_on(states_[0].cores);
+  caller_ = caller;
 }
 
 bool Pool::run(const Stages& stages, const Step& step, int num_threads,
@@ -72,7 +71,7 @@ bool Pool::run(const Stages& stages, const Step& step, int num_threads,
   for (int i = 1; i < active_; i++) call(i);
   walk(0);
   for (uint32_t done; (done = finished_.load(std::memory_order_acquire)) + 1 < uint32_t(active_);)
-    waiting_.wait(finished_, done, 0, states_[0].patience);
+    waiting_.wait(finished_, done, 0, states_[0].budget);
   shares_.learn();
   return !ends_;
 }
@@ -120,8 +119,7 @@ void Pool::barrier(size_t begin, size_t end, int thread) {
   const uint32_t phase = barrier_.phase(thread);
   waiting_.see(thread);
   if (!barrier_.arrive(thread))
-    return barrier_.wait(waiting_, thread, phase, states_[thread].patience,
-                         reads_first(end, thread));
+    return barrier_.wait(waiting_, thread, phase, states_[thread].budget, reads_first(end, thread));
   run_alone(begin, end, thread);
   ends_ = ends_ || ends_before(end);
   const bool goes_on = end < stages_->size() && !ends_;

@@ -28,14 +28,13 @@ class Pool {
   // Returns the part of the current run that is done, 0 to 1, to the last layer that began.
   float progress() const { return progress_.load(std::memory_order_relaxed); }
   const Shares& shares() const { return shares_; }
-  int node(int thread) const { return nodes_[thread]; }
 
  private:
   // One thread's own: `round` counts the runs that the thread is called to, so that threads that a
   // run does not need stay asleep.
   struct alignas(64) ThreadState {
     std::atomic<uint32_t> round{0};
-    Patience patience;
+    SpinBudget budget;
     Bytes soon;  // the memory it reads first if the same program runs again
     std::vector<int> cores;
   };
@@ -52,11 +51,11 @@ class Pool {
   Bytes reads_first(size_t stage, int thread) const;
 
   std::vector<ThreadState> states_;
-  std::vector<int> nodes_;
   Shares shares_;
   Barrier barrier_;
   Waiting waiting_;
   std::vector<std::thread> threads_;
+  std::thread::id caller_;  // of the last run
   alignas(64) std::atomic<uint32_t> finished_{0};
   std::atomic<bool> stop_{false};
   // Read and written once a layer, apart from what the barriers share.

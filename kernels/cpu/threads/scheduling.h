@@ -14,7 +14,7 @@ void prefer_short_slices();
 // Lets other threads run that wait for this core.
 void give_way();
 
-// Returns the core that the calling thread is on, or kNoCore where the system does not tell.
+// Returns the core that the calling thread is on, or kNoCore where the system does not say.
 constexpr int kNoCore = -1;
 int current_core();
 

@@ -28,6 +28,7 @@ class Shares {
   bool steal(int thread, int* task);
   // Moves the shares towards what the threads did in the runs since the last change.
   void learn();
+  int node(int thread) const { return nodes_[thread]; }
   // Returns the thread's part of all tasks, 0 to 1.
   double fraction(int thread) const {
     return double(ends_[thread + 1] - ends_[thread]) / (uint64_t(1) << kFractionBits);

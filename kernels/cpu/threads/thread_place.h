@@ -4,8 +4,8 @@
 
 namespace sharpi {
 
-// One thread's cores and its neighbours. Threads of one node follow each other, and so do those of
-// one group.
+// One thread's cores, and what it shares with others. Threads of one node follow each other, and so
+// do those of one group.
 struct ThreadPlace {
   const int32_t* cores;  // the logical cores that the thread may run on
   int32_t num_cores;     // 0 for any core

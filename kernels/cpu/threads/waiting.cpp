@@ -43,30 +43,30 @@ void Waiting::begin(int thread) {
   if (is_crowded(thread)) find_core(thread);
 }
 
-void Waiting::wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience,
+void Waiting::wait(std::atomic<uint32_t>& value, uint32_t old, int thread, SpinBudget& budget,
                    Bytes soon) {
   Fetch fetch(soon);
-  for (int i = 0; i < patience.spins; i++) {
+  for (int i = 0; i < budget.spins; i++) {
     if (value.load(std::memory_order_acquire) != old) return;
-    if (i == kFewestSpins && !let_others_run(thread, patience)) break;
+    if (i == kFewestSpins && !let_others_run(thread, budget)) break;
     fetch.some();
     relax();
   }
   const auto begin = Clock::now();
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
   const bool was_short = Clock::now() - begin < kShortSleep;
-  patience.spins = was_short ? std::min(patience.most_spins, 2 * patience.spins) : kFewestSpins;
+  budget.spins = was_short ? std::min(budget.most_spins, 2 * budget.spins) : kFewestSpins;
 }
 
 // Returns true if the thread may go on spinning. On a newly found core of its own it spins for
 // long, because a sleep may end on another core.
-bool Waiting::let_others_run(int thread, Patience& patience) {
+bool Waiting::let_others_run(int thread, SpinBudget& budget) {
   if (!is_crowded(thread)) {
     give_way();  // to a thread that waits for this core and was not seen yet
     return true;
   }
   if (!find_core(thread)) return false;
-  patience.spins = patience.most_spins;
+  budget.spins = budget.most_spins;
   return true;
 }
 

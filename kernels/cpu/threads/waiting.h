@@ -11,7 +11,7 @@
 namespace sharpi {
 
 // The number of times that one thread spins for one purpose; learned from the sleeps that follow.
-struct Patience {
+struct SpinBudget {
   int spins, most_spins;
 };
 
@@ -25,7 +25,7 @@ class Waiting {
   void see(int thread) { places_[thread].core.store(current_core(), std::memory_order_relaxed); }
   void forget(int thread) { places_[thread].core.store(kNoCore, std::memory_order_relaxed); }
   // Returns once `value` is no longer `old`; prefetches `soon` meanwhile.
-  void wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience,
+  void wait(std::atomic<uint32_t>& value, uint32_t old, int thread, SpinBudget& budget,
             Bytes soon = {});
 
  private:
@@ -35,7 +35,7 @@ class Waiting {
     Clock::time_point may_move;      // to another core
   };
 
-  bool let_others_run(int thread, Patience& patience);
+  bool let_others_run(int thread, SpinBudget& budget);
   bool is_crowded(int thread) const;
   bool find_core(int thread);
 

@@ -16,7 +16,7 @@ from sharpi.cli.chat.reply import note_cut_form, note_early_end, note_length
 from sharpi.cli.chat.slash_command import is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.kept import KeptConversation
-from sharpi.cli.options.answer_form import AnswerForm, FormedAnswers
+from sharpi.cli.options.answer_form import AnswerForm, ConstrainedAnswers
 from sharpi.cli.options.model_path import model_path
 from sharpi.cli.output.terminal import complain, say
 from sharpi.errors import SharpiError, UsageError
@@ -55,9 +55,9 @@ class Chat:
         self._model = model
         self.description = f"{describe(engine)}\n{describe_place(engine)}"
         note_useless_options(engine, self.settings.conversation)
-        formed = FormedAnswers(self._form, engine.tokenizer) if self._form else None
+        constrained = ConstrainedAnswers(self._form, engine.tokenizer) if self._form else None
         options = self.settings.conversation
-        self.conversation = Conversation(engine, self.settings.request(), options, formed)
+        self.conversation = Conversation(engine, self.settings.request(), options, constrained)
 
     def close(self) -> None:
         """Closes the model and the log; a second call does nothing."""
@@ -146,9 +146,9 @@ class Chat:
         conversation.keep(generation)
         self.write_log()
         note_early_end(generation)
-        if conversation.formed is None:
+        if conversation.constrained is None:
             note_length(generation)
-        note_cut_form(generation, conversation.formed)
+        note_cut_form(generation, conversation.constrained)
 
     def attach(self, name: str, text: str) -> None:
         """Sends the text of a file along with the next question."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharpi.cli.chat.prompt import is_plain, show_prompt
 from sharpi.cli.chat.transcript import Transcript
-from sharpi.cli.options.answer_form import FormedAnswers
+from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.config import GenerationRequest
 from sharpi.errors import UsageError
@@ -36,14 +36,14 @@ class Conversation:
         engine: "Engine",
         request: GenerationRequest,
         options: ConversationOptions,
-        formed: FormedAnswers | None = None,
+        constrained: ConstrainedAnswers | None = None,
     ) -> None:
         self._engine, self.request = engine, request
         self._is_plain = is_plain(engine, options)
         self.think, self._shows_prompts = options.think, options.verbose_prompt
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
-        self.formed = formed  # the form of all answers
+        self.constrained = constrained  # the form of all answers
         self.messages: list[Message] = []
         self.prompt = ""  # the whole text before the newest answer
         self.timings: Timings | None = None
@@ -98,7 +98,7 @@ class Conversation:
             ids = self._ids()
             if self._shows_prompts:
                 show_prompt(self._engine.tokenizer, self.prompt, ids)
-            constraint = self.formed.constraint(self.prompt) if self.formed else None
+            constraint = self.constrained.constraint(self.prompt) if self.constrained else None
             return self._session.generate(ids, self.request, constraint=constraint)
         except BaseException:
             self.forget_question()

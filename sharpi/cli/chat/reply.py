@@ -9,7 +9,7 @@ from sharpi.cli.output.prefill_bar import watched
 from sharpi.cli.output.terminal import note
 
 if TYPE_CHECKING:
-    from sharpi.cli.options.answer_form import FormedAnswers
+    from sharpi.cli.options.answer_form import ConstrainedAnswers
     from sharpi.engine.generation import Generation
     from sharpi.engine.sampling.timings import Timings
     from sharpi.speculation.statistics import DraftStatistics
@@ -70,9 +70,9 @@ def note_length(generation: "Generation") -> None:
         note("-n ended the answer; /set predict -1 lets the model end")
 
 
-def note_cut_form(generation: "Generation", formed: "FormedAnswers | None") -> None:
+def note_cut_form(generation: "Generation", constrained: "ConstrainedAnswers | None") -> None:
     """Tells the user if an answer ended before it had the required form."""
-    if formed is None or formed.is_whole:
+    if constrained is None or constrained.is_whole:
         return
     if generation.finish_reason == "length":
         note("-n ended the answer before its structure was complete; raise it")

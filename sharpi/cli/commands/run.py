@@ -17,7 +17,7 @@ from sharpi.cli.chat.prompt import (
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream, timings_line
 from sharpi.cli.log.logged_run import logged_run
-from sharpi.cli.options.answer_form import FormedAnswers
+from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.conversation import ConversationOptions
@@ -88,12 +88,12 @@ def run(
     with open_engine(config) as engine:
         note_useless_options(engine, conversation)
         whole = whole_prompt(engine, inputs.prompt, conversation)
-        formed = FormedAnswers(form, engine.tokenizer) if form else None
-        if formed or not display_prompt:
+        constrained = ConstrainedAnswers(form, engine.tokenizer) if form else None
+        if constrained or not display_prompt:
             whole = replace(whole, echo="")  # structured output is printed without the prompt
         if conversation.verbose_prompt:
             show_prompt(engine.tokenizer, whole.text, whole.ids)
-        constraint = formed.constraint(whole.text) if formed else None
+        constraint = constrained.constraint(whole.text) if constrained else None
         request = length.request(sampling)
         generation = engine.session().generate(whole.ids, request, constraint=constraint)
         answer = _print_json if as_json else _print_text
@@ -102,7 +102,7 @@ def run(
         )
         with kept:
             is_complete = answer(config, whole, generation)
-        note_cut_form(generation, formed)
+        note_cut_form(generation, constrained)
     if not is_complete:
         raise click.exceptions.Exit(exit_codes.INTERRUPTED)
 

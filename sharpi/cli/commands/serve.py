@@ -58,7 +58,7 @@ def serve(
     with bind(serving.host, serving.port) as listener:
         with ProgressBar() as bar:
             load = _Loader(config, bar).load
-            host = ModelHost(load, _host_settings(serving, sampling, path), tell=note)
+            host = ModelHost(load, _host_settings(serving, sampling, path), log=note)
             host.start()
         try:
             serve_until_stopped(host, serving, listener)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 _READY = "serving "
-_PATIENCE_SECONDS = 15.0  # after SIGTERM; the server itself stops sooner
+_STOP_SECONDS = 15.0  # after SIGTERM; the server itself stops sooner
 # Settings of the environment that would keep the client from reaching the server.
 _DROPPED = ("SHARPI_API_KEY", "SHARPI_HOST", "SHARPI_PORT", "SHARPI_MODEL", "SHARPI_ALIAS")
 
@@ -52,6 +52,6 @@ def _url_of(server: "subprocess.Popen[str]") -> str:
 def _stop(server: "subprocess.Popen[str]") -> None:
     server.terminate()
     try:
-        server.wait(_PATIENCE_SECONDS)
+        server.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         server.kill()

@@ -57,5 +57,5 @@ def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: st
         limits=limits,
         origins=origins,
         logs_requests=serving.log_requests,
-        tell=note,
+        log=note,
     )

@@ -214,7 +214,7 @@ def _compare_with_default(
     trace: "Trace", names: list[str], numbers: list[int], simulation: "Simulation"
 ) -> None:
     """Prints a line for each number of slots: what pinning gains, and the default policy."""
-    from sharpi.cli.output.simulate_table import print_pin_verdict
+    from sharpi.cli.output.simulate_table import print_pin_result
     from sharpi.experts.simulation.simulate import OPTIMUM
     from sharpi.experts.simulation.simulate import simulate as replay
 
@@ -224,7 +224,7 @@ def _compare_with_default(
         with_pin = {name: replay(trace, name, number, simulation) for name in pinning}
         without = {name: replay(trace, name, number, plain) for name in pinning}
         default = replay(trace, _DEFAULT_POLICY, number, replace(plain, moving_slots=False))
-        print_pin_verdict(number, with_pin, without, default)
+        print_pin_result(number, with_pin, without, default)
 
 
 def _report_predictors(trace: "Trace", *, as_json: bool) -> None:

@@ -27,7 +27,7 @@ class AnswerForm(Struct, frozen=True):
     source: str = ""  # the file that it came from
 
 
-class FormedAnswers:
+class ConstrainedAnswers:
     """Builds constraints of one form for the answers of one model."""
 
     def __init__(self, form: AnswerForm, tokenizer: "Tokenizer") -> None:

@@ -67,7 +67,7 @@ def rows_table(rows: Sequence["SimulationRow"], *, knows_bytes: bool) -> FittedT
     return table
 
 
-def print_pin_verdict(
+def print_pin_result(
     slots: int,
     with_pin: "Mapping[str, SimulationRow]",
     without: "Mapping[str, SimulationRow]",
@@ -79,10 +79,10 @@ def print_pin_verdict(
         for name, row in with_pin.items()
     )
     best = max(with_pin.values(), key=lambda row: row.hit_rate)
-    verdict = "loses against" if best.hit_rate < default.hit_rate else "is no worse than"
+    result = "loses against" if best.hit_rate < default.hit_rate else "is no worse than"
     print(
         f"{slots} slots: points of hits by the warm pin: {', '.join(differences)}. The best with"
-        f" it, {best.policy} ({100 * best.hit_rate:.2f} %), {verdict} the default policy,"
+        f" it, {best.policy} ({100 * best.hit_rate:.2f} %), {result} the default policy,"
         f" {default.policy} without a pin ({100 * default.hit_rate:.2f} %)."
     )
 

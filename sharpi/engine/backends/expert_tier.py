@@ -91,7 +91,7 @@ class ExpertTier:
         if self.trial is None or num_tokens != 1:
             return
         if self.trial.record(seconds):
-            self.notes.append(self.trial.verdict_note)
+            self.notes.append(self.trial.decision_note)
 
     def _watch_pin(self, num_tokens: int) -> None:
         """Announces the warm pin; asks the store only once there may be enough lookups."""

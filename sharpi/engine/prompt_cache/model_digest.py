@@ -16,7 +16,7 @@ _FOLDER = "files"
 
 
 class ModelDigest:
-    """Sixteen bytes that tell a model from all others, by every byte of its parts.
+    """Sixteen bytes that differ between models, by every byte of its parts.
 
     Reading a large model takes a while, so the result is kept in `folder` under the identity of
     each part: device, number, size, and the times of the last changes. Whoever changes a file

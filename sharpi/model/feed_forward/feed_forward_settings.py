@@ -1,4 +1,4 @@
-"""The settings that all feed-forwards of a model share; a layer's tensors tell its kind."""
+"""The settings that all feed-forwards of a model share; a layer's tensors show its kind."""
 
 from msgspec import Struct
 from msgspec.structs import replace

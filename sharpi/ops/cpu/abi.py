@@ -67,7 +67,7 @@ class Step(Structure):
 
 
 class ThreadPlace(Structure):
-    """The cores of a thread, and its neighbours (kernels/cpu/threads/thread_place.h)."""
+    """The cores of a thread, and what it shares (kernels/cpu/threads/thread_place.h)."""
 
     _fields_ = (
         ("cores", POINTER(c_int32)),

@@ -31,7 +31,7 @@ T = TypeVar("T")
 class EngineThread:
     """Loads the model on first use, runs its steps, and unloads it after `idle_seconds`.
 
-    `tell` gets lines for the server's log. Any thread may read `is_loading`, `loaded` and
+    `log` gets lines for the server's log. Any thread may read `is_loading`, `loaded` and
     `last_use` (seconds of time.monotonic).
     """
 
@@ -40,10 +40,10 @@ class EngineThread:
         load: Callable[[], Engine],
         max_parallel: int,
         idle_seconds: float | None = None,
-        tell: Callable[[str], None] = lambda line: None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._load, self._max_parallel = load, max_parallel
-        self._idle_seconds, self._tell = idle_seconds, tell
+        self._idle_seconds, self._log = idle_seconds, log
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_closing = self._has_ended = False
@@ -142,7 +142,7 @@ class EngineThread:
             self._give_up_file(error)
             return True
         except Exception as error:
-            self._tell(f"a step failed, and {len(self._request_ids)} answers with it: {error!r}")
+            self._log(f"a step failed, and {len(self._request_ids)} answers with it: {error!r}")
             self._unload(FinishInfo("error", error=error))
             return True
         if has_worked:
@@ -159,7 +159,7 @@ class EngineThread:
     def _give_up_file(self, error: ModelFileError) -> None:
         """Unloads a model whose file cannot be trusted any more; the next request loads it."""
         self.failure = "the model's file was changed or cannot be read"
-        self._tell(f"the model is unloaded: {error}")
+        self._log(f"the model is unloaded: {error}")
         self._unload(FinishInfo("error", error=unreadable_model()))
 
     def _rest(self) -> None:
@@ -170,7 +170,7 @@ class EngineThread:
             is_idle = not self._orders and not self._request_ids
         left = self._idle_left()
         if is_idle and left is not None and left <= 0:
-            self._tell("idle: the model is unloaded, and loaded again at the next request")
+            self._log("idle: the model is unloaded, and loaded again at the next request")
             self._unload(FinishInfo("cancelled"))
 
     def _idle_left(self) -> float | None:
@@ -195,7 +195,7 @@ class EngineThread:
             return self._load_now()
         except Exception as error:
             self.failure = "the model cannot be loaded"
-            self._tell(f"the model cannot be loaded: {error}")
+            self._log(f"the model cannot be loaded: {error}")
             raise not_loaded() from error
 
     def _load_now(self) -> Loaded:
@@ -265,7 +265,7 @@ class EngineThread:
         except Exception as error:
             notes = (f"closing the model failed: {error!r}",)
         for note in notes:
-            self._tell(note)
+            self._log(note)
 
 
 def _for_clients(finish_info: FinishInfo) -> FinishInfo:

@@ -46,10 +46,10 @@ class ModelHost:
         self,
         load: Callable[[], Engine],
         settings: ModelHostSettings,
-        tell: Callable[[str], None] = lambda line: None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.settings, self.created = settings, int(time.time())
-        self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, tell)
+        self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, log)
         self._open: set[AnswerGroup] = set()
         self._num_admitted = 0
         self.metrics = Metrics()

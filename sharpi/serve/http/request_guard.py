@@ -24,7 +24,7 @@ Report = Callable[[Scope, int, float, str], None]
 class RequestGuard:
     """ASGI middleware around `app`.
 
-    `report` gets each request with its status, seconds and request id, `tell` gets a line about
+    `report` gets each request with its status, seconds and request id, `log` gets a line about
     each internal error. `takes_body` says whether a request has a body to be read, and `admitted`
     holds a place for one while it is prepared and answered.
     """
@@ -35,12 +35,12 @@ class RequestGuard:
         access: Access,
         limits: RequestLimits,
         report: Report,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         takes_body: Callable[[Scope], bool] = lambda scope: scope["method"] == "POST",
         admitted: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._app, self._access, self._limits = app, access, limits
-        self._report, self._tell = report, tell
+        self._report, self._log = report, log
         self._takes_body, self._admitted = takes_body, admitted
         self._bodies = BodyReader(limits)
 
@@ -81,7 +81,7 @@ class RequestGuard:
         path = connection.scope["path"]
         fault = as_api_error(error)
         if fault.status == 500:
-            self._tell(f"{connection.scope['method']} {path!r} failed: {_one_line(error)}")
+            self._log(f"{connection.scope['method']} {path!r} failed: {_one_line(error)}")
         if connection.status is None:
             try:
                 await error_response(path, fault)(connection.scope, receive, connection.send)

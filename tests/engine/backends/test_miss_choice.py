@@ -1,4 +1,4 @@
-"""MissChoice over scripted times: the cost beside the best mode, and changes of the verdict."""
+"""MissChoice over scripted times: the cost beside the best mode, and changes of the choice."""
 
 import random
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def test_a_run_is_as_quick_as_its_best_mode(times: Times) -> None:
     tokens = 2000
     choice, _, seconds = run(steady(times), tokens)
     assert seconds <= MARGIN * tokens * min(times)
-    assert dict(zip(MODES, times, strict=True))[choice.verdict] <= 1.021 * min(times)
+    assert dict(zip(MODES, times, strict=True))[choice.fastest] <= 1.021 * min(times)
 
 
 @settings(deadline=None)
@@ -97,9 +97,9 @@ def test_the_machine_gets_other_work() -> None:
     def machine(token: int, mode: MissMode) -> float:
         return {"stream": 2.0, "load": 3.0, "cpu": 1.0 if token < 1500 else 4.0}[mode]
 
-    assert run(machine, 1500)[0].verdict == "cpu"
+    assert run(machine, 1500)[0].fastest == "cpu"
     choice, modes, seconds = run(machine, 6000)
-    assert choice.verdict == "stream"
+    assert choice.fastest == "stream"
     assert modes[1500:].count("cpu") < 2 * RECENT + ROUNDS * (TURN + SETTLING)
     assert seconds <= MARGIN * (1500 + 2 * 4500)
 
@@ -108,21 +108,21 @@ def test_a_mode_that_becomes_quicker_is_found() -> None:
     def machine(token: int, mode: MissMode) -> float:
         return {"stream": 1.0, "load": 1.3, "cpu": 4.0 if token < 2000 else 0.5}[mode]
 
-    assert run(machine, 2000)[0].verdict == "stream"
-    assert run(machine, 2000 + MOST_REST)[0].verdict == "cpu"
+    assert run(machine, 2000)[0].fastest == "stream"
+    assert run(machine, 2000 + MOST_REST)[0].fastest == "cpu"
 
 
-def test_a_change_is_told_once_there_was_a_verdict() -> None:
+def test_a_change_is_told_once_there_was_a_fastest_mode() -> None:
     times: dict[MissMode, float] = {"stream": 2.0, "load": 3.0, "cpu": 1.0}
     choice = MissChoice(MODES)
     told = [choice.record(times[choice.mode]) for _ in range(300)]
     assert not any(told)
-    first = choice.verdict
+    first = choice.fastest
     assert choice.seconds == times
     times["cpu"] = 5.0
     told = [choice.record(times[choice.mode]) for _ in range(400)]
     assert told.count(True) == 1
-    assert (first, choice.verdict) == ("cpu", "stream")
+    assert (first, choice.fastest) == ("cpu", "stream")
 
 
 def test_tokens_that_load_kernels_do_not_count() -> None:
@@ -135,7 +135,7 @@ def test_tokens_that_load_kernels_do_not_count() -> None:
         return 100 * usual if seen[mode] <= FIRST_SETTLING else usual
 
     choice, _, _ = run(machine, 400)
-    assert choice.verdict == "cpu"
+    assert choice.fastest == "cpu"
     assert choice.seconds == pytest.approx({"stream": 1.0, "load": 1.2, "cpu": 0.9})
 
 
@@ -148,7 +148,7 @@ def test_a_disturbed_token_now_and_then_changes_nothing(period: int) -> None:
         return usual * (10 if token % period == period - 1 else 1)
 
     choice, modes, _ = run(machine, 3000)
-    assert choice.verdict == "cpu"
+    assert choice.fastest == "cpu"
     assert modes.count("cpu") > 0.95 * len(modes)
 
 
@@ -173,7 +173,7 @@ def test_it_is_settled_while_nothing_is_compared() -> None:
     for token in range(1000):
         settled.append(choice.is_settled)
         if choice.is_settled:
-            assert choice.mode == choice.verdict
+            assert choice.mode == choice.fastest
         choice.record(machine(token, choice.mode))
     assert not settled[0]
     assert settled[-1]

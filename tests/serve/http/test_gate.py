@@ -41,11 +41,11 @@ class Connection:
 
     async def pass_through(self, app: ASGIApp, told: list[str] | None = None) -> int:
         statuses: list[int] = []
-        tell = (told if told is not None else []).append
+        log = (told if told is not None else []).append
         gate = RequestGuard(
-            app, Access(), LIMITS, lambda _, status, *__: statuses.append(status), tell
+            app, Access(), LIMITS, lambda _, status, *__: statuses.append(status), log
         )
-        await asyncio.wait_for(gate(self.scope, self.receive, self.send), 5)
+        await asyncio.wait_for(gate(self.scope, self.receive, self.send), 60)
         return statuses[0]
 
     @property

@@ -81,11 +81,11 @@ void ExpertStore::use_each(int layer, const int32_t* routes, int tokens, int k) 
 // Carries out swaps. Slots change hands at once; an expert of another layer is read when no thread
 // waits for other reads.
 void ExpertStore::apply(const std::vector<Swap>& swaps, int layer_in_use) {
-  reader_.expect(orders(seat_all(swaps, layer_in_use)));
+  reader_.expect(orders(bind_all(swaps, layer_in_use)));
 }
 
 // Gives slots to experts; returns those that have to be read and that no thread needs now.
-std::vector<Entry*> ExpertStore::seat_all(const std::vector<Swap>& swaps, int layer_in_use) {
+std::vector<Entry*> ExpertStore::bind_all(const std::vector<Swap>& swaps, int layer_in_use) {
   std::vector<Entry*> early;
   for (const Swap& swap : swaps) {
     give_slot(swap);
@@ -102,7 +102,7 @@ std::vector<Entry*> ExpertStore::seat_all(const std::vector<Swap>& swaps, int la
 // Carries out the swaps of a warm pin, whose experts nobody has predicted or missed.
 void ExpertStore::fill(const std::vector<Swap>& swaps) {
   std::vector<LoadOrder> batch;
-  for (Entry* e : seat_all(swaps, -1)) {
+  for (Entry* e : bind_all(swaps, -1)) {
     fills_[e->layer]++;
     batch.push_back(layers_[e->layer]->order(*e));
   }
@@ -119,7 +119,7 @@ void ExpertStore::give_slot(const Swap& swap) {
   Entry& e = entry(swap.layer, swap.expert);
   Buffer* slot = buffers_.take_slot(swap.layer);
   if (e.buffer) move_into(e, slot);
-  else layers_[swap.layer]->seat(e, *slot);
+  else layers_[swap.layer]->bind(e, *slot);
 }
 
 // Gives a slot to an expert that is in a staging buffer, or is being read into one. Where the two
@@ -136,8 +136,8 @@ void ExpertStore::move_into(Entry& entry, Buffer* slot) {
     entry.state.wait(LoadState::Loading, std::memory_order_acquire);
   }
   memcpy(slot->data, staging->data, layer.slot_bytes());
-  layer.unseat(entry);
-  layer.seat(entry, *slot);
+  layer.unbind(entry);
+  layer.bind(entry, *slot);
 }
 
 void ExpertStore::acquire_entry(Entry& entry) {
@@ -174,7 +174,7 @@ void ExpertStore::start_waiting() {
     Entry& e = *waiting_.front();
     waiting_.pop_front();
     e.is_waiting = false;
-    layers_[e.layer]->seat(e, *staging);
+    layers_[e.layer]->bind(e, *staging);
     demand(e);
   }
 }
@@ -186,7 +186,7 @@ Buffer* ExpertStore::free_staging() {
     Entry* holder = buffer->holder;
     const bool is_held = holder && (holder->is_acquired || holder->is_early);
     if (is_held || (holder && state_of(*holder) != LoadState::Absent)) continue;
-    if (holder) layers_[holder->layer]->unseat(*holder);
+    if (holder) layers_[holder->layer]->unbind(*holder);
     return buffer;
   }
   return nullptr;
@@ -246,7 +246,7 @@ void ExpertStore::release_entry(Entry& entry) {
 
 void ExpertStore::vacate(Entry& entry) {
   forget_bytes(entry);
-  layers_[entry.layer]->unseat(entry);
+  layers_[entry.layer]->unbind(entry);
 }
 
 // Gives a staging buffer back without waiting: reads that have begun keep it until they end.
@@ -254,7 +254,7 @@ void ExpertStore::abandon(Entry& entry) {
   note_waste(entry);
   if (state_of(entry) == LoadState::Loading && !reader_.drop(entry)) return;
   entry.state.store(LoadState::Absent, std::memory_order_relaxed);
-  layers_[entry.layer]->unseat(entry);
+  layers_[entry.layer]->unbind(entry);
 }
 
 void ExpertStore::forget_bytes(Entry& entry) {
@@ -281,7 +281,7 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
     if (!e.buffer) {
       Buffer* staging = may_predict() ? free_staging() : nullptr;
       if (!staging) continue;
-      layers_[layer]->seat(e, *staging);
+      layers_[layer]->bind(e, *staging);
     }
     e.is_early = true;  // keeps its buffer while the others look for one
     wanted.push_back(&e);

@@ -115,7 +115,7 @@ class ExpertStore {
   Entry& entry(int layer, int expert) const { return layers_[layer]->entry(expert); }
   void use_each(int layer, const int32_t* routes, int tokens, int k);
   void apply(const std::vector<Swap>& swaps, int layer_in_use);
-  std::vector<Entry*> seat_all(const std::vector<Swap>& swaps, int layer_in_use);
+  std::vector<Entry*> bind_all(const std::vector<Swap>& swaps, int layer_in_use);
   void fill(const std::vector<Swap>& swaps);
   void give_slot(const Swap& swap);
   void move_into(Entry& entry, Buffer* slot);

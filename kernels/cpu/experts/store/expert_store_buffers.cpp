@@ -42,7 +42,7 @@ StoreLayer::Place StoreLayer::place(int piece, int expert) const {
   return {round_down(start), round_up(start + p.bytes)};
 }
 
-void StoreLayer::seat(Entry& entry, Buffer& buffer) {
+void StoreLayer::bind(Entry& entry, Buffer& buffer) {
   entry.buffer = &buffer;
   buffer.holder = &entry;
   for (int piece = 0; piece < kPieces; piece++) {
@@ -52,7 +52,7 @@ void StoreLayer::seat(Entry& entry, Buffer& buffer) {
   }
 }
 
-void StoreLayer::unseat(Entry& entry) {
+void StoreLayer::unbind(Entry& entry) {
   entry.buffer->holder = nullptr;
   entry.buffer = nullptr;
   for (auto& table : tables_) table[entry.expert] = nullptr;

@@ -63,8 +63,8 @@ class StoreLayer {
   const uint8_t* const* table(int piece) const { return tables_[piece].data(); }
 
   // Binds an expert to a buffer and updates the tables.
-  void seat(Entry& entry, Buffer& buffer);
-  void unseat(Entry& entry);
+  void bind(Entry& entry, Buffer& buffer);
+  void unbind(Entry& entry);
   LoadOrder order(Entry& entry) const;
 
  private:

@@ -1,7 +1,7 @@
 """MissChoice: finds the miss mode that is fastest on the running model.
 
 Every mode first gets a few tokens. Then the fastest one runs, and once in a while another mode
-takes turns with it until the two can be told apart. Turns of a slow mode end early, and the next
+takes turns with it until their times differ clearly. Turns of a slow mode end early, and the next
 ones come when their cost has become a small part of the time since.
 """
 
@@ -11,16 +11,16 @@ from statistics import fmean, median
 from sharpi.ops.cuda.recorded import MissMode
 
 LOOK, TURN = 3, 8  # tokens of a mode in the first trial, and in a later turn
-ROUNDS = 8  # the most turns, if two modes are hard to tell apart
+ROUNDS = 8  # the most turns, if two modes hardly differ
 FIRST_SETTLING = 2  # first tokens of a mode that do not count: kernels load, a graph is captured
 SETTLING = 1  # first tokens of every other turn that do not count
 CLOSE = 0.3  # relative difference at which one turn decides; with more turns, less is enough
 HOPELESS = 1.5  # ratio of times at which two tokens decide
 NOTABLE = 1.02  # ratio by which another mode has to be faster to take over
-DRIFT = 1.33  # ratio of the verdict's own times, then and now, that starts a new trial
+DRIFT = 1.33  # ratio of the fastest mode's own times, then and now, that starts a new trial
 SHARE = 0.005  # part of all time that the turns of another mode may cost
 LEAST_REST, MOST_REST = 512, 8192  # tokens between two turns of another mode
-RECENT = 64  # tokens of the verdict whose times are compared with those of as many before
+RECENT = 64  # tokens of the fastest mode whose times are compared with those of as many before
 
 Tokens = Generator[MissMode, float, None]
 
@@ -30,41 +30,41 @@ class MissChoice:
 
     def __init__(self, modes: Sequence[MissMode]) -> None:
         self._modes = tuple(modes)
-        self.verdict: MissMode = self._modes[0]
+        self.fastest: MissMode = self._modes[0]
         self.seconds: dict[MissMode, float] = {}  # per token, in the last trial
         self._due: dict[MissMode, int] = dict.fromkeys(modes, 0)  # number of a token
         self._recent: list[float] = []
-        self._usual: float | None = None  # of the verdict, since its last trial
+        self._usual: float | None = None  # of the fastest mode, since its last trial
         self._token, self._clock = 0, 0.0
         self.is_settled = len(self._modes) == 1  # nothing is being compared now
-        self._has_verdict = False
+        self._has_fastest = False
         self._tokens = self._all_tokens()
         self.mode: MissMode = next(self._tokens)
 
     def record(self, seconds: float) -> bool:
-        """Records one token's seconds; returns True if the verdict changed after the first one."""
-        before, had_verdict = self.verdict, self._has_verdict
+        """Records one token's seconds; returns True if another mode is now the fastest."""
+        before, had_fastest = self.fastest, self._has_fastest
         self._token += 1
         self._clock += seconds
         self.mode = self._tokens.send(seconds)
-        return had_verdict and before != self.verdict
+        return had_fastest and before != self.fastest
 
     def _all_tokens(self) -> Tokens:
         """Yields each token's miss mode, and is sent the seconds that it took."""
         while len(self._modes) == 1:
-            yield self.verdict
+            yield self.fastest
         yield from self._look()
         while True:
             challenger = min(self._others(), key=self._due.__getitem__)
             if self._due[challenger] <= self._token:
                 yield from self._compare(challenger)
             else:
-                self.is_settled = self._has_verdict = True
-                self._recent.append((yield self.verdict))
+                self.is_settled = self._has_fastest = True
+                self._recent.append((yield self.fastest))
                 self._watch_drift()
 
     def _others(self) -> list[MissMode]:
-        return [mode for mode in self._modes if mode != self.verdict]
+        return [mode for mode in self._modes if mode != self.fastest]
 
     def _look(self) -> Tokens:
         """Tries a few tokens of each mode; hopeless ones then rest before the first comparison."""
@@ -72,8 +72,8 @@ class MissChoice:
             times, best = list[float](), min(self.seconds.values(), default=None)
             yield from self._turn(mode, times, LOOK, FIRST_SETTLING, beside=best)
             self.seconds[mode] = typical(times)
-        self.verdict = min(self._modes, key=self.seconds.__getitem__)
-        best = self.seconds[self.verdict]
+        self.fastest = min(self._modes, key=self.seconds.__getitem__)
+        best = self.seconds[self.fastest]
         for mode in self._others():
             if self.seconds[mode] > HOPELESS * best:
                 self._rest(mode, (LOOK + FIRST_SETTLING) * (self.seconds[mode] / best - 1))
@@ -90,33 +90,33 @@ class MissChoice:
                 break
 
     def _compare(self, challenger: MissMode) -> Tokens:
-        """Gives turns to both modes until they can be told apart."""
+        """Gives turns to both modes until their times differ clearly."""
         self.is_settled = False
         first, clock = self._token, self._clock
         theirs, ours = list[float](), list[float]()
-        yield from self._turn(self.verdict, ours, TURN, SETTLING, beside=None)
+        yield from self._turn(self.fastest, ours, TURN, SETTLING, beside=None)
         for number in range(1, ROUNDS + 1):
             yield from self._turn(challenger, theirs, TURN, SETTLING, beside=typical(ours))
             ratio, limit = typical(theirs) / typical(ours), 1 + CLOSE / number**0.5
             if not 1 / limit < ratio < limit:
                 break
-            yield from self._turn(self.verdict, ours, TURN, SETTLING, beside=None)
+            yield from self._turn(self.fastest, ours, TURN, SETTLING, beside=None)
         loser = self._judge(challenger, typical(theirs), typical(ours))
-        quickest = (self._token - first) * self.seconds[self.verdict]
-        self._rest(loser, (self._clock - clock - quickest) / self.seconds[self.verdict])
+        quickest = (self._token - first) * self.seconds[self.fastest]
+        self._rest(loser, (self._clock - clock - quickest) / self.seconds[self.fastest])
 
     def _judge(self, challenger: MissMode, theirs: float, ours: float) -> MissMode:
-        """Decides between the verdict and another mode; returns the one that lost."""
-        self.seconds |= {challenger: theirs, self.verdict: ours}
+        """Decides between the fastest mode and another one; returns the one that lost."""
+        self.seconds |= {challenger: theirs, self.fastest: ours}
         self._usual = None
         self._recent.clear()
         if theirs * NOTABLE >= ours:
             return challenger
-        loser, self.verdict = self.verdict, challenger
+        loser, self.fastest = self.fastest, challenger
         return loser
 
     def _rest(self, mode: MissMode, excess: float) -> None:
-        """Lets a mode rest; `excess`: the cost of its turns, in tokens of the verdict."""
+        """Lets a mode rest; `excess`: the cost of its turns, in tokens of the fastest mode."""
         rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
         self._due[mode] = self._token + rest
 

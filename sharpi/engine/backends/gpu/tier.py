@@ -56,9 +56,9 @@ class GpuTier:
         return self._choice.mode
 
     @property
-    def verdict(self) -> MissMode:
+    def fastest_mode(self) -> MissMode:
         """The fastest miss mode found so far."""
-        return self._choice.verdict
+        return self._choice.fastest
 
     @property
     def shares(self) -> bool:
@@ -109,9 +109,9 @@ class GpuTier:
         if num_tokens != 1:
             return
         if self.trial is not None and self._is_settled and self.trial.record(seconds):
-            self.notes.append(self.trial.verdict_note)
+            self.notes.append(self.trial.decision_note)
         if self._choice.record(seconds):
-            self.notes.append(f"missed experts: {self._choice.verdict} is now the fastest mode")
+            self.notes.append(f"missed experts: {self._choice.fastest} is now the fastest mode")
 
     def _pin_if_due(self, due: int) -> None:
         """Pins once there were enough accesses; a batch has fewer than its tokens use experts."""
@@ -161,7 +161,7 @@ class GpuTier:
     def _all_notes(self) -> Iterator[str]:
         if self._choice.seconds:
             times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._choice.seconds.items())
-            yield f"time per token by miss mode: {times}; now {self._choice.verdict}"
+            yield f"time per token by miss mode: {times}; now {self._choice.fastest}"
         yield from filter(None, [self._slots.why_no_pin])
         yield from self.passes.notes
         yield from self.notes

@@ -176,7 +176,7 @@ class ExpertLaunches(Struct, frozen=True):
         lists: tuple[Span | None, ...],
         sizes: dict[str, Any],
     ) -> Iterator[Launch]:
-        """Yields the launches of the first half; `lists` tell the launchers an item's expert."""
+        """Yields the launches of the first half; `lists` give the launchers an item's expert."""
         what, up = self.what, self.what.expert_weights.up
         weights = self.input_weights
         if what.is_fused:

@@ -29,7 +29,7 @@ export class HeatMap {
   draw(activity) {
     this.#activity = activity;
     this.#redraw();
-    this.#tell();
+    this.#showWords();
   }
 
   #redraw() {
@@ -93,10 +93,10 @@ export class HeatMap {
 
   #point(event) {
     this.#pointer = event && { x: event.offsetX, y: event.offsetY };
-    this.#tell();
+    this.#showWords();
   }
 
-  #tell() {
+  #showWords() {
     this.#words.textContent = this.#pointer && this.#activity ? this.#wordsAt(this.#pointer) : "";
   }
 

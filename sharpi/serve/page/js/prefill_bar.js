@@ -2,7 +2,7 @@
 
 import { make, show } from "./elements.js";
 
-const PATIENCE = 500; // milliseconds before it appears
+const DELAY = 500; // milliseconds before it appears
 
 export class PrefillBar {
   #bar = make("progress", { max: 1, value: 0, ariaLabel: "Reading the prompt" });
@@ -19,7 +19,7 @@ export class PrefillBar {
     const [done, all] = [processed - cache, total - cache];
     this.#bar.value = all > 0 ? done / all : 1;
     this.#words.textContent = words(processed, total, done, all, elapsed / 1000);
-    const wait = PATIENCE - (performance.now() - this.#start);
+    const wait = DELAY - (performance.now() - this.#start);
     this.#timer ??= setTimeout(() => show(this.node, true), Math.max(0, wait));
   }
 
