@@ -58,14 +58,12 @@ BANNED = {
     "formed": "constrained, or in a format",
     "neighbours": "adjacent ones, or those beside it",
     "patience": "budget of spins, or timeout",
-    "tell": "say, show or log",
     "end like an exception": "raise on SIGTERM",
 }
 
 # Names that files and answers of sharpi have had from the beginning, and words of other trades.
 ALLOWED = re.compile(
     r"""model\ card | the\ card\ of\ the\ model | recipe\ and\ its\ card
-    | \bfile\.tell\(\)
     | different\ banks               # of a GPU's shared memory
     | "card_(staging|pages|bytes)" | "trunk(_bytes)?"
     | ["`]guess(es|ed)["`] | \bguess(es|ed)(:\ int|=) | \.guess(es|ed)\b
