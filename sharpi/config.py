@@ -128,6 +128,16 @@ class GivenFlags(Struct, frozen=True):
     names: tuple[tuple[str, str], ...] = ()
 
 
+class ClusterConfig(Struct, frozen=True):
+    """The machines that run one model together, the first of which takes the requests."""
+
+    hosts: tuple[str, ...] = ()  # the first is this machine's address; empty to join another's
+    first: str = ""  # the address of the first machine, to join it
+    port: int = 29400  # where the first listens
+    link: str | None = None  # the network interface; None takes the one that leads to the first
+    allows_public: bool = False  # the interface may have a public address
+
+
 class RunConfig(Struct, frozen=True):
     """The parameters for loading and running a model."""
 
@@ -164,6 +174,7 @@ class RunConfig(Struct, frozen=True):
     trace_vram: bool = False  # prints every allocation on the GPU
     experts: ExpertConfig = field(default_factory=ExpertConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    cluster: ClusterConfig | None = None  # None for this machine alone
     given: GivenFlags = field(default_factory=GivenFlags)
 
 

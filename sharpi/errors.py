@@ -62,3 +62,7 @@ class MissingPackageError(DeviceError):
 
 class HubError(SharpiError):
     """The model hub refuses a request, cannot be reached, or does not have what was named."""
+
+
+class ClusterError(SharpiError):
+    """Another machine of those that run one model is missing, broken, or has another model."""

@@ -35,36 +35,51 @@ from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
+    from sharpi.engine.cluster.sharing import Sharing
     from sharpi.engine.draft_model import DraftModel
 
 Progress = Callable[[str, float], None]
 
 
 def load_engine(
-    config: RunConfig, on_progress: Progress | None = None, open_device: OpenGpu = open_gpu
+    config: RunConfig,
+    on_progress: Progress | None = None,
+    open_device: OpenGpu = open_gpu,
+    sharing: "Sharing | None" = None,
 ) -> Engine:
     """Loads a model; raises SharpiError before anything large is allocated.
 
-    `open_device` opens the GPU, if one is to be used.
+    `open_device` opens the GPU, if one is to be used. With `sharing` this process runs some of the
+    layers, and other ranks the others.
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
     file = open_gguf(config.model)
     try:
-        return _load(file, config, report, open_device)
+        return _load(file, config, report, open_device, sharing)
     except BaseException:
         file.close()
         raise
 
 
-def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: OpenGpu) -> Engine:
+def _load(
+    file: GgufFile,
+    config: RunConfig,
+    report: Progress,
+    open_device: OpenGpu,
+    sharing: "Sharing | None",
+) -> Engine:
     folder = open_cache_folder(config)
     model_config = with_rope(read_config(file), config.rope)
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
+    if sharing is not None:
+        config = replace(config, device="cpu")
+        settings = sharing.agree(config, file, model_config, settings, hardware)
+    layers = None if sharing is None else sharing.layers
     model_config = model_config.for_context(settings.context_size)
     gpu = GpuChoice(config, open_device)
-    placement, plan, warning = gpu.place(file, model_config, settings, hardware)
+    placement, plan, warning = gpu.place(file, model_config, settings, hardware, layers)
     profile = _profile(config, model_config)
     copies = weight_copies(file, config, model_config, plan)
     if copies is not None:
@@ -90,8 +105,11 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     ram_policy = None if tier is None else tier.policy.settings
     use = expert_use(config, model_config, plan, in_ram, slots, profile, ram_policy)
     parts = make_parts(
-        gpu.device, plan, model_config, weights, settings, tier, slots, keeps_router_logits=keeps
-    )
+        gpu.device, plan, model_config, weights, settings, tier, slots, layers,
+        keeps_router_logits=keeps,
+    )  # fmt: skip
+    if sharing is not None:
+        parts = sharing.parts(parts, model_config, weights, settings)
     records.watch(gpu_tier_of(parts))
     has_states = bool(model_config.states)
     runner = Runner(settings, weights.output.rows, parts, records, has_states=has_states)
@@ -113,6 +131,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
             *gpu.notes,
             *(prompt_cache.opening_notes if prompt_cache else ()),
             *slots_notes,
+            *(sharing.notes if sharing else ()),
             *_notes(plan, warning, is_limited=config.moe_slots is not None),
             *idle_notes(config, use),
         ),

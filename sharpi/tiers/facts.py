@@ -50,6 +50,19 @@ class ModelFacts(Struct, frozen=True):
     num_experts_per_token: int
     widths: BufferWidths
 
+    def only(self, layers: range) -> "ModelFacts":
+        """Returns the model as a machine sees it that runs some layers: the others are empty.
+
+        The first layers come with the embedding and the output.
+        """
+        own = tuple(
+            layer if index in layers else LayerFacts(0, 0)
+            for index, layer in enumerate(self.layers)
+        )
+        if 0 in layers:
+            return replace(self, layers=own)
+        return replace(self, layers=own, embedding_bytes=0, output_bytes=0)
+
     @property
     def largest_slot(self) -> int:
         """Bytes of the largest layer's slot."""

@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sharpi log list",
         "sharpi log search sky",
     ),
+    "join": ("sharpi join 10.0.0.1 model.gguf", "sharpi join 10.0.0.1:29500 model.gguf --once"),
     "models": ("sharpi models", "sharpi models qwen3", "sharpi models --json"),
     "pull": (
         "sharpi pull qwen3:30b",

@@ -15,8 +15,9 @@ from sharpi.cli.options.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
-from sharpi.cli.output.loading import ProgressBar
+from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import note
+from sharpi.cli.ranks import follows, join
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 from sharpi.resources import install_command
@@ -51,6 +52,9 @@ def serve(
         context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
     )
     config = replace(prompt_cache.extend(config, context), num_parallel=serving.parallel)
+    if follows(config):
+        with open_engine(config):
+            return
     from sharpi.cli.commands.serving import serve_until_stopped
     from sharpi.serve.host.model_host import ModelHost
     from sharpi.serve.http.listener import bind
@@ -77,7 +81,10 @@ class _Loader:
         """Loads the model on the engine's thread; raises SharpiError."""
         from sharpi.engine.loader import load_engine
 
-        engine = load_engine(self._config, self._bar.show if self._is_first else None)
+        cluster = self._config.cluster
+        sharing = None if cluster is None else join(self._config, cluster)
+        show = self._bar.show if self._is_first else None
+        engine = load_engine(self._config, show, sharing=sharing)
         if self._is_first:
             for line in engine.notes:
                 note(line)

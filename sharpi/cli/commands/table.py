@@ -8,7 +8,7 @@ from sharpi.cli.termination import leaving_on_ctrl_c
 SECTIONS = {
     "Talk": ("run", "chat", "log"),
     "Models": ("models", "pull", "list", "rm", "cache", "inspect", "plan"),
-    "Serve": ("serve", "launch", "ps"),
+    "Serve": ("serve", "launch", "ps", "join"),
     "Measure": ("bench", "perplexity", "stats", "simulate", "tokenize", "logits", "doctor"),
     "Help": ("help", "completion", "man", "version"),
 }

@@ -6,6 +6,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.cli.options.cluster import ClusterOptions
 from sharpi.cli.options.debug import DebugOptions
 from sharpi.cli.options.expert import ExpertOptions
 from sharpi.cli.options.machine import MachineOptions
@@ -43,6 +44,7 @@ class EngineOptions(Struct, frozen=True):
     speculation: SpeculationOptions
     debug: DebugOptions
     rope: RopeOptions
+    cluster: ClusterOptions
 
     def run_config(
         self,
@@ -66,4 +68,4 @@ class EngineOptions(Struct, frozen=True):
         config = self.speculation.extend(config, sources)
         if config.speculation.is_on and context.info_name in _OF_GIVEN_TOKENS:
             note(f"drafts have no effect on {context.info_name}, whose tokens are given")
-        return config
+        return self.cluster.extend(config, joins=context.info_name == "join")

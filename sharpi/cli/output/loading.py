@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 from sharpi.cli.output.terminal import note
+from sharpi.cli.ranks import follows, joined
 from sharpi.cli.termination import leaving_on_ctrl_c
 from sharpi.config import RunConfig
 from sharpi.system.closing import Closing
@@ -23,19 +26,24 @@ DELAY_SECONDS = 0.5
 def open_engine(config: RunConfig) -> Iterator["Engine"]:
     """Yields the engine for `config`, closes it however the block ends, and prints its notes.
 
-    Raises SharpiError.
+    Where another machine takes the requests it runs its layers until that ends, and then raises
+    click's Exit. Raises SharpiError.
     """
     with leaving_on_ctrl_c():
         from sharpi.engine.loader import load_engine
 
-    with ProgressBar() as bar:
-        engine = load_engine(config, on_progress=bar.show)
-    try:
-        _note_all(engine.notes)
-        yield engine
-    finally:
-        engine.close()
-        _note_all(engine.exit_notes)
+    with joined(config) as sharing:
+        with ProgressBar() as bar:
+            engine = load_engine(config, on_progress=bar.show, sharing=sharing)
+        try:
+            _note_all(engine.notes)
+            if sharing is not None and follows(config):
+                sharing.follow(engine.runner.parts[0], engine.model_config.hidden_size)
+                raise click.exceptions.Exit
+            yield engine
+        finally:
+            engine.close()
+            _note_all(engine.exit_notes)
 
 
 def _note_all(lines: Iterable[str]) -> None:

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 class CpuPart(RecordedPart[Program]):
-    """Runs the first `num_layers` layers, with all of them also the output; embeds the tokens."""
+    """Runs the layers `layers`, by default all; embeds the tokens if the first is among them.
+
+    With `has_output` it computes the logits, by default if it runs the model's last layer. It may
+    use the threads of another part on this machine, `pool`, which then closes them.
+    """
 
     gpu_tier = None
     is_host_memory = True
@@ -43,22 +47,28 @@ class CpuPart(RecordedPart[Program]):
         weights: ModelWeights,
         settings: EngineSettings,
         *,
-        num_layers: int | None = None,
+        layers: range | None = None,
+        has_output: bool | None = None,
         tier: "ExpertTier | None" = None,
+        pool: ThreadPool | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
         super().__init__(settings.num_outputs)
         self._config, self._weights, self._settings, self._tier = config, weights, settings, tier
-        self._num_layers = config.num_layers if num_layers is None else num_layers
+        self._layers = range(config.num_layers) if layers is None else layers
+        ends = self._layers.stop == config.num_layers
+        self._has_output = ends if has_output is None else has_output
+        self._gives_outputs = ends  # a row for each output, rather than for each token
         self._keeps_router_logits = keeps_router_logits
-        shapes = [shape for shape in config.attention if shape.layer < self._num_layers]
+        shapes = [shape for shape in config.attention if shape.layer in self._layers]
         self._cache = KvCache(shapes, settings.num_pages, settings.kv_types)
         num_threads = max(settings.num_threads, settings.num_batch_threads)
-        self._pool = ThreadPool(num_threads, settings.places)
+        self._owns_pool = pool is None
+        self._pool = pool or ThreadPool(num_threads, settings.places)
         self._ids, self._positions, self._sequences, self._outputs = (
             np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
-        shapes_of_states = [s for s in config.states if s.layer < self._num_layers]
+        shapes_of_states = [s for s in config.states if s.layer in self._layers]
         count = num_states(settings.num_parallel, settings.max_drafts)
         self._states = StateMemory(shapes_of_states, count)
         self._state_addresses = (c_void_p * settings.num_parallel)()
@@ -87,8 +97,10 @@ class CpuPart(RecordedPart[Program]):
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
         self._step.num_tokens, self._step.num_outputs = num_tokens, num_outputs
+        if step.incoming is not None:
+            program.incoming[: len(step.incoming)] = step.incoming
         self._run(program, step.segments)
-        return program.logits[: num_outputs if self._is_whole else num_tokens]
+        return program.logits[: num_outputs if self._gives_outputs else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
         """Writes one segment as sequence `row` of the next step from `first` on."""
@@ -112,10 +124,6 @@ class CpuPart(RecordedPart[Program]):
                 self._addresses_after[row] = self._states.address(state)
         else:
             self._addresses_after[first] = None  # only a sequence's first token is asked
-
-    @property
-    def _is_whole(self) -> bool:
-        return self._num_layers == self._config.num_layers
 
     def _run(self, program: Program, segments: tuple[Segment, ...]) -> None:
         count = self._step.num_tokens
@@ -141,6 +149,11 @@ class CpuPart(RecordedPart[Program]):
         logits = self._latest.logits[0]
         chosen = int(np.argmax(logits))
         return chosen if np.isfinite(logits[chosen]) else -1
+
+    @property
+    def pool(self) -> ThreadPool:
+        """The threads that run its steps."""
+        return self._pool
 
     def interrupt(self, *, wanted: bool = True) -> None:
         self._pool.interrupt(wanted=wanted)
@@ -192,15 +205,21 @@ class CpuPart(RecordedPart[Program]):
         model: Transformer[Buffer] = Transformer(
             self._config, self._weights, recorder, trims_last_layer=not keeps
         )
-        out = model.step() if self._is_whole else model.layers(model.embed(), self._layers)
-        program = recorder.finish(out)
+        x = self._begin(model, recorder)
+        if self._layers:
+            x = model.layers(x, self._layers)
+        program = recorder.finish(model.logits(x) if self._has_output else x)
         if limits.shares_rows and not self._programs:
             self._place_weights(program)
         return program
 
-    @property
-    def _layers(self) -> range:
-        return range(self._num_layers)
+    def _begin(self, model: Transformer[Buffer], recorder: Recorder) -> Buffer:
+        """Returns the input of the first of these layers, or of the output after all layers."""
+        if self._layers.start == 0 and self._layers:
+            return model.embed()
+        is_output = self._layers.start == self._config.num_layers
+        rows = abi.Rows.OUTPUTS if is_output else abi.Rows.TOKENS
+        return recorder.incoming(self._config.hidden_size, rows)
 
     def _place_weights(self, program: Program) -> None:
         """Moves the weights to the nodes of the threads that read them, if they fit into RAM."""
@@ -209,6 +228,7 @@ class CpuPart(RecordedPart[Program]):
             place_pages(spans, self._settings.places)
 
     def close(self) -> None:
-        self._pool.close()
+        if self._owns_pool:
+            self._pool.close()
         for program in self._programs.values():
             program.close()

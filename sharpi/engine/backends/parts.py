@@ -24,12 +24,14 @@ def make_parts(
     settings: EngineSettings,
     tier: "ExpertTier | None",
     slots: "GpuSlots | None",
+    layers: range | None = None,
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
     """Returns one or two parts; a GPU looks up the embedding if that is its output matrix, too.
 
-    `slots`: for a GPU without some experts of its layers.
+    `slots`: for a GPU without some experts of its layers. With `layers`, other machines run the
+    other layers, and the output is no part of these.
     """
     first = config.num_layers
     if device is not None and plan is not None:
@@ -37,7 +39,8 @@ def make_parts(
     if device is None or plan is None or first == config.num_layers:
         return [
             CpuPart(
-                config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
+                config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits,
+                layers=layers, has_output=None if layers is None else False,
             )
         ]  # fmt: skip
     return _with_gpu(device, slots, tier, first, config, weights, settings, keeps_router_logits)
@@ -65,7 +68,7 @@ def _with_gpu(
     if embeds:
         return [gpu]
     host = CpuPart(
-        config, weights, settings, num_layers=first, tier=tier,
+        config, weights, settings, layers=range(first), tier=tier,
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     return [host, gpu]

@@ -53,15 +53,19 @@ class GpuChoice:
         model: ModelConfig,
         settings: EngineSettings,
         hardware: HardwareInfo,
+        layers: range | None = None,
     ) -> Placed:
-        """Returns the plan to run by and a warning; raises UsageError like `running_plan`."""
+        """Returns the plan to run by and a warning; raises UsageError like `running_plan`.
+
+        With `layers`, other machines run the other layers.
+        """
         if self.device is not None:
             try:
                 return self._place_on_gpu(self.device, file, model, settings, hardware)
             except (DeviceError, UnsupportedModelError) as error:
                 self._give_up(error)
         config = replace(self._config, device="cpu", vram=None, gpu_layers=None)
-        placement = Placement(config, file, model, settings, hardware)
+        placement = Placement(config, file, model, settings, hardware, layers)
         return placement, *running_plan(placement, config)
 
     def _place_on_gpu(

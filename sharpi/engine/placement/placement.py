@@ -21,6 +21,7 @@ from sharpi.units import format_bytes
 class Placement:
     """Collects the planner's inputs; planning itself costs next to nothing.
 
+    With `layers`, other machines run the model's other layers, which then take nothing here.
     Raises UnsupportedModelError if a GPU is requested that has no kernels for the model.
     """
 
@@ -31,8 +32,10 @@ class Placement:
         model: ModelConfig,
         settings: EngineSettings,
         hardware: HardwareInfo,
+        layers: range | None = None,
     ) -> None:
-        self.facts: ModelFacts = read_facts(file, model, settings.kv_types)
+        facts = read_facts(file, model, settings.kv_types)
+        self.facts: ModelFacts = facts if layers is None else facts.only(layers)
         self.hardware = hardware
         request = tier_request(
             config,

@@ -27,6 +27,12 @@ class Tape:
         self._operations: list[tuple[OpKind, Callable[[], Structure]]] = []
         self._alive: list[object] = []
         self._arena = np.zeros(0, np.uint8)
+        self._incoming: Buffer | None = None
+
+    def incoming(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
+        """Returns the values (rows, width) that each step is given, instead of an embedding."""
+        self._incoming = self._buffer(width, rows)
+        return self._incoming
 
     def finish(self, logits: Buffer) -> Program:
         """Places the buffers, adds the operations to a program and seals it."""
@@ -39,6 +45,7 @@ class Tape:
             logits=_arena_slice(logits),
             routes=[_arena_slice(each) for each in self._routes],
             router_logits=[_arena_slice(each) for each in self._router_logits],
+            incoming=_arena_slice(self._incoming) if self._incoming else None,
         )
         return program
 

@@ -19,11 +19,11 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.request import RequestId
 from sharpi.engine.scheduling.scheduler import Scheduler
-from sharpi.errors import ModelFileError
+from sharpi.errors import ClusterError, ModelFileError
 from sharpi.serve.host.answer_queue import QueuedAnswer
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.mapped_file import MappedFile
-from sharpi.serve.http.errors import not_loaded, stopping, unreadable_model
+from sharpi.serve.http.errors import lost_rank, not_loaded, stopping, unreadable_model
 
 T = TypeVar("T")
 
@@ -51,6 +51,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.loaded: Loaded | None = None
         self._file: MappedFile | None = None
+        self._lost_rank: ClusterError | None = None  # since the last look
         self.failure: str | None = None  # why the model was unloaded, or could not be loaded
         self.is_loading = False
         self.last_use = time.monotonic()
@@ -138,8 +139,12 @@ class EngineThread:
         try:
             has_worked = self.loaded.scheduler.step()
             self._check_reads()
+            self._check_ranks()
         except ModelFileError as error:
             self._give_up_file(error)
+            return True
+        except ClusterError as error:
+            self._give_up_ranks(error)
             return True
         except Exception as error:
             self._log(f"a step failed, and {len(self._request_ids)} answers with it: {error!r}")
@@ -148,6 +153,18 @@ class EngineThread:
         if has_worked:
             self.last_use = time.monotonic()
         return has_worked
+
+    def _check_ranks(self) -> None:
+        """Raises the ClusterError that ended an answer: then no step can succeed any more."""
+        lost, self._lost_rank = self._lost_rank, None
+        if lost is not None:
+            raise lost
+
+    def _give_up_ranks(self, error: ClusterError) -> None:
+        """Unloads a model of several machines; the next request loads it when all are back."""
+        self.failure = "a machine that runs part of the model is lost"
+        self._tell(f"the model is unloaded: {error}")
+        self._unload(FinishInfo("error", error=lost_rank()))
 
     def _check_reads(self) -> None:
         if self._file is not None:
@@ -221,6 +238,9 @@ class EngineThread:
         def end(finish_info: FinishInfo) -> None:
             if self._is_file_unreadable():
                 return  # the step gives the file up, and then ends the answer
+            if isinstance(finish_info.error, ClusterError):
+                self._lost_rank = finish_info.error
+                return  # the same holds for a lost rank
             self._request_ids.pop(answer, None)
             answer.put(_for_clients(finish_info))
 

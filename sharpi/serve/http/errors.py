@@ -80,6 +80,12 @@ def unreadable_model() -> ApiError:
     return ApiError(503, message, "unavailable")
 
 
+def lost_rank() -> ApiError:
+    """Returns a 503: one of the machines that run the model together is lost."""
+    message = "a machine that runs part of the model is lost; the server's log says which"
+    return ApiError(503, message, "unavailable")
+
+
 def stopping() -> ApiError:
     """Returns a 503: the server is shutting down."""
     return ApiError(503, "the server is stopping", "unavailable")

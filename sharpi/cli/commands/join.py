@@ -1,0 +1,62 @@
+"""`sharpi join`: runs some layers of a model whose requests another machine takes."""
+
+import subprocess
+import sys
+import time
+from typing import Annotated
+
+import click
+from msgspec.structs import replace
+
+from sharpi.cli import exit_codes
+from sharpi.cli.options.cluster import split_port
+from sharpi.cli.options.engine import EngineOptions
+from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
+from sharpi.cli.output.loading import open_engine
+from sharpi.cli.output.terminal import say
+from sharpi.config import ClusterConfig
+
+_SECONDS_BETWEEN = 1.0
+
+
+def join(
+    context: click.Context,
+    engine_options: EngineOptions,
+    first: Annotated[str, argument("HOST[:PORT]", "The first machine, as its `--hosts` has it.")],
+    model: ModelArgument = None,
+    model_file: ModelOption = None,
+    pull: PullOption = False,
+    once: Annotated[
+        bool, local_option("--once", "End with the first machine, rather than wait for it again.")
+    ] = False,
+) -> None:
+    """Run some layers of a model for another machine.
+
+    That machine runs `sharpi run`, `chat`, `serve`, `bench`, `perplexity` or `logits` with
+    `--hosts`. This one needs the same model file, and waits for the next model until Ctrl-C.
+    """
+    path = find_model(context, model)
+    config = engine_options.run_config(context, path)
+    address, port = split_port(first)
+    if not once:
+        _keep_joining()
+    asked = config.cluster or ClusterConfig()
+    config = replace(config, cluster=replace(asked, hosts=(), first=address, port=port))
+    with open_engine(config):
+        return
+
+
+def _keep_joining() -> None:
+    """Runs this command with --once again and again, each in a process of its own.
+
+    A lost connection leaves threads of torch.distributed behind that only end with their process.
+    """
+    command = [sys.executable, "-m", "sharpi", "join", "--once", *sys.argv[2:]]
+    while True:
+        code = subprocess.run(command, check=False).returncode
+        if code in (exit_codes.USAGE, exit_codes.INTERRUPTED):
+            raise click.exceptions.Exit(code)
+        say("waiting for the first machine; Ctrl-C ends this")
+        time.sleep(_SECONDS_BETWEEN)

@@ -1,0 +1,58 @@
+"""Joins the machines that run one model together, for the commands that load one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sharpi.config import ClusterConfig, RunConfig
+
+if TYPE_CHECKING:
+    from sharpi.cluster.place import MeetingPlace
+    from sharpi.engine.cluster.sharing import Sharing
+
+
+@contextmanager
+def joined(config: RunConfig) -> Iterator["Sharing | None"]:
+    """Yields this process's side of the group, None where it runs the model alone.
+
+    Raises ClusterError where the others do not come.
+    """
+    if config.cluster is None:
+        yield None
+        return
+    with join(config, config.cluster) as sharing:
+        yield sharing
+
+
+def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
+    """Joins the group; raises ClusterError, and UsageError for what a group cannot do."""
+    from sharpi.cluster.group import join_group
+    from sharpi.engine.cluster.sharing import Sharing, refuse_for_ranks
+
+    refuse_for_ranks(config)
+    return Sharing(join_group(_place(cluster)))
+
+
+def follows(config: RunConfig) -> bool:
+    """Returns True if another machine takes the requests, and this process runs layers only."""
+    if config.cluster is None or config.cluster.hosts:
+        return False
+    from sharpi.cluster.place import place_of_torchrun
+
+    place = place_of_torchrun()
+    return place is None or place.rank != 0
+
+
+def _place(cluster: ClusterConfig) -> "MeetingPlace":
+    from msgspec.structs import replace
+
+    from sharpi.cluster.place import MeetingPlace, place_of_torchrun
+
+    place = place_of_torchrun()
+    if place is None and cluster.first:
+        place = MeetingPlace(cluster.first, cluster.port)
+    elif place is None:
+        place = MeetingPlace(
+            cluster.hosts[0], cluster.port, rank=0, size=len(cluster.hosts), is_own=True
+        )
+    return replace(place, link=cluster.link, allows_public=cluster.allows_public)

@@ -1,0 +1,1 @@
+"""Several machines that run one model, with torch.distributed: who they are, links, watch."""

@@ -1,0 +1,131 @@
+"""Channel: messages to the next rank and from the one before, over torch.distributed's sends.
+
+A thread sends and another receives, so that no step waits for the wire of the one before, and that
+a lost rank is noticed at once. A message travels in frames; the receiver has asked for the next
+frame before it is sent, which saves gloo a round trip.
+"""
+
+import queue
+import threading
+from typing import Any
+
+from sharpi.cluster.message import HEADER_BYTES, Kind, Message, read_header
+from sharpi.cluster.watch import Watch
+from sharpi.errors import ClusterError
+from sharpi.system.closing import Closing
+
+FRAME_BYTES = 256 << 10
+_LEAVE_SECONDS = 5.0
+_MAX_QUEUED = 4  # messages each way, which bounds the memory of prompts' values
+
+
+class Channel(Closing):
+    """Sends to rank `target` and receives from rank `source` of torch.distributed's group."""
+
+    def __init__(self, torch: Any, source: int, target: int) -> None:
+        self._torch, self._source, self._target = torch, source, target
+        self._outbox: queue.Queue[Message | None] = queue.Queue(_MAX_QUEUED)
+        self._inbox: queue.Queue[Message | str] = queue.Queue(_MAX_QUEUED)
+        self._watch: Watch | None = None
+        self._fault: str | None = None
+        self._has_ended = False
+        self._threads = [
+            threading.Thread(target=work, name="channel", daemon=True)
+            for work in (self._send_all, self._receive_all)
+        ]
+
+    def start(self, watch: Watch) -> None:
+        """Begins to send and to receive; what fails is reported to `watch`."""
+        self._watch = watch
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, message: Message) -> None:
+        """Sends a message after those before; waits while too many are on their way."""
+        while True:
+            self._require_sound()
+            try:
+                return self._outbox.put(message, timeout=0.2)
+            except queue.Full:
+                continue
+
+    def receive(self) -> Message:
+        """Waits for the next message; raises ClusterError once the group is broken."""
+        message = self._inbox.get()
+        if isinstance(message, str):
+            raise ClusterError(message)
+        return message
+
+    def fail(self, fault: str) -> None:
+        """Ends all waiting, now and later, with this fault; any thread may call it."""
+        self._fault = fault
+        while True:
+            try:
+                return self._inbox.put_nowait(fault)
+            except queue.Full:
+                self._drop_one()
+
+    def close(self) -> None:
+        """Sends what is queued, and waits a moment until the rank before has ended, too."""
+        if self._has_ended or self._watch is None:
+            return
+        self._has_ended = True
+        if self._fault is None:
+            self._outbox.put(None)
+        for thread in self._threads:
+            thread.join(_LEAVE_SECONDS if self._fault is None else 0.1)
+
+    def _drop_one(self) -> None:
+        try:
+            self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _require_sound(self) -> None:
+        if self._fault is not None:
+            raise ClusterError(self._fault)
+
+    def _send_all(self) -> None:
+        try:
+            while (message := self._outbox.get()) is not None:
+                self._send(message)
+        except Exception as error:
+            self._lost(self._target, error)
+
+    def _send(self, message: Message) -> None:
+        data = bytearray(message.header())
+        data += message.body
+        tensor = self._torch.frombuffer(data, dtype=self._torch.uint8)
+        for frame in tensor.split(FRAME_BYTES):
+            self._torch.distributed.send(frame, self._target)
+
+    def _receive_all(self) -> None:
+        try:
+            kind = None
+            while kind is not Kind.CLOSE:
+                message = self._receive()
+                kind = message.kind
+                self._inbox.put(message)
+        except Exception as error:
+            self._lost(self._source, error)
+
+    def _receive(self) -> Message:
+        first = self._frame()
+        kind, number, length = read_header(first)
+        body = bytearray(first[HEADER_BYTES : HEADER_BYTES + length])
+        while len(body) < length:
+            body += self._frame()[: length - len(body)]
+        return Message(kind, number, memoryview(body))
+
+    def _frame(self) -> memoryview:
+        frame = self._torch.empty(FRAME_BYTES, dtype=self._torch.uint8)
+        self._torch.distributed.recv(frame, self._source)
+        return memoryview(frame.numpy())
+
+    def _lost(self, rank: int, error: Exception) -> None:
+        if self._has_ended or self._watch is None:
+            return
+        if isinstance(error, ClusterError):
+            self._watch.fail(str(error))
+        else:
+            self._watch.lost(rank, "has ended or cannot be reached")

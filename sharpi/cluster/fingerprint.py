@@ -1,0 +1,71 @@
+"""Fingerprints of a model file's tensors, by which ranks find out that they hold the same model.
+
+A tensor's fingerprint covers its name, type, shape and a sample of its bytes: hashing all of a file
+of hundreds of gigabytes would take longer than reading it once.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from sharpi.errors import ClusterError
+from sharpi.gguf.reader import GgufFile, Tensor
+
+_DIGEST_BYTES = 8
+_PIECE_BYTES, _NUM_PIECES = 512, 8
+
+
+class Fingerprint(Struct, frozen=True):
+    """What a rank says about its file: each tensor's digest by name, and the header's."""
+
+    header: bytes
+    tensors: dict[str, bytes]
+
+
+def fingerprint(file: GgufFile) -> Fingerprint:
+    """Reads the header, and a few kilobytes of each tensor."""
+    start = min(tensor.offset for tensor in file.tensors.values() if tensor.part == 0)
+    with file.parts[0].open("rb") as content:
+        header = hashlib.blake2b(content.read(start), digest_size=_DIGEST_BYTES)
+    return Fingerprint(
+        header.digest(), {name: _digest(tensor) for name, tensor in file.tensors.items()}
+    )
+
+
+def require_same(fingerprints: Sequence[Fingerprint], hosts: Sequence[str]) -> None:
+    """Raises ClusterError that names the first rank, host and tensor that differ from rank 0's."""
+    first = fingerprints[0]
+    for rank, (own, host) in enumerate(zip(fingerprints, hosts, strict=True)):
+        if (difference := _difference(first, own)) is not None:
+            raise ClusterError(
+                f"rank {rank} on {host} has another model than rank 0 on {hosts[0]}: {difference}"
+            )
+
+
+def _difference(first: Fingerprint, own: Fingerprint) -> str | None:
+    names = sorted(first.tensors.keys() | own.tensors.keys())
+    for name in names:
+        if name not in own.tensors or name not in first.tensors:
+            return f"only one of them has the tensor {name}"
+        if own.tensors[name] != first.tensors[name]:
+            return f"the tensor {name} differs"
+    return None if own.header == first.header else "the settings in the header differ"
+
+
+def _digest(tensor: Tensor) -> bytes:
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest.update(f"{tensor.name} {tensor.shape} {tensor.num_bytes}".encode())
+    for piece in _pieces(tensor.data_in_file.reshape(-1).view(np.uint8)):
+        digest.update(piece.tobytes())
+    return digest.digest()
+
+
+def _pieces(data: npt.NDArray[np.uint8]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yields pieces from the beginning to the end."""
+    last = max(0, len(data) - _PIECE_BYTES)
+    for number in range(_NUM_PIECES):
+        start = last * number // (_NUM_PIECES - 1)
+        yield data[start : start + _PIECE_BYTES]

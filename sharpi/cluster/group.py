@@ -1,0 +1,207 @@
+"""Group: the processes of one model, joined by torch.distributed with gloo between CPUs.
+
+Under torchrun, srun or whatever else sets its variables, those say who meets where. With `--hosts`
+the first machine opens the meeting place itself, and `sharpi join` finds it there.
+"""
+
+import os
+import socket
+import time
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from sharpi.cluster.channel import Channel
+from sharpi.cluster.interface import Interface, find_interface
+from sharpi.cluster.place import MeetingPlace
+from sharpi.cluster.watch import Watch
+from sharpi.errors import ClusterError, MissingPackageError
+from sharpi.system.closing import Closing
+
+_FOREVER = timedelta(days=365)  # a rank without work waits; the watch notices what is wrong
+_JOIN_SECONDS = _EXCHANGE_SECONDS = 300
+_MAX_STATEMENT_BYTES = 64 << 20
+_ASK_SECONDS = 0.5
+_CONNECT_SECONDS = 10
+# The meeting places that this process has opened: later groups meet there, too.
+_STORES: dict[tuple[str, int], Any] = {}
+
+T = TypeVar("T")
+
+
+class Group(Closing):
+    """The joined group: statements of all ranks by `exchange`, then messages on `channel`."""
+
+    def __init__(self, rank: int, size: int, torch: Any, store: Any, interface: Interface) -> None:
+        self.rank, self.size, self.interface = rank, size, interface
+        self._store = store
+        self.hosts: tuple[str, ...] = tuple(self.exchange("host", socket.gethostname()))
+        self.channel = Channel(torch, (rank - 1) % size, (rank + 1) % size)
+        self._watch = Watch(store, rank, self.hosts, self.channel.fail)
+
+    def start(self) -> None:
+        """Begins to watch the other ranks and to take messages."""
+        self._watch.start()
+        self.channel.start(self._watch)
+
+    def exchange(self, name: str, own: T) -> list[T]:
+        """Tells all ranks this rank's statement, a plain value or Struct; returns all, by rank.
+
+        Raises ClusterError for a rank that says nothing or something of another kind.
+        """
+        self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(own))
+        return [self.statement(name, rank, type(own)) for rank in range(self.size)]
+
+    def tell(self, name: str, statement: Struct) -> None:
+        """Tells all ranks something that only this one decides."""
+        self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(statement))
+
+    def statement(self, name: str, rank: int, kind: type[T]) -> T:
+        """Waits for a rank's statement; raises ClusterError."""
+        data = self._wait_for(f"{name}/{rank}", rank)
+        if len(data) > _MAX_STATEMENT_BYTES:
+            raise ClusterError(f"rank {rank} says {len(data)} bytes about its {name}")
+        try:
+            return msgspec.msgpack.decode(data, type=kind)
+        except msgspec.DecodeError as error:
+            raise ClusterError(
+                f"rank {rank} has another version of sharpi: its {name} is not understood: {error}"
+            ) from None
+
+    def _wait_for(self, key: str, rank: int) -> bytes:
+        start = time.monotonic()
+        try:
+            return bytes(self._store.get(key))
+        except Exception:
+            if time.monotonic() - start < _EXCHANGE_SECONDS - 1:
+                raise ClusterError("rank 0 has ended or cannot be reached") from None
+            raise ClusterError(
+                f"rank {rank} of {self.size} did not come within {_EXCHANGE_SECONDS} seconds"
+            ) from None
+
+    def fail(self, fault: str) -> None:
+        """Makes all ranks end with this fault."""
+        self._watch.fail(fault)
+
+    def close(self) -> None:
+        """Leaves the group in order."""
+        self._watch.close()
+        self.channel.close()
+
+
+def join_group(place: MeetingPlace) -> Group:
+    """Joins the group at a place; raises ClusterError if others do not come.
+
+    A process may do so again once its group is broken. Raises MissingPackageError without torch.
+    """
+    torch = _import_torch()
+    distributed = torch.distributed
+    interface = find_interface(place.link, place.address, allows_public=place.allows_public)
+    os.environ["GLOO_SOCKET_IFNAME"] = interface.name
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    store = _store(distributed, place, interface)
+    number, rank, size = _membership(store, place)
+    own = distributed.PrefixStore(f"group {number}", store)
+    own.set_timeout(timedelta(seconds=_EXCHANGE_SECONDS))
+    try:
+        distributed.init_process_group(
+            "gloo", store=own, rank=rank, world_size=size, timeout=_FOREVER
+        )
+    except Exception as error:
+        raise ClusterError(f"the ranks cannot connect on {interface.name}: {error}") from None
+    return Group(rank, size, torch, own, interface)
+
+
+def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:
+    """Returns the number of the group at this place, and this process's rank and size in it."""
+    if place.rank == 0:
+        number = store.add("groups", 1)
+        store.set(f"size {number}", str(place.size))
+        return number, 0, place.size or 1
+    if place.rank is not None:
+        store.wait(["size 1"], timedelta(seconds=_JOIN_SECONDS))
+        return store.add("groups", 0), place.rank, place.size or 1
+    return _free_rank(store)
+
+
+def _free_rank(store: Any) -> tuple[int, int, int]:
+    """Takes a rank of the newest group that has one left; raises ClusterError after minutes."""
+    deadline, asked = time.monotonic() + _JOIN_SECONDS, 0
+    while time.monotonic() < deadline:
+        number = store.add("groups", 0)
+        if number > asked and store.check([f"size {number}"]):
+            asked, size = number, int(store.get(f"size {number}"))
+            if (rank := store.add(f"ranks {number}", 1)) < size:
+                return number, rank, size
+        time.sleep(_ASK_SECONDS)
+    raise ClusterError("the group has all its ranks, and none of them has left")
+
+
+def _import_torch() -> Any:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is one line of ours
+    try:
+        return import_module("torch")
+    except ImportError:
+        raise MissingPackageError(
+            "several machines need torch; pip install 'sharpi[cluster]'"
+        ) from None
+
+
+def _store(distributed: Any, place: MeetingPlace, interface: Interface) -> Any:
+    """Connects to the store of the meeting place; the first rank opens it, once in its life."""
+    known = _STORES.get((place.address, place.port))
+    if known is not None:
+        return known
+    opens = place.is_own and place.rank == 0
+    if not opens:
+        _wait_for_place(place)
+    listener = _listener(interface.address, place.port) if opens else None
+    try:
+        store = distributed.TCPStore(
+            place.address,
+            place.port,
+            None if opens else place.size,
+            opens,
+            timeout=timedelta(seconds=_CONNECT_SECONDS),
+            wait_for_workers=False,
+            master_listen_fd=None if listener is None else listener.detach(),
+        )
+    except Exception:
+        raise ClusterError(
+            f"{place.address}:{place.port} does not answer as the first rank"
+        ) from None
+    if opens:
+        _STORES[place.address, place.port] = store
+    return store
+
+
+def _wait_for_place(place: MeetingPlace) -> None:
+    """Waits until the first rank listens, as torch's own wait cannot be interrupted."""
+    deadline = time.monotonic() + _JOIN_SECONDS
+    while True:
+        try:
+            return socket.create_connection((place.address, place.port), _CONNECT_SECONDS).close()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"{place.address}:{place.port} does not answer as the first rank:"
+                    f" {error.strerror or error}"
+                ) from None
+        time.sleep(_ASK_SECONDS)
+
+
+def _listener(address: str, port: int) -> socket.socket:
+    """Opens the meeting place on one address alone; raises ClusterError."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+    except OSError as error:
+        listener.close()
+        raise ClusterError(f"cannot listen on {address}:{port}: {error.strerror}") from None
+    listener.listen()
+    return listener

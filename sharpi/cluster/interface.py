@@ -1,0 +1,77 @@
+"""The network interface that ranks meet on, and whether it may be used.
+
+torch.distributed authenticates nobody, so that it listens on one interface only, and on none with a
+public address unless the user insists.
+"""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+from msgspec import Struct
+
+from sharpi.errors import ClusterError
+
+_GET_ADDRESS, _GET_MTU = 0x8915, 0x8921  # SIOCGIFADDR and SIOCGIFMTU of Linux
+
+
+class Interface(Struct, frozen=True):
+    """One network interface: its name, its IPv4 address, and its MTU in bytes."""
+
+    name: str
+    address: str
+    mtu: int
+
+    @property
+    def is_private(self) -> bool:
+        """True unless anybody on the internet might reach the address."""
+        return ipaddress.ip_address(self.address).is_private
+
+
+def find_interface(name: str | None, peer: str, *, allows_public: bool = False) -> Interface:
+    """Returns the interface `name`, or the one that packets to `peer` leave by.
+
+    Raises ClusterError for one that is missing, and for a public address unless that is allowed.
+    """
+    interface = _named(name) if name else _towards(peer)
+    if not interface.is_private and not allows_public:
+        raise ClusterError(
+            f"{interface.name} has the public address {interface.address}, where anybody could"
+            " join; name a private one with --link, or use --insecure-link"
+        )
+    return interface
+
+
+def _named(name: str) -> Interface:
+    known = [each for _, each in socket.if_nameindex()]
+    if name not in known:
+        raise ClusterError(f"--link {name}: there is no such interface, but {', '.join(known)}")
+    try:
+        address = socket.inet_ntoa(_ask(name, _GET_ADDRESS)[20:24])
+    except OSError:
+        raise ClusterError(f"--link {name}: this interface has no IPv4 address") from None
+    (mtu,) = struct.unpack("i", _ask(name, _GET_MTU)[16:20])
+    return Interface(name, address, mtu)
+
+
+def _towards(peer: str) -> Interface:
+    """Asks the routing table, with a datagram socket that sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((peer, 9))
+            address = probe.getsockname()[0]
+    except OSError as error:
+        raise ClusterError(f"{peer} cannot be reached: {error.strerror or error}") from None
+    for _, name in socket.if_nameindex():
+        try:
+            if _named(name).address == address:
+                return _named(name)
+        except ClusterError:  # an interface without an address
+            continue
+    raise ClusterError(f"no interface has the address {address}; name one with --link")
+
+
+def _ask(name: str, request: int) -> bytes:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        return fcntl.ioctl(probe.fileno(), request, struct.pack("256s", name.encode()[:15]))

@@ -1,0 +1,48 @@
+"""Message: what goes between two ranks, as a header of fixed size and the bytes of arrays.
+
+Nothing is pickled: a rank takes integers and floats of a stated length, and refuses anything else.
+"""
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from sharpi.errors import ClusterError
+
+_HEADER = struct.Struct("<4sHHqQ")  # magic, version, kind, number, bytes that follow
+_MAGIC, _VERSION = b"shrp", 1
+HEADER_BYTES = _HEADER.size
+MAX_BODY_BYTES = 1 << 30
+
+
+class Kind(IntEnum):
+    """What a message is for; the numbers are part of the format."""
+
+    STEP = 1  # the tokens of a step, and the values that the next layers need
+    OUTPUTS = 2  # the values of a step's outputs after the last layer
+    COPY_PAGE = 3
+    COPY_STATE = 4
+    FAILED = 5  # a step failed; the body says why, in UTF-8
+    CLOSE = 6  # the first rank has ended
+
+
+class Message(NamedTuple):
+    """One message; `number` is that of the step that it belongs to."""
+
+    kind: Kind
+    number: int
+    body: bytes | memoryview = b""
+
+    def header(self) -> bytes:
+        """Returns the header, whose size is HEADER_BYTES."""
+        return _HEADER.pack(_MAGIC, _VERSION, self.kind, self.number, len(self.body))
+
+
+def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
+    """Returns kind, number and length of the body; raises ClusterError for a foreign message."""
+    magic, version, kind, number, length = _HEADER.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or kind not in Kind._value2member_map_:
+        raise ClusterError("a message came that is none of sharpi's; all ranks need one version")
+    if length > MAX_BODY_BYTES:
+        raise ClusterError(f"a message of {length} bytes came; at most {MAX_BODY_BYTES} are taken")
+    return Kind(kind), number, length

@@ -1,0 +1,39 @@
+"""MeetingPlace: where the ranks of one model meet; torchrun names it by variables."""
+
+import os
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from sharpi.errors import ClusterError
+
+DEFAULT_PORT = 29400
+
+
+class MeetingPlace(Struct, frozen=True):
+    """Where the ranks of one model meet: the address of the first, and who this process is.
+
+    `rank` and `size` are None for a process that asks the first rank for them.
+    """
+
+    address: str
+    port: int = DEFAULT_PORT
+    rank: int | None = None
+    size: int | None = None
+    link: str | None = None  # the interface; None takes the one that leads to the address
+    allows_public: bool = False
+    is_own: bool = False  # the first rank opens the place; otherwise torchrun has done so
+
+
+def place_of_torchrun(variables: Mapping[str, str] = os.environ) -> MeetingPlace | None:
+    """Returns the place that torchrun's variables name, or None; raises ClusterError."""
+    if "RANK" not in variables or "WORLD_SIZE" not in variables:
+        return None
+    try:
+        rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+        port = int(variables.get("MASTER_PORT", DEFAULT_PORT))
+    except ValueError as error:
+        raise ClusterError(f"RANK, WORLD_SIZE and MASTER_PORT are numbers: {error}") from None
+    if not 0 <= rank < size:
+        raise ClusterError(f"RANK {rank} is not one of WORLD_SIZE {size}")
+    return MeetingPlace(variables.get("MASTER_ADDR", "127.0.0.1"), port, rank, size)

@@ -1,0 +1,116 @@
+"""Watch: notices within seconds that another rank has ended, hangs or cannot be reached.
+
+Each rank counts up a number in the store of the group every second, and looks at the others'.
+torch.distributed itself would wait for half an hour.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from sharpi.system.closing import Closing
+
+_BEAT_SECONDS = 1.0
+SILENCE_SECONDS = 6.0  # without a beat, after which a rank counts as lost
+_STORE_SECONDS = 3.0
+
+
+class Store(Protocol):
+    """The key-value store of a process group, as torch.distributed has it."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Sets a value."""
+
+    def get(self, key: str, /) -> bytes:
+        """Waits for a key and returns its value."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """Returns True if all keys are set."""
+
+    def set_timeout(self, timeout: timedelta, /) -> None:
+        """Limits the time that a call may take."""
+
+
+class Watch(Closing):
+    """Watches the ranks of a group from a thread of its own; `hosts` are named by rank.
+
+    `on_fault` is called once, on any thread, with a sentence that names the host.
+    """
+
+    def __init__(
+        self, store: Store, rank: int, hosts: Sequence[str], on_fault: Callable[[str], None]
+    ) -> None:
+        self._store, self._rank, self._hosts, self._on_fault = store, rank, hosts, on_fault
+        self.fault: str | None = None
+        self._lock = threading.Lock()
+        self._has_ended = threading.Event()
+        store.set_timeout(timedelta(seconds=_STORE_SECONDS))
+        self._thread = threading.Thread(target=self._run, name="watch of ranks", daemon=True)
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._thread.start()
+
+    def fail(self, fault: str, *, is_told: bool = True) -> None:
+        """Reports a fault of the group, once; `is_told`: the other ranks hear of it, too."""
+        with self._lock:
+            if self.fault is not None or self._has_ended.is_set():
+                return
+            self.fault = fault
+        self._on_fault(fault)
+        if is_told:
+            self._tell(fault)
+
+    def lost(self, rank: int, why: str) -> None:
+        """Reports that a rank is lost."""
+        self.fail(f"rank {rank} on {self._hosts[rank]} {why}")
+
+    def close(self) -> None:
+        """Ends the watch; other ranks see that this one has left in order."""
+        if not self._has_ended.is_set():
+            self._has_ended.set()
+            self._tell("", key=f"left/{self._rank}")
+
+    def _tell(self, fault: str, key: str = "fault") -> None:
+        try:
+            self._store.set(key, fault)
+        except Exception:  # the store is what was lost
+            return
+
+    def _run(self) -> None:
+        beats = 0
+        seen = {rank: ("", time.monotonic()) for rank in range(len(self._hosts))}
+        while not self._has_ended.wait(_BEAT_SECONDS) and self.fault is None:
+            beats += 1
+            try:
+                self._store.set(f"beat/{self._rank}", str(beats))
+                self._look(seen)
+            except Exception:
+                if not self._has_ended.is_set():
+                    self._store_lost()
+
+    def _store_lost(self) -> None:
+        self.fail(
+            f"rank 0 on {self._hosts[0]} does not answer: it has ended, hangs, or its network is"
+            " cut off",
+            is_told=False,
+        )
+
+    def _look(self, seen: dict[int, tuple[str, float]]) -> None:
+        if self._store.check(["fault"]):
+            self.fail(self._store.get("fault").decode(errors="replace"), is_told=False)
+            return
+        for rank in range(len(self._hosts)):
+            if rank != self._rank and not self._store.check([f"left/{rank}"]):
+                self._look_at(rank, seen)
+
+    def _look_at(self, rank: int, seen: dict[int, tuple[str, float]]) -> None:
+        key = f"beat/{rank}"
+        beat = self._store.get(key).decode() if self._store.check([key]) else ""
+        last, since = seen[rank]
+        if beat != last:
+            seen[rank] = beat, time.monotonic()
+        elif time.monotonic() - since > SILENCE_SECONDS:
+            self.lost(rank, f"does not answer for {SILENCE_SECONDS:.0f} seconds")

@@ -1,0 +1,59 @@
+"""Follower: a rank after the first, which runs its layers for every step that comes."""
+
+import numpy as np
+
+from sharpi.cluster.channel import Channel
+from sharpi.cluster.message import Kind, Message
+from sharpi.engine.backends.model_part import ModelPart
+from sharpi.engine.cluster.step_message import (
+    SentStep,
+    read_pair,
+    read_step,
+    step_body,
+    values_body,
+)
+from sharpi.errors import ClusterError, SharpiError
+
+
+class Follower:
+    """Takes messages until the first rank closes; `is_last`: its layers are the model's last."""
+
+    def __init__(
+        self, part: ModelPart, channel: Channel, hidden_size: int, *, is_last: bool, name: str
+    ) -> None:
+        self._part, self._channel, self._width = part, channel, hidden_size
+        self._is_last, self._name = is_last, name
+
+    def run(self) -> None:
+        """Works until the end; raises ClusterError if the group breaks, SharpiError of a step."""
+        self._part.prepare()
+        while (message := self._channel.receive()).kind is not Kind.CLOSE:
+            self._take(message)
+        self._channel.send(message)  # all round, so that every rank's receiving ends
+
+    def _take(self, message: Message) -> None:
+        if message.kind is Kind.STEP:
+            self._step(message)
+            return
+        if message.kind in (Kind.COPY_PAGE, Kind.COPY_STATE):
+            copy = self._part.copy_page if message.kind is Kind.COPY_PAGE else self._part.copy_state
+            copy(*read_pair(message.body))
+        if message.kind is Kind.FAILED or not self._is_last:
+            self._channel.send(message)
+
+    def _step(self, message: Message) -> None:
+        sent = read_step(message.body, self._width)
+        try:
+            values = self._part.run(sent.step, sent.max_outputs)
+        except SharpiError as error:
+            fault = f"{self._name}: {error}"
+            self._channel.send(Message(Kind.FAILED, message.number, fault.encode()))
+            raise ClusterError(fault) from error
+        self._pass_on(message.number, sent, values)
+
+    def _pass_on(self, number: int, sent: SentStep, values: "np.ndarray") -> None:
+        if not self._is_last:
+            body = step_body(sent.step, values, sent.max_outputs)
+            self._channel.send(Message(Kind.STEP, number, body))
+        elif any(len(segment.outputs) for segment in sent.step.segments):
+            self._channel.send(Message(Kind.OUTPUTS, number, values_body(values)))

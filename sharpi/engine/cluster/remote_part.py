@@ -1,0 +1,109 @@
+"""RemotePart: the layers that other ranks run, as one part of the first rank's model.
+
+A step goes to the next rank, from there to the one after it, and the values of its outputs come
+back from the last. A step without outputs, as most of a long prompt has them, is not waited for:
+all ranks then work at once, each on a batch of its own.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+
+from sharpi.cluster.channel import Channel
+from sharpi.cluster.message import Kind, Message
+from sharpi.engine.backends.model_part import HostBytes, StepOfPart, Values
+from sharpi.engine.cluster.step_message import pair_body, read_values, step_body
+from sharpi.errors import ClusterError
+from sharpi.ops.cpu.program import IntArray
+
+
+class RemotePart:
+    """Gives the values (outputs, hidden) after the model's last layer."""
+
+    gpu_tier = None
+    leaves_states = True
+    is_host_memory = False
+    page_bytes = 0  # here: a prompt cache on disk is refused for several machines
+    state_bytes = 0
+
+    def __init__(
+        self, channel: Channel, hidden_size: int, max_tokens: int, on_close: Callable[[], None]
+    ) -> None:
+        self._channel, self._width, self._max_tokens = channel, hidden_size, max_tokens
+        self._on_close = on_close
+        self._number = 0
+
+    @property
+    def max_tokens(self) -> int:
+        return self._max_tokens
+
+    @property
+    def routes(self) -> list[IntArray]:
+        """Nothing: each rank counts the experts of its own layers."""
+        return []
+
+    @property
+    def router_logits(self) -> list[Values]:
+        """Nothing, as for routes."""
+        return []
+
+    def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        """Sends a step on; raises ClusterError if a rank fails or is lost."""
+        assert step.incoming is not None
+        self._send(Kind.STEP, step_body(step, step.incoming, max_outputs))
+        if not any(len(segment.outputs) for segment in step.segments):
+            return np.zeros((0, self._width), np.float32)
+        return self._outputs()
+
+    def _outputs(self) -> Values:
+        """Waits for this step's outputs; those of a step that was given up are dropped."""
+        while True:
+            message = self._channel.receive()
+            if message.kind is Kind.FAILED:
+                raise ClusterError(bytes(message.body).decode(errors="replace"))
+            if message.kind is Kind.OUTPUTS and message.number == self._number:
+                return read_values(message.body, self._width)
+
+    def _send(self, kind: Kind, body: bytes = b"") -> None:
+        self._number += 1
+        self._channel.send(Message(kind, self._number, body))
+
+    def largest(self) -> int:
+        """Is never asked: the last part computes the logits."""
+        raise NotImplementedError
+
+    def interrupt(self, *, wanted: bool = True) -> None:
+        """Does nothing: a step that other ranks have begun ends in their own time."""
+
+    @property
+    def progress(self) -> float:
+        """Returns 0, as other ranks do not tell how far they are."""
+        return 0.0
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._send(Kind.COPY_PAGE, pair_body(source, target))
+
+    def copy_state(self, source: int, target: int) -> None:
+        self._send(Kind.COPY_STATE, pair_body(source, target))
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Copies nothing, as `page_bytes` says."""
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Copies nothing, as `page_bytes` says."""
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        """Copies nothing, as `state_bytes` says."""
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        """Copies nothing, as `state_bytes` says."""
+
+    def prepare(self) -> None:
+        """Does nothing: the other ranks prepare while they wait for the first step."""
+
+    def close(self) -> None:
+        """Tells the other ranks that this is the end, and leaves the group."""
+        with suppress(ClusterError):  # they know
+            self._send(Kind.CLOSE)
+        self._on_close()

@@ -1,0 +1,148 @@
+"""Writes a step as the body of a message, and reads it with every length checked.
+
+The body has int32 numbers, little-endian: segments, tokens, outputs, pages, states, `max_outputs`, then eight
+for each segment, then all ids, output rows, pages and states; after them the values as float32.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
+from sharpi.errors import ClusterError
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.program import IntArray
+
+_INT, _FLOAT = np.dtype("<i4"), np.dtype("<f4")
+_COUNTS, _OF_SEGMENT = 6, 8
+_LENGTHS = [0, 2, 3, 4]  # the columns of a segment's row that say how long its arrays are
+_NO_STATE = -1
+
+
+class SentStep(NamedTuple):
+    """A step as it came: its values (tokens, hidden) are `step.incoming`."""
+
+    step: StepOfPart
+    max_outputs: int
+
+
+def step_body(step: StepOfPart, values: Values, max_outputs: int) -> bytes:
+    """Returns the body for a step whose next layers take `values` (tokens, hidden)."""
+    pages = [_used_pages(segment) for segment in step.segments]
+    counts = [
+        len(step.segments),
+        step.num_tokens,
+        sum(len(segment.outputs) for segment in step.segments),
+        sum(map(len, pages)),
+        sum(len(segment.states_after) for segment in step.segments),
+        max_outputs,
+    ]
+    table = [
+        _row(segment, len(own)) for segment, own in zip(step.segments, pages, strict=True)
+    ]  # fmt: skip
+    numbers = [
+        np.array(counts, _INT),
+        np.array(table, _INT).reshape(-1),
+        *(segment.ids for segment in step.segments),
+        *(segment.outputs for segment in step.segments),
+        *pages,
+        *(np.array(segment.states_after, _INT) for segment in step.segments),
+    ]
+    return np.concatenate(numbers).astype(_INT, copy=False).tobytes() + values.tobytes()
+
+
+def _row(segment: Segment, num_pages: int) -> list[int]:
+    state = _NO_STATE if segment.state is None else segment.state
+    return [
+        len(segment.ids),
+        segment.position,
+        len(segment.outputs),
+        num_pages,
+        len(segment.states_after),
+        state,
+        segment.sequence,
+        segment.num_drafts,
+    ]
+
+
+def _used_pages(segment: Segment) -> IntArray:
+    """Returns the pages up to the segment's last token; those after it are not looked at."""
+    end = segment.position + len(segment.ids)
+    return segment.pages[: -(-end // PAGE_POSITIONS)]
+
+
+def read_step(body: bytes | memoryview, width: int) -> SentStep:
+    """Reads a step with values of `width`; raises ClusterError where lengths contradict."""
+    if len(body) % 4 or len(body) < 4 * _COUNTS:
+        raise _malformed()
+    numbers: npt.NDArray[np.int32] = np.frombuffer(body, _INT)
+    num_segments, num_tokens, *counts, max_outputs = numbers[:_COUNTS].tolist()
+    lengths = (num_segments * _OF_SEGMENT, num_tokens, *counts)
+    if min(lengths) < 0 or _COUNTS + sum(lengths) + num_tokens * width != len(numbers):
+        raise _malformed()
+    table, *arrays, values = np.split(numbers[_COUNTS:], np.cumsum(lengths))
+    rows = table.reshape(num_segments, _OF_SEGMENT)
+    if rows[:, _LENGTHS].sum(axis=0).tolist() != [num_tokens, *counts]:
+        raise _malformed()
+    incoming = values.view(_FLOAT).reshape(num_tokens, width)
+    return SentStep(StepOfPart(_segments(rows, arrays), num_tokens, incoming), max_outputs)
+
+
+def _segments(rows: IntArray, arrays: Sequence[IntArray]) -> tuple[Segment, ...]:
+    """Deals `arrays`, those of all segments, out to the segments by the lengths in `rows`."""
+    dealt = (_split(all_, rows[:, i]) for i, all_ in zip(_LENGTHS, arrays, strict=True))
+    return tuple(
+        _segment(row.tolist(), *own)
+        for row, own in zip(rows, zip(*dealt, strict=True), strict=True)
+    )
+
+
+def _segment(
+    row: list[int], ids: IntArray, outputs: IntArray, pages: IntArray, states_after: IntArray
+) -> Segment:
+    state, sequence, num_drafts = row[5:]
+    return Segment(
+        ids=ids,
+        position=row[1],
+        outputs=outputs,
+        pages=pages,
+        state=None if state == _NO_STATE else state,
+        sequence=sequence,
+        num_drafts=num_drafts,
+        states_after=tuple(states_after.tolist()),
+    )
+
+
+def _split(values: IntArray, counts: Sequence[int] | IntArray) -> list[IntArray]:
+    return np.split(values, np.cumsum(counts)[:-1])
+
+
+def _malformed() -> ClusterError:
+    return ClusterError("a step came whose lengths contradict each other")
+
+
+def pair_body(first: int, second: int) -> bytes:
+    """Returns the body that holds two numbers."""
+    return np.array([first, second], _INT).tobytes()
+
+
+def read_pair(body: bytes | memoryview) -> tuple[int, int]:
+    """Reads two numbers; raises ClusterError for another length."""
+    if len(body) != 2 * _INT.itemsize:
+        raise _malformed()
+    first, second = np.frombuffer(body, _INT).tolist()
+    return first, second
+
+
+def values_body(values: Values) -> bytes:
+    """Returns the body that holds the values of outputs."""
+    return values.tobytes()
+
+
+def read_values(body: bytes | memoryview, width: int) -> Values:
+    """Reads values of `width`; raises ClusterError for a length that is no multiple of it."""
+    if len(body) % (_FLOAT.itemsize * width):
+        raise _malformed()
+    return np.frombuffer(body, _FLOAT).reshape(-1, width)

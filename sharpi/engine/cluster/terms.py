@@ -1,0 +1,124 @@
+"""Terms: what ranks tell each other before the first step, and what the first rank decides."""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
+from sharpi.config import KvTypes
+from sharpi.engine.settings import EngineSettings
+from sharpi.errors import ClusterError
+from sharpi.gguf.reader import GgufFile
+from sharpi.hardware.info import HardwareInfo
+from sharpi.hardware.rates import measure_ram_read
+from sharpi.model.config import ModelConfig
+from sharpi.ops.cpu.program import Rounding
+from sharpi.ops.state_layout import num_states
+from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.layer_division import (
+    Division,
+    LayerLoad,
+    Machine,
+    divide_layers,
+    first_layers,
+    layer_loads,
+)
+
+_SAMPLE_BYTES = 64 << 20  # what the rate of reading memory is measured over
+
+
+class Statement(Struct, frozen=True):
+    """What one rank says about itself."""
+
+    version: str
+    byte_order: str
+    machine: Machine
+    fingerprint: Fingerprint
+
+
+class Terms(Struct, frozen=True):
+    """What the first rank decides for all: settings of the engine, and each rank's layers."""
+
+    context_size: int
+    batch_size: int
+    num_parallel: int
+    max_drafts: int
+    num_kv_pages: int
+    kv_types: KvTypes
+    rounding: Rounding
+    layers: tuple[tuple[int, int], ...]
+
+    def applied(self, settings: EngineSettings) -> EngineSettings:
+        """Returns a rank's own settings with those that all ranks share."""
+        return replace(
+            settings,
+            context_size=self.context_size,
+            batch_size=self.batch_size,
+            num_parallel=self.num_parallel,
+            max_drafts=self.max_drafts,
+            num_kv_pages=self.num_kv_pages,
+            kv_types=self.kv_types,
+            rounding=self.rounding,
+        )
+
+
+class Answer(Struct, frozen=True):
+    """The first rank's answer to all statements: the terms, or why it cannot begin."""
+
+    terms: Terms | None = None
+    refusal: str = ""
+
+
+def own_statement(file: GgufFile, hardware: HardwareInfo, ram: int | None) -> Statement:
+    """Returns what this rank says; `ram` is what the user gives it, None for all that is free."""
+    rate = measure_ram_read(hardware.fast_cores, _SAMPLE_BYTES)
+    machine = Machine(hardware.free_ram if ram is None else ram, rate)
+    return Statement(_version(), sys.byteorder, machine, fingerprint(file))
+
+
+def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
+    """Raises ClusterError for a rank of another version, byte order or model."""
+    first = statements[0]
+    for rank, own in enumerate(statements):
+        if own.version != first.version or own.byte_order != first.byte_order:
+            raise ClusterError(
+                f"rank {rank} on {hosts[rank]} runs sharpi {own.version} ({own.byte_order}-endian),"
+                f" rank 0 on {hosts[0]} runs {first.version} ({first.byte_order}-endian)"
+            )
+    require_same([own.fingerprint for own in statements], hosts)
+
+
+def divide(
+    file: GgufFile, model: ModelConfig, settings: EngineSettings, machines: list[Machine]
+) -> Division:
+    """Divides the layers by the ranks' memory and speed; raises UsageError for too many ranks."""
+    facts = read_facts(file, model, settings.kv_types)
+    loads = layer_loads(facts, settings.num_pages, num_states(settings.num_parallel, settings.max_drafts))
+    return divide_layers(loads, machines, first_layers(facts), _output(facts))
+
+
+def _output(facts: ModelFacts) -> LayerLoad:
+    return LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
+
+
+def terms_of(settings: EngineSettings, division: Division) -> Terms:
+    """Returns the terms that follow from the first rank's settings."""
+    return Terms(
+        context_size=settings.context_size,
+        batch_size=settings.batch_size,
+        num_parallel=settings.num_parallel,
+        max_drafts=settings.max_drafts,
+        num_kv_pages=settings.num_kv_pages,
+        kv_types=settings.kv_types,
+        rounding=settings.rounding,
+        layers=division.layers,
+    )
+
+
+def _version() -> str:
+    try:
+        return version("sharpi")
+    except PackageNotFoundError:
+        return "unknown"

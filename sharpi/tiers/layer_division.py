@@ -1,0 +1,108 @@
+"""Divides a model's layers among machines: so that each holds its own, then by their speed."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from msgspec import Struct
+
+from sharpi.errors import UsageError
+from sharpi.tiers.facts import ModelFacts
+
+
+class Machine(Struct, frozen=True):
+    """What one rank has for its layers."""
+
+    ram: int  # bytes for weights and KV cache
+    read_rate: float  # bytes of weights per second
+
+
+class LayerLoad(Struct, frozen=True):
+    """What one layer needs."""
+
+    num_bytes: int  # weights and KV cache
+    token_bytes: int  # weights that one token reads
+
+
+class Division(Struct, frozen=True):
+    """The layers of each rank, and what follows from them."""
+
+    layers: tuple[tuple[int, int], ...]  # first and end of each rank's layers
+    overflow: int  # bytes that no rank's RAM holds
+    stage_seconds: tuple[float, ...]  # of one token, by rank
+
+    @property
+    def single_rate(self) -> float:
+        """Tokens per second of one sequence, without the time on the wire."""
+        return 1 / sum(self.stage_seconds)
+
+    @property
+    def full_rate(self) -> float:
+        """Tokens per second once all ranks work at the same time."""
+        return 1 / max(self.stage_seconds)
+
+
+def layer_loads(model: ModelFacts, num_pages: int, num_states: int) -> list[LayerLoad]:
+    """Returns what each layer takes of RAM, and what a token reads of it."""
+    used = model.num_experts_per_token
+    return [
+        LayerLoad(
+            layer.dense_weights_bytes
+            + layer.experts_bytes
+            + num_pages * layer.kv_page_bytes
+            + num_states * layer.state_bytes,
+            layer.dense_weights_bytes + min(used, layer.num_experts) * (layer.expert_bytes or 0),
+        )
+        for layer in model.layers
+    ]
+
+
+def first_layers(model: ModelFacts) -> list[int]:
+    """Returns the layers that a rank may begin with: no later one reads keys from before it."""
+    needed = [
+        min((each.kv_layer for each in model.layers[i:] if each.kv_layer is not None), default=i)
+        for i in range(len(model.layers))
+    ]
+    return [i for i in range(len(model.layers)) if needed[i] >= i]
+
+
+def divide_layers(
+    loads: Sequence[LayerLoad],
+    machines: Sequence[Machine],
+    starts: Sequence[int],
+    output: LayerLoad,
+) -> Division:
+    """Divides layers among the machines in their order; the first also has the output.
+
+    The least bytes are left without RAM; among those divisions the slowest rank is as quick as can
+    be. A rank begins with one of `starts`. Raises UsageError for more machines than such layers.
+    """
+    count = len(machines)
+    if count > len(starts):
+        raise UsageError(f"{count} machines cannot share a model of {len(starts)} separable layers")
+
+    def cost(rank: int, first: int, end: int) -> tuple[int, float]:
+        own = [*loads[first:end], *([output] if rank == 0 else [])]
+        over = max(0, sum(each.num_bytes for each in own) - machines[rank].ram)
+        return over, sum(each.token_bytes for each in own) / machines[rank].read_rate
+
+    @cache
+    def best(rank: int, first: int) -> tuple[int, float, tuple[int, ...]]:
+        """Returns overflow, the slowest stage, and the first layers from this rank on."""
+        if rank == count - 1:
+            return *cost(rank, first, len(loads)), (first,)
+        return min(
+            _joined(cost(rank, first, end), best(rank + 1, end), first)
+            for end in starts
+            if end > first and sum(start >= end for start in starts) >= count - 1 - rank
+        )
+
+    firsts = best(0, 0)[2]
+    layers = tuple(zip(firsts, (*firsts[1:], len(loads)), strict=True))
+    costs = [cost(rank, *own) for rank, own in enumerate(layers)]
+    return Division(layers, sum(over for over, _ in costs), tuple(time for _, time in costs))
+
+
+def _joined(
+    own: tuple[int, float], rest: tuple[int, float, tuple[int, ...]], first: int
+) -> tuple[int, float, tuple[int, ...]]:
+    return own[0] + rest[0], max(own[1], rest[1]), (first, *rest[2])

@@ -1,0 +1,190 @@
+"""One model by several processes on loopback: the same answers, and one line when one is lost."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from sharpi.resources import demo_model
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[3]
+PROMPT = ("Once upon a time", "--temp", "0")
+SECONDS = 120
+Process = subprocess.Popen[str]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Machines:
+    """Starts sharpi's processes, and kills what is left of them."""
+
+    def __init__(self, model: Path) -> None:
+        self.model, self.port = model, free_port()
+        self._processes: list[Process] = []
+
+    @property
+    def first(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self, *arguments: str) -> Process:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
+        library = os.environ.get("SHARPI_NATIVE_LIBRARY")
+        environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
+        self._processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "sharpi", *arguments],
+                cwd=ROOT,
+                env=environment,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+        return self._processes[-1]
+
+    def join(self, model: Path | None = None) -> Process:
+        return self.start("join", self.first, str(model or self.model), "--once")
+
+    def run(self, *arguments: str, others: int = 1) -> Process:
+        hosts = ",".join([self.first, *["x"] * others])
+        return self.start("run", str(self.model), *arguments, "--hosts", hosts, "--no-log")
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    own = Machines(demo_model())
+    yield own
+    own.close()
+
+
+def ended(process: Process) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out, err
+
+
+def test_the_text_is_that_of_one_process(machines: Machines) -> None:
+    joined = [machines.join(), machines.join()]
+    code, out, err = ended(machines.run(*PROMPT, "-n", "24", others=2))
+    alone = ended(machines.start("run", str(machines.model), *PROMPT, "-n", "24", "--no-log"))
+    assert (code, out) == (0, alone[1])
+    assert re.search(r"rank 2 on \S+ runs layers \d+ to \d+", err)
+    assert [ended(process)[0] for process in joined] == [0, 0]
+
+
+def test_a_killed_rank_is_one_line_that_names_it(machines: Machines) -> None:
+    joined = machines.join()
+    running = machines.run(*PROMPT, "-n", "1000000", "--ignore-eos", "--context-shift")
+    assert running.stdout is not None
+    assert running.stdout.read(1)  # it has begun to answer
+    joined.kill()
+    code, _, err = ended(running)
+    assert code == 1
+    assert re.search(r"^error: rank 1 on \S+ has ended or cannot be reached$", err, re.MULTILINE)
+    assert "Traceback" not in err
+
+
+def test_a_first_rank_that_ends_is_one_line(machines: Machines) -> None:
+    joined = machines.join()
+    running = machines.run(*PROMPT, "-n", "1000000", "--ignore-eos", "--context-shift")
+    assert running.stdout is not None
+    assert running.stdout.read(1)
+    running.kill()
+    code, _, err = ended(joined)
+    assert code == 1
+    assert re.search(r"^error: rank 0 on \S+ (has ended|does not answer)", err, re.MULTILINE)
+    assert "Traceback" not in err
+
+
+def test_another_model_is_refused_by_its_tensor(machines: Machines, tmp_path: Path) -> None:
+    other = Path(shutil.copy(demo_model(), tmp_path))
+    with other.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    joined = machines.join(other)
+    for process in (machines.run(*PROMPT, "-n", "4"), joined):
+        code, _, err = ended(process)
+        assert code == 1
+        assert re.search(r"rank 1 on \S+ has another model than rank 0 on \S+: the tensor", err)
+
+
+def test_a_server_goes_on_once_the_rank_is_back(machines: Machines) -> None:
+    joined, port = machines.join(), str(free_port())
+    server = machines.start(
+        "serve", str(machines.model), "--port", port, "--hosts", f"{machines.first},x"
+    )
+    url = f"http://127.0.0.1:{port}"
+    _wait_for(url, server)
+    text = _complete(url)
+    joined.kill()
+    assert _complete(url).startswith("503")
+    machines.join()
+    assert _complete(url) == text
+    server.send_signal(signal.SIGTERM)
+    assert ended(server)[0] in (0, -signal.SIGTERM, 143)
+
+
+def _wait_for(url: str, server: Process) -> None:
+    """Waits until the server answers."""
+    while server.poll() is None:
+        try:
+            with urlopen(f"{url}/health", timeout=SECONDS):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(server.communicate()[1])
+
+
+def _complete(url: str) -> str:
+    body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+    request = Request(f"{url}/v1/completions", json.dumps(body).encode(), _HEADERS)
+    try:
+        with urlopen(request, timeout=SECONDS) as response:
+            return str(json.load(response)["choices"][0]["text"])
+    except OSError as error:
+        return str(getattr(error, "code", error))
+
+
+_HEADERS = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--hosts", "127.0.0.1"), "give two machines or more"),
+        (("--hosts", "127.0.0.1:x,b"), "is not a port"),
+        (("--link", "lo"), "are of use with --hosts only"),
+        (("--hosts", "127.0.0.1,b", "--device", "cuda"), "omit --device cuda"),
+        (("--hosts", "127.0.0.1,b", "--link", "nix0"), "there is no such interface"),
+    ],
+)
+def test_bad_options_are_one_line(
+    machines: Machines, arguments: Sequence[str], reason: str
+) -> None:
+    code, _, err = ended(machines.start("run", str(machines.model), "Hi", *arguments))
+    assert code in (1, 2)
+    assert reason in err
+    assert "Traceback" not in err

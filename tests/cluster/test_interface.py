@@ -1,0 +1,42 @@
+"""The interface that ranks meet on: found by name or by the way to the first rank."""
+
+import pytest
+
+from sharpi.cluster import interface as interface_module
+from sharpi.cluster.interface import Interface, find_interface
+from sharpi.cluster.place import place_of_torchrun
+from sharpi.errors import ClusterError
+
+
+def test_loopback_leads_to_loopback() -> None:
+    found = find_interface(None, "127.0.0.1")
+    assert (found.name, found.address) == ("lo", "127.0.0.1")
+    assert found == find_interface("lo", "10.0.0.1")
+    assert found.mtu > 1000
+
+
+def test_an_unknown_interface_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"--link wlan9: there is no such interface, but .*lo"):
+        find_interface("wlan9", "127.0.0.1")
+
+
+def test_a_public_address_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    public = Interface("eth0", "8.8.8.8", 1500)
+    monkeypatch.setattr(interface_module, "_named", lambda name: public)
+    with pytest.raises(ClusterError, match="eth0 has the public address"):
+        find_interface("eth0", "8.8.4.4")
+    assert find_interface("eth0", "8.8.4.4", allows_public=True) is public
+
+
+def test_torchrun_names_the_place() -> None:
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    place = place_of_torchrun(variables)
+    assert place is not None
+    assert (place.address, place.port, place.rank, place.size) == ("10.0.0.1", 29500, 1, 2)
+    assert place_of_torchrun({}) is None
+
+
+@pytest.mark.parametrize(("rank", "size"), [("x", "2"), ("2", "2"), ("-1", "2")])
+def test_variables_that_make_no_sense_are_refused(rank: str, size: str) -> None:
+    with pytest.raises(ClusterError, match="RANK"):
+        place_of_torchrun({"RANK": rank, "WORLD_SIZE": size})

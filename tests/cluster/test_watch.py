@@ -1,0 +1,109 @@
+"""The watch of ranks: who is silent, who has left in order, and who says what is wrong."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from sharpi.cluster import watch as watch_module
+from sharpi.cluster.watch import Watch
+
+
+class FakeStore:
+    """A store of one process; `is_lost` makes every call fail."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.is_lost = False
+
+    def set(self, key: str, value: str, /) -> None:
+        self._require()
+        self.values[key] = value.encode()
+
+    def get(self, key: str, /) -> bytes:
+        self._require()
+        return self.values[key]
+
+    def check(self, keys: list[str], /) -> bool:
+        self._require()
+        return all(key in self.values for key in keys)
+
+    def set_timeout(self, timeout: timedelta, /) -> None:
+        self._require()
+
+    def _require(self) -> None:
+        if self.is_lost:
+            raise ConnectionError
+
+
+class Faults:
+    """Collects faults, and waits for one."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._came = threading.Event()
+
+    def __call__(self, fault: str) -> None:
+        self.all.append(fault)
+        self._came.set()
+
+    def wait(self) -> str:
+        assert self._came.wait(60)
+        return self.all[0]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(watch_module, "SILENCE_SECONDS", 0.2)
+
+
+def test_a_silent_rank_is_named() -> None:
+    store, faults = FakeStore(), Faults()
+    with Watch(store, 0, ("a", "b"), faults) as watch:
+        watch.start()
+        assert faults.wait() == "rank 1 on b does not answer for 0 seconds"
+        assert watch.fault == faults.all[0]
+    assert store.values["fault"] == faults.all[0].encode()
+
+
+def test_what_another_rank_says_is_passed_on() -> None:
+    store, faults = FakeStore(), Faults()
+    store.values["fault"] = b"rank 2 on c: the disk is broken"
+    with Watch(store, 0, ("a", "b", "c"), faults) as watch:
+        watch.start()
+        assert faults.wait() == "rank 2 on c: the disk is broken"
+
+
+def test_a_lost_store_is_the_first_rank() -> None:
+    store, faults = FakeStore(), Faults()
+    watch = Watch(store, 1, ("a", "b"), faults)
+    store.is_lost = True
+    watch.start()
+    assert faults.wait().startswith("rank 0 on a does not answer")
+    watch.close()
+
+
+def test_a_rank_that_left_in_order_is_not_missed() -> None:
+    store, faults = FakeStore(), Faults()
+    store.values["left/1"] = b""
+    with Watch(store, 0, ("a", "b", "c"), faults) as watch:
+        watch.start()
+        assert faults.wait().startswith("rank 2 on c")
+
+
+def test_only_the_first_fault_counts() -> None:
+    faults = Faults()
+    watch = Watch(FakeStore(), 0, ("a", "b"), faults)
+    watch.lost(1, "has ended")
+    watch.fail("later")
+    assert faults.all == ["rank 1 on b has ended"]
+    watch.close()
+
+
+def test_after_the_end_nothing_is_a_fault() -> None:
+    faults = Faults()
+    watch = Watch(FakeStore(), 0, ("a", "b"), faults)
+    watch.close()
+    watch.lost(1, "has ended")
+    assert faults.all == []
