@@ -118,14 +118,13 @@ def join_group(place: MeetingPlace) -> Group:
 
 def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:
     """Returns the number of the group at this place, and this process's rank and size in it."""
-    if place.rank == 0:
-        number = store.add("groups", 1)
-        store.set(f"size {number}", str(place.size))
-        return number, 0, place.size or 1
-    if place.rank is not None:
-        store.wait(["size 1"], timedelta(seconds=_JOIN_SECONDS))
-        return store.add("groups", 0), place.rank, place.size or 1
-    return _free_rank(store)
+    if place.rank is None or place.size is None:
+        return _free_rank(store)
+    if not place.is_own:
+        return place.restarts, place.rank, place.size
+    number = store.add("groups", 1)
+    store.set(f"size {number}", str(place.size))
+    return number, place.rank, place.size
 
 
 def _free_rank(store: Any) -> tuple[int, int, int]:

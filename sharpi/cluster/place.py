@@ -23,6 +23,7 @@ class MeetingPlace(Struct, frozen=True):
     link: str | None = None  # the interface; None takes the one that leads to the address
     allows_public: bool = False
     is_own: bool = False  # the first rank opens the place; otherwise torchrun has done so
+    restarts: int = 0  # of torchrun's processes so far
 
 
 def place_of_torchrun(variables: Mapping[str, str] = os.environ) -> MeetingPlace | None:
@@ -32,8 +33,10 @@ def place_of_torchrun(variables: Mapping[str, str] = os.environ) -> MeetingPlace
     try:
         rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
         port = int(variables.get("MASTER_PORT", DEFAULT_PORT))
+        restarts = int(variables.get("TORCHELASTIC_RESTART_COUNT", 0))
     except ValueError as error:
         raise ClusterError(f"RANK, WORLD_SIZE and MASTER_PORT are numbers: {error}") from None
     if not 0 <= rank < size:
         raise ClusterError(f"RANK {rank} is not one of WORLD_SIZE {size}")
-    return MeetingPlace(variables.get("MASTER_ADDR", "127.0.0.1"), port, rank, size)
+    address = variables.get("MASTER_ADDR", "127.0.0.1")
+    return MeetingPlace(address, port, rank, size, restarts=restarts)

@@ -15,12 +15,16 @@ from sharpi.resources import demo_model
 pytestmark = pytest.mark.native
 
 _SETUP = "it sets up the environment that the tests run in"
+_MACHINES = "test_several_machines.py runs it"
 _CLIENT = "test_readme_setups.py runs it"
 NOT_RUN = {
     "make run": _SETUP,
     "source .venv/bin/activate": _SETUP,
     "pip install -e '.[cuda13]'": "it needs a network, and a GPU to be of use",
     "claude": "it needs Claude Code",
+    'sharpi run model.gguf "Why is the sky blue?" --hosts': _MACHINES,
+    "sharpi join": _MACHINES,
+    "torchrun": _MACHINES,
     "curl http://127.0.0.1:8080/v1/chat/completions": _CLIENT,
 }
 _REPOSITORY = "Qwen/Qwen3-30B-A3B-GGUF"

@@ -67,9 +67,7 @@ class ClusterOptions(Struct, frozen=True):
 
     def _config(self, hosts: tuple[str, ...]) -> ClusterConfig:
         hosts, port = _with_port(hosts)
-        return ClusterConfig(
-            hosts, port=port, link=self.link, allows_public=self.insecure_link
-        )
+        return ClusterConfig(hosts, port=port, link=self.link, allows_public=self.insecure_link)
 
 
 def _with_port(hosts: tuple[str, ...]) -> tuple[tuple[str, ...], int]:

@@ -1,7 +1,8 @@
 """Writes a step as the body of a message, and reads it with every length checked.
 
-The body has int32 numbers, little-endian: segments, tokens, outputs, pages, states, `max_outputs`, then eight
-for each segment, then all ids, output rows, pages and states; after them the values as float32.
+The body has int32 numbers, little-endian: how many segments, tokens, outputs, pages and states
+there are, `max_outputs`, eight for each segment, then all ids, output rows, pages and states. After
+them come the values as float32.
 """
 
 from collections.abc import Sequence

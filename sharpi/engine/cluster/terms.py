@@ -95,7 +95,8 @@ def divide(
 ) -> Division:
     """Divides the layers by the ranks' memory and speed; raises UsageError for too many ranks."""
     facts = read_facts(file, model, settings.kv_types)
-    loads = layer_loads(facts, settings.num_pages, num_states(settings.num_parallel, settings.max_drafts))
+    states = num_states(settings.num_parallel, settings.max_drafts)
+    loads = layer_loads(facts, settings.num_pages, states)
     return divide_layers(loads, machines, first_layers(facts), _output(facts))
 
 

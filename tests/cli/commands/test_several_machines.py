@@ -43,13 +43,13 @@ class Machines:
     def first(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self, *arguments: str) -> Process:
+    def start(self, *arguments: str, module: str = "sharpi") -> Process:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
         library = os.environ.get("SHARPI_NATIVE_LIBRARY")
         environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
         self._processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "sharpi", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
                 env=environment,
                 text=True,
@@ -91,6 +91,15 @@ def test_the_text_is_that_of_one_process(machines: Machines) -> None:
     assert (code, out) == (0, alone[1])
     assert re.search(r"rank 2 on \S+ runs layers \d+ to \d+", err)
     assert [ended(process)[0] for process in joined] == [0, 0]
+
+
+def test_torchrun_starts_both_ranks(machines: Machines) -> None:
+    own = ["-m", "sharpi", "run", str(machines.model), *PROMPT, "-n", "24", "--no-log"]
+    port = f"--master-port={free_port()}"
+    both = machines.start("--nproc-per-node", "2", port, *own, module="torch.distributed.run")
+    code, out, err = ended(both)
+    assert code == 0, err
+    assert out == ended(machines.start(*own[2:]))[1]
 
 
 def test_a_killed_rank_is_one_line_that_names_it(machines: Machines) -> None:
