@@ -19,7 +19,7 @@ _PIECE_BYTES, _NUM_PIECES = 512, 8
 
 
 class Fingerprint(Struct, frozen=True):
-    """What a rank says about its file: each tensor's digest by name, and the header's."""
+    """One rank's statement about its file: each tensor's digest by name, and the header's."""
 
     header: bytes
     tensors: dict[str, bytes]

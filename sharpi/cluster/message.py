@@ -16,7 +16,7 @@ MAX_BODY_BYTES = 1 << 30
 
 
 class Kind(IntEnum):
-    """What a message is for; the numbers are part of the format."""
+    """The purposes of messages; the numbers are part of the format."""
 
     STEP = 1  # the tokens of a step, and the values that the next layers need
     OUTPUTS = 2  # the values of a step's outputs after the last layer

@@ -11,7 +11,7 @@ DEFAULT_PORT = 29400
 
 
 class MeetingPlace(Struct, frozen=True):
-    """Where the ranks of one model meet: the address of the first, and who this process is.
+    """The place where the ranks of a model meet: the first one's address, and who this process is.
 
     `rank` and `size` are None for a process that asks the first rank for them.
     """

@@ -10,14 +10,14 @@ from sharpi.tiers.facts import ModelFacts
 
 
 class Machine(Struct, frozen=True):
-    """What one rank has for its layers."""
+    """The resources of one rank for its layers."""
 
     ram: int  # bytes for weights and KV cache
     read_rate: float  # bytes of weights per second
 
 
 class LayerLoad(Struct, frozen=True):
-    """What one layer needs."""
+    """The needs of one layer."""
 
     num_bytes: int  # weights and KV cache
     token_bytes: int  # weights that one token reads

@@ -30,7 +30,7 @@ _SAMPLE_BYTES = 64 << 20  # what the rate of reading memory is measured over
 
 
 class Statement(Struct, frozen=True):
-    """What one rank says about itself."""
+    """One rank's statement about itself."""
 
     version: str
     byte_order: str
@@ -39,7 +39,7 @@ class Statement(Struct, frozen=True):
 
 
 class Terms(Struct, frozen=True):
-    """What the first rank decides for all: settings of the engine, and each rank's layers."""
+    """The first rank's decisions for all: settings of the engine, and each rank's layers."""
 
     context_size: int
     batch_size: int
