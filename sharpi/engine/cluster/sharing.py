@@ -48,7 +48,7 @@ class Sharing(Closing):
         Raises ClusterError where a rank has another model or version, or none of them has room.
         """
         group = self._group
-        own = own_statement(file, hardware, config.ram)
+        own = own_statement(file, hardware, config)
         statements = group.exchange("statement", own)
         require_alike(statements, group.hosts)
         if group.rank == 0:

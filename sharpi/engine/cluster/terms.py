@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
-from sharpi.config import KvTypes
+from sharpi.config import KvTypes, RopeRequest, RunConfig
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError
 from sharpi.gguf.reader import GgufFile
@@ -36,6 +36,7 @@ class Statement(Struct, frozen=True):
     byte_order: str
     machine: Machine
     fingerprint: Fingerprint
+    rope: RopeRequest
 
 
 class Terms(Struct, frozen=True):
@@ -71,11 +72,11 @@ class Answer(Struct, frozen=True):
     refusal: str = ""
 
 
-def own_statement(file: GgufFile, hardware: HardwareInfo, ram: int | None) -> Statement:
-    """Returns what this rank says; `ram` is what the user gives it, None for all that is free."""
+def own_statement(file: GgufFile, hardware: HardwareInfo, config: RunConfig) -> Statement:
+    """Returns what this rank says; its RAM is what the user gives it, or else what is free."""
     rate = measure_ram_read(hardware.fast_cores, _SAMPLE_BYTES)
-    machine = Machine(hardware.free_ram if ram is None else ram, rate)
-    return Statement(_version(), sys.byteorder, machine, fingerprint(file))
+    machine = Machine(hardware.free_ram if config.ram is None else config.ram, rate)
+    return Statement(_version(), sys.byteorder, machine, fingerprint(file), config.rope)
 
 
 def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
@@ -86,6 +87,11 @@ def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
             raise ClusterError(
                 f"rank {rank} on {hosts[rank]} runs sharpi {own.version} ({own.byte_order}-endian),"
                 f" rank 0 on {hosts[0]} runs {first.version} ({first.byte_order}-endian)"
+            )
+        if own.rope != first.rope:
+            raise ClusterError(
+                f"rank {rank} on {hosts[rank]} has other options for RoPE than rank 0: give both"
+                " the same"
             )
     require_same([own.fingerprint for own in statements], hosts)
 
