@@ -55,7 +55,7 @@ LETTER = """Dear Ms Miller,
 thank you for your order of 14 March. The three lamps and the small table left our warehouse in
 Bremen this morning and should reach you by Thursday. The chairs that you asked about are made to
 order, which takes about six weeks. If you would like to have them in green instead of blue, please
-tell us before Friday, so that the workshop can still change the fabric. The invoice is enclosed.
+write before Friday, so that the workshop can still change the fabric. The invoice is enclosed.
 
 With kind regards,
 Peter Brown

@@ -48,15 +48,15 @@ class Group(Closing):
         self.channel.start(self._watch)
 
     def exchange(self, name: str, own: T) -> list[T]:
-        """Tells all ranks this rank's statement, a plain value or Struct; returns all, by rank.
+        """Gives all ranks this rank's statement, a plain value or Struct; returns all, by rank.
 
         Raises ClusterError for a rank that says nothing or something of another kind.
         """
         self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(own))
         return [self.statement(name, rank, type(own)) for rank in range(self.size)]
 
-    def tell(self, name: str, statement: Struct) -> None:
-        """Tells all ranks something that only this one decides."""
+    def state(self, name: str, statement: Struct) -> None:
+        """States to all ranks something that only this one decides."""
         self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(statement))
 
     def statement(self, name: str, rank: int, kind: type[T]) -> T:

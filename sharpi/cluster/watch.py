@@ -53,15 +53,15 @@ class Watch(Closing):
         """Begins to watch."""
         self._thread.start()
 
-    def fail(self, fault: str, *, is_told: bool = True) -> None:
-        """Reports a fault of the group, once; `is_told`: the other ranks hear of it, too."""
+    def fail(self, fault: str, *, is_shared: bool = True) -> None:
+        """Reports a fault of the group, once; `is_shared`: the other ranks hear of it, too."""
         with self._lock:
             if self.fault is not None or self._has_ended.is_set():
                 return
             self.fault = fault
         self._on_fault(fault)
-        if is_told:
-            self._tell(fault)
+        if is_shared:
+            self._set(fault)
 
     def lost(self, rank: int, why: str) -> None:
         """Reports that a rank is lost."""
@@ -71,9 +71,9 @@ class Watch(Closing):
         """Ends the watch; other ranks see that this one has left in order."""
         if not self._has_ended.is_set():
             self._has_ended.set()
-            self._tell("", key=f"left/{self._rank}")
+            self._set("", key=f"left/{self._rank}")
 
-    def _tell(self, fault: str, key: str = "fault") -> None:
+    def _set(self, fault: str, key: str = "fault") -> None:
         try:
             self._store.set(key, fault)
         except Exception:  # the store is what was lost
@@ -95,12 +95,12 @@ class Watch(Closing):
         self.fail(
             f"rank 0 on {self._hosts[0]} does not answer: it has ended, hangs, or its network is"
             " cut off",
-            is_told=False,
+            is_shared=False,
         )
 
     def _look(self, seen: dict[int, tuple[str, float]]) -> None:
         if self._store.check(["fault"]):
-            self.fail(self._store.get("fault").decode(errors="replace"), is_told=False)
+            self.fail(self._store.get("fault").decode(errors="replace"), is_shared=False)
             return
         for rank in range(len(self._hosts)):
             if rank != self._rank and not self._store.check([f"left/{rank}"]):

@@ -78,7 +78,7 @@ class RemotePart:
 
     @property
     def progress(self) -> float:
-        """Returns 0, as other ranks do not tell how far they are."""
+        """Returns 0, as other ranks do not say how far they are."""
         return 0.0
 
     def copy_page(self, source: int, target: int) -> None:

@@ -70,11 +70,11 @@ class Sharing(Closing):
         try:
             division = divide(file, model, settings, [each.machine for each in statements])
         except SharpiError as error:
-            group.tell("answer", Answer(refusal=str(error)))
+            group.state("answer", Answer(refusal=str(error)))
             raise
         self.notes = _notes(division, group.hosts)
         terms = terms_of(settings, division)
-        group.tell("answer", Answer(terms))
+        group.state("answer", Answer(terms))
         return terms
 
     def _hear(self, model: ModelConfig) -> Terms:

@@ -1,4 +1,4 @@
-"""Terms: what ranks tell each other before the first step, and what the first rank decides."""
+"""Terms: what ranks say before the first step, and what the first rank decides."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, version

@@ -163,7 +163,7 @@ class EngineThread:
     def _give_up_ranks(self, error: ClusterError) -> None:
         """Unloads a model of several machines; the next request loads it when all are back."""
         self.failure = "a machine that runs part of the model is lost"
-        self._tell(f"the model is unloaded: {error}")
+        self._log(f"the model is unloaded: {error}")
         self._unload(FinishInfo("error", error=lost_rank()))
 
     def _check_reads(self) -> None:
