@@ -29,6 +29,7 @@ class Division(Struct, frozen=True):
     layers: tuple[tuple[int, int], ...]  # first and end of each rank's layers
     overflow: int  # bytes that no rank's RAM holds
     stage_seconds: tuple[float, ...]  # of one token, by rank
+    rank_bytes: tuple[int, ...]  # of each rank's layers
 
     @property
     def single_rate(self) -> float:
@@ -80,10 +81,13 @@ def divide_layers(
     if count > len(starts):
         raise UsageError(f"{count} machines cannot share a model of {len(starts)} separable layers")
 
-    def cost(rank: int, first: int, end: int) -> tuple[int, float]:
+    def needs(rank: int, first: int, end: int) -> LayerLoad:
         own = [*loads[first:end], *([output] if rank == 0 else [])]
-        over = max(0, sum(each.num_bytes for each in own) - machines[rank].ram)
-        return over, sum(each.token_bytes for each in own) / machines[rank].read_rate
+        return LayerLoad(sum(each.num_bytes for each in own), sum(each.token_bytes for each in own))
+
+    def cost(rank: int, first: int, end: int) -> tuple[int, float]:
+        own, machine = needs(rank, first, end), machines[rank]
+        return max(0, own.num_bytes - machine.ram), own.token_bytes / machine.read_rate
 
     @cache
     def best(rank: int, first: int) -> tuple[int, float, tuple[int, ...]]:
@@ -99,7 +103,12 @@ def divide_layers(
     firsts = best(0, 0)[2]
     layers = tuple(zip(firsts, (*firsts[1:], len(loads)), strict=True))
     costs = [cost(rank, *own) for rank, own in enumerate(layers)]
-    return Division(layers, sum(over for over, _ in costs), tuple(time for _, time in costs))
+    return Division(
+        layers,
+        overflow=sum(over for over, _ in costs),
+        stage_seconds=tuple(seconds for _, seconds in costs),
+        rank_bytes=tuple(needs(rank, *own).num_bytes for rank, own in enumerate(layers)),
+    )
 
 
 def _joined(

@@ -12,7 +12,7 @@ from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.machine import MachineOptions
 from sharpi.cli.options.miss import MissOptions
-from sharpi.cli.options.option import option
+from sharpi.cli.options.option import local_option, option
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.source import ModelArgument, ModelOption
 from sharpi.cli.options.tier import TierOptions
@@ -37,6 +37,10 @@ def plan(
         Path | None,
         option("--moe-profile", "Expect hits by the expert uses in this file.", "PATH"),
     ] = None,
+    hosts: Annotated[
+        Path | None,
+        local_option("--hosts", "Divide the model among the machines of this TOML file.", "FILE"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show where a model would live, and how fast it can be.
@@ -55,6 +59,9 @@ def plan(
     config = replace(config, experts=replace(config.experts, profile=moe_profile))
     if moe_profile is not None and not moe_profile.exists():
         raise UsageError(f"{sources.name('moe_profile')} {moe_profile}: no such file")
+    if hosts is not None:
+        _plan_hosts(config, hosts, as_json=as_json)
+        return
     with open_gguf(path) as file:
         decided = plan_for(config, file)
     if as_json:
@@ -64,6 +71,29 @@ def plan(
 
         print_plan(path, decided)
     if not decided.fits:
+        raise click.exceptions.Exit(1)
+
+
+def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
+    """Prints the division among machines; exits with 1 if they have too little RAM together."""
+    from sharpi.cli.output.division_table import division_record, print_division
+    from sharpi.engine.cluster.hosts_file import read_hosts
+    from sharpi.engine.cluster.terms import divide
+    from sharpi.engine.settings import decide
+    from sharpi.gguf.reader import open_gguf
+    from sharpi.hardware.info import probe_hardware
+    from sharpi.model.config import read_config
+
+    hosts = read_hosts(hosts_file)
+    with open_gguf(config.model) as file:
+        model = read_config(file)
+        settings = decide(config, file, model, probe_hardware(config.instruction_set))
+        division = divide(file, model, settings, [each.machine() for each in hosts])
+    if as_json:
+        print(json.dumps(division_record(config.model, division, hosts)))
+    else:
+        print_division(config.model, division, hosts)
+    if division.overflow:
         raise click.exceptions.Exit(1)
 
 

@@ -1,0 +1,73 @@
+"""Prints how a model would be divided among machines."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sharpi.cli.output.fitted_table import Column, FittedTable, output_console, print_table
+from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.engine.cluster.hosts_file import Host
+    from sharpi.tiers.layer_division import Division
+
+_COLUMNS = (
+    Column("rank", is_right=True),
+    Column("machine"),
+    Column("layers"),
+    Column("needs", is_right=True),
+    Column("has", is_right=True),
+    Column("ms/token", is_right=True),
+)
+
+
+def print_division(path: Path, division: "Division", hosts: Sequence["Host"]) -> None:
+    """Prints a row for each machine, and what follows for the speed."""
+    print(f"model    {path}")
+    table = FittedTable(_COLUMNS)
+    for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True)):
+        table.add(
+            str(rank),
+            host.name,
+            f"{first} to {end - 1}",
+            format_bytes(division.rank_bytes[rank]),
+            format_bytes(host.machine().ram),
+            f"{division.stage_seconds[rank] * 1e3:.1f}",
+        )
+    print()
+    print_table(output_console(), table)
+    print()
+    one, full = _rates(division, hosts)
+    print(
+        f"speed    at most {one:.1f} tokens/s of one sequence, {full:.1f} of {len(hosts)} or more"
+    )
+    if division.overflow:
+        print(f"missing  {format_bytes(division.overflow)} of RAM: experts are read from disk")
+
+
+def division_record(path: Path, division: "Division", hosts: Sequence["Host"]) -> dict[str, Any]:
+    """Returns the same for JSON."""
+    one, full = _rates(division, hosts)
+    return {
+        "model": str(path),
+        "fits": not division.overflow,
+        "overflow": division.overflow,
+        "tokens_per_second": one,
+        "tokens_per_second_of_all": full,
+        "ranks": [
+            {
+                "host": host.name,
+                "first_layer": first,
+                "end_layer": end,
+                "num_bytes": division.rank_bytes[rank],
+                "seconds_per_token": division.stage_seconds[rank],
+            }
+            for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True))
+        ],
+    }
+
+
+def _rates(division: "Division", hosts: Sequence["Host"]) -> tuple[float, float]:
+    from sharpi.engine.cluster.hosts_file import rates
+
+    return rates(division, list(hosts))

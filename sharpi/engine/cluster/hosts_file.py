@@ -1,0 +1,60 @@
+"""Reads a file of machines, for plans of a model over machines that need not be at hand.
+
+It is TOML, with a table for each machine in the order of the ranks:
+
+    [[host]]
+    name = "desk"
+    ram = "64GiB"    # for weights and KV cache
+    read = "40GiB"   # of RAM, per second
+    hop_ms = 0.3     # of a message to the next machine; 0.3 by default
+"""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from sharpi.errors import UsageError
+from sharpi.tiers.layer_division import Division, Machine
+from sharpi.units import parse_size
+
+
+class Host(Struct, frozen=True, forbid_unknown_fields=True):
+    """One machine of the file."""
+
+    name: str
+    ram: str
+    read: str
+    hop_ms: float = 0.3
+
+    def machine(self) -> Machine:
+        """Returns its sizes in bytes; raises ValueError for a size that is none."""
+        rate = float(parse_size(self.read))
+        if rate <= 0 or self.hop_ms < 0:
+            raise ValueError("`read` is above 0, and `hop_ms` not below")
+        return Machine(parse_size(self.ram), rate)
+
+
+class _Hosts(Struct, frozen=True, forbid_unknown_fields=True):
+    host: list[Host]
+
+
+def read_hosts(path: Path) -> list[Host]:
+    """Reads the machines; raises UsageError that names the file and what is wrong in it."""
+    try:
+        hosts = msgspec.toml.decode(path.read_bytes(), type=_Hosts).host
+        for each in hosts:
+            each.machine()
+    except OSError as error:
+        raise UsageError(f"--hosts {path}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"--hosts {path}: {error}") from None
+    if not hosts:
+        raise UsageError(f"--hosts {path}: it names no machine; begin each with [[host]]")
+    return hosts
+
+
+def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
+    """Returns tokens per second of one sequence, and of as many as keep all machines at work."""
+    hops = sum(each.hop_ms for each in hosts) / 1e3 if len(hosts) > 1 else 0.0
+    return 1 / (1 / division.single_rate + hops), division.full_rate

@@ -1,0 +1,77 @@
+"""`sharpi plan --hosts FILE`: a model divided among machines that are not there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+
+from sharpi.resources import demo_model, native_library
+
+pytestmark = pytest.mark.native
+LIBRARY = native_library()
+TWO = """
+[[host]]
+name = "gpu-less"
+ram = "64GiB"
+read = "40GiB"
+
+[[host]]
+name = "old"
+ram = "8GiB"
+read = "10GiB"
+hop_ms = 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def library(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARPI_NATIVE_LIBRARY", str(LIBRARY))
+
+
+def hosts_file(folder: Path, text: str) -> str:
+    path = folder / "hosts.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_faster_machine_runs_more_layers(sharpi: CommandLine, tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, TWO)
+    result = sharpi("plan", str(demo_model()), "--hosts", hosts)
+    assert (result.exit_code, result.err) == (0, "")
+    assert max(map(len, result.out.splitlines()[2:])) <= 80
+    assert "gpu-less" in result.out
+    decided = json.loads(sharpi("plan", str(demo_model()), "--hosts", hosts, "--json").out)
+    first, second = decided["ranks"]
+    assert (first["first_layer"], second["end_layer"]) == (0, 6)
+    assert first["end_layer"] == second["first_layer"] > 3
+    hop = 0.0013
+    seconds = first["seconds_per_token"] + second["seconds_per_token"] + hop
+    assert decided["tokens_per_second"] == pytest.approx(1 / seconds)
+
+
+def test_too_little_ram_is_said(sharpi: CommandLine, tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, TWO.replace("64GiB", "1MiB").replace("8GiB", "1MiB"))
+    result = sharpi("plan", str(demo_model()), "--hosts", hosts)
+    assert result.exit_code == 1
+    assert "of RAM: experts are read from disk" in result.out
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "missing required field `host`"),
+        ("host = []", "it names no machine"),
+        ("[[host]]\nname = 'a'\nram = '1GiB'", "missing required field `read`"),
+        ("[[host]]\nname = 'a'\nram = 'much'\nread = '1GiB'", "much"),
+        ("[[host]]\nname = 'a'\nram = '1GiB'\nread = '0'", "above 0"),
+        ("[[host", "--hosts"),
+    ],
+)
+def test_bad_files_are_one_line(
+    sharpi: CommandLine, tmp_path: Path, text: str, reason: str
+) -> None:
+    result = sharpi("plan", str(demo_model()), "--hosts", hosts_file(tmp_path, text))
+    assert result.exit_code == 2
+    assert reason in result.err
+    assert result.err.count("\n") == 1
