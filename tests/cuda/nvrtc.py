@@ -6,12 +6,13 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from build_cache import build_folder, built, digest
+from sass import codes
 
 _FUNCTION = re.compile(
     r"Function properties for (?P<entry>\w+)\n"
@@ -38,7 +39,10 @@ class Toolkit:
 
 @dataclass(frozen=True)
 class Usage:
-    """The resource usage of an entry point; `block` is its `__launch_bounds__`, 0 without."""
+    """The resource usage of an entry point; `block` is its `__launch_bounds__`, 0 without.
+
+    `around` and `innermost` are those of sass.Code.
+    """
 
     entry: str
     block: int
@@ -46,6 +50,9 @@ class Usage:
     shared_bytes: int
     stack_bytes: int
     spilled_bytes: int
+    instructions: int = 0
+    around: tuple[int, ...] = ()
+    innermost: tuple[int, ...] = ()
 
 
 def toolkits() -> list[Toolkit]:
@@ -66,7 +73,13 @@ def usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> list[Usag
         path.write_text(json.dumps([vars(usage) for usage in found]), encoding="utf-8")
 
     kept = built(kept_usages(toolkit, source, options), compile_to)
-    return [Usage(**usage) for usage in json.loads(kept.read_text())]
+    found = json.loads(kept.read_text())
+    return [Usage(**usage) for usage in found]
+
+
+def version(toolkit: Toolkit) -> str:
+    """Returns the version of a toolkit's NVRTC."""
+    return _nvrtc(toolkit).version
 
 
 def kept_usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> Path:
@@ -98,16 +111,23 @@ class _Nvrtc:
             log = self._text("ProgramLog", program)
             if refused:
                 raise CompileError(log)
-            return list(_parse(log, self._text("PTX", program)))
+            found = codes(self._bytes("CUBIN", program), _architecture(options))
+            return [
+                replace(usage, **vars(found[usage.entry]))
+                for usage in _parse(log, self._text("PTX", program))
+            ]
         finally:
             self._call("DestroyProgram", ctypes.byref(program))
 
     def _text(self, what: str, program: ctypes.c_void_p) -> str:
+        return self._bytes(what, program).partition(b"\0")[0].decode()
+
+    def _bytes(self, what: str, program: ctypes.c_void_p) -> bytes:
         size = ctypes.c_size_t()
         self._call(f"Get{what}Size", program, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        self._call(f"Get{what}", program, text)
-        return text.value.decode()
+        found = ctypes.create_string_buffer(size.value)
+        self._call(f"Get{what}", program, found)
+        return found.raw
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, f"nvrtc{name}")(*arguments)
@@ -122,6 +142,10 @@ def _installed(root: Path) -> Iterator[Toolkit]:
     ):
         if library.exists() and (include / "cuda_fp16.h").exists():
             yield Toolkit(int(library.suffix[1:]), library, include)
+
+
+def _architecture(options: tuple[str, ...]) -> int:
+    return next(int(o.removeprefix("-arch=sm_")) for o in options if o.startswith("-arch="))
 
 
 def _parse(log: str, ptx: str) -> Iterator[Usage]:
@@ -145,4 +169,5 @@ def _nvrtc(toolkit: Toolkit) -> _Nvrtc:
 
 @cache
 def _digest_of_this_file() -> str:
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    own = [Path(__file__), Path(__file__).with_name("sass.py")]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in own)).hexdigest()

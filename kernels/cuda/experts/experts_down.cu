@@ -4,6 +4,10 @@
 
 namespace sharpi {
 
+// Types with groups of 16 have no registers left for a second loop.
+template <class Type>
+using DownDot = RoundedDot<Type, Type::kWords == 8>;
+
 constexpr int kMaxPartials = 2048;  // rows of a block times experts of a token
 
 // Computes each expert's product: partials[rank][row of the tile]; a tile has 2^tile_bits rows.
@@ -69,8 +73,8 @@ __device__ __forceinline__ void experts_down(const Activations& hidden, const in
                                       {addresses, bias, factors}, {residual, scale, out}, used, \
                                       rows, tile_bits, lane_bits);                              \
   }
-#define DOWN_QUANTISED(Type, type)                    \
-  DOWN(experts_down_##type, RoundedDot<sharpi::Type>) \
+#define DOWN_QUANTISED(Type, type)                 \
+  DOWN(experts_down_##type, DownDot<sharpi::Type>) \
   DOWN(experts_down_exact_##type, ExactDot<sharpi::Type>)
 #define DOWN_FLOAT(Type, type) DOWN(experts_down_exact_##type, FloatDot<sharpi::Type>)
 

@@ -46,12 +46,14 @@ struct UnitPlace {
   static constexpr int kRowsAtOnce = kValues == 64 ? 1 : 2;
 };
 
-// Quantised weights times activations that are rounded to 8 bits.
-template <class Type>
+// Quantised weights times activations that are rounded to 8 bits. With kOwnLoop, activations of one
+// plane have a loop of their own.
+template <class Type, bool kOwnLoop = true>
 struct RoundedDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
-  static constexpr int kBlocks = 3, kManyBlocks = 2, kPairBlocks = Place::kValues == 64 ? 2 : 1;
+  static constexpr int kBlocks = 3, kManyBlocks = 2;
+  static constexpr int kPairBlocks = Place::kValues == 64 ? 2 : 1;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
     Place::load(row, unit, out);
@@ -67,6 +69,19 @@ struct RoundedDot : UnitPlace<Type> {
       for (int g = 0; g < Type::kGroups; g++)
         add_group(weights, g, Place::column(unit, g), plane, sum);
     }
+  }
+
+  static constexpr bool kHasPlanes = kOwnLoop;
+
+  // Does the same for activations of one plane, without a loop that the loads would wait for.
+  template <int kRows>
+  static __device__ __forceinline__ void add_one(const Unit (&weights)[kRows], int unit,
+                                                 const Activations& x, int token,
+                                                 float (&sum)[kRows]) {
+    const ActivationPlane plane = activation_plane(x.memory, token, x.columns, 1, 0);
+#pragma unroll
+    for (int g = 0; g < Type::kGroups; g++)
+      add_group(weights, g, Place::column(unit, g), plane, sum);
   }
 
   template <int kRows>
@@ -138,6 +153,7 @@ struct ExactDot : UnitPlace<Type> {
     Place::load(row, unit, out);
   }
 
+  static constexpr bool kHasPlanes = false;
   template <int kRows>
   static __device__ __forceinline__ void add(const Unit (&weights)[kRows], int unit,
                                              const Activations& x, int token, float (&sum)[kRows]) {
@@ -171,6 +187,7 @@ struct FloatDot {
     load_floats<Type>(row, unit, columns, out);
   }
 
+  static constexpr bool kHasPlanes = false;
   template <int kRows>
   static __device__ __forceinline__ void add(const Unit (&weights)[kRows], int unit,
                                              const Activations& x, int token, float (&sum)[kRows]) {
@@ -210,8 +227,19 @@ __device__ __forceinline__ void dot_rows(const LaneGroup& at, const uint8_t* con
 #pragma unroll
     for (int r = 0; r < kRows; r++) sum[t][r] = 0.f;
   const int units = Dot::units(x.columns);
+  int begin = at.lane;
+  if constexpr (kTokens == 1 && Dot::kHasPlanes)
+    if (x.planes == 1) {
 #pragma unroll 1
-  for (int unit = at.lane; unit < units; unit += at.lanes) {
+      for (; begin < units; begin += at.lanes) {
+        typename Dot::Unit weights[kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; r++) Dot::load(rows[r], begin, x.columns, weights[r]);
+        Dot::add_one(weights, begin, x, tokens[0], sum[0]);
+      }
+    }
+#pragma unroll 1
+  for (int unit = begin; unit < units; unit += at.lanes) {
     typename Dot::Unit weights[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++) Dot::load(rows[r], unit, x.columns, weights[r]);

@@ -150,21 +150,20 @@ struct WaitingSums {
   float of[kMaxLaneBits - 1][8];
   float* last;
 
-  // Adds the sum of a lane to those of the lanes before, as far as it has a partner.
+  // Adds the sum of a lane to those of the lanes before, as far as it has a partner. Its branches
+  // are nested, since the compiler would make one of a loop execute every level.
+  template <int kLevel = 0>
   __device__ __forceinline__ void end_lane(int index, WarpSums& sums) {
-    bool is_added = true;
+    const bool is_second = index >> kLevel & 1;
 #pragma unroll
-    for (int b = 0; b < kMaxLaneBits; b++) {
-      const bool is_second = index >> b & 1;
-#pragma unroll
-      for (int i = 0; i < 8; i++) {
-        float& own = sums.sum[i / 4][i % 4];
-        float& other = b + 1 < kMaxLaneBits ? of[b][i] : last[i * kTileThreads];
-        if (is_added && is_second) own = __fadd_rn(other, own);
-        if (is_added && !is_second) other = own;
-      }
-      is_added = is_added && is_second;
+    for (int i = 0; i < 8; i++) {
+      float& own = sums.sum[i / 4][i % 4];
+      float& other = kLevel + 1 < kMaxLaneBits ? of[kLevel][i] : last[i * kTileThreads];
+      if (is_second) own = __fadd_rn(other, own);
+      if (!is_second) other = own;
     }
+    if constexpr (kLevel + 1 < kMaxLaneBits)
+      if (is_second) end_lane<kLevel + 1>(index, sums);
   }
 };
 

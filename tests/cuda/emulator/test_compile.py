@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from nvrtc import CompileError, Toolkit, Usage, toolkits
+from nvrtc import CompileError, Toolkit, Usage, toolkits, version
 from nvrtc_jobs import ARCHITECTURES, Job, compile_jobs, jobs
+from usage_table import Row, compiled, excesses, table
 
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED_BYTES = 48 << 10
@@ -39,6 +40,28 @@ def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
     assert not found, "\n".join(found)
     names = {usage.entry for outcome in outcomes if isinstance(outcome, list) for usage in outcome}
     assert len(names) >= len({job.file for job in wanted})
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_instructions_are_those_of_the_table(architecture: int) -> None:
+    """`python tests/cuda/usage_table.py` writes it again, for a change that is worth its cost."""
+    toolkit, (held, rows) = TOOLKITS[0], table()
+    if version(toolkit) != held:
+        pytest.skip(f"the table is of NVRTC {held}, and this is {version(toolkit)}")
+    usages = compiled(toolkit, architecture)
+    assert not list(excesses(architecture, usages))
+    products = {row.key for usage in usages if (row := Row(architecture, usage)).is_product}
+    assert products
+    assert products <= rows.keys()
+
+
+def test_finds_excesses() -> None:
+    (architecture, entry), (*_, turn) = next(iter(table()[1].items()))
+    few, many = (
+        Usage(entry, 256, 0, 0, 0, 0, around=(n,), innermost=(n,)) for n in (turn, 2 * turn)
+    )
+    assert list(excesses(int(architecture), [few])) == []
+    assert len(list(excesses(int(architecture), [many]))) == 1
 
 
 def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:

@@ -1,0 +1,83 @@
+"""The table of what kernels of common quant types cost, which test_compile.py holds them to.
+
+`python tests/cuda/usage_table.py` writes it again, for the architectures that the tests compile a
+type for.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from nvrtc import CompileError, Toolkit, Usage, toolkits, version
+from nvrtc_jobs import ARCHITECTURES, compile_jobs, jobs
+
+PATH = Path(__file__).with_name("usage_table.tsv")
+_COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn"
+_SLACK = 1.05
+_TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4")
+_ONE_TOKEN = re.compile(r"matvec_one_|experts_(gate_up|down|product)_")
+
+
+class Row:
+    """What one entry point costs on one architecture.
+
+    A turn is that of the loop over the units of a row: of one token's kernels, the loop for
+    activations of one plane.
+    """
+
+    def __init__(self, architecture: int, usage: Usage) -> None:
+        if _ONE_TOKEN.match(usage.entry):
+            turn = max(usage.innermost, default=0)
+        else:
+            turn = min(usage.around, default=0)
+        self.key = str(architecture), usage.entry
+        self.numbers = usage.registers, usage.shared_bytes, usage.instructions, turn
+
+    @property
+    def is_product(self) -> bool:
+        """True if it multiplies quantised weights, in a loop."""
+        return self.numbers[-1] > 0
+
+
+@cache
+def table() -> tuple[str, dict[tuple[str, str], tuple[int, ...]]]:
+    """Returns the version of NVRTC that it was made with, and the numbers of each row."""
+    with PATH.open(encoding="utf-8", newline="") as file:
+        version = file.readline().removeprefix("# NVRTC ").strip()
+        rows = list(csv.reader(file, delimiter="\t"))[1:]
+    return version, {(row[0], row[1]): tuple(map(int, row[2:])) for row in rows}
+
+
+def excesses(architecture: int, usages: Iterable[Usage]) -> Iterator[str]:
+    """Yields what takes over 5 % more instructions a turn, so a weight, than the table says."""
+    _, held = table()
+    for usage in usages:
+        row = Row(architecture, usage)
+        if row.is_product and row.key in held and row.numbers[-1] > _SLACK * held[row.key][-1]:
+            yield f"{usage.entry}: {row.numbers[-1]} instructions a turn, not {held[row.key][-1]}"
+
+
+def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:
+    """Returns what the tests compile for an architecture, of the types in the table."""
+    due = jobs(architecture, toolkits().index(toolkit), len(toolkits()), every_one=False)
+    outcomes = compile_jobs(toolkit, [job for job in due if job.quant_type in _TYPES])
+    assert not any(isinstance(outcome, CompileError) for outcome in outcomes)
+    return [usage for outcome in outcomes if isinstance(outcome, list) for usage in outcome]
+
+
+def main() -> None:
+    """Writes the table."""
+    toolkit = toolkits()[0]
+    rows = [Row(a, usage) for a in ARCHITECTURES for usage in compiled(toolkit, a)]
+    rows = sorted((row for row in rows if row.is_product), key=lambda row: row.key)
+    with PATH.open("w", encoding="utf-8", newline="") as file:
+        file.write(f"# NVRTC {version(toolkit)}\n")
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        writer.writerows((*row.key, *row.numbers) for row in rows)
+
+
+if __name__ == "__main__":
+    main()
