@@ -1,13 +1,13 @@
 """A device without memory that counts the bytes allocated on it; plans are made with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.device import AttendShape, HostArray, Mark, Work
-from sharpi.device.launch import Launch, Memory, Span
+from sharpi.device.launch import Kernel, Launch, Memory, Span
 
 _SOMEWHERE = 1 << 40
 
@@ -50,6 +50,9 @@ class CountingDevice:
 
     def download(self, source: Span, target: HostArray) -> None:
         raise RuntimeError("a counting device has nothing to read")
+
+    def prepare(self, kernels: Iterable[Kernel]) -> None:
+        """Does nothing."""
 
     def launch(self, launch: Launch) -> None:
         """Does nothing."""

@@ -5,7 +5,8 @@ CuPy and torch are imported when a GPU is opened, and nowhere else.
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, cached_property, partial
 from typing import Any
@@ -26,6 +27,7 @@ from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
 from sharpi.device.page_lock import PageLock
+from sharpi.device.staged_upload import StagedUpload
 from sharpi.device.stream_words import StreamWordError, are_served, await_word, write_word
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
@@ -33,6 +35,8 @@ from sharpi.units import format_bytes
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
 _PLAIN_SHARED_BYTES = 48 << 10  # a kernel that needs more has to set an attribute
 _PROBE_BYTES = 256
+_STAGED_BYTES = 8 << 20  # of an upload that goes through page-locked buffers
+_COMPILERS = 16  # threads; NVRTC compiles without Python's lock
 
 
 class CudaMemory:
@@ -47,21 +51,30 @@ class CudaMemory:
 class CudaDevice:
     """One GPU with its main stream and its side stream.
 
-    `sharpi.device.gpu.open_gpu` opens it.
+    `sharpi.device.gpu.open_gpu` opens it. `torch` returns torch.
     """
 
-    def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
-        self._cupy, self._torch, self._index = cupy, torch, index
+    def __init__(self, cupy: Any, torch: Callable[[], Any], index: int = 0) -> None:
+        self._cupy, self._import_torch, self._index = cupy, torch, index
         self._errors = GpuErrors(cupy, lambda: self.free_bytes)
         cupy.cuda.Device(index).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._page_lock = PageLock(cupy.cuda.runtime, index)
-        # torch would add up parts of a product in f16.
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-        self._torch_stream = torch.cuda.ExternalStream(self._stream.ptr, device=index)
         self._function = cache(self._compile)
         self._module = cache(self._compile_module)
         self._fused_kernel = cache(self._find_fused_kernel)
+
+    @cached_property
+    def _torch(self) -> Any:
+        """torch, for which the first use may have to wait."""
+        torch = self._import_torch()
+        # torch would add up parts of a product in f16.
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        return torch
+
+    @cached_property
+    def _torch_stream(self) -> Any:
+        return self._torch.cuda.ExternalStream(self._stream.ptr, device=self._index)
 
     @property
     def name(self) -> str:
@@ -109,8 +122,19 @@ class CudaDevice:
 
     def upload(self, target: Span, source: HostArray) -> None:
         data = np.ascontiguousarray(source)
+        if data.nbytes >= _STAGED_BYTES:
+            _fitting(target, data)
+            self._staged.upload(target.address, data.reshape(-1).view(np.uint8))
+            return
         self._copy(target.address, data.ctypes.data, _fitting(target, data), _TO_DEVICE)
         self.synchronise()
+
+    @cached_property
+    def _staged(self) -> StagedUpload:
+        def copy(target: int, source: int, num_bytes: int) -> None:
+            self._copy(target, source, num_bytes, _TO_DEVICE)
+
+        return StagedUpload(self.mapped, copy, self._mark)
 
     def copy(self, target: Span, source: Span) -> None:
         if source.num_bytes != target.num_bytes:
@@ -135,6 +159,17 @@ class CudaDevice:
             if launch.shared_bytes > _PLAIN_SHARED_BYTES:
                 function.max_dynamic_shared_size_bytes = launch.shared_bytes
             function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
+
+    def prepare(self, kernels: Iterable[Kernel]) -> None:
+        modules = {(kernel.file, kernel.quant_type) for kernel in kernels}
+        with ThreadPoolExecutor(_COMPILERS, "compile") as threads:
+            for done in [threads.submit(self._prepare, *each) for each in sorted(modules, key=str)]:
+                done.result()
+
+    def _prepare(self, file: str, quant_type: str | None) -> None:
+        """Compiles and loads one module; CuPy keeps what it compiled on disk."""
+        with self._errors, self._cupy.cuda.Device(self._index):
+            self._module(file, quant_type).compile()
 
     def _compile(self, kernel: Kernel) -> Any:
         return self._module(kernel.file, kernel.quant_type).get_function(kernel.entry)

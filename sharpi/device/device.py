@@ -3,13 +3,13 @@
 It has two implementations: a GPU (`cuda.py`), and the tests' execution of the kernels on the CPU.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.launch import Launch, Memory, Span
+from sharpi.device.launch import Kernel, Launch, Memory, Span
 
 
 class AttendShape(NamedTuple):
@@ -74,6 +74,9 @@ class Device(Protocol):
 
     def download(self, source: Span, target: HostArray) -> None:
         """Copies to the host, and waits for the end of the copy."""
+
+    def prepare(self, kernels: Iterable[Kernel]) -> None:
+        """Compiles kernels side by side, so that their first launches need not."""
 
     def launch(self, launch: Launch) -> None:
         """Launches a kernel; returns before the kernel ends."""

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sharpi.device.torch_import import TorchImport
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
 
@@ -20,15 +21,10 @@ def open_gpu() -> "CudaDevice":
     """
     cupy = _package("cupy")
     _check_driver(cupy)
-    torch = _package("torch")  # takes a second, so it is imported only if there is a GPU
-    if not torch.cuda.is_available():
-        raise DeviceError(
-            f"torch {torch.__version__} has no CUDA, or needs a newer driver;"
-            f" {install_command(_extra(cupy))}"
-        )
+    torch = TorchImport(_extra(cupy))  # only if there is a GPU
     from sharpi.device.cuda import CudaDevice  # its imports are needed for a GPU only
 
-    return CudaDevice(cupy, torch)
+    return CudaDevice(cupy, torch.module)
 
 
 def _package(name: str) -> Any:

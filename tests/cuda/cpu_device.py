@@ -1,7 +1,7 @@
 """A device whose memory is the host's and whose kernels run on the CPU, thread by thread."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import cpu_library
@@ -108,6 +108,9 @@ class CpuDevice:
 
     def after(self, mark: Mark) -> None:
         """Does nothing: work on the side stream is done when its call returns."""
+
+    def prepare(self, kernels: Iterable[Kernel]) -> None:
+        """Does nothing: a test compiles what it launches."""
 
     def launch(self, launch: Launch) -> None:
         name = launch.kernel.file

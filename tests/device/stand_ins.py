@@ -4,6 +4,7 @@ import ctypes
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -108,8 +109,22 @@ class Module:
         self.gpu, self.code, self.options = gpu, code, options
         gpu.called("compile", self)
 
+    def compile(self) -> None:
+        self.gpu.called("compiled", self)
+
     def get_function(self, entry: str) -> Function:
         return Function(self.gpu, self, entry)
+
+
+class Device(nullcontext[None]):
+    """One GPU, current within a `with`."""
+
+    def __init__(self, gpu: Gpu, index: int) -> None:
+        super().__init__()
+        self.gpu, self.index, self.compute_capability = gpu, index, gpu.capability
+
+    def use(self) -> None:
+        self.gpu.called("use", self.index)
 
 
 def _allocation(gpu: Gpu, name: str, size: int, *flags: int) -> Any:
@@ -147,10 +162,11 @@ def cupy_module(gpu: Gpu) -> ModuleType:
     module.cuda = SimpleNamespace(
         compiler=SimpleNamespace(CompileException=CompileException),
         runtime=runtime,
-        Device=lambda index: SimpleNamespace(
-            compute_capability=gpu.capability, use=lambda: gpu.called("use", index)
-        ),
+        Device=lambda index: Device(gpu, index),
         Stream=make_stream,
+        Event=lambda disable_timing: SimpleNamespace(
+            record=lambda stream: None, synchronize=lambda: None
+        ),
         Memory=lambda size: _allocation(gpu, "Memory", size),
         PinnedMemory=lambda size, flags: _allocation(gpu, "PinnedMemory", size, flags),
     )
@@ -160,6 +176,7 @@ def cupy_module(gpu: Gpu) -> ModuleType:
 def torch_module(gpu: Gpu) -> ModuleType:
     """Returns the stand-in for torch."""
     module = ModuleType("torch")
+    module.__spec__ = ModuleSpec("torch", None)
     module.__version__ = "9.9"
     module.cuda = SimpleNamespace(
         is_available=lambda: gpu.torch_sees_it,

@@ -1,8 +1,10 @@
 """Tests a GPU through stand-ins for CuPy and torch: the refusals, and the calls that they get."""
 
 import ctypes
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,11 +68,6 @@ def test_a_missing_package_is_named_with_the_extra(
         (Gpu(count=0), ["shows no GPU"]),
         (Gpu(failing={"getDeviceCount": OTHER_ERROR}), ["does not answer", "719"]),
         (Gpu(capability="70"), ["compute capability 7.0", "needs 7.5"]),
-        (Gpu(torch_sees_it=False), ["torch 9.9 has no CUDA", ".[cuda13]"]),
-        (
-            Gpu(torch_sees_it=False, driver=12080, runtime=12040),
-            ["torch 9.9 has no CUDA", ".[cuda12]"],
-        ),
     ],
 )
 def test_refusals_say_what_to_do_in_one_line(
@@ -287,7 +284,8 @@ def test_a_fault_of_the_program_stays_what_it_is(gpu: Gpu, monkeypatch: pytest.M
 def test_products_are_summed_in_full_precision(device: CudaDevice) -> None:
     import torch
 
-    assert device.name == "Some GPU"
+    span = Span(device.allocate(2), 0, 2)
+    device.matmul(span, span, span, (1, 1, 1))
     assert not torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
 
 
@@ -326,3 +324,70 @@ def test_stream_words_are_tried_once(
     assert device.has_stream_words == is_written
     assert device.has_stream_words == is_written
     assert made == ["await", "write"]
+
+
+def test_kernels_are_compiled_once_before_their_launch(gpu: Gpu, device: CudaDevice) -> None:
+    kernels = [
+        Kernel("matvec", "matvec_q4_k", "q4_k"),
+        Kernel("matvec", "matvec_one_q4_k", "q4_k"),
+        Kernel("rms_norm", "rms_norm"),
+    ]
+    device.prepare(kernels)
+    assert len(gpu.calls("compiled")) == 2
+    span = Span(device.allocate(4), 0, 4)
+    device.launch(Launch(kernels[0], (1, 1, 1), 32, (span,), frozenset()))
+    assert len(gpu.calls("compile")) == 2
+    gpu.failing["compiled"] = OTHER_ERROR
+    with pytest.raises(DeviceError, match="the GPU failed: cudaError 719"):
+        device.prepare([Kernel("embed", "embed")])
+
+
+def test_a_large_upload_goes_through_page_locked_buffers(gpu: Gpu, device: CudaDevice) -> None:
+    data = np.arange(9 << 20, dtype=np.uint8)
+    device.upload(Span(device.allocate(data.nbytes), 0, data.nbytes), data)
+    copies = gpu.calls("memcpyAsync")
+    assert [size for _, _, size, _, _ in copies] == [4 << 20, 4 << 20, 1 << 20]
+    assert [target - 0x7000 for target, *_ in copies] == [0, 4 << 20, 8 << 20]
+    assert data.ctypes.data not in {source for _, source, *_ in copies}
+    with pytest.raises(ValueError, match="bytes for a span of 8"):
+        device.upload(Span(device.allocate(8), 0, 8), data)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "extra"),
+    [
+        (Gpu(torch_sees_it=False), ".[cuda13]"),
+        (Gpu(torch_sees_it=False, driver=12080, runtime=12040), ".[cuda12]"),
+    ],
+)
+def test_torch_that_does_not_see_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpu: Gpu, extra: str
+) -> None:
+    """It is imported while weights are read, so this is found when it is first used."""
+    install(monkeypatch, gpu)
+    device = open_gpu()
+    span = Span(device.allocate(2), 0, 2)
+    with pytest.raises(DeviceError, match=r"torch 9\.9 has no CUDA") as caught:
+        device.matmul(span, span, span, (1, 1, 1))
+    assert extra in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n", False),
+        ("__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n", True),
+    ],
+)
+def test_a_build_of_torch_without_cuda_is_not_imported(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, is_refused: bool
+) -> None:
+    install(monkeypatch, gpu)
+    (tmp_path / "version.py").write_text(text)
+    origin = str(tmp_path / "__init__.py")
+    monkeypatch.setattr(sys.modules["torch"].__spec__, "origin", origin)
+    if is_refused:
+        with pytest.raises(DeviceError, match=r"^torch 2\.11\.0\+cpu has no CUDA"):
+            open_gpu()
+    else:
+        assert open_gpu().name == "Some GPU"

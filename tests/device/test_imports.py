@@ -9,10 +9,15 @@ PACKAGE = Path(sharpi.__file__).parent
 
 
 def test_only_devices_and_commands_are_imported_by_a_string() -> None:
-    """Only sharpi/device imports torch and CuPy by name; the command line so imports commands."""
+    """Devices import CuPy and torch by name, a cluster torch, and the command line commands."""
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if re.search(r"\b(import_module|__import__)\(", path.read_text("utf-8"))
     }
-    assert found == {"device/gpu.py", "cli/commands/table.py"}
+    assert found == {
+        "device/gpu.py",
+        "device/torch_import.py",
+        "cluster/group.py",
+        "cli/commands/table.py",
+    }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharpi.device.device import Device
+from sharpi.device.launch import Kernel
 from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.growth import GpuGrowth, pages_of
 from sharpi.engine.backends.gpu.passes import GpuPass, gpu_passes
@@ -177,10 +178,19 @@ class GpuPart(RecordedPart[GpuProgram]):
         return values
 
     def prepare(self) -> None:
-        """Prepares the step, and fills the slots."""
+        """Prepares the step, fills the slots, and compiles the kernels of a token and a prompt."""
         super().prepare()
         if self.gpu_tier is not None:
             self.gpu_tier.prepare()
+        self._device.prepare(self._kernels())
+
+    def _kernels(self) -> set[Kernel]:
+        """Returns the kernels that are known before a step; slots decide about prompts later."""
+        program = self._program(self._settings.num_parallel)
+        steps = [program.step(1, 1, 0)]
+        if self.gpu_tier is None:
+            steps += [program.step(self._settings.batch_size, 1, 0)]
+        return program.kernels(steps)
 
     @property
     def routes(self) -> list[IntArray]:

@@ -1,14 +1,15 @@
 """GpuProgram: a step recorded for the GPU; it runs batches as launches, decode as CUDA graphs."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.device import Mark, Work
-from sharpi.device.launch import Launch
+from sharpi.device.launch import Kernel, Launch
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.recorded import (
@@ -184,6 +185,11 @@ class GpuProgram:
         """Returns the calls of a step of this shape, in order."""
         return list(_calls(self._operations, step))
 
+    def kernels(self, steps: Iterable[StepShape]) -> set[Kernel]:
+        """Returns the kernels that steps of these shapes launch."""
+        calls = chain.from_iterable(map(self.calls, steps))
+        return {launch.kernel for call in calls for launch in _launches(call)}
+
     def num_calls(self, tokens: int, outputs: int, position: int) -> int:
         """Returns the number of calls of a step of one sequence."""
         return len(self.calls(self.step(tokens, outputs, position)))
@@ -230,6 +236,14 @@ def _calls(operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
     """Yields the calls of these operations, without launches of empty grids."""
     calls = (call for operation in operations for call in operation(step))
     return (call for call in calls if not isinstance(call, Launch) or all(call.grid))
+
+
+def _launches(call: Call) -> Iterator[Launch]:
+    if isinstance(call, Launch):
+        yield call
+    elif isinstance(call, SideStream):
+        for each in call.calls:
+            yield from _launches(each)
 
 
 def _do_all(work: Sequence[Work]) -> None:

@@ -1,0 +1,64 @@
+"""StagedUpload: large uploads through a few page-locked buffers, which threads fill in turn.
+
+The driver copies pageable memory through a buffer of its own, on one thread and waiting for each
+copy. Here the next buffers are filled while the bus carries the last ones.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+CHUNK_BYTES = 4 << 20
+BUFFERS, THREADS = 8, 4
+
+
+class StagedUpload:
+    """Buffers of `chunk_bytes` that `mapped` allocates: (memory, view).
+
+    `copy` starts a copy (target, source, bytes) on the device's stream, and `mark` returns an event
+    that has a method `synchronize` for the work so far.
+    """
+
+    def __init__(
+        self,
+        mapped: Callable[[int], tuple[Any, Bytes]],
+        copy: Callable[[int, int, int], None],
+        mark: Callable[[], Any],
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._copy, self._mark, self._chunk_bytes = copy, mark, chunk_bytes
+        self._buffers = [mapped(chunk_bytes) for _ in range(BUFFERS)]
+        self._last: list[Any] = [None] * BUFFERS  # the event behind each buffer's last copy
+        self._threads = ThreadPoolExecutor(THREADS, "upload")
+
+    def upload(self, target: int, data: Bytes) -> None:
+        """Starts the copies of flat bytes to an address of the device; all bytes have been read."""
+        filling: deque[tuple[Future[int], int, int]] = deque()
+        for number, start in enumerate(range(0, data.nbytes, self._chunk_bytes)):
+            index = number % BUFFERS
+            if len(filling) == BUFFERS:
+                self._send(target, *filling.popleft())
+            chunk = data[start : start + self._chunk_bytes]
+            filling.append((self._threads.submit(self._fill, index, chunk), index, start))
+        while filling:
+            self._send(target, *filling.popleft())
+
+    def _fill(self, index: int, chunk: Bytes) -> int:
+        if self._last[index] is not None:
+            self._last[index].synchronize()
+        self._buffers[index][1][: chunk.nbytes] = chunk
+        return int(chunk.nbytes)
+
+    def _send(self, target: int, filled: "Future[int]", index: int, start: int) -> None:
+        num_bytes, (memory, _) = filled.result(), self._buffers[index]
+        self._copy(target + start, memory.address, num_bytes)
+        self._last[index] = self._mark()
+
+    def close(self) -> None:
+        """Ends the threads; the buffers are freed with the object."""
+        self._threads.shutdown()

@@ -1,0 +1,52 @@
+"""Uploads through page-locked buffers: every byte arrives, and no buffer is filled too early."""
+
+import ctypes
+from threading import Lock
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sharpi.device.staged_upload import BUFFERS, StagedUpload
+
+CHUNK = 64
+
+
+class SlowBus:
+    """Copies when an event is waited for, as late as a device may."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, int, int]] = []
+        self._lock = Lock()
+
+    def mapped(self, num_bytes: int) -> tuple[SimpleNamespace, np.ndarray]:
+        view = np.zeros(num_bytes, np.uint8)
+        return SimpleNamespace(address=view.ctypes.data, view=view), view
+
+    def copy(self, target: int, source: int, num_bytes: int) -> None:
+        self.waiting.append((target, source, num_bytes))
+
+    def mark(self) -> SimpleNamespace:
+        count = len(self.waiting)
+        return SimpleNamespace(synchronize=lambda: self.carry(count))
+
+    def carry(self, count: int) -> None:
+        with self._lock:
+            for number in range(count):
+                target, source, num_bytes = self.waiting[number]
+                ctypes.memmove(target, source, num_bytes)
+                self.waiting[number] = (target, source, 0)
+
+
+@pytest.mark.parametrize("size", [1, CHUNK, CHUNK + 1, 3 * BUFFERS * CHUNK + 5])
+def test_every_byte_arrives(size: int) -> None:
+    bus = SlowBus()
+    upload = StagedUpload(bus.mapped, bus.copy, bus.mark, CHUNK)
+    for seed in range(2):
+        data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+        target = np.zeros(size, np.uint8)
+        upload.upload(target.ctypes.data, data)
+        bus.carry(len(bus.waiting))
+        np.testing.assert_array_equal(target, data)
+    assert max(num_bytes for _, _, num_bytes in [(0, 0, 0), *bus.waiting]) == 0
+    upload.close()
