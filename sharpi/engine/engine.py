@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from sharpi.config import RunConfig
 from sharpi.engine.generation import Session
+from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
@@ -45,6 +46,7 @@ class Engine(Closing):
         records: ExpertRecords | None = None,
         prompt_cache: PromptCache | None = None,
         draft_model: "DraftModel | None" = None,
+        gpu_name: str | None = None,
     ) -> None:
         self.config = config
         self.model_config = model_config
@@ -60,7 +62,7 @@ class Engine(Closing):
         )
         self.notes = notes
         self.plan = plan
-        self.prompt_cache = prompt_cache
+        self.prompt_cache, self._gpu_name = prompt_cache, gpu_name
         self.exit_notes: tuple[str, ...] = ()
         self._tier, self._records = tier, records
 
@@ -68,6 +70,12 @@ class Engine(Closing):
     def context_size(self) -> int:
         """Positions that one session can hold."""
         return self.runner.context_size
+
+    @property
+    def arithmetic(self) -> str:
+        """The name of what keys and values are computed by; the same for the same bits."""
+        settings = self.runner.settings
+        return arithmetic_of(self.config, settings, self.model_config, self._gpu_name)
 
     def session(self) -> Session:
         """Begins a new, empty conversation; sessions share the KV pages, not their text."""

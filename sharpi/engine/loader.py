@@ -140,6 +140,7 @@ def _load(
         records=records,
         prompt_cache=prompt_cache,
         draft_model=draft_model,
+        gpu_name=gpu_name,
     )
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from msgspec import Struct, field
 from starlette.applications import Starlette
@@ -21,7 +22,7 @@ from sharpi.serve.http.openapi import openapi_endpoint
 from sharpi.serve.http.page_files import page_endpoints
 from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
 from sharpi.serve.openai import routes as openai_routes
-from sharpi.serve.status import status_routes, token_routes
+from sharpi.serve.status import slot_routes, status_routes, token_routes
 from sharpi.serve.status.live_experts import live_experts_endpoint
 
 
@@ -37,12 +38,13 @@ class AppSettings(Struct, frozen=True):
     limits: RequestLimits | None = None  # None fits the length of bodies to the context
     origins: Sequence[str] = ()  # get CORS headers
     logs_requests: bool = False
+    slot_folder: Path | None = None  # of the files that clients save slots to
     log: Callable[[str], None] = log_line  # prints a line of the log
 
 
 def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
     """Returns the application of one host."""
-    table = EndpointTable(_endpoints(host))
+    table = EndpointTable(_endpoints(host, settings.slot_folder))
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)
 
@@ -65,12 +67,13 @@ def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
     return CORSMiddleware(guard, settings.origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _endpoints(host: ModelHost) -> list[Endpoint]:
+def _endpoints(host: ModelHost, slot_folder: Path | None) -> list[Endpoint]:
     chats = ChatModels(host)
     described = [
         *api_endpoints(host, chats),
         *token_routes.endpoints(chats),
         *status_routes.endpoints(host),
+        *slot_routes.endpoints(host, slot_folder),
         live_experts_endpoint(host),
     ]
     return [*described, openapi_endpoint(described), *page_endpoints()]

@@ -47,6 +47,7 @@ def serve(
     """
     _require_packages()
     _refuse_lost_records(serving, OptionSources(context))
+    _refuse_slot_folder(serving)
     path = find_model(context, model)
     config = engine_options.run_config(
         context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
@@ -108,6 +109,13 @@ def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
     for name in ("expert_stats", "moe_trace"):
         if sources.has(name):
             sources.refuse("idle_unload", name, "each load of the model starts a new record")
+
+
+def _refuse_slot_folder(serving: ServeOptions) -> None:
+    folder = serving.slot_save_path
+    if folder is not None and not folder.is_dir():
+        what = "it is not a folder" if folder.exists() else "there is no such folder"
+        raise UsageError(f"--slot-save-path {folder}: {what}")
 
 
 def _host_settings(

@@ -56,6 +56,7 @@ def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: st
         access=access,
         limits=limits,
         origins=origins,
+        slot_folder=serving.slot_save_path,
         logs_requests=serving.log_requests,
         log=note,
     )

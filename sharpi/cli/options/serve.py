@@ -1,5 +1,6 @@
 """The options of the server: address, access and limits."""
 
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import click
@@ -74,6 +75,14 @@ class ServeOptions(Struct, frozen=True):
         int,
         option("--queue", "Answers that may wait; more are refused.", "N", min=0, callback=count),
     ] = 64
+    slot_save_path: Annotated[
+        Path | None,
+        option(
+            "--slot-save-path",
+            "Let clients save and restore the KV cache of a slot in files of this folder.",
+            "DIR",
+        ),
+    ] = None
     idle_unload: Annotated[
         float | None,
         option(

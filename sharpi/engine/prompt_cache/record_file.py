@@ -17,8 +17,8 @@ def write_record(path: Path, record: Record, data: Bytes, time_ns: int) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as file:
-            _write_all(file.fileno(), header)
-            _write_all(file.fileno(), data.data)
+            write_all(file.fileno(), header)
+            write_all(file.fileno(), data.data)
         os.utime(name, ns=(time_ns, time_ns))
         os.replace(name, path)
     except BaseException:
@@ -26,7 +26,8 @@ def write_record(path: Path, record: Record, data: Bytes, time_ns: int) -> None:
         raise
 
 
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Writes all of the data; raises OSError."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -50,15 +51,16 @@ def read_record(path: Path, expected: Record, data: Bytes) -> None:
             raise RecordFault("it is of another text")
         if status.st_size != HEADER_BYTES + record.num_bytes:
             raise RecordFault("it is cut short, or too long")
-        _read_all(descriptor, data)
+        read_all(descriptor, data, HEADER_BYTES)
     finally:
         os.close(descriptor)
     if checksum_of(data) != checksum:
         raise RecordFault("it is damaged")
 
 
-def _read_all(descriptor: int, data: Bytes) -> None:
-    rest, at = data.data, HEADER_BYTES
+def read_all(descriptor: int, data: Bytes, at: int) -> None:
+    """Fills `data` from a place in the file; raises RecordFault at the file's end, and OSError."""
+    rest = data.data
     while rest:
         count = os.preadv(descriptor, [rest], at)
         if not count:

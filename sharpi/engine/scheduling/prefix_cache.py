@@ -185,6 +185,13 @@ class PrefixCache:
         self._runner.copy_page(source.page, target.page)
         target.tokens[:] = source.tokens[:length]
 
+    def forget(self, tokens: Sequence[int]) -> None:
+        """Gives back the pages of a text, as far as no request or other text needs them."""
+        prefix = self.find(tokens)
+        for page in [prefix.last, *reversed(prefix.whole)]:
+            if page is not None and page.can_go:
+                self._remove(page)
+
     def clear(self) -> None:
         """Gives back all pages that no request uses."""
         while self._evict():

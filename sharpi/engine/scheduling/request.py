@@ -48,6 +48,7 @@ class Request:
         self._restoring: Generator[int, None, None] | None = None
         self.is_prefilled = False
         self.drafts: SequenceDrafts | None = None  # since it decodes, if there are drafts at all
+        self.slot: int | None = None  # a number below those of other running requests
         self._marks: list[int] = []
 
     @property

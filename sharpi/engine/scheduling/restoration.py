@@ -38,7 +38,7 @@ def _restored(
         cache.hold(shared)
     try:
         for record, data in disk.read(plan):
-            page = _place(cache, held[-1] if held else cache.root, record, data)
+            page = place(cache, held[-1] if held else cache.root, record, data)
             if page is None:
                 return True
             held.append(page)
@@ -88,11 +88,11 @@ def _rest(tokens: Sequence[int], number: int) -> Sequence[int]:
     return tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
 
 
-def _place(
+def place(
     cache: PrefixCache, parent: CachedPage, record: Record, data: HostBytes
 ) -> CachedPage | None:
     """Puts a record after its parent and holds its page; None where there is no room."""
-    page, same = parent.best_child(record.tokens)
+    page, same = parent.best_child(list(record.tokens))
     if page is not None and same == len(record.tokens):
         cache.hold(page)
     else:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import count
 
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import Request
@@ -42,7 +43,10 @@ class RunQueue:
         while self.waiting and len(self.running) < self._max_parallel:
             if self.running and not self._fits(self.waiting[0]):
                 return
-            self.running.append(self.waiting.popleft())
+            request = self.waiting.popleft()
+            taken = {each.slot for each in self.running}
+            request.slot = next(slot for slot in count() if slot not in taken)
+            self.running.append(request)
             self.running.sort(key=lambda request: request.request_id.number)
 
     def _fits(self, request: Request) -> bool:
@@ -62,15 +66,15 @@ class RunQueue:
             if not request.restore(self._cache, _BYTES_BETWEEN if len(self.running) > 1 else None):
                 return 0
             table = request.open(self._cache, self._max_pages)
-        count = 1 if budget == 1 else request.next_count(budget)
-        while not table.reserve(count):
+        num_tokens = 1 if budget == 1 else request.next_count(budget)
+        while not table.reserve(num_tokens):
             if len(self.running) == 1:
                 raise ContextFullError("all KV pages are in use by other sequences; raise -c")
             youngest = self.running[-1]
             self._preempt(youngest)
             if youngest is request:
                 return 0
-        return count
+        return num_tokens
 
     def _preempt(self, request: Request) -> None:
         request.release()

@@ -25,6 +25,7 @@ from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.engine.scheduling.request import Request, RequestId
 from sharpi.engine.scheduling.run_queue import RunQueue
 from sharpi.engine.scheduling.share import Share, takes_largest
+from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
 
@@ -56,6 +57,7 @@ class Scheduler:
         self._drafting: Drafting | None = None
         if model.speculator.is_on:
             self._drafting = Drafting(model.speculator, model.runner.context_size)
+        self.slots = SlotTexts(self._cache, model.runner, max_parallel)
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
 
@@ -269,6 +271,7 @@ class Scheduler:
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is of no interest."""
+        self.slots.ended(request)
         self._run_queue.remove(request)
         self._suspects.forget(request)
         request.generation_state.finish_reason = reason

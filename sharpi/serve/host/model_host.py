@@ -165,6 +165,14 @@ class ModelHost:
             self._thread.look(lambda loaded: scores.close())
         return scores.tokens
 
+    async def between_steps(self, view: Callable[[Loaded], T]) -> T:
+        """Runs `view` on the model between two steps, loaded again if necessary.
+
+        Raises what `view` raises, and ApiError 503 without a model.
+        """
+        await self.ready()
+        return await self._required(view)
+
     async def _required(self, view: Callable[[Loaded], T]) -> T:
         """Runs `view` on the model between two steps; raises ApiError 503 without a model."""
         found = await self.look(lambda loaded: (view(loaded),))

@@ -1,0 +1,72 @@
+"""A slot's file: the pages of one text, record after record, that a client saved by name."""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import mkstemp
+
+from sharpi.engine.prompt_cache.checksum import Bytes, checksum_of
+from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordFault, parse_header
+from sharpi.engine.prompt_cache.record_file import TEMPORARY, read_all, write_all
+from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
+from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+
+def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
+    """Writes the records in one step; returns the bytes, raises OSError and leaves nothing."""
+    num_bytes = 0
+    descriptor, name = mkstemp(dir=path.parent, prefix=TEMPORARY)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            for record, data in records:
+                write_all(file.fileno(), record.header(checksum_of(data)))
+                write_all(file.fileno(), data.data)
+                num_bytes += HEADER_BYTES + record.num_bytes
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return num_bytes
+
+
+def read_slot(
+    path: Path, key: bytes, page_bytes: int, state_bytes: int
+) -> Iterator[tuple[Record, Bytes]]:
+    """Yields the records of a file in order; the bytes are valid until the next one.
+
+    Raises RecordFault at the first that is damaged, of another model, or does not follow the one
+    before, and OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordFault("it is not a regular file")
+        data, at, parent = aligned_bytes(page_bytes + state_bytes), 0, ROOT
+        position = 0
+        while at < status.st_size:
+            record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, at))
+            _check(record, key, parent, position, (page_bytes, state_bytes))
+            own = data[: record.num_bytes]
+            read_all(descriptor, own, at + HEADER_BYTES)
+            if checksum_of(own) != checksum:
+                raise RecordFault("it is damaged")
+            yield record, own
+            at += HEADER_BYTES + record.num_bytes
+            parent = link_after(parent, record.tokens)
+            position += len(record.tokens)
+    finally:
+        os.close(descriptor)
+
+
+def _check(
+    record: Record, key: bytes, parent: bytes, position: int, sizes: tuple[int, int]
+) -> None:
+    if record.key != key:
+        raise RecordFault("it is of another model, or of another version of sharpi")
+    expected = record.page_bytes == sizes[0] and record.state_bytes in (0, sizes[1])
+    follows = record.parent == parent and record.position == position
+    if not follows or not expected or position % PAGE_POSITIONS:
+        raise RecordFault("its pages do not follow each other")

@@ -1,0 +1,102 @@
+"""SlotTexts: the last text of each slot, which clients save to a file and restore by name.
+
+Requests that run at once have the numbers of different slots. All slots share the prefix cache, so
+that a restored text is found by any request that begins with it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sharpi.engine.prompt_cache.checksum import Bytes
+from sharpi.engine.prompt_cache.record import Record
+from sharpi.engine.prompt_cache.slot_file import read_slot, write_slot
+from sharpi.engine.prompt_cache.token_chain import page_links
+from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.cached_page import CachedPage
+from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.request import Request
+from sharpi.engine.scheduling.restoration import place
+from sharpi.errors import ContextFullError
+from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+
+class SlotTexts:
+    """`texts` has the tokens of the request that ended last in each slot."""
+
+    def __init__(self, cache: PrefixCache, runner: Runner, num_slots: int) -> None:
+        self._cache, self._runner = cache, runner
+        self.texts: list[list[int]] = [[] for _ in range(num_slots)]
+
+    def ended(self, request: Request) -> None:
+        """Takes note of a request that ends, before it gives its pages up."""
+        if request.slot is not None and request.num_computed:
+            self.texts[request.slot] = request.tokens[: request.num_computed]
+
+    def save(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
+        """Writes a slot's text, as far as it is in memory; returns its tokens and bytes.
+
+        `key` is that of the model and its arithmetic. Raises OSError.
+        """
+        tokens = self.texts[number]
+        prefix = self._cache.find(tokens)
+        if self._cache.states.are_needed:
+            prefix = self._cache.cut_to_state(prefix, tokens)
+        num_bytes = write_slot(path, self._records(tokens[: prefix.length], key))
+        return prefix.length, num_bytes
+
+    def _records(self, tokens: list[int], key: bytes) -> Iterator[tuple[Record, Bytes]]:
+        runner, links = self._runner, page_links(tokens)
+        data = aligned_bytes(runner.page_bytes + runner.state_bytes)
+        node = self._cache.root
+        for number, start in enumerate(range(0, len(tokens), PAGE_POSITIONS)):
+            own = tuple(tokens[start : start + PAGE_POSITIONS])
+            is_last = start + len(own) == len(tokens)
+            page = _page_after(node, own, needs_state=is_last and self._cache.states.are_needed)
+            state = page.states.get(len(own)) if is_last else None
+            size = 0 if state is None else runner.state_bytes
+            record = Record(key, links[number], start, own, runner.page_bytes, size)
+            runner.read_page(page.page, data[: runner.page_bytes])
+            if state is not None:
+                runner.read_state(state, data[runner.page_bytes :])
+            yield record, data[: record.num_bytes]
+            node = page
+
+    def restore(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
+        """Reads a slot's text into the prefix cache; returns its tokens and bytes.
+
+        Raises RecordFault for a file that is not whole or not of this model, ContextFullError where
+        memory has no room, and OSError.
+        """
+        tokens, num_bytes = list[int](), 0
+        held: list[CachedPage] = []
+        sizes = self._runner.page_bytes, self._runner.state_bytes
+        try:
+            for record, data in read_slot(path, key, *sizes):
+                page = place(self._cache, held[-1] if held else self._cache.root, record, data)
+                if page is None:
+                    raise ContextFullError("the KV cache has no room for this text; raise -c")
+                held.append(page)
+                tokens += record.tokens
+                num_bytes += record.num_bytes
+        finally:
+            for page in reversed(held):
+                self._cache.let_go(page)
+        self.texts[number] = tokens
+        return len(tokens), num_bytes
+
+    def erase(self, number: int) -> int:
+        """Forgets a slot's text and the pages that it alone has; returns its tokens."""
+        tokens, self.texts[number] = self.texts[number], []
+        self._cache.forget(tokens)
+        return len(tokens)
+
+
+def _page_after(parent: CachedPage, tokens: tuple[int, ...], *, needs_state: bool) -> CachedPage:
+    """Returns the page that begins with these tokens, one with the state after them if need be."""
+    return next(
+        page
+        for page in parent.children
+        if tuple(page.tokens[: len(tokens)]) == tokens
+        and (not needs_state or len(tokens) in page.states)
+    )

@@ -1,0 +1,131 @@
+"""/slots: saves, restores and erases the text of a slot, with the fields of llama.cpp's server."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from sharpi.engine.prompt_cache.arithmetic import key_of
+from sharpi.engine.prompt_cache.model_digest import ModelDigest
+from sharpi.engine.prompt_cache.record import RecordFault
+from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.body import Body
+from sharpi.serve.http.endpoint import Endpoint, prepared
+from sharpi.serve.http.errors import ApiError, invalid_request
+
+_MAX_NAME_BYTES = 200
+_NOT_SUPPORTED = "this server saves no slots; --slot-save-path DIR names the folder for them"
+
+# Does the work on the engine's thread: the loaded model, the slot, the file and the key.
+Work = Callable[[Loaded, int, Path, bytes], tuple[int, int]]
+
+
+class SlotBody(Body):
+    """The file to save to or to restore from."""
+
+    filename: str | None = None  # within the folder of the server; `erase` needs none
+
+
+def endpoints(host: ModelHost, folder: Path | None) -> list[Endpoint]:
+    """Returns the endpoints of one host; `folder` has the files, None where there are none."""
+    slots = SlotRoutes(host, folder)
+    return [
+        Endpoint("GET", "/slots", slots.listed),
+        Endpoint("POST", "/slots/{id_slot:int}", slots.act, SlotBody),
+    ]
+
+
+class SlotRoutes:
+    """Answers the two endpoints."""
+
+    def __init__(self, host: ModelHost, folder: Path | None) -> None:
+        self._host, self._folder = host, folder
+
+    async def listed(self, request: Request) -> Response:
+        """Lists the slots with the tokens of the text that each had last."""
+        return JSONResponse(await self._host.between_steps(_slots))
+
+    async def act(self, request: Request) -> Response:
+        """Saves, restores or erases the text of a slot, by the query's `action`."""
+        number = self._number(request)
+        action = request.query_params.get("action")
+        if action == "erase":
+            count = await self._host.between_steps(lambda each: each.scheduler.slots.erase(number))
+            return JSONResponse({"id_slot": number, "n_erased": count})
+        if action not in ("save", "restore"):
+            raise invalid_request("action is one of save, restore and erase", param="action")
+        folder = self._folder
+        if folder is None:
+            raise ApiError(501, _NOT_SUPPORTED, "not_supported")
+        name = await prepared(request, SlotBody, _checked_name)
+        work, words = (_save, ("saved", "written")) if action == "save" else _RESTORE
+        start = time.perf_counter()
+        num_tokens, num_bytes = await self._done(work, number, folder / name)
+        milliseconds = round(1000 * (time.perf_counter() - start), 3)
+        answer = {"id_slot": number, "filename": name}
+        counts = {f"n_{words[0]}": num_tokens, f"n_{words[1]}": num_bytes}
+        return JSONResponse({**answer, **counts, "timings": {f"{action}_ms": milliseconds}})
+
+    def _number(self, request: Request) -> int:
+        number, count = int(request.path_params["id_slot"]), self._host.settings.max_parallel
+        if number >= count:
+            raise invalid_request(f"there are slots 0 to {count - 1}", param="id_slot")
+        return number
+
+    async def _done(self, work: Work, number: int, path: Path) -> tuple[int, int]:
+        """Does the work between two steps; raises ApiError for the faults of files."""
+        key = await self._key(path.parent)
+        try:
+            return await self._host.between_steps(lambda each: work(each, number, path, key))
+        except FileNotFoundError:
+            raise ApiError(404, f"there is no file {path.name!r}", param="filename") from None
+        except RecordFault as fault:
+            message = f"{path.name!r} cannot be restored: {fault}"
+            raise invalid_request(message, param="filename") from None
+        except OSError as error:
+            raise ApiError(500, f"{path.name!r}: {error.strerror}", "server_error") from error
+
+    async def _key(self, folder: Path) -> bytes:
+        """Returns the key of the model; its file is read whole the first time, beside the steps."""
+        parts, arithmetic = await self._host.between_steps(
+            lambda each: (each.engine.file.parts, each.engine.arithmetic)
+        )
+        digest = ModelDigest(folder, parts)
+        found = digest.known() or await asyncio.to_thread(digest.compute)
+        if found is None:
+            raise ApiError(503, "the model's file was changed; try again", "unavailable")
+        return key_of(found, arithmetic)
+
+
+def _save(loaded: Loaded, number: int, path: Path, key: bytes) -> tuple[int, int]:
+    return loaded.scheduler.slots.save(number, path, key)
+
+
+def _restore(loaded: Loaded, number: int, path: Path, key: bytes) -> tuple[int, int]:
+    return loaded.scheduler.slots.restore(number, path, key)
+
+
+_RESTORE: tuple[Work, tuple[str, str]] = _restore, ("restored", "read")
+
+
+def _slots(loaded: Loaded) -> list[dict[str, Any]]:
+    return [
+        {"id": number, "n_ctx": loaded.engine.context_size, "n_tokens": len(text)}
+        for number, text in enumerate(loaded.scheduler.slots.texts)
+    ]
+
+
+def _checked_name(body: SlotBody) -> str:
+    """Returns the name of a file in the folder itself; raises ApiError for any other path."""
+    name = body.filename
+    if name is None:
+        raise invalid_request("filename is missing", param="filename")
+    is_plain = name.isprintable() and not any(each in name for each in '/\\:*?"<>|')
+    if not name or name[0] in ". " or not is_plain or len(name.encode()) > _MAX_NAME_BYTES:
+        raise invalid_request("filename must be the plain name of a file", param="filename")
+    return name
