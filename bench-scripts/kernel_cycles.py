@@ -63,8 +63,14 @@ def read_kernels() -> Iterator[Kernel]:
             code = longest_line(
                 [match.groups() for match in map(_LINE.match, body.split("\n")) if match]
             )
-            dots = any("vpdpbusd" in each for each in code)
-            yield Kernel(found[1], "avx_vnni" if dots else "avx2", code)
+            yield Kernel(found[1], set_of(code), code)
+
+
+def set_of(code: list[str]) -> str:
+    """Returns the instruction set of a kernel of 8 rows, of which all have the same source."""
+    if not any("ymm" in each for each in code):
+        return "sse41"
+    return "avx_vnni" if any("vpdpbusd" in each for each in code) else "avx2"
 
 
 def longest_line(instructions: list[tuple[str, ...]]) -> list[str]:

@@ -31,6 +31,7 @@ std::span<const Isa> all_isas() {
        &kAvx512VnniInt8Loop},
       {"avx_vnni", avx_vnni_features(), &kAvxVnniMatmul, &kAvx2VectorOps, &kAvxVnniInt8Loop},
       {"avx2", avx2_features(), &kAvx2Matmul, &kAvx2VectorOps, &kAvx2Int8Loop},
+      {"sse41", sse41_features(), &kSse41Matmul, &kSse41VectorOps, &kSse41Int8Loop},
 #elif defined(__aarch64__)
       {"neon", {}, neon_matmul(), &kPortableVectorOps, &kPortableInt8Loop},
 #endif

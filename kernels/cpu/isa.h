@@ -24,8 +24,9 @@ struct Isa {
   bool supported() const { return all_present(features); }
 };
 
-// Returns the set of a name ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable"),
-// even if this machine cannot run it; null for a set that this library was not built with.
+// Returns the set of a name ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "neon",
+// "portable"), even if this machine cannot run it; null for a set that this library was not built
+// with.
 const Isa* named_isa(const char* name);
 
 // Returns the set of a name, or for null the best one; null where this machine cannot run it.

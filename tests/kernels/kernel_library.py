@@ -16,7 +16,7 @@ Bytes = NDArray[np.uint8]
 ISAS = (
     ("portable", "neon")
     if platform.machine() == "aarch64"
-    else ("portable", "avx2", "avx_vnni", "avx512_vnni", "avx512_vbmi")
+    else ("portable", "sse41", "avx2", "avx_vnni", "avx512_vnni", "avx512_vbmi")
 )
 INT8, EXACT = 0, 1
 

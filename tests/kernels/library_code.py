@@ -9,6 +9,12 @@ from pathlib import Path
 # Segment and address-size prefixes; no other may stand before VEX and EVEX.
 _PREFIXES = {"26", "2e", "36", "3e", "64", "65", "67"}
 _VEX, _EVEX = {"c4", "c5"}, {"62"}  # in 64-bit mode these bytes mean nothing else
+# What SSSE3 and SSE4.1 added to the baseline, by the beginnings of mnemonics.
+_SSE41 = re.compile(
+    r"pshufb|pmadd?ubsw|pabs[bwd]|psign|palignr|ph(add|sub|minpos)|pmulhrs|p?blend|pmov[sz]x|pmulld"
+    r"|pmuldq|p(min|max)(sb|sd|uw|ud)|packusdw|p(ins|ext)r[bdq]|ptest|round[ps][sd]|insertps"
+    r"|extractps|dpp[sd]|mpsadbw|movntdqa|pcmp(eq|gt)q"
+)
 
 
 @dataclass
@@ -20,6 +26,7 @@ class Function:
     mnemonics: set[str] = field(default_factory=set)
     has_vex: bool = False
     has_evex: bool = False
+    has_sse41: bool = False
 
 
 def read_functions(library: Path) -> list[Function]:
@@ -48,6 +55,8 @@ def _add(function: Function, code: list[str], mnemonic: str) -> None:
     function.has_evex |= first in _EVEX
     if first in _VEX | _EVEX:
         function.mnemonics.add(mnemonic)
+    elif _SSE41.match(mnemonic):
+        function.has_sse41 = True
 
 
 def _symbols(library: Path) -> dict[int, Function]:

@@ -12,8 +12,9 @@ from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
 from sharpi.resources import native_library
 
 # The code that files of a set may hold besides plain code, and instructions for one file only.
-VEX, EVEX = "VEX", "EVEX"
+VEX, EVEX, SSE41 = "VEX", "EVEX", "SSE4.1"
 SETS = {
+    "sse41": {SSE41},
     "avx2": {VEX},
     "avx_vnni": {VEX},
     "avx512": {VEX, EVEX},
@@ -58,7 +59,7 @@ def faults(functions: list[Function]) -> list[str]:
     found = []
     for each in functions:
         name = set_of(each)
-        used = [VEX] * each.has_vex + [EVEX] * each.has_evex
+        used = [VEX] * each.has_vex + [EVEX] * each.has_evex + [SSE41] * each.has_sse41
         wrong = [encoding for encoding in used if encoding not in SETS.get(name, set())]
         wrong += [
             mnemonic
@@ -87,6 +88,11 @@ def test_nothing_of_a_set_runs_when_the_library_is_loaded() -> None:
     assert initialisers_of_sets(native_library()) == []
 
 
+def test_the_set_without_vex_is_told_from_the_baseline() -> None:
+    newer = [each for each in read_functions(native_library()) if each.has_sse41]
+    assert {set_of(each) for each in newer} == {"sse41"}
+
+
 def test_planted_mistakes_are_found(tmp_path: Path) -> None:
     source, library = tmp_path / "planted_avx2.cpp", tmp_path / "planted.so"
     source.write_text(PLANTED)
@@ -104,7 +110,8 @@ def test_instructions_of_a_later_set_are_found() -> None:
     avx2 = Function("f", "matmul_avx2.cpp", has_vex=True, has_evex=True)
     plain = Function("g", "program.cpp", has_vex=True)
     bf16 = Function("h", "matmul_avx512.cpp", {"vdpbf16ps"}, has_vex=True, has_evex=True)
-    assert len(faults([avx2, plain, bf16])) == 3
+    sse41 = Function("i", "simd_portable.cpp", has_sse41=True)
+    assert len(faults([avx2, plain, bf16, sse41])) == 4
 
 
 def test_better_sets_say_what_they_need() -> None:

@@ -14,7 +14,7 @@ namespace {
 struct BlockTotal {
   Floats products, mins;
 
-  [[gnu::always_inline]] void begin() { products = mins = _mm256_setzero_ps(); }
+  [[gnu::always_inline]] void begin() { products = mins = zero_floats(); }
 
   // What `product` lacks for the bias: `scales` are the part's two, as words.
   template <TileKind kKind>
@@ -22,7 +22,7 @@ struct BlockTotal {
                                             const TokenBlock<kKind>& token) {
     constexpr int kShift = std::bit_width(unsigned(kKind.bias)) - 1;
     static_assert(kKind.bias == 1 << kShift);
-    return _mm256_sub_epi32(product, _mm256_slli_epi32(times_sums(scales, part, token), kShift));
+    return sub32(product, shl32(times_sums(scales, part, token), kShift));
   }
   template <TileKind kKind>
   [[gnu::always_inline]] void add_products(Ints product, int part, const TokenBlock<kKind>& token) {
@@ -31,22 +31,22 @@ struct BlockTotal {
   template <TileKind kKind>
   [[gnu::always_inline]] void add_scaled_products(Floats x, int part,
                                                   const TokenBlock<kKind>& token) {
-    products = _mm256_fmadd_ps(x, _mm256_broadcast_ss(token.scale + part), products);
+    products = multiply_add(x, broadcast(token.scale + part), products);
   }
   // `mins`: of groups of 32 as floats, of the two groups of 16 as words.
   template <TileKind kKind>
   [[gnu::always_inline]] void add_mins(Floats x, int part, const TokenBlock<kKind>& token) {
     if constexpr (kKind.group_columns == 32) {
-      mins = _mm256_fmadd_ps(x, _mm256_broadcast_ss(token.sum + part), mins);
+      mins = multiply_add(x, broadcast(token.sum + part), mins);
     } else {
-      const Ints sums = times_sums(_mm256_castps_si256(x), part, token);
-      mins = _mm256_fmadd_ps(to_float(sums), _mm256_broadcast_ss(token.scale + part), mins);
+      const Ints sums = times_sums(as_ints(x), part, token);
+      mins = multiply_add(to_float(sums), broadcast(token.scale + part), mins);
     }
   }
   template <TileKind kKind>
   [[gnu::always_inline]] Floats added_to(Floats sum, Floats d, Floats minus_dmin) const {
-    sum = _mm256_fmadd_ps(products, d, sum);
-    return kKind.has_offsets ? _mm256_fmadd_ps(mins, minus_dmin, sum) : sum;
+    sum = multiply_add(products, d, sum);
+    return kKind.has_offsets ? multiply_add(mins, minus_dmin, sum) : sum;
   }
 
  private:
@@ -54,7 +54,7 @@ struct BlockTotal {
   template <TileKind kKind>
   [[gnu::always_inline]] static Ints times_sums(Ints words, int part,
                                                 const TokenBlock<kKind>& token) {
-    return _mm256_madd_epi16(words, dwords(load_dword(token.sum16 + 2 * part)));
+    return madd16(words, dwords(load_dword(token.sum16 + 2 * part)));
   }
 };
 

@@ -55,7 +55,7 @@ template <class Unpack, int kTokens, Level kAgain>
     Rows blocks = rows.from(quarter * kLanes);
     const uint8_t* again = half_a_tile_on(rows.start, tile_after, rows.stride, quarter * kLanes);
     Floats sums[kTokens];
-    for (Floats& sum : sums) sum = _mm256_setzero_ps();
+    for (Floats& sum : sums) sum = zero_floats();
     for (int block = 0, left = parts; left > 0; block++, left -= 8, blocks = blocks + kBytes) {
       TokenBlock<kKind> token[kTokens];
       for (int n = 0; n < kTokens; n++)
@@ -67,8 +67,7 @@ template <class Unpack, int kTokens, Level kAgain>
       if constexpr (kKind.whole_scales) out.end();
       next += kBytes * kLanes, again += kBytes * kLanes;
     }
-    for (int n = 0; n < kTokens; n++)
-      _mm256_store_ps(out + n * kTileRows + quarter * kLanes, sums[n]);
+    for (int n = 0; n < kTokens; n++) store_floats(out + n * kTileRows + quarter * kLanes, sums[n]);
   }
 }
 

@@ -78,7 +78,7 @@ struct DirectQuarter {
     for (int n = 0; n < kTokens; n++) {
       Ints sum = multiply_piece<kKind>(w, tokens[n].q + 16 * piece, whole_scales[group]);
       if (n == 0) share_of_part(fetch, piece / 2, piece % 2, 2, sum);
-      products[n][group] = piece % kGroupPieces ? _mm256_add_epi32(products[n][group], sum) : sum;
+      products[n][group] = piece % kGroupPieces ? add32(products[n][group], sum) : sum;
     }
   }
   // 32 columns from 32 * part, turned.
@@ -106,9 +106,9 @@ struct DirectQuarter {
     for (int n = 0; n < kTokens; n++) {
       const Ints first = RowSums<0, 2>::add_pairs_of_dwords(pairs[n][0], pairs[n][1]);
       const Ints last = RowSums<0, 2>::add_pairs_of_dwords(pairs[n][2], pairs[n][3]);
-      const Ints low = _mm256_permute2x128_si256(first, last, 0x20);
-      const Ints high = _mm256_permute2x128_si256(first, last, 0x31);
-      if constexpr (kGroupPieces == 2) products[n][part % kGroups] = _mm256_add_epi32(low, high);
+      const Ints low = low_halves(first, last);
+      const Ints high = high_halves(first, last);
+      if constexpr (kGroupPieces == 2) products[n][part % kGroups] = add32(low, high);
       else products[n][2 * part % kGroups] = low, products[n][(2 * part + 1) % kGroups] = high;
     }
     finish(part);
@@ -124,7 +124,7 @@ struct DirectQuarter {
       for (int j = 0; j < kEach; j++) {
         const unsigned group = part * kEach + j, at = group % kGroups;
         Ints sum = products[n][at];
-        if (kKind.bias) sum = _mm256_add_epi32(sum, tokens[n].begin(group));
+        if (kKind.bias) sum = add32(sum, tokens[n].begin(group));
         add_group<kKind>(total, sums[n], sum, j, group, scales[at], offsets[at], tokens[n]);
       }
       add_part<kKind>(sums[n], total, part, tokens[n]);
@@ -151,7 +151,7 @@ struct DirectQuarter {
 #pragma GCC unroll 3
     for (int n = 0; n < kTokens; n++) {
       Ints product = products[n][kEach * part];
-      if constexpr (kEach == 2) product = _mm256_add_epi32(product, products[n][2 * part + 1]);
+      if constexpr (kEach == 2) product = add32(product, products[n][2 * part + 1]);
       if constexpr (kKind.bias > 0) {
         const Ints scales = both_scales(whole_scales[2 * part], whole_scales[2 * part + 1]);
         product = BlockTotal::unbias(product, scales, part, tokens[n]);
@@ -169,7 +169,7 @@ struct DirectQuarter {
       for (unsigned j = 0; j < kEach; j++) {
         const unsigned group = kEach * part + j;
         Ints product = products[n][group];
-        if (kKind.bias) product = _mm256_add_epi32(product, tokens[n].begin(group));
+        if (kKind.bias) product = add32(product, tokens[n].begin(group));
         add_scaled(sum, to_float(product), word_scale(whole_scales[group]), j);
       }
       totals[n].add_scaled_products(sum, part, tokens[n]);
@@ -213,11 +213,10 @@ struct DirectQuarter {
     const Ints scales = whole_scales[at];
     if constexpr (!kKind.whole_scales || kHasDot)
       return All::wide(Sums::add_pairs_of_dwords(first, last));
-    else if constexpr (All::kShort)
-      return _mm256_madd_epi16(Sums::add_pairs_of_dwords(first, last), scales);
+    else if constexpr (All::kShort) return madd16(Sums::add_pairs_of_dwords(first, last), scales);
     else
-      return All::add_pairs_of_dwords(_mm256_madd_epi16(first, _mm256_shuffle_epi32(scales, 0x44)),
-                                      _mm256_madd_epi16(last, _mm256_shuffle_epi32(scales, 0xee)));
+      return All::add_pairs_of_dwords(madd16(first, shuffle_dwords<0x44>(scales)),
+                                      madd16(last, shuffle_dwords<0xee>(scales)));
   }
   template <int kCount, int kStep, class Make>
   [[gnu::always_inline]] void turned_pieces(unsigned piece, Make make) {

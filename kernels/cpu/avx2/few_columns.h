@@ -27,10 +27,10 @@ template <TileKind kKind>
 #pragma GCC unroll 4
     for (int i = k; i < k + kRun; i++) {
       const Ints product = multiply_four<kKind>(w[i], dwords(load_dword(q + 4 * i)));
-      run = i > k ? _mm256_add_epi16(run, product) : product;
+      run = i > k ? add16(run, product) : product;
     }
-    run = kKind.whole_scales ? _mm256_madd_epi16(run, scales) : add_pairs(run);
-    sum = k ? _mm256_add_epi32(sum, run) : run;
+    run = kKind.whole_scales ? madd16(run, scales) : add_pairs(run);
+    sum = k ? add32(sum, run) : run;
   }
   return sum;
 }
@@ -41,8 +41,7 @@ template <TileKind kKind>
   if constexpr (kHasDot) return multiply_unsigned(w, x);
   // Signed weights that -128 is none of give their signs to the activations' magnitudes, made once
   // for all rows.
-  if constexpr (kKind.max_weight == 127)
-    return _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));
+  if constexpr (kKind.max_weight == 127) return madd8(abs8(x), sign8(w, x));
   else return multiply_four<kKind>(w, x);
 }
 

@@ -18,19 +18,17 @@ constexpr int kFloatTokens = 3;  // with four rows: twelve sums and their operan
 
 struct F32 {
   static constexpr int kBytes = 4;
-  static Floats load(const uint8_t* p) { return _mm256_loadu_ps((const float*)p); }
+  static Floats load(const uint8_t* p) { return load_any_floats((const float*)p); }
 };
 struct F16 {
   static constexpr int kBytes = 2;
-  static Floats load(const uint8_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
-  }
+  static Floats load(const uint8_t* p) { return from_half(_mm_loadu_si128((const __m128i*)p)); }
 };
 struct BF16 {
   static constexpr int kBytes = 2;
   static Floats load(const uint8_t* p) {
-    const Ints wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+    const Ints wide = load_unsigned_words(p);
+    return as_floats(shl32(wide, 16));
   }
 };
 
@@ -43,7 +41,7 @@ inline Floats load_some(const uint8_t* p, int count) {
 }
 
 inline float fold(Floats x) {
-  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  __m128 sum = sum_of_halves(x);
   sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
@@ -57,15 +55,15 @@ template <class Weight, int kRows, int kTokens>
   for (int n = 0; n < kTokens; n++) token[n] = (const uint8_t*)tokens[n];
   for (int r = 0; r < kRows; r++) {
     row[r] = rows[r];
-    for (Floats& s : sum[r]) s = _mm256_setzero_ps();
+    for (Floats& s : sum[r]) s = zero_floats();
   }
   const auto step = [&](auto weight, auto activation) {
     Floats x[kTokens];
     for (int n = 0; n < kTokens; n++) x[n] = activation(token[n]);
     for (int r = 0; r < kRows; r++) {
       Floats w = weight(row[r]);
-      asm("" : "+x"(w));  // one row after the other: all at once would not fit 16 registers
-      for (int n = 0; n < kTokens; n++) sum[r][n] = _mm256_fmadd_ps(w, x[n], sum[r][n]);
+      settle(w);  // one row after the other: all at once would not fit 16 registers
+      for (int n = 0; n < kTokens; n++) sum[r][n] = multiply_add(w, x[n], sum[r][n]);
     }
     ahead.advance();
   };
@@ -84,7 +82,7 @@ template <class Weight, int kRows, int kTokens>
 template <class Weight, int kTokens>
 void eight_rows(const uint8_t* const* rows, const void* const* tokens, int columns, float* out,
                 ReadAhead& ahead) {
-  constexpr int kRows = kTokens == 1 ? 8 : 4;
+  constexpr int kRows = (kTokens == 1 ? 8 : 4) / (kTwoRegisters ? 2 : 1);
   for (int r = 0; r < kFloatRows; r += kRows)
     dot_products<Weight, kRows, kTokens>(rows + r, tokens, columns, out + r, ahead);
 }

@@ -34,9 +34,9 @@ struct PairedRows {
 
   static Ints byte_of_column(int i, int h) {
     const int64_t every = 0x0101010101010101, first = every * (4 * i + 2 * h);
-    return _mm256_setr_epi64x(first, first + every, first, first + every);
+    return qwords(first, first + every, first, first + every);
   }
-  static Ints bit_of_column(int) { return _mm256_set1_epi64x(int64_t(0x8040201008040201)); }
+  static Ints bit_of_column(int) { return qwords(int64_t(0x8040201008040201)); }
 };
 
 // The low and the high nibbles of 16 bytes: register i of each, by i.

@@ -20,9 +20,9 @@ struct Turned : TurnedPoints<Points, kLanes> {
         w[k] = avx2::load(this->points[8 * part + k]);
       } else {
         const auto* both = reinterpret_cast<const float*>(this->points[4 * part + k / 2]);
-        const Floats a = _mm256_load_ps(both), b = _mm256_load_ps(both + 8);
-        const Floats four = k % 2 ? _mm256_shuffle_ps(a, b, 0xdd) : _mm256_shuffle_ps(a, b, 0x88);
-        w[k] = _mm256_castps_si256(four);
+        const Floats a = load_floats(both), b = load_floats(both + 8);
+        const Floats four = k % 2 ? shuffle_floats<0xdd>(a, b) : shuffle_floats<0x88>(a, b);
+        w[k] = as_ints(four);
       }
     }
   }
@@ -32,9 +32,8 @@ struct Turned : TurnedPoints<Points, kLanes> {
 template <class Points, class Number>
 [[gnu::always_inline]] inline Ints points_of_row(Number number) {
   const auto at = [&](int i) __attribute__((always_inline)) { return Points::of(number(i)); };
-  if constexpr (sizeof(typename Points::Point) == 8)
-    return _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
-  else return _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+  if constexpr (sizeof(typename Points::Point) == 8) return qwords(at(0), at(1), at(2), at(3));
+  else return dwords(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
 // Numbers that are taken from the blocks one by one.
@@ -66,8 +65,8 @@ struct NumbersMade {
   [[gnu::always_inline]] NumbersMade(const Type& type, Rows, int part) {
     for (int i = 0; i < kFours; i++) {
       const Ints low = type.low(part, i), high = type.high(part, i);
-      store(numbers[i], _mm256_unpacklo_epi8(low, high));
-      store(numbers[i] + 16, _mm256_unpackhi_epi8(low, high));
+      store(numbers[i], interleave_low8(low, high));
+      store(numbers[i] + 16, interleave_high8(low, high));
     }
   }
   [[gnu::always_inline]] Ints row(int r) const {

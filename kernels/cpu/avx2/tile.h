@@ -7,7 +7,11 @@
 namespace sharpi::avx2 {
 namespace {
 
-constexpr int kTokensAtOnce = 4;  // with two registers of rows: the eight sums fit beside operands
+constexpr int kTokensAtOnce = 4;
+// Registers of rows that so many tokens meet at once: the eight sums fit beside operands.
+constexpr int registers_at_once(int tokens) {
+  return (tokens == 1 ? 4 : 2) / (kTwoRegisters ? 2 : 1);
+}
 
 struct alignas(64) Tile {
   uint8_t w[64][kQuarters]
@@ -25,13 +29,13 @@ struct TileQuarter {
   using Layout = TurnedRows;
   static constexpr bool kUnrolls = false,
                         kScalesFirst = true;  // measured, as opposed to few tokens
-  void scale(int group, Floats x) { _mm256_store_ps(tile.scale[group] + quarter * kLanes, x); }
-  void offset(int group, Floats x) { _mm256_store_ps(tile.offset[group] + quarter * kLanes, x); }
+  void scale(int group, Floats x) { store_floats(tile.scale[group] + quarter * kLanes, x); }
+  void offset(int group, Floats x) { store_floats(tile.offset[group] + quarter * kLanes, x); }
   void whole_scale(int group, Ints words) { store(tile.scale[group] + quarter * kLanes, words); }
   void mins(int group, Floats x) { offset(group, x); }
   void factors(Floats d, Floats minus_dmin) {
-    _mm256_store_ps(tile.d + quarter * kLanes, d);
-    _mm256_store_ps(tile.minus_dmin + quarter * kLanes, minus_dmin);
+    store_floats(tile.d + quarter * kLanes, d);
+    store_floats(tile.minus_dmin + quarter * kLanes, minus_dmin);
   }
   // 16 columns from 16 * piece, and kCount - 1 times as many kStep pieces on each time. make(i, w)
   // gives register i of each.
@@ -78,16 +82,15 @@ inline void multiply_group(const uint8_t* w, const float* scale, const int8_t* c
 #pragma GCC unroll 4
         for (int n = 0; n < kTokens; n++) {
           const Ints product = multiply_four<kKind>(weights, x[n]);
-          run[n][r] = i ? _mm256_add_epi16(run[n][r], product) : product;
-          asm("" : "+x"(run[n][r]));  // else the additions are put off and every product spilled
+          run[n][r] = i ? add16(run[n][r], product) : product;
+          settle(run[n][r]);  // else the additions are put off and every product spilled
         }
       }
     }
     for (int n = 0; n < kTokens; n++)
       for (int r = 0; r < kRegisters; r++)
-        p[n][r] = _mm256_add_epi32(
-            p[n][r], kKind.whole_scales ? _mm256_madd_epi16(run[n][r], load(scale + r * kLanes))
-                                        : add_pairs(run[n][r]));
+        p[n][r] = add32(p[n][r], kKind.whole_scales ? madd16(run[n][r], load(scale + r * kLanes))
+                                                    : add_pairs(run[n][r]));
   }
 }
 
@@ -126,8 +129,8 @@ inline void multiply_part(const Tile& tile, int first, int part, const TokenBloc
     for (int n = 0; n < kTokens; n++)
       for (int r = 0; r < kRegisters; r++)
         add_group<kKind>(total[n][r], sum[n][r], p[n][r], j, g,
-                         _mm256_load_ps(tile.scale[g] + first + r * kLanes),
-                         _mm256_load_ps(tile.offset[g] + first + r * kLanes), tokens[n]);
+                         load_floats(tile.scale[g] + first + r * kLanes),
+                         load_floats(tile.offset[g] + first + r * kLanes), tokens[n]);
   };
   group(0);
   if constexpr (kKind.part_groups() == 2) group(1);
@@ -142,7 +145,7 @@ inline void multiply_rows(const Tile& tile, int first, int num_parts,
   Floats sum[kTokens][kRegisters];
   for (int n = 0; n < kTokens; n++)
     for (int r = 0; r < kRegisters; r++)
-      sum[n][r] = _mm256_load_ps(out + n * kTileRows + first + r * kLanes);
+      sum[n][r] = load_floats(out + n * kTileRows + first + r * kLanes);
 #pragma GCC unroll 1
   for (int part = 0; part < num_parts; part++) {
     multiply_part<kKind, kTokens, kRegisters>(tile, first, part, tokens, sum);
@@ -150,7 +153,7 @@ inline void multiply_rows(const Tile& tile, int first, int num_parts,
   }
   for (int n = 0; n < kTokens; n++)
     for (int r = 0; r < kRegisters; r++)
-      _mm256_store_ps(out + n * kTileRows + first + r * kLanes, sum[n][r]);
+      store_floats(out + n * kTileRows + first + r * kLanes, sum[n][r]);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ inline void add_mins(const Tile& tile, int first, const TokenBlock<kKind>* token
                      BlockTotal total[][kRegisters]) {
   for (int part = 0; part < kParts; part++)
     for (int r = 0; r < kRegisters; r++) {
-      const Floats mins = _mm256_load_ps(tile.offset[part] + first + r * kLanes);
+      const Floats mins = load_floats(tile.offset[part] + first + r * kLanes);
       for (int n = 0; n < kTokens; n++) total[n][r].add_mins(mins, part, tokens[n]);
     }
 }
@@ -89,9 +89,8 @@ inline void multiply_whole_rows(const Tile& tile, int first, const TokenBlock<kK
     for (int r = 0; r < kRegisters; r++) {
       const int row = first + r * kLanes;
       float* at = out + n * kTileRows + row;
-      const Floats d = _mm256_load_ps(tile.d + row),
-                   minus_dmin = _mm256_load_ps(tile.minus_dmin + row);
-      _mm256_store_ps(at, total[n][r].template added_to<kKind>(_mm256_load_ps(at), d, minus_dmin));
+      const Floats d = load_floats(tile.d + row), minus_dmin = load_floats(tile.minus_dmin + row);
+      store_floats(at, total[n][r].template added_to<kKind>(load_floats(at), d, minus_dmin));
     }
 }
 
@@ -99,7 +98,7 @@ inline void multiply_whole_rows(const Tile& tile, int first, const TokenBlock<kK
 template <TileKind kKind, int kTokens>
 [[gnu::noinline]] void multiply(const Tile& tile, int num_parts, const void* const* tokens,
                                 int block, float* out, ReadAhead& ahead) {
-  constexpr int kRegisters = kTokens == 1 ? 4 : 2;
+  constexpr int kRegisters = registers_at_once(kTokens);
   TokenBlock<kKind> blocks[kTokens];
   for (int n = 0; n < kTokens; n++) blocks[n].set(static_cast<const Activation*>(tokens[n])[block]);
   for (int first = 0; first < kTileRows; first += kRegisters * kLanes)

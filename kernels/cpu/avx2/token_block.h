@@ -34,7 +34,7 @@ struct TileKind {
 constexpr TileKind signed_kind(int max_weight) {
   return kHasDot ? TileKind{32, false, 128, 255} : TileKind{32, false, 0, max_weight};
 }
-inline Ints biased(Ints w) { return kHasDot ? _mm256_xor_si256(w, bytes(-128)) : w; }
+inline Ints biased(Ints w) { return kHasDot ? bit_xor(w, bytes(-128)) : w; }
 
 // What one token brings to a block of 256 columns. A part is 32 of them, with one scale.
 template <TileKind kKind>
@@ -50,23 +50,21 @@ struct TokenBlock {
     scale = a.scale;
     sum16 = a.sum16;
     if (kKind.whole_scales && kKind.group_columns == 16 && !kHasDot) return;  // sum16 serves
-    const Floats scales = _mm256_loadu_ps(a.scale);
+    const Floats scales = load_any_floats(a.scale);
     if constexpr (kKind.group_columns == 32) {
       set_sums(0, a.sum32, scales);
     } else {  // every scale serves two groups
-      const Ints twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-      set_sums(0, a.sum16, _mm256_permutevar8x32_ps(scales, twice));
-      set_sums(8, a.sum16 + 8,
-               _mm256_permutevar8x32_ps(scales, _mm256_add_epi32(twice, dwords(4))));
+      set_sums(0, a.sum16, first_twice(scales));
+      set_sums(8, a.sum16 + 8, last_twice(scales));
     }
   }
   Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
 
  private:
   void set_sums(int group, const int16_t* sums, Floats scales) {
-    const Ints eight = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)sums));
-    if (kKind.bias) store(start + group, _mm256_mullo_epi32(eight, dwords(-kKind.bias)));
-    if (kKind.has_offsets) _mm256_store_ps(sum + group, _mm256_mul_ps(to_float(eight), scales));
+    const Ints eight = load_words(sums);
+    if (kKind.bias) store(start + group, multiply32(eight, dwords(-kKind.bias)));
+    if (kKind.has_offsets) store_floats(sum + group, to_float(eight) * scales);
   }
 };
 
@@ -74,33 +72,33 @@ struct TokenBlock {
 // in int16.
 [[gnu::always_inline]] inline Ints multiply_unsigned(Ints w, Ints x) {
   if constexpr (kHasDot) return dot(zero(), w, x);
-  else return _mm256_maddubs_epi16(w, x);
+  else return madd8(w, x);
 }
 
 // The products of 8 rows and 4 columns, as pairs of columns in int16.
 template <TileKind kKind>
 [[gnu::always_inline]] inline Ints multiply_four(Ints w, Ints x) {
-  if constexpr (kKind.max_weight < 127) return _mm256_maddubs_epi16(w, x);
+  if constexpr (kKind.max_weight < 127) return madd8(w, x);
   // Signed weights: their signs go to the activations, which -128 never is one of.
-  return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+  return madd8(abs8(w), sign8(x, w));
 }
 
 // The one order in which a token's floats are added: for each part, its groups' products in order
 // become `part`, the offsets are added to `sum`, then the part is.
 [[gnu::always_inline]] inline void add_scaled(Floats& part, Floats x, const Floats& scale, int j) {
-  part = j ? _mm256_fmadd_ps(x, scale, part) : _mm256_mul_ps(x, scale);
+  part = j ? multiply_add(x, scale, part) : x * scale;
 }
 template <TileKind kKind>
 [[gnu::always_inline]] inline void add_group(Floats& part, Floats& sum, Ints product, int j,
                                              int group, const Floats& scale, const Floats& offset,
                                              const TokenBlock<kKind>& token) {
   add_scaled(part, to_float(product), scale, j);
-  if (kKind.has_offsets) sum = _mm256_fmadd_ps(_mm256_broadcast_ss(token.sum + group), offset, sum);
+  if (kKind.has_offsets) sum = multiply_add(broadcast(token.sum + group), offset, sum);
 }
 template <TileKind kKind>
 [[gnu::always_inline]] inline void add_part(Floats& sum, Floats part, int index,
                                             const TokenBlock<kKind>& token) {
-  sum = _mm256_fmadd_ps(part, _mm256_broadcast_ss(token.scale + index), sum);
+  sum = multiply_add(part, broadcast(token.scale + index), sum);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ inline Ints gather4(Rows rows) {
     return _mm_setr_epi32(load_dword(rows.at(r)), load_dword(rows.at(r + 1)),
                           load_dword(rows.at(r + 2)), load_dword(rows.at(r + 3)));
   };
-  return _mm256_setr_m128i(four(0), four(4));
+  return halves(four(0), four(4));
 }
 
 // The fp16 that each row starts with.
@@ -32,32 +32,30 @@ inline Floats gather_halves(Rows rows) {
   SHARPI_HALF(1), SHARPI_HALF(2), SHARPI_HALF(3), SHARPI_HALF(4), SHARPI_HALF(5), SHARPI_HALF(6),
       SHARPI_HALF(7);
 #undef SHARPI_HALF
-  return _mm256_cvtph_ps(x);
+  return from_half(x);
 }
 
 // The byte that each row starts with, as a dword.
 inline Ints gather_bytes(Rows rows) {
   const auto at = [&](int r) { return *rows.at(r); };
-  return _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+  return dwords(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
 // 16 bytes of row i, then those of row i + 4.
-inline Ints pair_of_rows(Rows rows, int i) {
-  return _mm256_loadu2_m128i((const __m128i*)rows.at(4 + i), (const __m128i*)rows.at(i));
-}
+inline Ints pair_of_rows(Rows rows, int i) { return load_halves(rows.at(i), rows.at(4 + i)); }
 
 // 16 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r.
 inline void transpose16(Rows rows, Ints out[4]) {
   Ints pair[4];
   for (int i = 0; i < 4; i++) pair[i] = pair_of_rows(rows, i);
-  const Ints a = _mm256_unpacklo_epi32(pair[0], pair[1]);
-  const Ints b = _mm256_unpackhi_epi32(pair[0], pair[1]);
-  const Ints c = _mm256_unpacklo_epi32(pair[2], pair[3]);
-  const Ints d = _mm256_unpackhi_epi32(pair[2], pair[3]);
-  out[0] = _mm256_unpacklo_epi64(a, c);
-  out[1] = _mm256_unpackhi_epi64(a, c);
-  out[2] = _mm256_unpacklo_epi64(b, d);
-  out[3] = _mm256_unpackhi_epi64(b, d);
+  const Ints a = interleave_low32(pair[0], pair[1]);
+  const Ints b = interleave_high32(pair[0], pair[1]);
+  const Ints c = interleave_low32(pair[2], pair[3]);
+  const Ints d = interleave_high32(pair[2], pair[3]);
+  out[0] = interleave_low64(a, c);
+  out[1] = interleave_high64(a, c);
+  out[2] = interleave_low64(b, d);
+  out[3] = interleave_high64(b, d);
 }
 
 }  // namespace

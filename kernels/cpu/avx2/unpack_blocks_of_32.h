@@ -49,7 +49,7 @@ template <class Layout>
                nibbles(i, w);
                const Ints one_bit = Layout::bit_of_column(i);
                for (int h = 0; h < 2; h++) {
-                 const Ints spread = _mm256_shuffle_epi8(bits, Layout::byte_of_column(i, h));
+                 const Ints spread = shuffle_bytes(bits, Layout::byte_of_column(i, h));
                  w[h] = bit_or(w[h], where_bit(spread, one_bit, 16));
                }
              };

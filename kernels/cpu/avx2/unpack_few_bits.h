@@ -45,7 +45,7 @@ struct Q1_0 {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-      w[k] = where_bit(_mm256_shuffle_epi8(x[part], repeat_byte(k / 2)), one_bit, 2);
+      w[k] = where_bit(shuffle_bytes(x[part], repeat_byte(k / 2)), one_bit, 2);
     }
   }
 };
@@ -54,26 +54,22 @@ struct Q2_0 {
   using Block = BlockQ2_0;
   static constexpr int kParts = 2;
   static void values(const Ints x[4], int part, Ints w[8]) {
-    const Ints values =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0));
+    const Ints values = twice(_mm_setr_epi8(0, 1, 2, 3, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0));
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
-      const Ints byte = _mm256_shuffle_epi8(x[2 * part + k / 4], repeat_byte(k % 4));
-      const Ints last =
-          bit_and(_mm256_srli_epi32(byte, 4), dwords(0x0c030000));  // as they were: bits 4 to 7
-      w[k] = _mm256_shuffle_epi8(values, bit_or(bit_and(byte, dwords(0x0c03)), last));
+      const Ints byte = shuffle_bytes(x[2 * part + k / 4], repeat_byte(k % 4));
+      const Ints last = bit_and(shr32(byte, 4), dwords(0x0c030000));  // as they were: bits 4 to 7
+      w[k] = shuffle_bytes(values, bit_or(bit_and(byte, dwords(0x0c03)), last));
     }
   }
 };
 
 // The highest digit of bytes read as fractions of base 3, and what is left for the next.
 inline Ints first_digit(Ints x) {
-  const Ints above_third = _mm256_subs_epu8(x, bytes(85)),
-             above_two = _mm256_subs_epu8(x, bytes(170));
-  return _mm256_add_epi8(_mm256_min_epu8(above_third, bytes(1)),
-                         _mm256_min_epu8(above_two, bytes(1)));
+  const Ints above_third = subtract_u8(x, bytes(85)), above_two = subtract_u8(x, bytes(170));
+  return add8(min_u8(above_third, bytes(1)), min_u8(above_two, bytes(1)));
 }
-inline Ints later_digits(Ints x) { return _mm256_add_epi8(x, _mm256_add_epi8(x, x)); }
+inline Ints later_digits(Ints x) { return add8(x, add8(x, x)); }
 
 // Takes a digit of each of kCount dwords of bytes.
 template <int kCount>

@@ -9,18 +9,17 @@ namespace {
 
 // Four times seven signs of each row, bits 0..6 of each byte, get their eighth: even in number.
 inline Ints even_signs(Ints seven) {
-  const Ints odd = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-  const Ints low = _mm256_shuffle_epi8(odd, low_nibbles(seven));
-  const Ints high = _mm256_shuffle_epi8(odd, high_nibbles(seven));
-  return bit_or(seven, _mm256_xor_si256(low, high));
+  const Ints odd =
+      twice(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+  const Ints low = shuffle_bytes(odd, low_nibbles(seven));
+  const Ints high = shuffle_bytes(odd, high_nibbles(seven));
+  return bit_or(seven, bit_xor(low, high));
 }
 // The same from 28 bits in one dword.
 inline Ints even_signs_of_28(Ints x) {
-  const Ints low =
-      bit_or(bit_and(x, dwords(0x7f)), bit_and(_mm256_slli_epi32(x, 1), dwords(0x7f00)));
-  const Ints high = bit_or(bit_and(_mm256_slli_epi32(x, 2), dwords(0x7f0000)),
-                           bit_and(_mm256_slli_epi32(x, 3), dwords(0x7f000000)));
+  const Ints low = bit_or(bit_and(x, dwords(0x7f)), bit_and(shl32(x, 1), dwords(0x7f00)));
+  const Ints high =
+      bit_or(bit_and(shl32(x, 2), dwords(0x7f0000)), bit_and(shl32(x, 3), dwords(0x7f000000)));
   return even_signs(bit_or(low, high));
 }
 
@@ -34,20 +33,17 @@ struct Signs {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-      const Ints minus = _mm256_cmpeq_epi8(
-          bit_and(_mm256_shuffle_epi8(signs, repeat_byte(k / 2)), one_bit), one_bit);
-      w[k] = _mm256_add_epi8(_mm256_sub_epi8(_mm256_xor_si256(w[k], minus), minus), bytes(kBias));
+      const Ints minus =
+          equal8(bit_and(shuffle_bytes(signs, repeat_byte(k / 2)), one_bit), one_bit);
+      w[k] = add8(sub8(bit_xor(w[k], minus), minus), bytes(kBias));
     }
   }
   // Pairs of columns of one row with a token's values: these get the signs, and no bias is needed.
   static constexpr int kBiasOfRow = 0;
   [[gnu::always_inline]] static auto of_row(Ints w, uint32_t signs) {
-    const Ints bit_of_column = _mm256_set1_epi64x(int64_t(0x8040201008040201));
-    const Ints minus =
-        _mm256_cmpeq_epi8(bit_and(spread_bytes(signs), bit_of_column), bit_of_column);
-    return [=](Ints q) {
-      return multiply_unsigned(w, _mm256_sub_epi8(_mm256_xor_si256(q, minus), minus));
-    };
+    const Ints bit_of_column = qwords(int64_t(0x8040201008040201));
+    const Ints minus = equal8(bit_and(spread_bytes(signs), bit_of_column), bit_of_column);
+    return [=](Ints q) { return multiply_unsigned(w, sub8(bit_xor(q, minus), minus)); };
   }
 };
 
@@ -67,7 +63,7 @@ struct SignsAndScale {
   template <class Out>
   [[gnu::always_inline]] Ints begin(int part, Out& out) const {
     const Ints own = gather4(first + kStep * part);
-    out.scale(part, with_half(d, _mm256_srli_epi32(own, 28), 1.f / kDivisor));
+    out.scale(part, with_half(d, shr32(own, 28), 1.f / kDivisor));
     return even_signs_of_28(own);
   }
 };
@@ -111,10 +107,10 @@ struct IQ2_XS {
  private:
   // From the top seven bits of four times 16.
   static Ints signs(Ints first, Ints last) {
-    const Ints low = bit_or(bit_and(_mm256_srli_epi32(first, 9), dwords(0x7f)),
-                            bit_and(_mm256_srli_epi32(first, 17), dwords(0x7f00)));
-    const Ints high = bit_or(bit_and(_mm256_slli_epi32(last, 7), dwords(0x7f0000)),
-                             bit_and(_mm256_srli_epi32(last, 1), dwords(0x7f000000)));
+    const Ints low =
+        bit_or(bit_and(shr32(first, 9), dwords(0x7f)), bit_and(shr32(first, 17), dwords(0x7f00)));
+    const Ints high = bit_or(bit_and(shl32(last, 7), dwords(0x7f0000)),
+                             bit_and(shr32(last, 1), dwords(0x7f000000)));
     return even_signs(bit_or(low, high));
   }
 };
@@ -140,7 +136,7 @@ struct IQ2_S {
   }
   Ints low(int part, int) const { return gather4(qs + 4 * part); }
   Ints high(int part, int) const {
-    return fields_as_bytes<2, 2>(_mm256_srlv_epi32(qh[part / 4], dwords(part % 4 * 8)));
+    return fields_as_bytes<2, 2>(shr32(qh[part / 4], part % 4 * 8));
   }
 };
 
@@ -167,7 +163,7 @@ struct IQ3_S {
   }
   Ints low(int part, int i) const { return gather4(qs + (8 * part + 4 * i)); }
   Ints high(int part, int i) const {
-    return fields_as_bytes<1, 1>(_mm256_srlv_epi32(qh[part / 4], dwords(part % 4 * 8 + 4 * i)));
+    return fields_as_bytes<1, 1>(shr32(qh[part / 4], part % 4 * 8 + 4 * i));
   }
 };
 

@@ -11,11 +11,10 @@ struct Moves {
   static constexpr int kBias = 9, kBiasOfRow = 9;
 
   [[gnu::always_inline]] static void apply(Ints moves, Ints w[8]) {
-    for (int k = 0; k < 8; k++)
-      w[k] = _mm256_add_epi8(w[k], _mm256_shuffle_epi8(moves, repeat_byte(k / 2)));
+    for (int k = 0; k < 8; k++) w[k] = add8(w[k], shuffle_bytes(moves, repeat_byte(k / 2)));
   }
   [[gnu::always_inline]] static auto of_row(Ints w, uint32_t moves) {
-    const Ints moved = _mm256_add_epi8(w, spread_bytes(moves));
+    const Ints moved = add8(w, spread_bytes(moves));
     return [=](Ints q) { return multiply_unsigned(moved, q); };
   }
 };
@@ -40,13 +39,13 @@ struct IQ1_S {
 
   template <class Out>
   [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    const Ints own = part % 2 ? qh[part / 2] : _mm256_slli_epi32(qh[part / 2], 16);
-    out.scale(part, eighth_scale(d, _mm256_srli_epi32(own, 28)));
-    return _mm256_andnot_si256(_mm256_srai_epi32(own, 31), bytes(2));
+    const Ints own = part % 2 ? qh[part / 2] : shl32(qh[part / 2], 16);
+    out.scale(part, eighth_scale(d, shr32(own, 28)));
+    return and_not(sar32(own, 31), bytes(2));
   }
   Ints low(int part, int) const { return gather4(qs + 4 * part); }
   Ints high(int part, int) const {
-    return fields_as_bytes<3, 3>(_mm256_srlv_epi32(qh[part / 2], dwords(part % 2 * 16)));
+    return fields_as_bytes<3, 3>(shr32(qh[part / 2], part % 2 * 16));
   }
 };
 
@@ -64,18 +63,18 @@ struct IQ1_M {
     transpose16(blocks + offsetof(Block, qh), qh);
     const Rows at = blocks + offsetof(Block, scales);
     scales[0] = gather4(at), scales[1] = gather4(at + 4);
-    const Ints low = bit_or(bit_and(_mm256_srli_epi32(scales[0], 12), dwords(0xf)),
-                            bit_and(_mm256_srli_epi32(scales[0], 24), dwords(0xf0)));
-    const Ints high = bit_or(bit_and(_mm256_srli_epi32(scales[1], 4), dwords(0xf00)),
-                             bit_and(_mm256_srli_epi32(scales[1], 16), dwords(0xf000)));
+    const Ints low = bit_or(bit_and(shr32(scales[0], 12), dwords(0xf)),
+                            bit_and(shr32(scales[0], 24), dwords(0xf0)));
+    const Ints high = bit_or(bit_and(shr32(scales[1], 4), dwords(0xf00)),
+                             bit_and(shr32(scales[1], 16), dwords(0xf000)));
     d = low_half(bit_or(low, high));
   }
 
   template <class Out>
   [[gnu::always_inline]] Ints begin(int part, Out& out) const {
     for (int g = 2 * part; g < 2 * part + 2; g++) {
-      const Ints from = dwords(g / 4 % 2 * 16 + g % 4 * 3);
-      out.scale(g, eighth_scale(d, _mm256_srlv_epi32(scales[part / 4], from)));
+      const int from = g / 4 % 2 * 16 + g % 4 * 3;
+      out.scale(g, eighth_scale(d, shr32(scales[part / 4], from)));
     }
     return moves(own(part));
   }
@@ -83,14 +82,14 @@ struct IQ1_M {
   Ints high(int part, int) const { return fields_as_bytes<3, 4>(own(part)); }
 
  private:
-  Ints own(int part) const { return _mm256_srlv_epi32(qh[part / 2], dwords(part % 2 * 16)); }
+  Ints own(int part) const { return shr32(qh[part / 2], part % 2 * 16); }
   // Bit 3 of each of four nibbles says down, for 8 columns.
   static Ints moves(Ints nibbles) {
-    const Ints low = bit_or(bit_and(_mm256_srli_epi32(nibbles, 2), dwords(0x2)),
-                            bit_and(_mm256_slli_epi32(nibbles, 2), dwords(0x200)));
-    const Ints high = bit_or(bit_and(_mm256_slli_epi32(nibbles, 6), dwords(0x20000)),
-                             bit_and(_mm256_slli_epi32(nibbles, 10), dwords(0x2000000)));
-    return _mm256_xor_si256(bit_or(low, high), bytes(2));
+    const Ints low =
+        bit_or(bit_and(shr32(nibbles, 2), dwords(0x2)), bit_and(shl32(nibbles, 2), dwords(0x200)));
+    const Ints high = bit_or(bit_and(shl32(nibbles, 6), dwords(0x20000)),
+                             bit_and(shl32(nibbles, 10), dwords(0x2000000)));
+    return bit_xor(bit_or(low, high), bytes(2));
   }
 };
 

@@ -16,12 +16,12 @@ inline Ints join(Ints a, Ints b, int mask) {
 
 // x * byte g of the dwords, four in each; all below 128, or with their signs.
 [[gnu::always_inline]] inline Floats byte_product(Floats x, const Ints bytes[], int g) {
-  const Ints byte = bit_and(_mm256_srli_epi32(bytes[g / 4], g % 4 * 8), dwords(255));
-  return _mm256_mul_ps(x, to_float(byte));
+  const Ints byte = bit_and(shr32(bytes[g / 4], g % 4 * 8), dwords(255));
+  return x * to_float(byte);
 }
 [[gnu::always_inline]] inline Floats signed_product(Floats x, const Ints bytes[], int g) {
-  const Ints byte = _mm256_srai_epi32(_mm256_slli_epi32(bytes[g / 4], 24 - g % 4 * 8), 24);
-  return _mm256_mul_ps(x, to_float(byte));
+  const Ints byte = sar32(shl32(bytes[g / 4], 24 - g % 4 * 8), 24);
+  return x * to_float(byte);
 }
 
 // Byte g of the dwords, four in each, as words: twice, with a zero after it, or at the top of a
@@ -31,24 +31,22 @@ inline Ints join(Ints a, Ints b, int mask) {
   const auto place = [&](int x) { return x ? g % 4 : -128; };
   const __m128i in_dword =
       _mm_set1_epi32((place(low) & 255) * 0x00010001 | (place(high) & 255) * 0x01000100);
-  return _mm256_shuffle_epi8(bytes[g / 4],
-                             _mm256_broadcastsi128_si256(_mm_add_epi8(first, in_dword)));
+  return shuffle_bytes(bytes[g / 4], twice(_mm_add_epi8(first, in_dword)));
 }
 [[gnu::always_inline]] inline Ints small_scale(const Ints bytes[], int g) {
   return pick_byte(bytes, g, 1, 0);
 }
 [[gnu::always_inline]] inline Ints signed_scale(const Ints bytes[], int g) {
-  return _mm256_srai_epi16(pick_byte(bytes, g, 0, 1), 8);
+  return sar16(pick_byte(bytes, g, 0, 1), 8);
 }
 // Bytes g and g + 1 of the dwords as words, below 128.
 [[gnu::always_inline]] inline Ints two_bytes(const Ints bytes[], int g) {
   const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
   const __m128i in_dword = _mm_set1_epi32(int(0x80008000u) | (g % 4 + 1) << 16 | g % 4);
-  return _mm256_shuffle_epi8(bytes[g / 4],
-                             _mm256_broadcastsi128_si256(_mm_add_epi8(first, in_dword)));
+  return shuffle_bytes(bytes[g / 4], twice(_mm_add_epi8(first, in_dword)));
 }
 [[gnu::always_inline]] inline Floats byte_as_float(const Ints bytes[], int g) {
-  return to_float(bit_and(_mm256_srli_epi32(bytes[g / 4], g % 4 * 8), dwords(255)));
+  return to_float(bit_and(shr32(bytes[g / 4], g % 4 * 8), dwords(255)));
 }
 
 // d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with.
@@ -62,8 +60,8 @@ class SixBitScales {
       return join(low, shift_bits<4>(high, 6), 0x30);
     };
     scales_[0] = bit_and(x[1], bytes(63)), scales_[1] = six_bits(x[3], x[1]);
-    mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = six_bits(_mm256_srli_epi16(x[3], 4), x[2]);
-    out.factors(low_half(x[0]), _mm256_sub_ps(_mm256_setzero_ps(), high_half(x[0])));
+    mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = six_bits(shr16(x[3], 4), x[2]);
+    out.factors(low_half(x[0]), zero_floats() - high_half(x[0]));
   }
   // Before the weights of two groups, and after them.
   template <class Out>
@@ -133,7 +131,7 @@ struct UnpackQ5_K {
   template <int kPair>
   [[gnu::always_inline]] static void join_both(Ints nibbles, Ints fifths, Ints w[2]) {
     w[0] = join(nibbles, shift_bits<4>(fifths, 2 * kPair), 16);
-    w[1] = join(_mm256_srli_epi16(nibbles, 4), shift_bits<4>(fifths, 2 * kPair + 1), 16);
+    w[1] = join(shr16(nibbles, 4), shift_bits<4>(fifths, 2 * kPair + 1), 16);
   }
 };
 
@@ -146,7 +144,7 @@ struct UnpackQ6_K {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints scales[4];
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
-    out.factors(gather_halves(blocks + offsetof(BlockQ6_K, d)), _mm256_setzero_ps());
+    out.factors(gather_halves(blocks + offsetof(BlockQ6_K, d)), zero_floats());
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
 #pragma GCC unroll 8
@@ -176,7 +174,7 @@ struct UnpackQ6_K {
         piece, [&, x = Four(nibbles)](int i, Ints w[2]) __attribute__((always_inline)) {
           const Ints both = x[i], top = two_bits[i];
           w[0] = join(both, shift_bits<4>(top, 2 * kField), 0x30);
-          w[1] = join(_mm256_srli_epi16(both, 4), shift_bits<4>(top, 4 + 2 * kField), 0x30);
+          w[1] = join(shr16(both, 4), shift_bits<4>(top, 4 + 2 * kField), 0x30);
         });
   }
 };

@@ -5,9 +5,7 @@
 namespace sharpi::avx2 {
 namespace {
 
-inline Ints two_bits(Ints x, int field) {
-  return bit_and(_mm256_srli_epi16(x, 2 * field), bytes(3));
-}
+inline Ints two_bits(Ints x, int field) { return bit_and(shr16(x, 2 * field), bytes(3)); }
 
 // Two bits, 32 columns from one byte's lowest to the next, in groups of 16: half of a block from 32
 // bytes.
@@ -36,12 +34,11 @@ struct UnpackQ2_K {
     for (int i = 0; i < 4; i++)
       scales[i] = low_nibbles(packed[i]), mins[i] = high_nibbles(packed[i]);
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
-    out.factors(low_half(d), _mm256_sub_ps(_mm256_setzero_ps(), high_half(d)));
+    out.factors(low_half(d), zero_floats() - high_half(d));
 #pragma GCC unroll 16
     for (int g = 0; g < 16; g++) out.whole_scale(g, small_scale(scales, g));
 #pragma GCC unroll 8
-    for (int part = 0; part < 8; part++)
-      out.mins(part, _mm256_castsi256_ps(two_bytes(mins, 2 * part)));
+    for (int part = 0; part < 8; part++) out.mins(part, as_floats(two_bytes(mins, 2 * part)));
     unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), out);
   }
 };
@@ -105,8 +102,7 @@ struct UnpackQ3_K {
     const __m128i high = _mm_setr_epi8(0, 0, k0, k0, 0, 0, k0, k0, k1, k1, k0 + k1, k0 + k1, k1, k1,
                                        k0 + k1, k0 + k1);
     const Ints first = bit_or(bit_and(twos, bytes(0x33)), look_up(low, thirds));
-    const Ints last =
-        bit_or(bit_and(_mm256_srli_epi16(twos, 2), bytes(0x33)), look_up(high, thirds));
+    const Ints last = bit_or(bit_and(shr16(twos, 2), bytes(0x33)), look_up(high, thirds));
     w[0] = low_nibbles(first), w[1] = low_nibbles(last);
     w[2] = high_nibbles(first), w[3] = high_nibbles(last);
   }
@@ -115,14 +111,13 @@ struct UnpackQ3_K {
   [[gnu::always_inline]] static void unpack_scales(Rows blocks, Out& out) {
     Ints x[4], s[3], scales[4];
     transpose16(blocks + (offsetof(BlockQ3_K, scales) - 2), x);
-    for (int i = 0; i < 3; i++)
-      s[i] = bit_or(_mm256_srli_epi32(x[i], 16), _mm256_slli_epi32(x[i + 1], 16));
+    for (int i = 0; i < 3; i++) s[i] = bit_or(shr32(x[i], 16), shl32(x[i + 1], 16));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-      const Ints low = i < 2 ? s[i] : _mm256_srli_epi16(s[i - 2], 4);
-      scales[i] = _mm256_sub_epi8(join(low, shift_bits<4>(s[2], 2 * i), 0x30), bytes(32));
+      const Ints low = i < 2 ? s[i] : shr16(s[i - 2], 4);
+      scales[i] = sub8(join(low, shift_bits<4>(s[2], 2 * i), 0x30), bytes(32));
     }
-    out.factors(high_half(x[3]), _mm256_setzero_ps());
+    out.factors(high_half(x[3]), zero_floats());
 #pragma GCC unroll 16
     for (int g = 0; g < 16; g++) out.whole_scale(g, signed_scale(scales, g));
   }

@@ -9,13 +9,11 @@ namespace {
 
 // d * (scale + 1/2) * factor
 inline Floats with_half(Floats d, Ints scale, float factor) {
-  const Floats x = _mm256_add_ps(to_float(scale), _mm256_set1_ps(0.5f));
-  return _mm256_mul_ps(_mm256_mul_ps(d, x), _mm256_set1_ps(factor));
+  const Floats x = to_float(scale) + floats(0.5f);
+  return d * x * floats(factor);
 }
 // Nibble i of every dword; 0 <= i < 8.
-inline Ints nibble_of(Ints x, int i) {
-  return bit_and(_mm256_srlv_epi32(x, dwords(4 * i)), dwords(15));
-}
+inline Ints nibble_of(Ints x, int i) { return bit_and(shr32(x, 4 * i), dwords(15)); }
 
 // Four fields of kBits bits, kStep apart, as the bytes of a dword.
 template <int kBits, int kStep>
@@ -24,15 +22,14 @@ inline Ints fields_as_bytes(Ints x) {
   Ints all = bit_and(x, dwords(kMask));
 #pragma GCC unroll 3
   for (int i = 1; i < 4; i++)
-    all = bit_or(all, bit_and(_mm256_slli_epi32(x, (8 - kStep) * i), dwords(kMask << 8 * i)));
+    all = bit_or(all, bit_and(shl32(x, (8 - kStep) * i), dwords(kMask << 8 * i)));
   return all;
 }
 
 // Byte i of a dword for columns 8i..8i+7.
 inline Ints spread_bytes(uint32_t x) {
-  const __m256i each =
-      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-  return _mm256_shuffle_epi8(dwords(int(x)), each);
+  const Ints each = qwords(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  return shuffle_bytes(dwords(int(x)), each);
 }
 
 // A type here: its Points, their Numbers and Change, and begin(), which puts the scales of a part

@@ -43,9 +43,9 @@ struct MXFP4 {
   // where the other is larger.
   static Floats scale(Rows block) {
     const Ints e = gather_bytes(block);
-    const Ints normal = _mm256_slli_epi32(_mm256_sub_epi32(e, dwords(1)), 23);
-    const Ints subnormal = _mm256_slli_epi32(_mm256_add_epi32(e, dwords(1)), 21);
-    return _mm256_castsi256_ps(_mm256_max_epi32(normal, subnormal));
+    const Ints normal = shl32(sub32(e, dwords(1)), 23);
+    const Ints subnormal = shl32(add32(e, dwords(1)), 21);
+    return as_floats(max32(normal, subnormal));
   }
   template <class Layout>
   static auto values(Rows block) {
@@ -65,7 +65,7 @@ struct UnpackNVFP4 {
     for (int i = 0; i < num_parts; i += 2, blocks.start += kBlockBytes) {
       const Ints codes = gather4(blocks);
       for (int g = 0; g < 4; g++)
-        out.scale(2 * i + g, scale(bit_and(_mm256_srli_epi32(codes, 8 * g), dwords(255))));
+        out.scale(2 * i + g, scale(bit_and(shr32(codes, 8 * g), dwords(255))));
       for (int half = 0; half < 2; half++) {
         Ints x[4];  // two groups
         transpose16(blocks + (offsetof(BlockNVFP4, qs) + 16 * half), x);
@@ -80,10 +80,9 @@ struct UnpackNVFP4 {
  private:
   // Half of what the code says since the values are doubled; what would be NaN is 0.
   static Floats scale(Ints code) {
-    const Ints nan = _mm256_cmpeq_epi32(code, dwords(0x7f));
-    const Ints bits =
-        _mm256_andnot_si256(nan, bit_and(_mm256_slli_epi32(code, 20), dwords(0x7f << 20)));
-    return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p119f));
+    const Ints nan = equal32(code, dwords(0x7f));
+    const Ints bits = and_not(nan, bit_and(shl32(code, 20), dwords(0x7f << 20)));
+    return as_floats(bits) * floats(0x1p119f);
   }
 };
 
@@ -98,8 +97,7 @@ struct UnpackIQ4_XS {
     const Ints start = gather4(blocks);
     const Floats d = low_half(start);
     Ints scales[2];  // of even groups, of odd ones
-    unpack_scales(_mm256_srli_epi32(start, 16), gather4(blocks + offsetof(BlockIQ4_XS, scales_l)),
-                  scales);
+    unpack_scales(shr32(start, 16), gather4(blocks + offsetof(BlockIQ4_XS, scales_l)), scales);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
       const Rows packed = blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g);
@@ -113,14 +111,12 @@ struct UnpackIQ4_XS {
  private:
   // Nibbles of 16 and of 32 bits with the upper two and the lower four bits.
   [[gnu::always_inline]] static void unpack_scales(Ints upper, Ints lower, Ints scales[2]) {
-    const Ints twice =
-        _mm256_shuffle_epi8(upper, _mm256_broadcastsi128_si256(_mm_setr_epi8(
-                                       0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13)));
-    const Ints nibbles =
-        _mm256_blendv_epi8(twice, _mm256_srli_epi16(twice, 4), dwords(int(0xff00ff00)));
-    scales[0] = bit_or(low_nibbles(lower), bit_and(_mm256_slli_epi16(nibbles, 4), bytes(0x30)));
-    scales[1] = bit_or(high_nibbles(lower), bit_and(_mm256_slli_epi16(nibbles, 2), bytes(0x30)));
-    for (int i = 0; i < 2; i++) scales[i] = _mm256_sub_epi8(scales[i], bytes(32));
+    const Ints nibble_twice = shuffle_bytes(
+        upper, twice(_mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13)));
+    const Ints nibbles = select(nibble_twice, shr16(nibble_twice, 4), dwords(int(0xff00ff00)));
+    scales[0] = bit_or(low_nibbles(lower), bit_and(shl16(nibbles, 4), bytes(0x30)));
+    scales[1] = bit_or(high_nibbles(lower), bit_and(shl16(nibbles, 2), bytes(0x30)));
+    for (int i = 0; i < 2; i++) scales[i] = sub8(scales[i], bytes(32));
   }
 };
 

@@ -78,7 +78,8 @@ struct Product {
 using ProductFn = void (*)(const Product&);
 
 struct MatmulKernels {
-  const char* name;  // "avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable"
+  const char*
+      name;  // "avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "neon", "portable"
   // Returns the product for a type, or null where the type is unknown.
   ProductFn (*product)(QuantType, Precision);
   // Rounds values (n) to ceil(n / 256) blocks.
@@ -99,7 +100,8 @@ inline bool takes_floats(QuantType type, Precision precision) {
 // Tables, so that naming one runs no code of its instruction set (isa.h). The second group exists
 // on x86-64 only.
 extern const MatmulKernels kPortableMatmul;
-extern const MatmulKernels kAvx2Matmul, kAvxVnniMatmul, kAvx512VnniMatmul, kAvx512VbmiMatmul;
+extern const MatmulKernels kSse41Matmul, kAvx2Matmul, kAvxVnniMatmul, kAvx512VnniMatmul,
+    kAvx512VbmiMatmul;
 const MatmulKernels* neon_matmul();  // on ARM only: with dot products where the CPU has them
 
 }  // namespace sharpi

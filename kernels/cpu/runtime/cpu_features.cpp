@@ -25,6 +25,7 @@ bool saves(unsigned wanted) {
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (low & wanted) == wanted;
 }
+bool saves_sse() { return true; }  // every 64-bit system does
 bool saves_avx() { return saves(0x6); }
 bool saves_avx512() { return saves(0xE6); }
 
@@ -40,6 +41,8 @@ bool saves_avx512() { return saves(0xE6); }
       FEATURE("avx512vl", saves_avx512, 7, 0, Ebx, 31),  \
       FEATURE("avx512vnni", saves_avx512, 7, 0, Ecx, 11)
 
+constexpr CpuFeature kSse41[] = {FEATURE("ssse3", saves_sse, 1, 0, Ecx, 9),
+                                 FEATURE("sse4.1", saves_sse, 1, 0, Ecx, 19)};
 constexpr CpuFeature kAvx2[] = {AVX2};
 constexpr CpuFeature kAvxVnni[] = {AVX2, FEATURE("avxvnni", saves_avx, 7, 1, Eax, 4)};
 constexpr CpuFeature kAvx512Vnni[] = {AVX512_VNNI};
@@ -49,11 +52,12 @@ constexpr CpuFeature kAvx512Vbmi[] = {AVX512_VNNI,
 constexpr CpuFeature kAvx512Bf16[] = {AVX512_VNNI,
                                       FEATURE("avx512bf16", saves_avx512, 7, 1, Eax, 5)};
 #else
-constexpr CpuFeatures kAvx2, kAvxVnni, kAvx512Vnni, kAvx512Vbmi, kAvx512Bf16;
+constexpr CpuFeatures kSse41, kAvx2, kAvxVnni, kAvx512Vnni, kAvx512Vbmi, kAvx512Bf16;
 #endif
 
 }  // namespace
 
+CpuFeatures sse41_features() { return kSse41; }
 CpuFeatures avx2_features() { return kAvx2; }
 CpuFeatures avx_vnni_features() { return kAvxVnni; }
 CpuFeatures avx512_vnni_features() { return kAvx512Vnni; }

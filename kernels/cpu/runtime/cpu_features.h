@@ -14,6 +14,7 @@ struct CpuFeature {
 // The features that the kernels of an instruction set are compiled for: CMakeLists.txt passes the
 // same extensions. All are empty where the library is not built for x86-64.
 using CpuFeatures = std::span<const CpuFeature>;
+CpuFeatures sse41_features();
 CpuFeatures avx2_features();
 CpuFeatures avx_vnni_features();
 CpuFeatures avx512_vnni_features();

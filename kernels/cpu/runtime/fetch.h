@@ -21,7 +21,8 @@ constexpr size_t kFitsL1 = 24 << 10;
 // them keeps the loads waiting, and costs a tenth.
 template <Level kTo, class Register>
 [[gnu::always_inline]] inline void fetch(const uint8_t& line, Register& sums) {
-  if constexpr (kTo == Level::L1) asm("prefetcht0 %1" : "+v"(sums) : "m"(line));
+  if constexpr (requires { sums.low; }) return fetch<kTo>(line, sums.low);  // one of two
+  else if constexpr (kTo == Level::L1) asm("prefetcht0 %1" : "+v"(sums) : "m"(line));
   else asm("prefetcht1 %1" : "+v"(sums) : "m"(line));
 }
 

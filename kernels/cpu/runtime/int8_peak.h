@@ -12,6 +12,6 @@ struct Int8Loop {
 
 // Tables, as in matmul.h: the second group exists on x86-64 only.
 extern const Int8Loop kPortableInt8Loop;
-extern const Int8Loop kAvx2Int8Loop, kAvxVnniInt8Loop, kAvx512VnniInt8Loop;
+extern const Int8Loop kSse41Int8Loop, kAvx2Int8Loop, kAvxVnniInt8Loop, kAvx512VnniInt8Loop;
 
 }  // namespace sharpi

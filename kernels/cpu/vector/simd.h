@@ -4,6 +4,8 @@
 #include <cmath>
 #if defined(__F16C__) || defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__SSE4_1__)
+#include "halves_sse41.h"
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
@@ -88,6 +90,10 @@ inline F32x16 load_half(const uint16_t* p) {
 #elif defined(__aarch64__)
   return each_part(
       [=](int i) { return (Own)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * kOwnLanes))); });
+#elif defined(__SSE4_1__)
+  return each_part([=](int i) {
+    return (Own)low_four_halves(_mm_loadl_epi64((const __m128i*)(p + i * kOwnLanes)));
+  });
 #else
   float x[kLanes];
   for (int i = 0; i < kLanes; i++) x[i] = half_to_float(p[i]);

@@ -134,7 +134,7 @@ struct VectorOps {
 // Tables, so that naming one runs no code of its instruction set (isa.h). The second group exists
 // on x86-64 only.
 extern const VectorOps kPortableVectorOps;
-extern const VectorOps kAvx2VectorOps, kAvx512VectorOps;
+extern const VectorOps kSse41VectorOps, kAvx2VectorOps, kAvx512VectorOps;
 extern const KeyOps kAvx512PairedKeys;  // KvLayout::Bf16Pairs, for CPUs that also have AVX512_BF16
 extern const ValueOps kAvx512PairedValues;
 

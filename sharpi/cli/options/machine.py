@@ -8,7 +8,9 @@ from msgspec import Struct
 from sharpi.cli.options.option import count, option
 from sharpi.config import KvType, Precision, RunConfig
 
-InstructionSet = Literal["avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable"]
+InstructionSet = Literal[
+    "avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "neon", "portable"
+]
 
 _RUN = RunConfig(model=Path())
 

@@ -10,7 +10,7 @@ from sharpi.native import declare, open_library
 from sharpi.ops.cpu import abi, abi_recurrent
 from sharpi.ops.cpu.struct_layouts import check_layouts, structs_of
 
-INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
+INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "neon", "portable")
 
 
 @cache

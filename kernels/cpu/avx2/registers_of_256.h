@@ -1,0 +1,128 @@
+// The AVX2 operations that the matrix products are made of, by names that two registers of half the
+// size can have too (sse41/registers_of_128.h).
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace sharpi::avx2 {
+namespace {
+
+using Ints = __m256i;
+using Floats = __m256;
+constexpr bool kTwoRegisters = false;  // for one of these
+
+inline Ints zero() { return _mm256_setzero_si256(); }
+inline Ints bytes(int x) { return _mm256_set1_epi8(char(x)); }
+inline Ints words(int x) { return _mm256_set1_epi16(int16_t(x)); }
+inline Ints dwords(int x) { return _mm256_set1_epi32(x); }
+inline Ints dwords(int a, int b, int c, int d, int e, int f, int g, int h) {
+  return _mm256_setr_epi32(a, b, c, d, e, f, g, h);
+}
+inline Ints qwords(int64_t x) { return _mm256_set1_epi64x(x); }
+inline Ints qwords(int64_t a, int64_t b, int64_t c, int64_t d) {
+  return _mm256_setr_epi64x(a, b, c, d);
+}
+inline Ints halves(__m128i low, __m128i high) { return _mm256_setr_m128i(low, high); }
+inline Ints twice(__m128i x) { return _mm256_broadcastsi128_si256(x); }
+
+inline Ints load(const void* p) { return _mm256_load_si256((const Ints*)p); }
+inline Ints load_halves(const void* low, const void* high) {
+  return _mm256_loadu2_m128i((const __m128i*)high, (const __m128i*)low);
+}
+inline Ints load_words(const int16_t* p) {
+  return _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)p));
+}
+inline Ints load_unsigned_words(const void* p) {
+  return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+}
+inline void store(void* p, Ints x) { _mm256_store_si256((Ints*)p, x); }
+
+inline Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+inline Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+inline Ints bit_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+inline Ints and_not(Ints mask, Ints x) { return _mm256_andnot_si256(mask, x); }
+inline Ints select(Ints a, Ints b, Ints mask) { return _mm256_blendv_epi8(a, b, mask); }
+
+inline Ints add8(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
+inline Ints add16(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
+inline Ints add32(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+inline Ints sub8(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
+inline Ints sub32(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+inline Ints multiply32(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
+// Products, the sums of two each: of words, and of unsigned bytes with signed ones.
+inline Ints madd16(Ints a, Ints b) { return _mm256_madd_epi16(a, b); }
+inline Ints madd8(Ints a, Ints b) { return _mm256_maddubs_epi16(a, b); }
+inline Ints max32(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
+inline Ints min_u8(Ints a, Ints b) { return _mm256_min_epu8(a, b); }
+inline Ints subtract_u8(Ints a, Ints b) { return _mm256_subs_epu8(a, b); }  // not below 0
+inline Ints abs8(Ints x) { return _mm256_abs_epi8(x); }
+inline Ints sign8(Ints x, Ints sign) { return _mm256_sign_epi8(x, sign); }
+inline Ints equal8(Ints a, Ints b) { return _mm256_cmpeq_epi8(a, b); }
+inline Ints equal32(Ints a, Ints b) { return _mm256_cmpeq_epi32(a, b); }
+
+inline Ints shl16(Ints x, int by) { return _mm256_slli_epi16(x, by); }
+inline Ints shr16(Ints x, int by) { return _mm256_srli_epi16(x, by); }
+inline Ints sar16(Ints x, int by) { return _mm256_srai_epi16(x, by); }
+inline Ints shl32(Ints x, int by) { return _mm256_slli_epi32(x, by); }
+inline Ints shr32(Ints x, int by) { return _mm256_srli_epi32(x, by); }
+inline Ints sar32(Ints x, int by) { return _mm256_srai_epi32(x, by); }
+
+// Within each half.
+inline Ints shuffle_bytes(Ints x, Ints from) { return _mm256_shuffle_epi8(x, from); }
+template <int kFrom>
+inline Ints shuffle_dwords(Ints x) {
+  return _mm256_shuffle_epi32(x, kFrom);
+}
+inline Ints interleave_low8(Ints a, Ints b) { return _mm256_unpacklo_epi8(a, b); }
+inline Ints interleave_high8(Ints a, Ints b) { return _mm256_unpackhi_epi8(a, b); }
+inline Ints interleave_low32(Ints a, Ints b) { return _mm256_unpacklo_epi32(a, b); }
+inline Ints interleave_high32(Ints a, Ints b) { return _mm256_unpackhi_epi32(a, b); }
+inline Ints interleave_low64(Ints a, Ints b) { return _mm256_unpacklo_epi64(a, b); }
+inline Ints interleave_high64(Ints a, Ints b) { return _mm256_unpackhi_epi64(a, b); }
+
+inline Ints low_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x20); }
+inline Ints high_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x31); }
+// Of words that are in each dword twice, a's and b's.
+inline Ints both_scales(Ints a, Ints b) { return _mm256_blend_epi16(a, b, 0xaa); }
+
+inline Floats zero_floats() { return _mm256_setzero_ps(); }
+inline Floats floats(float x) { return _mm256_set1_ps(x); }
+inline Floats broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+inline Floats load_floats(const float* p) { return _mm256_load_ps(p); }
+inline Floats load_any_floats(const float* p) { return _mm256_loadu_ps(p); }  // any alignment
+inline void store_floats(float* p, Floats x) { _mm256_store_ps(p, x); }
+inline Floats multiply_add(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
+template <int kFrom>
+inline Floats shuffle_floats(Floats a, Floats b) {
+  return _mm256_shuffle_ps(a, b, kFrom);
+}
+// The first, the last four of x, each twice.
+inline Floats first_twice(Floats x) {
+  return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+}
+inline Floats last_twice(Floats x) {
+  return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7));
+}
+inline __m128 sum_of_halves(Floats x) {
+  return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+}
+
+inline Floats as_floats(Ints x) { return _mm256_castsi256_ps(x); }
+inline Ints as_ints(Floats x) { return _mm256_castps_si256(x); }
+inline Floats to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
+inline Floats from_half(__m128i x) { return _mm256_cvtph_ps(x); }  // 8 of fp16
+// The fp16 in the low half of every dword.
+inline Floats low_half(Ints x) {
+  const Ints low = bit_and(x, dwords(0xffff));
+  return from_half(_mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+}
+
+// Has x computed here and nowhere later.
+template <class Register>
+inline void settle(Register& x) {
+  asm("" : "+x"(x));
+}
+
+}  // namespace
+}  // namespace sharpi::avx2
