@@ -77,11 +77,9 @@ class EmulatedTokens:
 
     def _read_for(self, seconds: float) -> None:
         """Reads what is on its way, first come, first served."""
-        for key, left in list(self._pending.items()):
-            spent = min(seconds, left)
-            seconds -= spent
-            self._pending[key] = left - spent
+        while seconds > 0 and self._pending:
+            key, left = next(iter(self._pending.items()))
+            self._pending[key] = left - seconds
+            seconds -= left
             if self._pending[key] <= 0:
                 del self._pending[key]
-            if seconds <= 0:
-                return
