@@ -1,4 +1,4 @@
-"""The options for finding where a wrong result or a lack of memory comes from."""
+"""The options that trace a wrong result or a lack of memory to its cause."""
 
 from difflib import get_close_matches
 from itertools import chain

@@ -60,7 +60,7 @@ def _status(plan: TierPlan) -> str:
 
 
 def lines_table(plan: TierPlan) -> FittedTable:
-    """Returns what fills each tier, and why."""
+    """Returns a table of what each tier holds, and why."""
     columns = (Column("tier"), Column("what"), Column("size", is_right=True))
     table = FittedTable(columns, [Remark("why")])
     for line in plan.lines:

@@ -33,7 +33,7 @@ class Segment(NamedTuple):
 
 
 class StepOfPart(NamedTuple):
-    """The tokens of all segments, one after the other; their requested logits are, too."""
+    """The tokens of all segments, concatenated; the requested logits have the same order."""
 
     segments: tuple[Segment, ...]
     num_tokens: int  # of all segments

@@ -69,7 +69,7 @@ class WeightTraffic:
 
 
 def _dense_weights(file: GgufFile, weights: ModelWeights, routed: set[str]) -> list[Tensor]:
-    """Returns the tensors that every pass reads, but the output and the embedding."""
+    """Returns the tensors that every pass reads, except the output and the embedding."""
     apart = {*routed, weights.embedding.name, weights.output.name}
     unused = set(weights.unused)
     return [

@@ -1,4 +1,4 @@
-"""How a GPU gets at the experts that it has no slots for: by reading RAM, or by asking the CPU."""
+"""Decides how a GPU uses experts without a slot: they are read from RAM, or computed on the CPU."""
 
 from collections.abc import Iterable
 
