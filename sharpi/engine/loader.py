@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
 from sharpi.device.gpu import open_gpu
@@ -13,7 +11,8 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
-from sharpi.engine.placement.idle_flags import idle_notes
+from sharpi.engine.placement.idle_flags import notes_on_given
+from sharpi.engine.placement.slot_requests import ram_request
 from sharpi.engine.prompt_cache.opening import open_cache_folder, open_prompt_cache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
@@ -91,11 +90,10 @@ def _load(
     _refuse_tokens_without_row(file, tokenizer, weights)
     if copies is not None:
         copies.read(lambda fraction: report("reading the weights", 0.2 + 0.5 * fraction))
-    in_ram = config.experts if gpu.device is None else _beside_gpu(config.experts)
     tier: ExpertTier | None = None
     if plan is not None and not plan.is_mapped:
         report("making room for experts", 0.7)
-        tier = _expert_tier(file, model_config, plan, in_ram, profile)
+        tier = _expert_tier(file, model_config, plan, ram_request(config, plan), profile)
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
@@ -103,7 +101,6 @@ def _load(
     if gpu.device is not None and plan is not None:
         slots, slots_notes = _gpu_slots(gpu.device, config, model_config, weights, plan, profile)
     ram_policy = None if tier is None else tier.policy.settings
-    use = expert_use(config, model_config, plan, in_ram, slots, profile, ram_policy)
     parts = make_parts(
         gpu.device, plan, model_config, weights, settings, tier, slots, layers,
         keeps_router_logits=keeps,
@@ -133,7 +130,10 @@ def _load(
             *slots_notes,
             *(sharing.notes if sharing else ()),
             *_notes(plan, warning, is_limited=config.moe_slots is not None),
-            *idle_notes(config, use),
+            *notes_on_given(
+                config,
+                lambda: expert_use(config, model_config, plan, profile, slots, ram_policy),
+            ),
         ),
         plan=plan,
         tier=tier,
@@ -158,13 +158,6 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
         engine.close()
         raise
     return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
-
-
-def _beside_gpu(asked: ExpertConfig) -> ExpertConfig:
-    """Simplifies the RAM slots beside a GPU: they see only its misses, too little to learn from."""
-    return replace(
-        asked, policy="slru", prefetch=False, predictor=None, resident=None, resident_ids=None
-    )
 
 
 def _gpu_slots(

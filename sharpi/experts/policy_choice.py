@@ -8,6 +8,7 @@ from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (
     PolicyKind,
     PolicySettings,
+    counting,
     default_load_budget,
     policy_kind,
 )
@@ -46,18 +47,19 @@ def choose_policy(
     if budget is None:
         budget = default_load_budget(shape.num_moe_layers, shape.experts_per_token)
     ranked = _ranked(profile, shape)
-    is_counting = asked.resident == "frequency" and not ranked
-    return PolicySettings(
+    settings = PolicySettings(
         kind,
         shape.num_experts,
         shape.experts_per_token,
         shape.slots,
         pinned=_resident_set(asked, shape, ranked) if kind is PolicyKind.STATIC else (),
-        warm=_warm(kind, shape, ranked, is_counting=is_counting),
+        warm=() if kind is PolicyKind.STATIC else ranked,
         load_budget=budget,
-        warm_pin=max(shape.slots) if is_counting else _warm_pin(asked, shape, kind),
-        warm_pin_after=_warm_pin_after(asked, shape, is_counting=is_counting),
+        warm_pin=_warm_pin(asked, shape, kind),
+        warm_pin_after=_PIN_AFTER if asked.warm_pin_after is None else asked.warm_pin_after,
     )
+    is_counting = asked.resident == "frequency" and not ranked
+    return counting(settings, asked.warmup_tokens) if is_counting else settings
 
 
 def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
@@ -112,19 +114,6 @@ def _resident_set(
     return (tuple(range(shape.num_experts)),) * len(shape.slots)
 
 
-def _warm(
-    kind: PolicyKind,
-    shape: ExpertShape,
-    ranked: tuple[tuple[int, ...], ...],
-    *,
-    is_counting: bool,
-) -> tuple[tuple[int, ...], ...]:
-    """Returns the experts that fill free slots at the start, the first ones to count from."""
-    if is_counting:
-        return (tuple(range(shape.num_experts)),) * len(shape.slots)
-    return () if kind is PolicyKind.STATIC else ranked
-
-
 def _warm_pin(asked: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int:
     """Returns the experts that each layer pins.
 
@@ -143,10 +132,3 @@ def _ranked(profile: ExpertProfile | None, shape: ExpertShape) -> tuple[tuple[in
     if profile is None:
         return ()
     return tuple(profile.ranked(layer) for layer in range(len(shape.slots)))
-
-
-def _warm_pin_after(asked: ExpertConfig, shape: ExpertShape, *, is_counting: bool) -> int:
-    """Returns the number of accesses of all layers before the warm pin."""
-    if not is_counting:
-        return _PIN_AFTER if asked.warm_pin_after is None else asked.warm_pin_after
-    return asked.warmup_tokens * shape.num_moe_layers * shape.experts_per_token

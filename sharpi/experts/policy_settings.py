@@ -4,6 +4,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.errors import UsageError
 
@@ -133,3 +134,19 @@ class PolicySettings(Struct, frozen=True):
 def default_load_budget(num_layers: int, experts_per_token: int) -> float:
     """Returns the default expert loads per token: about a tenth of a token's lookups."""
     return float(max(1, -(-num_layers * experts_per_token // 10)))
+
+
+def counting(settings: PolicySettings, num_tokens: int) -> PolicySettings:
+    """Returns the settings of a fixed set of the most used experts.
+
+    It begins with the first experts, and is chosen by the uses of `num_tokens` tokens.
+    """
+    layers = sum(slots > 0 for slots in settings.slots)
+    everyone = (tuple(range(settings.num_experts)),) * settings.num_layers
+    return replace(
+        settings,
+        pinned=(),
+        warm=everyone,
+        warm_pin=max(settings.slots),
+        warm_pin_after=num_tokens * layers * settings.experts_per_token,
+    )

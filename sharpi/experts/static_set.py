@@ -1,9 +1,6 @@
-"""The experts of a fixed set: a list of ids from the user, or the most used ones."""
+"""The experts of a fixed set, as a user lists their ids."""
 
 import re
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sharpi.errors import UsageError
 
@@ -27,9 +24,3 @@ def _range(part: str, text: str) -> range:
             f"'{part}' in '{text}' is neither an expert id nor a range; write 3 or 0-7"
         )
     return range(int(match[1]), int(match[2] or match[1]) + 1)
-
-
-def most_used(counts: NDArray[np.integer] | NDArray[np.floating]) -> tuple[tuple[int, ...], ...]:
-    """Returns each layer's ids by falling count, lower ids first; counts (layers, experts)."""
-    order = np.argsort(-counts, axis=1, kind="stable")
-    return tuple(tuple(row) for row in order.tolist())

@@ -1,10 +1,9 @@
 """Fixed sets as users write them."""
 
-import numpy as np
 import pytest
 
 from sharpi.errors import UsageError
-from sharpi.experts.static_set import most_used, parse_ids
+from sharpi.experts.static_set import parse_ids
 
 
 @pytest.mark.parametrize(
@@ -19,7 +18,3 @@ def test_ids(text: str, ids: tuple[int, ...]) -> None:
 def test_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_ids(text, 8)
-
-
-def test_most_used_first_and_lower_ids_on_ties() -> None:
-    assert most_used(np.array([[1, 5, 1], [0, 0, 2]])) == ((1, 0, 2), (2, 0, 1))

@@ -1,6 +1,7 @@
 """`sharpi plan`: the placement of a model on this or another machine, without loading it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,7 @@ import click
 from msgspec.structs import replace
 
 from sharpi.cli.options.context import ContextOptions
+from sharpi.cli.options.engine import given_flags
 from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.machine import MachineOptions
@@ -19,9 +21,12 @@ from sharpi.cli.options.tier import TierOptions
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 
+_NOTED = ("moe_slots", "cpu_moe", "n_cpu_moe", *MissOptions.__struct_fields__)
+
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
     from sharpi.hardware.info import HardwareInfo, Rates
+    from sharpi.model.config import ModelConfig
     from sharpi.tiers.plan import TierPlan
 
 
@@ -56,7 +61,8 @@ def plan(
     config = machine.run_config(path, context_size=context_options.ctx_size)
     sources = OptionSources(context)
     config = misses.extend(tiers.extend(config, sources), sources)
-    config = replace(config, experts=replace(config.experts, profile=moe_profile))
+    experts = replace(config.experts, profile=moe_profile)
+    config = replace(config, experts=experts, given=given_flags(context, _NOTED))
     if moe_profile is not None and not moe_profile.exists():
         raise UsageError(f"{sources.name('moe_profile')} {moe_profile}: no such file")
     if hosts is not None:
@@ -110,7 +116,21 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     model = read_config(file)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
-    return placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
+    decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
+    return replace(decided, notes=(*decided.notes, *_idle_notes(config, model, decided)))
+
+
+def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") -> Iterator[str]:
+    """Yields a note for each given flag that would have no effect on the model as planned."""
+    if not decided.fits or not config.given.names:
+        return
+    from sharpi.engine.placement.expert_use import expert_use
+    from sharpi.engine.placement.idle_flags import idle_notes
+    from sharpi.engine.placement.slot_requests import gpu_request, ram_policy
+
+    slots = gpu_request(config, model, decided, None)
+    in_ram = ram_policy(config, model, decided, None)
+    yield from idle_notes(config, expert_use(config, model, decided, None, slots, in_ram))
 
 
 def _asks_for_gpu(config: RunConfig) -> bool:

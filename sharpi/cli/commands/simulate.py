@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import Trace
 
-_WARM_UP_TOKENS = 4096  # before the most used experts are resident
+_WARM_UP_TOKENS = 4096  # until the most used experts are chosen for the last time
 _WARM_PIN_AFTER = 512  # lookups
 _DEFAULT_POLICY = "learned-prefetch"  # of slots in RAM
 
@@ -58,8 +58,8 @@ def simulate(
         str | None,
         local_option(
             "--resident",
-            "static: first-n, frequency (the most used, once --warmup-tokens are counted) or ids "
-            "as in 1,2,5 or 0-7.",
+            "static: first-n, frequency (the most used, chosen anew until --warmup-tokens are "
+            "counted) or ids as in 1,2,5 or 0-7.",
             "SET",
             show_default="first-n",
         ),
@@ -68,7 +68,7 @@ def simulate(
         int | None,
         local_option(
             "--warmup-tokens",
-            "static: tokens with the first experts before the most used ones are resident.",
+            "static: tokens whose uses --resident frequency counts, from the first experts on.",
             min=1,
             show_default=f"{_WARM_UP_TOKENS}",
         ),
@@ -151,14 +151,14 @@ def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -
 
 
 def _note_short(trace: "Trace", warm_up: int | None) -> None:
-    """Notes that a trace is too short for the most used experts to become resident."""
+    """Notes that a trace ends before the most used experts are chosen for the last time."""
     if warm_up is None or warm_up < trace.num_tokens:
         return
     from sharpi.cli.output.terminal import note
 
     note(
         f"--resident frequency: the trace has {trace.num_tokens} tokens, and the most used experts"
-        f" are resident after {warm_up}; until then the first ones are (--warmup-tokens N)"
+        f" are chosen for the last time after {warm_up} (--warmup-tokens N)"
     )
 
 

@@ -1,5 +1,6 @@
 """All options for loading and running a model, shared by the commands that do so."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -61,11 +62,15 @@ class EngineOptions(Struct, frozen=True):
         )
         experts = self.records.extend(self.experts.config(sources), model, sources)
         config = replace(self.tiers.extend(config, sources), experts=experts)
-        names = sources.given(_NOTED)
-        given = GivenFlags(context.info_name or "", names) if names else GivenFlags()
         config = self.debug.extend(self.misses.extend(config, sources), sources)
-        config = replace(config, given=given, rope=self.rope.request())
+        config = replace(config, given=given_flags(context, _NOTED), rope=self.rope.request())
         config = self.speculation.extend(config, sources)
         if config.speculation.is_on and context.info_name in _OF_GIVEN_TOKENS:
             note(f"drafts have no effect on {context.info_name}, whose tokens are given")
         return self.cluster.extend(config, joins=context.info_name == "join")
+
+
+def given_flags(context: click.Context, parameters: Sequence[str]) -> GivenFlags:
+    """Returns those of the parameters that the running command was given."""
+    names = OptionSources(context).given(parameters)
+    return GivenFlags(context.info_name or "", names) if names else GivenFlags()

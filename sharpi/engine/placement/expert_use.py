@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sharpi.config import ExpertConfig, RunConfig
+from sharpi.engine.placement.slot_requests import ram_request
 from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_predictor
 from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
@@ -60,14 +61,14 @@ def expert_use(
     config: RunConfig,
     model: ModelConfig,
     plan: TierPlan | None,
-    ram: ExpertConfig,
-    gpu: "GpuSlots | None",
     profile: ExpertProfile | None,
+    gpu: "GpuSlots | None",
     ram_policy: PolicySettings | None,
 ) -> ExpertUse:
     """Returns how the experts are used.
 
-    `ram` is what the slots in RAM were asked for, `ram_policy` theirs; None where there are none.
+    `gpu` is what was decided about slots on a GPU, `ram_policy` about those in RAM; None where
+    there are none.
     """
     features = _FEATURES.get(instruction_set(), ())
     num_experts = model.num_experts if model.is_moe else 0
@@ -83,7 +84,7 @@ def expert_use(
         first_gpu_layer=first_gpu_layer,
         cpu_features=features,
         gpu=None if gpu is None else _of_gpu(gpu),
-        ram=None if ram_policy is None else _of_ram(ram, plan, ram_policy),
+        ram=None if ram_policy is None else _of_ram(ram_request(config, plan), plan, ram_policy),
         miss=modes[0] if len(modes) == 1 else None,
         reads_ram=gpu is not None and gpu.settings.is_reached,
         has_stash=plan.stash.max_tokens > 0,

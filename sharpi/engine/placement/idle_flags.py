@@ -42,6 +42,12 @@ class Row(Struct, frozen=True):
         return self.reason if isinstance(self.reason, str) else self.reason(config, use)
 
 
+def notes_on_given(config: RunConfig, use: Callable[[], ExpertUse]) -> Iterator[str]:
+    """Yields the notes of `idle_notes`; without a flag about experts, `use` is not asked for."""
+    if config.given.names:
+        yield from idle_notes(config, use())
+
+
 def idle_notes(config: RunConfig, use: ExpertUse) -> Iterator[str]:
     """Yields a note for each given flag that has no effect, or another one than its name says."""
     for parameter, name in config.given.names:

@@ -17,10 +17,10 @@ from sharpi.experts.policy_settings import (
     Counts,
     PolicyKind,
     PolicySettings,
+    counting,
     default_load_budget,
     policy_kind,
 )
-from sharpi.experts.simulation.most_used import replay_most_used
 from sharpi.experts.simulation.optimum import replay_optimum
 from sharpi.experts.trace.trace import Trace
 
@@ -38,7 +38,7 @@ class Simulation(Struct, frozen=True):
     moving_slots: bool = False
     warm_pin: int = 0
     warm_pin_after: int = 0
-    # static: tokens that are counted before the most used experts take the slots; None: never
+    # static: tokens by whose uses the set is chosen, from the first experts on; None: none
     warm_up: int | None = None
 
 
@@ -78,7 +78,7 @@ def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> S
         replayed = _Replayed(replay_optimum(trace.steps, trace.num_experts, per_layer))
     else:
         settings = policy_settings(trace, policy, slots, simulation)
-        replayed = _replay(trace, settings, simulation.warm_up)
+        replayed = _replay(trace, settings)
     seconds = time.perf_counter() - begin
     admission = simulation.admission and policy == "slru"
     return _row(trace, policy, slots, admission, replayed, seconds)
@@ -93,7 +93,7 @@ def policy_settings(
     if budget is None:
         budget = default_load_budget(trace.num_layers, trace.experts_per_token)
     everyone = (tuple(range(trace.num_experts)),) * trace.num_layers
-    return PolicySettings(
+    settings = PolicySettings(
         kind,
         trace.num_experts,
         trace.experts_per_token,
@@ -105,11 +105,11 @@ def policy_settings(
         warm_pin=simulation.warm_pin,
         warm_pin_after=simulation.warm_pin_after,
     )
+    counts_uses = kind is PolicyKind.STATIC and simulation.warm_up is not None
+    return counting(settings, simulation.warm_up or 0) if counts_uses else settings
 
 
-def _replay(trace: Trace, settings: PolicySettings, warm_up: int | None) -> _Replayed:
-    if settings.kind is PolicyKind.STATIC and warm_up is not None:
-        return _Replayed(replay_most_used(trace.steps, settings, warm_up))
+def _replay(trace: Trace, settings: PolicySettings) -> _Replayed:
     policy = NativePolicy(settings)
     try:
         policy.replay(trace.steps)

@@ -73,6 +73,23 @@ def test_a_gpu_without_slots_claims_no_hits(sharpi: CommandLine) -> None:
     assert "hits     0 % of a token's experts are found in VRAM" in out
 
 
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--cpu-moe",), "--cpu-moe has no effect: no layer is on a GPU"),
+        (("--moe-miss=load", "--moe-slots=4"), "--moe-miss has no effect: no layer is on a GPU"),
+        (
+            ("--moe-miss=load", "--vram=530MiB", "--ram=14MiB"),
+            "--moe-miss has no effect: the GPU cannot read experts from RAM here, so cpu is used",
+        ),
+    ],
+)
+def test_flags_without_effect_are_noted(
+    sharpi: CommandLine, flags: tuple[str, ...], reason: str
+) -> None:
+    assert reason in record(sharpi("plan", *flags, "--json", str(demo_model())))["notes"]
+
+
 def test_hits_by_a_profile(sharpi: CommandLine, tmp_path: Path) -> None:
     path, model = tmp_path / "uses.json", demo_model()
     uses = np.zeros((6, 16), np.int64)

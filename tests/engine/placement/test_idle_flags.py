@@ -25,6 +25,7 @@ from sharpi.engine.placement.idle_flags import (
     STASH,
     WARM_PIN,
     idle_notes,
+    notes_on_given,
     why_idle,
 )
 from sharpi.experts.policy_settings import POLICIES
@@ -118,6 +119,13 @@ def test_every_flag_with_every_policy_tier_and_command(flag: str, tier: str) -> 
         where = (flag, tier, policy, command, notes)
         assert (notes == []) == has_effect(flag, tier, policy, command), where
         assert all(note.startswith(f"{name} has no effect: ") for note in notes), where
+
+
+def test_the_use_is_not_asked_for_without_a_flag() -> None:
+    def fail() -> ExpertUse:
+        raise AssertionError("nothing was given")
+
+    assert not list(notes_on_given(RunConfig(model=Path("m.gguf")), fail))
 
 
 def test_the_table_is_about_every_option_of_experts() -> None:

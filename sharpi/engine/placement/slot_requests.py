@@ -1,0 +1,62 @@
+"""What is asked of the slots in each tier: of those on a GPU, and of those in RAM."""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from sharpi.config import ExpertConfig, RunConfig
+from sharpi.experts.policy_choice import ExpertShape, choose_policy
+from sharpi.experts.policy_settings import PolicySettings
+from sharpi.experts.profile import ExpertProfile
+from sharpi.model.config import ModelConfig
+from sharpi.tiers.plan import TierPlan
+
+if TYPE_CHECKING:
+    from sharpi.engine.backends.gpu.slots import GpuSlots
+
+
+def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
+    """Returns what is asked of slots in RAM.
+
+    Beside a GPU they get no more than a plain policy: they see only its misses, too little to learn
+    from.
+    """
+    if plan is None or not has_gpu_layers(plan):
+        return config.experts
+    return replace(
+        config.experts,
+        policy="slru", prefetch=False, predictor=None, resident=None, resident_ids=None,
+    )  # fmt: skip
+
+
+def has_gpu_layers(plan: TierPlan) -> bool:
+    """Returns True if some layers run on a GPU."""
+    return plan.first_gpu_layer < len(plan.layers)
+
+
+def gpu_request(
+    config: RunConfig, model: ModelConfig, plan: TierPlan | None, profile: ExpertProfile | None
+) -> "GpuSlots | None":
+    """Decides about the slots on a GPU as it is planned; imports modules only where there is one.
+
+    When a model is loaded, the driver has a say, too: see `find_reach`.
+    """
+    if plan is None or not has_gpu_layers(plan):
+        return None
+    from sharpi.engine.backends.gpu.slots import gpu_slots
+
+    is_reached = plan.is_mapped and not config.cpu_moe
+    return gpu_slots(
+        config.experts, model, plan, profile,
+        is_reached=is_reached, num_computed=config.num_cpu_moe,
+    )  # fmt: skip
+
+
+def ram_policy(
+    config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
+) -> PolicySettings | None:
+    """Returns the policy of the slots in RAM, as a plan of a model that is not loaded has them."""
+    if plan.is_mapped:
+        return None
+    shape = ExpertShape(model.num_experts, model.num_experts_per_token, plan.ram_slots)
+    return choose_policy(ram_request(config, plan), shape, profile)
