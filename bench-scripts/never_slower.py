@@ -33,7 +33,7 @@ from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware.info import probe_hardware
 
 LAYERS, EXPERTS, K = 12, 32, 4
-SETTLED = 320  # tokens, after which the trial has decided
+SETTLED = 500  # tokens, after which both trials have decided
 _HEADROOM = 400 << 20  # of a process, beside the model
 _MACHINES = {
     "RAM + fast disk": (Costs(0.6e-3, 0.15e-3, 20e-6, 30e-6), PolicyKind.LEARNED_PREFETCH),

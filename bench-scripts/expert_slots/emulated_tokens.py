@@ -2,7 +2,7 @@
 
 Nothing is computed or read. Missed experts are waited for; experts that a policy reads early are
 read while layers compute, one after the other, and are waited for where they are not there in time.
-The engine's own trial decides if the policy prefetches, from these times.
+The engine's own trials decide from these times if the policy prefetches, and if it decides at all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from sharpi.experts.native.native_policy import NativePolicy
-from sharpi.experts.policy_settings import PolicySettings, Swap
-from sharpi.experts.prediction_trial import PredictionTrial
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
+from sharpi.experts.policy_trials import PolicyTrials
 
 
 class Costs(Struct, frozen=True):
@@ -21,7 +21,7 @@ class Costs(Struct, frozen=True):
 
     layer: float  # computing a layer
     read: float  # reading one expert, over the bus or from the disk
-    decisions: float = 0.0  # of the policy, per token
+    decisions: float = 0.0  # of a learned policy, per token
     prefetch_decisions: float = 0.0  # more of them while it prefetches
 
 
@@ -30,7 +30,11 @@ class EmulatedTokens:
 
     def __init__(self, settings: PolicySettings, costs: Costs) -> None:
         self.costs = costs
-        self.trial = PredictionTrial() if settings.kind.prefetches else None
+        is_default_in_ram = settings.kind is PolicyKind.LEARNED_PREFETCH
+        self.trials = PolicyTrials(
+            may_prefetch=settings.kind.prefetches, may_fall_back=is_default_in_ram
+        )
+        self._is_learned = settings.kind.is_learned
         self.seconds: list[float] = []
         self._policy = NativePolicy(settings)
         self._resident: set[tuple[int, int]] = set()
@@ -46,13 +50,14 @@ class EmulatedTokens:
         """Runs tokens, (tokens, layers, k)."""
         for token in routes.tolist():
             self.seconds.append(self._token(token))
-            if self.trial is not None:
-                self.trial.record(self.seconds[-1])
+            self.trials.record(self.seconds[-1])
 
     def _token(self, routes: Sequence[Sequence[int]]) -> float:
-        prefetches = self.trial is not None and self.trial.predicts_now
+        prefetches, learns = self.trials.prefetches_now, self.trials.learns_now
+        self._policy.set_learning(learns)
         self._policy.set_prefetching(prefetches)
-        seconds = self.costs.decisions + self.costs.prefetch_decisions * prefetches
+        seconds = self.costs.decisions * (learns and self._is_learned)
+        seconds += self.costs.prefetch_decisions * prefetches
         for layer, route in enumerate(routes):
             seconds += self._wait(layer, route) + self.costs.layer
             self._apply(self._policy.use(layer, route), layer, route)

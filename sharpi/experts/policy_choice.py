@@ -104,6 +104,15 @@ def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
     return PolicyKind.LEARNED_PREFETCH if may_prefetch else PolicyKind.LEARNED_KEEP
 
 
+def falls_back(asked: ExpertConfig, kind: PolicyKind) -> bool:
+    """Returns True if another policy may replace a learned one that turns out to cost time.
+
+    It may where the user has chosen nothing that only the learned one does.
+    """
+    is_default = asked.policy is None and asked.predictor != LEARNED and asked.load_budget is None
+    return is_default and kind.keeps_misses
+
+
 def _resident_set(
     asked: ExpertConfig, shape: ExpertShape, ranked: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, ...], ...]:

@@ -1,4 +1,4 @@
-"""Measures if predicting pays: times tokens with and without it on the running model.
+"""Measures if predicting or learning pays: times tokens with and without it on the running model.
 
 Predictions cost time, reads that are never used, and places in memory, so they have to prove
 themselves: of every 32 tokens the last 8 go without, and the medians are compared. The decision
@@ -7,17 +7,31 @@ holds for a while, and then the trial is repeated.
 
 from statistics import median
 
+from msgspec import Struct
+
 PERIOD, WITHOUT = 32, 8  # tokens
 SETTLING = 1  # tokens after a switch that are not counted
 PERIODS = 6
 COSTS_TOO_MUCH = 1.02  # ratio of the time with predictions to the time without
+GAINS_AGAIN = 0.98  # the same ratio, below which what was switched off returns
 TOKENS_UNTIL_RETRIAL = 2048
+
+
+class TrialTimes(Struct, frozen=True):
+    """How many tokens the parts of a trial have."""
+
+    period: int = PERIOD
+    without: int = WITHOUT  # the last ones of each period
+    settling: int = SETTLING  # after a switch, not counted
+    periods: int = PERIODS
+    rest: int = TOKENS_UNTIL_RETRIAL
 
 
 class PredictionTrial:
     """Receives the seconds of every decoded token, and decides if the next one uses predictions."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: TrialTimes | None = None) -> None:
+        self._times = times or TrialTimes()
         self.is_on = True  # the decision
         # seconds with divided by seconds without, in the last trial
         self.ratio: float | None = None
@@ -31,7 +45,12 @@ class PredictionTrial:
         """True if the next token uses predictions."""
         if self._rest:
             return self.is_on
-        return self._token % PERIOD < PERIOD - WITHOUT
+        return self._token % self._times.period < self._times.period - self._times.without
+
+    @property
+    def is_settled(self) -> bool:
+        """True between two trials."""
+        return self._rest > 0
 
     @property
     def decision_note(self) -> str:
@@ -49,19 +68,19 @@ class PredictionTrial:
             return False
         self._sort_in(seconds)
         self._token += 1
-        return self._token == PERIOD * PERIODS and self._judge()
+        return self._token == self._times.period * self._times.periods and self._judge()
 
     def _sort_in(self, seconds: float) -> None:
-        place = self._token % PERIOD
-        since_switch = place if self.predicts_now else place - (PERIOD - WITHOUT)
-        if since_switch >= SETTLING:
-            (self._with if self.predicts_now else self._without).append(seconds)
+        place, with_it = self._token % self._times.period, self.predicts_now
+        since_switch = place if with_it else place - (self._times.period - self._times.without)
+        if since_switch >= self._times.settling:
+            (self._with if with_it else self._without).append(seconds)
 
     def _judge(self) -> bool:
         before = self.is_on
         self.ratio = median(self._with) / max(median(self._without), 1e-9)
-        self.is_on = self.ratio <= COSTS_TOO_MUCH
-        self._token, self._rest = 0, TOKENS_UNTIL_RETRIAL
+        self.is_on = self.ratio <= (COSTS_TOO_MUCH if before else GAINS_AGAIN)
+        self._token, self._rest = 0, self._times.rest
         self._with.clear()
         self._without.clear()
         return before != self.is_on

@@ -24,7 +24,7 @@ def test_missed_experts_are_waited_for_and_hits_are_not() -> None:
     run = EmulatedTokens(settings, Costs(layer=1.0, read=10.0, decisions=0.5))
     run.run(np.array([[[0]], [[1]], [[0]], [[2]], [[1]]], np.int32))
     run.close()
-    assert run.seconds == [11.5, 11.5, 1.5, 11.5, 11.5]
+    assert run.seconds == [11, 11, 1, 11, 11]  # lru has no decisions to pay for
 
 
 @pytest.mark.parametrize(("read", "wait"), [(1.0, 0.0), (2.5, 0.5)])
@@ -50,11 +50,23 @@ def test_prefetching_that_a_slow_disk_has_no_room_for_is_switched_off() -> None:
     for read in (0.01e-3, 5e-3):
         run = EmulatedTokens(settings, Costs(0.2e-3, read, 0.0, prefetch_decisions=0.1e-3))
         run.run(routes)
-        assert run.trial is not None
-        ratios[read] = run.trial.ratio
+        assert run.trials.prefetch is not None
+        ratios[read] = run.trials.prefetch.ratio
         run.close()
     assert ratios[0.01e-3] is not None
     assert ratios[0.01e-3] > 1.02  # deciding costs more than it saves
+
+
+def test_a_policy_that_costs_more_than_it_saves_gives_way_to_lru() -> None:
+    routes = make_routes("uniform", SETTLED + 50, 6, 16, 2)
+    settings = PolicySettings(PolicyKind.LEARNED_PREFETCH, 16, 2, (8,) * 6, load_budget=1.0)
+    ends = {}
+    for decisions in (0.0, 0.5e-3):
+        run = EmulatedTokens(settings, Costs(0.2e-3, 0.1e-3, decisions))
+        run.run(routes)
+        ends[decisions] = run.trials.learns
+        run.close()
+    assert ends == {0.0: True, 0.5e-3: False}
 
 
 def test_the_default_is_not_slower_on_emulated_tiers() -> None:

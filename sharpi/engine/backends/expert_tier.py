@@ -14,9 +14,10 @@ from sharpi.experts.policy_choice import (
     ExpertShape,
     choose_policy,
     choose_predictor,
+    falls_back,
     pin_note,
 )
-from sharpi.experts.prediction_trial import PredictionTrial
+from sharpi.experts.policy_trials import PolicyTrials
 from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.stats.counts import HitCount
 from sharpi.experts.stats.stats import ExpertStats
@@ -52,8 +53,10 @@ class ExpertTier:
         self.store = ExpertStore(layout, settings, self.policy)
         self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)
         self._policy_prefetches = self.policy.settings.kind.prefetches
-        may_pay = predictor is not None or self._policy_prefetches
-        self.trial = PredictionTrial() if may_pay else None
+        self.trials = PolicyTrials(
+            may_prefetch=predictor is not None or self._policy_prefetches,
+            may_fall_back=falls_back(asked, self.policy.settings.kind),
+        )
         self.notes: list[str] = []
         self._sequences: list[int] = [0]  # of the last step
         self._why_no_pin = pin_note(asked, self.policy.settings)
@@ -64,8 +67,7 @@ class ExpertTier:
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
         """Begins a step of `num_tokens` tokens; returns True if it predicts."""
-        if self.trial is not None and self._policy_prefetches:
-            self.policy.set_prefetching(self.trial.predicts_now or num_tokens > 1)
+        self._set_policy(is_timed=num_tokens == 1)
         sequences = [segment.sequence for segment in segments]
         begins = [segment.position == 0 for segment in segments]
         if sequences != self._sequences or any(begins):
@@ -78,20 +80,27 @@ class ExpertTier:
         return self.feed.begin_step(may_predict=self._may_predict(num_tokens, is_prompt=is_prompt),
                                     is_prompt=is_prompt)  # fmt: skip
 
+    def _set_policy(self, *, is_timed: bool) -> None:
+        """Lets the policy do in the next step what the trials allow."""
+        if self.trials.learning is not None:
+            self.policy.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
+        if self._policy_prefetches:
+            self.policy.set_prefetching(self.trials.prefetches_now or not is_timed)
+
     def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
-        """Returns True if the trial allows predictions; it only times single tokens."""
-        if self.trial is None:
+        """Returns True if the trials allow predictions; they only time single tokens."""
+        trials = self.trials
+        if trials.prefetch is None:
             return False
-        return is_prompt or (self.trial.predicts_now if num_tokens == 1 else self.trial.is_on)
+        return is_prompt or (trials.prefetches_now if num_tokens == 1 else trials.prefetches)
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
         """Ends a step; raises ModelFileError if an expert could not be read."""
         self.feed.check_step()
         self._watch_pin(num_tokens)
-        if self.trial is None or num_tokens != 1:
-            return
-        if self.trial.record(seconds):
-            self.notes.append(self.trial.decision_note)
+        note = self.trials.record(seconds) if num_tokens == 1 else None
+        if note is not None:
+            self.notes.append(note)
 
     def _watch_pin(self, num_tokens: int) -> None:
         """Announces the warm pin; asks the store only once there may be enough lookups."""
@@ -118,7 +127,7 @@ class ExpertTier:
         counts = self._learned_counts(run) if self._is_learned else self.feed.counts()
         facts = TierFacts(
             predictor=LEARNED if self._is_learned else self.feed.predictor,
-            predicts=self.trial.is_on if self.trial else self._is_learned,
+            predicts=self.trials.prefetches if self.trials.prefetch else self._is_learned,
             predictions=counts,
             notes=(*self.notes, *filter(None, [self._why_no_pin])),
         )

@@ -113,6 +113,10 @@ class NativePolicy:
         """Allows or forbids loads of experts that were not missed; called between steps."""
         self._library.sharpi_policy_set_prefetching(self.handle, prefetches)
 
+    def set_learning(self, learns: bool) -> None:
+        """Lets a learned policy that keeps misses learn and decide, or be as lru; between steps."""
+        self._library.sharpi_policy_set_learning(self.handle, learns)
+
     def replay(self, steps: Steps) -> int:
         """Replays every step and returns the number of swaps."""
         trace = native_trace(steps, self.settings.num_experts)
@@ -193,6 +197,7 @@ def policy_library() -> ctypes.CDLL:
         "sharpi_policy_end_token": (c_int, [c_void_p, *swaps]),
         "sharpi_policy_reset_sequence": (None, [c_void_p]),
         "sharpi_policy_set_prefetching": (None, [c_void_p, c_int]),
+        "sharpi_policy_set_learning": (None, [c_void_p, c_int]),
         "sharpi_policy_experts": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
         "sharpi_policy_counts": (None, [c_void_p, c_void_p, c_void_p]),
         "sharpi_policy_replay": (c_int64, [c_void_p, POINTER(NativeTrace)]),

@@ -21,13 +21,16 @@ from sharpi.experts.reference.learned_map import LearnedMap, MapInput
 from sharpi.experts.reference.learned_within import LearnedWithin, Route, Source, inputs_of
 from sharpi.experts.reference.policy import SlotPolicy
 
-_RATE, _RATE_AHEAD = 0.15, 0.2
+_RATE, _RATE_WITHIN, _RATE_AHEAD = 0.15, 0.12, 0.13
 _THRESHOLD_RATE = np.float32(0.01)
 _STEERING = np.float32(0.0005)
 _FIRST_MARGIN = np.float32(0.15)
-_LAYERS_AHEAD, _LAST_LAYERS, _NEWEST_LAYERS, _CONTEXTS = 2, 4, 4, 5
+_LAYERS_AHEAD, _LAST_LAYERS, _CONTEXTS = 2, 4, 8
+# Of a model with few experts more layers are sources; with many they would take too much memory.
+_FEW_EXPERTS, _MOST_LAYERS = 64, 8
+_MORE_WITHIN = (-2, -3, -4, 2, 3, -5, -6)
 _RANKS = 4  # of a route, the best ones: more would cost more than they gain
-_NEED_RATE, _NEED_DIFFERENCE = np.float32(1 / 512), np.float32(0.06)
+_NEED_RATE, _NEED_DIFFERENCE = np.float32(1 / 512), np.float32(0.03)
 _MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
 
 
@@ -41,30 +44,40 @@ class Learned(SlotPolicy):
         self._num_scored_at_end = _LAYERS_AHEAD if self._decides_ahead else settings.num_layers
         ranks = min(settings.experts_per_token, _RANKS)
         self._rank_weights = np.float32(1) / np.arange(1, ranks + 1, dtype=np.float32)
-        self._sources = _near_and_last(settings.num_layers)
+        has_more = self._decides_ahead and settings.num_experts <= _FEW_EXPERTS
+        self._num_sources = _MOST_LAYERS if has_more else _LAST_LAYERS
+        self._more_within = _MORE_WITHIN * has_more
+        self._sources = _near_and_last(settings.num_layers, self._num_sources)
         self._within = self._make_within() if settings.kind.keeps_misses else None
         self._make_maps()
         # per layer: the score of the expert to evict, averaged
         self._threshold = np.zeros(settings.num_layers, np.float32)
         self._margin = _FIRST_MARGIN
         self._loads_seen = self._tokens_seen = 0
-        self._prefetches = True
-        # per layer: the gain or loss by one slot more or less
-        self._need = np.zeros(settings.num_layers, np.float32)
+        self._prefetches = self._learns = True
+        # by layer, until its next use: the experts that one slot more would keep, one less evict
+        self._ends: dict[int, tuple[int, int]] = {}
+        # per layer: how often these two were used then
+        self._gain = np.zeros(settings.num_layers, np.float32)
+        self._loss = np.zeros(settings.num_layers, np.float32)
         self._batch: dict[int, list[list[int]]] = {}  # by layer: the routes of its last tokens
         self._next: Route = {}
         self.reset_sequence()
 
     def _make_within(self) -> LearnedWithin:
-        chosen = self.settings
-        rate = _step_size(_RATE, len(self._sources), 0, len(self._rank_weights))
-        return LearnedWithin(
-            self._sources, chosen.num_layers, chosen.num_experts, self._rank_weights, rate
+        chosen, follows = self.settings, self._decides_ahead
+        sources = self._sources + [Source(False, layer, False) for layer in self._more_within]
+        rate = _step_size(
+            _RATE_WITHIN if follows else _RATE, len(sources), 0, len(self._rank_weights)
         )
+        return LearnedWithin(
+            sources, chosen.num_layers, chosen.num_experts, self._rank_weights, rate,
+            follows_text=follows,
+        )  # fmt: skip
 
     def _make_maps(self) -> None:
         chosen, ahead = self.settings, self._decides_ahead
-        newest = [Source(False, -_LAYERS_AHEAD - i, True) for i in range(_NEWEST_LAYERS)]
+        newest = [Source(False, -_LAYERS_AHEAD - i, True) for i in range(self._num_sources)]
         self._sources = self._sources + newest * ahead
         num_sources, num_contexts = len(self._sources), _CONTEXTS * ahead
         self._contexts = _contexts(chosen, num_sources) if ahead else None
@@ -73,7 +86,10 @@ class Learned(SlotPolicy):
         )
         num_hashed = num_rows(chosen.num_experts) if ahead else 0
         self._maps = [
-            LearnedMap(num_sources, chosen.num_experts, rate, num_hashed) for _ in chosen.slots
+            LearnedMap(
+                num_sources, chosen.num_experts, rate, follows_text=ahead, num_hashed=num_hashed
+            )
+            for _ in chosen.slots
         ]
 
     def reset_sequence(self) -> None:
@@ -88,10 +104,17 @@ class Learned(SlotPolicy):
         if self._rests:
             self._scored = set()
 
+    def set_learning(self, learns: bool) -> None:
+        if self._within is None or learns == self._learns:
+            return
+        self._learns = learns
+        self._within.reset_sequence()
+        self._scored = set()
+
     @property
     def _rests(self) -> bool:
         """True if nothing is computed for prefetches."""
-        return self._within is not None and not self._prefetches
+        return self._within is not None and not (self._prefetches and self._learns)
 
     def _scores(self, layer: int) -> NDArray[np.float32]:
         if self._only_keeps and self._within is not None:
@@ -99,6 +122,7 @@ class Learned(SlotPolicy):
         return self._maps[layer].scores
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
+        self._measure_need(layer, experts)
         self._next[layer] = list(experts)[: self.settings.experts_per_token]
 
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
@@ -108,24 +132,26 @@ class Learned(SlotPolicy):
         return float(self.layers[layer].access_count[expert])
 
     def _victim(self, layer: int) -> int:
+        if not self._learns:
+            return self.layers[layer].least(lambda expert: 0)
         return self._lowest(layer, self._scores(layer))
 
     def _lowest(self, layer: int, scores: NDArray[np.float32]) -> int:
         return self.layers[layer].least(lambda expert: scores[expert])
 
     def _admits(self, layer: int, expert: int, victim: int) -> bool:
-        return False
+        return not self._learns
 
     def _after_use(self, layer: int) -> list[Swap]:
         self._score_within(layer)
         kept = list(self._keep_missed(layer))
         if self._only_keeps:
-            self._measure_need(layer)
+            self._watch_need(layer)
         scored = self._score_ahead(layer)
         return kept if scored is None else kept + self._swap(scored)
 
     def _score_within(self, layer: int) -> None:
-        if self._within is not None:
+        if self._within is not None and self._learns:
             self._within.step(layer, self._next[layer])
 
     def _score_ahead(self, layer: int) -> int | None:
@@ -142,7 +168,7 @@ class Learned(SlotPolicy):
             swaps = []
         else:
             swaps = [swap for layer in self._end_step() for swap in self._swap(layer)]
-            if self._prefetches:
+            if self._prefetches and self._learns:
                 excess = np.float32(self._steered_loads() - self._loads_seen)
                 excess -= np.float32(self.settings.load_budget)
                 self._margin = max(np.float32(0), self._margin + _STEERING * excess)
@@ -202,7 +228,7 @@ class Learned(SlotPolicy):
 
     def _keep_missed(self, layer: int) -> Iterator[Swap]:
         """Gives missed experts of this use the slots of residents that score less."""
-        if self._within is None:
+        if self._within is None or not self._learns:
             return
         scores = self._within.scores(layer)
         for _ in range(self.settings.experts_per_token):
@@ -226,7 +252,7 @@ class Learned(SlotPolicy):
                 break
             is_early = self._within is not None or enters not in used
             swaps.append(self._insert(layer, enters, leaves, early=is_early))
-        self._measure_need(layer)
+        self._watch_need(layer)
         return swaps
 
     def _measure_threshold(self, layer: int) -> None:
@@ -235,15 +261,20 @@ class Learned(SlotPolicy):
             score = self._maps[layer].scores[leaves]
             threshold[layer] += (score - threshold[layer]) * _THRESHOLD_RATE
 
-    def _measure_need(self, layer: int) -> None:
-        scores, need = self._scores(layer), self._need
-        ends = self._best_outside(layer, scores, None), self._victim(layer)
-        gain, loss = (scores[end] if end >= 0 else np.float32(0) for end in ends)
-        now = np.float32(0) if self.layers[layer].has_free else gain + loss
-        need[layer] += (now - need[layer]) * _NEED_RATE
+    def _watch_need(self, layer: int) -> None:
+        outside = self._best_outside(layer, self._scores(layer), None)
+        self._ends[layer] = outside, self._victim(layer)
+
+    def _measure_need(self, layer: int, experts: Sequence[int]) -> None:
+        """Counts what was used, since scores of different layers are worth different amounts."""
+        if layer not in self._ends:
+            return
+        for end, need in zip(self._ends.pop(layer), (self._gain, self._loss), strict=True):
+            is_used = not self.layers[layer].has_free and end in experts
+            need[layer] += (np.float32(is_used) - need[layer]) * _NEED_RATE
 
     def _move_slots(self) -> list[Swap]:
-        """Moves one slot, every 64 tokens, from the layer of least need to that of most."""
+        """Moves one slot, every 64 tokens, from the layer that loses least to that gaining most."""
         chosen = self.settings
         is_due = self._tokens_seen >= _MOVE_AFTER and self._tokens_seen % _MOVE_EVERY == 0
         if not (chosen.moving_slots and is_due):
@@ -254,10 +285,10 @@ class Learned(SlotPolicy):
         givers = [layer for layer, slots in enumerate(now) if slots > fewest[layer]]
         if not takers or not givers:
             return []
-        to = max(takers, key=lambda layer: self._need[layer])
-        giver = min(givers, key=lambda layer: self._need[layer])
+        to = max(takers, key=lambda layer: self._gain[layer])
+        giver = min(givers, key=lambda layer: self._loss[layer])
         victim = self._victim(giver)
-        gains = self._need[to] > self._need[giver] + _NEED_DIFFERENCE
+        gains = self._gain[to] > self._loss[giver] + _NEED_DIFFERENCE
         return self._move_slot(giver, to, victim) if gains and victim >= 0 else []
 
     def _best_outside(
@@ -277,9 +308,9 @@ def _step_size(rate: float, num_sources: int, num_contexts: int, ranks: int) -> 
     return np.float32(rate / (num_sources * energy + num_contexts))
 
 
-def _near_and_last(num_layers: int) -> list[Source]:
+def _near_and_last(num_layers: int, num_last: int) -> list[Source]:
     near = [Source(False, layer, False) for layer in (0, -1, 1)]
-    return near + [Source(True, num_layers - i, False) for i in range(_LAST_LAYERS, 0, -1)]
+    return near + [Source(True, num_layers - i, False) for i in range(num_last, 0, -1)]
 
 
 def _contexts(settings: PolicySettings, num_sources: int) -> LearnedContexts:

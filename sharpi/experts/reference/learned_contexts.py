@@ -29,8 +29,13 @@ class LearnedContexts:
         Of the next token's routes, `following`, those are taken that are known when the layer is
         scored.
         """
-        has_first = self._first_layer <= layer - self._ahead
-        first = (following if has_first else present).get(self._first_layer, ())
+        first, second = (
+            (following if lowest <= layer - self._ahead else present).get(lowest, ())
+            for lowest in (
+                self._first_layer,
+                min(self._first_layer + 1, self._num_layers - 1),
+            )
+        )
         below, beneath = (
             self._newest(layer - self._ahead - more, present, following) for more in (0, 1)
         )
@@ -40,6 +45,9 @@ class LearnedContexts:
             sorted(present.get(layer, ())[:_RANKS]),
             below[:2],
             [*sorted(below[:2]), *below[2:3]],
+            [*sorted(first[:_RANKS]), *sorted(second[:2])],
+            sorted(below[:_RANKS]),
+            [*sorted(first[:2]), *sorted(below[:2])],
         )
         places = (_hash(index, key) & self._mask for index, key in enumerate(keys))
         return [MapInput(self._first_row + place, np.float32(1)) for place in places]

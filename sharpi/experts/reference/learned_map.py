@@ -17,6 +17,7 @@ _FIRST_OF_ITSELF = np.float32(0.6)
 # The rate of a hashed row, relative to that of a source: what stays, and what a new row has more.
 _HASHED_RATE, _LASTING = np.float32(3), np.float32(0.5)
 _FIRST, _NEW_UNTIL = np.float32(3), np.float32(10)
+_KEPT = np.float32(0.97)  # of what a fading row had learned, each time it learns
 
 
 class MapInput(NamedTuple):
@@ -30,10 +31,19 @@ class MapInput(NamedTuple):
 
 
 class LearnedMap:
-    """The reference of kernels/cpu/experts/policy/learned_map.h; `scores` are (experts) float32."""
+    """The reference of kernels/cpu/experts/policy/learned_map.h; `scores` are (experts) float32.
+
+    A map that follows the text learns the rows of the sources twice: the second ones fade.
+    """
 
     def __init__(
-        self, num_sources: int, num_experts: int, rate: np.float32, num_hashed: int = 0
+        self,
+        num_sources: int,
+        num_experts: int,
+        rate: np.float32,
+        *,
+        follows_text: bool = False,
+        num_hashed: int = 0,
     ) -> None:
         self.scores: NDArray[np.float32] = np.zeros(num_experts, np.float32)
         self._weights = np.zeros((num_sources * num_experts + num_hashed, num_experts), np.float32)
@@ -43,6 +53,8 @@ class LearnedMap:
         self._previous = np.zeros(num_experts, np.float32)
         self._rate = rate
         self._first_hashed = num_sources * num_experts
+        fading = self._first_hashed if follows_text else 0
+        self._fading = np.zeros((fading, num_experts), np.float32)
         self._times_learned = np.zeros(num_hashed, np.float32)
 
     def score(self, inputs: Sequence[MapInput]) -> None:
@@ -50,6 +62,8 @@ class LearnedMap:
         self.scores = self._bias.copy()
         for row, weight in inputs:
             self.scores += weight * self._weights[row]
+            if row < len(self._fading):
+                self.scores += weight * self._fading[row]
 
     def learn(self, inputs: Sequence[MapInput], used: Sequence[int]) -> None:
         """Moves the previous scores, computed from `inputs`, towards the experts used since.
@@ -80,7 +94,10 @@ class LearnedMap:
         error = aim - self._previous
         self._bias += _BIAS_RATE * error
         for each in inputs:
-            self._weights[each.row] += self._step_size(each) * error
+            step = self._step_size(each)
+            self._weights[each.row] += step * error
+            if each.row < len(self._fading):
+                self._fading[each.row] = _KEPT * self._fading[each.row] + step * error
 
     def _step_size(self, each: MapInput) -> np.float32:
         if each.row < self._first_hashed:

@@ -34,10 +34,15 @@ class LearnedWithin:
         num_experts: int,
         rank_weights: NDArray[np.float32],
         rate: np.float32,
+        *,
+        follows_text: bool,
     ) -> None:
         self._sources, self._num_experts = sources, num_experts
         self._rank_weights = rank_weights
-        self._maps = [LearnedMap(len(sources), num_experts, rate) for _ in range(num_layers)]
+        self._maps = [
+            LearnedMap(len(sources), num_experts, rate, follows_text=follows_text)
+            for _ in range(num_layers)
+        ]
         self.reset_sequence()
 
     def reset_sequence(self) -> None:

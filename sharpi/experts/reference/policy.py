@@ -97,6 +97,9 @@ class SlotPolicy(ABC):
     def reset_sequence(self) -> None:  # noqa: B027 (most policies have nothing to forget)
         """Begins a new, unrelated text: forgets the previous token, keeps what was learned."""
 
+    def set_learning(self, learns: bool) -> None:  # noqa: B027
+        """Without it, a learned policy that keeps misses evicts the oldest, and learns nothing."""
+
     def set_prefetching(self, prefetches: bool) -> None:  # noqa: B027
         """Allows or forbids loads of experts that were not missed."""
 

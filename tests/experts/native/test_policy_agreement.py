@@ -109,6 +109,33 @@ def test_prefetching_switched_off_and_on(kind: PolicyKind) -> None:
     native.close()
 
 
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH])
+def test_learning_switched_off_and_on(kind: PolicyKind) -> None:
+    chosen = settings(kind)
+    native, reference = NativePolicy(chosen), make_policy(chosen)
+    for token, layers in enumerate(skewed_routes(600, LAYERS, EXPERTS, K)):
+        if token % 150 == 0:
+            native.set_learning(token % 300 == 0)
+            reference.set_learning(token % 300 == 0)
+        for layer, route in enumerate(layers.tolist()):
+            assert native.use(layer, route) == reference.use(layer, route), (token, layer)
+        assert native.end_token() == reference.end_token(), token
+    assert_same_state(native, reference)
+    native.close()
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH])
+def test_without_learning_it_decides_as_lru(kind: PolicyKind) -> None:
+    learned, lru = NativePolicy(settings(kind)), NativePolicy(settings(PolicyKind.LRU))
+    learned.set_learning(False)
+    for layers in skewed_routes(300, LAYERS, EXPERTS, K, seed=3):
+        for layer, route in enumerate(layers.tolist()):
+            assert learned.use(layer, route) == lru.use(layer, route)
+        assert learned.end_token() == lru.end_token()
+    learned.close()
+    lru.close()
+
+
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_batches_between_tokens(kind: PolicyKind) -> None:
     chosen = settings(kind)

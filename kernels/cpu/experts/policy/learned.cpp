@@ -6,11 +6,14 @@
 namespace sharpi {
 namespace {
 
-constexpr double kRate = 0.15, kRateAhead = 0.2;
+constexpr double kRate = 0.15, kRateWithin = 0.12, kRateAhead = 0.13;
 constexpr float kSteering = 0.0005f, kThresholdRate = 0.01f;
-constexpr int kLayersAhead = 2, kLastLayers = 4, kNewestLayers = 4, kContexts = 5;
+constexpr int kLayersAhead = 2, kLastLayers = 4, kContexts = 8;
+// Of a model with few experts more layers are sources; with many they would take too much memory.
+constexpr int kFewExperts = 64, kMostLayers = 8;
+constexpr int kMoreWithin[] = {-2, -3, -4, 2, 3, -5, -6};
 constexpr int kRanks = 4;  // of a route, the best ones: more would cost more than they gain
-constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.06f;
+constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.03f;
 constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
 
 float step_size(double rate, size_t num_sources, int num_contexts, size_t k) {
@@ -25,35 +28,49 @@ int first_moe_layer(const PolicySettings& settings) {
   return 0;
 }
 
-std::vector<LearnedSource> near_and_last(int num_layers) {
+std::vector<LearnedSource> near_and_last(int num_layers, int num_last) {
   std::vector<LearnedSource> sources = {{false, 0, 0}, {false, -1, 0}, {false, 1, 0}};
-  for (int i = kLastLayers; i > 0; i--) sources.push_back({true, num_layers - i, 0});
+  for (int i = num_last; i > 0; i--) sources.push_back({true, num_layers - i, 0});
   return sources;
 }
+
+bool has_few(const PolicySettings& settings) { return settings.num_experts <= kFewExperts; }
 
 }  // namespace
 
 Learned::Learned(const PolicySettings& settings)
     : SlotPolicy(settings),
-      sources_(near_and_last(settings.num_layers)),
       threshold_(settings.num_layers),
       scored_(settings.num_layers),
       batch_(settings.num_layers),
-      need_(settings.num_layers) {
+      ends_(settings.num_layers),
+      gain_(settings.num_layers),
+      loss_(settings.num_layers) {
   const int ranks = std::min(settings.experts_per_token, kRanks);
   for (int rank = 0; rank < ranks; rank++) rank_weights_.push_back(1.f / float(rank + 1));
-  if (only_keeps() || settings.kind == PolicyKind::LearnedPrefetch)
-    within_.emplace(settings, sources_, rank_weights_,
-                    step_size(kRate, sources_.size(), 0, rank_weights_.size()));
+  const bool has_more = decides_ahead() && has_few(settings);
+  sources_ = near_and_last(settings.num_layers, has_more ? kMostLayers : kLastLayers);
+  if (only_keeps() || settings.kind == PolicyKind::LearnedPrefetch) make_within();
   if (!only_keeps()) make_maps();
   for (Token& token : tokens_) token.experts.resize(settings.num_layers);
+}
+
+void Learned::make_within() {
+  const bool follows = decides_ahead();
+  std::vector<LearnedSource> sources = sources_;
+  for (int layer : kMoreWithin)
+    if (follows && has_few(settings_)) sources.push_back({false, layer, 0});
+  const float rate =
+      step_size(follows ? kRateWithin : kRate, sources.size(), 0, rank_weights_.size());
+  within_.emplace(settings_, sources, rank_weights_, rate, follows);
 }
 
 void Learned::make_maps() {
   const int experts = settings_.num_experts;
   int num_contexts = 0, num_hashed = 0;
   if (decides_ahead()) {
-    for (int i = 0; i < kNewestLayers; i++) sources_.push_back({false, -kLayersAhead - i, 1});
+    const int num_newest = has_few(settings_) ? kMostLayers : kLastLayers;
+    for (int i = 0; i < num_newest; i++) sources_.push_back({false, -kLayersAhead - i, 1});
     contexts_.emplace(settings_.num_layers, experts, first_moe_layer(settings_),
                       int(sources_.size()) * experts, kLayersAhead);
     num_contexts = kContexts, num_hashed = LearnedContexts::num_rows(experts);
@@ -61,7 +78,7 @@ void Learned::make_maps() {
   const float rate = step_size(decides_ahead() ? kRateAhead : kRate, sources_.size(), num_contexts,
                                rank_weights_.size());
   for (int layer = 0; layer < settings_.num_layers; layer++)
-    maps_.emplace_back(int(sources_.size()), experts, rate, num_hashed);
+    maps_.emplace_back(int(sources_.size()), experts, rate, decides_ahead(), num_hashed);
 }
 
 void Learned::reset_sequence() {
@@ -78,7 +95,21 @@ void Learned::set_prefetching(bool prefetches) {
   if (rests()) std::fill(scored_.begin(), scored_.end(), 0);
 }
 
+// Forgets the last routes with the change, since those in between were not learned from.
+void Learned::set_learning(bool learns) {
+  if (!within_ || learns == learns_) return;
+  learns_ = learns;
+  within_->reset_sequence();
+  std::fill(scored_.begin(), scored_.end(), 0);
+}
+
+int Learned::victim(int layer) const {
+  if (learns_) return victim(layer, scores(layer));
+  return least(layer, [](int) { return 0.f; });
+}
+
 void Learned::touched(int layer, const int32_t* experts, int count) {
+  measure_need(layer, experts, count);
   const int k = std::min(count, settings_.experts_per_token);
   tokens_[kNext].experts[layer].assign(experts, experts + k);
 }
@@ -153,7 +184,7 @@ void Learned::swap(int layer, std::vector<Swap>& swaps) {
     const bool was_used = std::find(used.begin(), used.end(), enters) != used.end();
     insert(layer, enters, leaves, within_ || !was_used, swaps);
   }
-  if (settings_.moving_slots) measure_need(layer);
+  watch_need(layer);
 }
 
 void Learned::measure_threshold(int layer) {
@@ -162,33 +193,42 @@ void Learned::measure_threshold(int layer) {
   threshold_[layer] += (maps_[layer].scores()[leaves] - threshold_[layer]) * kThresholdRate;
 }
 
-void Learned::measure_need(int layer) {
+void Learned::watch_need(int layer) {
+  if (!settings_.moving_slots) return;
   const float* s = scores(layer);
-  const int outside = best_outside(layer, s, nullptr), inside = victim(layer, s);
-  const float gain = outside < 0 ? 0 : s[outside], loss = inside < 0 ? 0 : s[inside];
-  const float need = slots(layer).has_free() ? 0 : gain + loss;
-  need_[layer] += (need - need_[layer]) * kNeedRate;
+  ends_[layer] = {true, best_outside(layer, s, nullptr), victim(layer, s)};
 }
 
-// Moves one slot, every kMoveEvery tokens, from the layer that needs it least to the one that needs
-// it most.
+// Scores of different layers are worth different amounts, so what counts is what was used.
+void Learned::measure_need(int layer, const int32_t* used, int count) {
+  Ends& ends = ends_[layer];
+  if (!ends.is_known) return;
+  ends.is_known = false;
+  const auto is_used = [&](int e) { return std::find(used, used + count, e) != used + count; };
+  const bool is_short = !slots(layer).has_free();
+  gain_[layer] += (float(is_short && is_used(ends.outside)) - gain_[layer]) * kNeedRate;
+  loss_[layer] += (float(is_short && is_used(ends.inside)) - loss_[layer]) * kNeedRate;
+}
+
+// Moves one slot, every kMoveEvery tokens, from the layer that loses least to the one that gains
+// most.
 void Learned::move_slots(std::vector<Swap>& swaps) {
   if (tokens_seen_ < kMoveAfter || tokens_seen_ % kMoveEvery) return;
   int from = -1, to = -1;
   for (int layer = 0; layer < settings_.num_layers; layer++) {
     const int fewest = std::max(settings_.experts_per_token, settings_.slots[layer] / 2);
     const int now = slots(layer).num_slots();
-    if (now < settings_.num_experts && (to < 0 || need_[layer] > need_[to])) to = layer;
-    if (now > fewest && (from < 0 || need_[layer] < need_[from])) from = layer;
+    if (now < settings_.num_experts && (to < 0 || gain_[layer] > gain_[to])) to = layer;
+    if (now > fewest && (from < 0 || loss_[layer] < loss_[from])) from = layer;
   }
-  if (from < 0 || to < 0 || !(need_[to] > need_[from] + kNeedDifference)) return;
+  if (from < 0 || to < 0 || !(gain_[to] > loss_[from] + kNeedDifference)) return;
   const int leaves = victim(from);
   if (leaves >= 0) move_slot(from, to, leaves, swaps);
 }
 
 void Learned::score_within(int layer) {
   const std::vector<int32_t>& used = tokens_[kNext].experts[layer];
-  if (within_) within_->step(layer, used.data(), int(used.size()));
+  if (within_ && learns_) within_->step(layer, used.data(), int(used.size()));
 }
 
 // Returns the layer that can be scored after this route: the one two layers ahead, whose map does
@@ -203,8 +243,8 @@ int Learned::score_ahead(int layer) {
 
 void Learned::after_use(int layer, std::vector<Swap>& swaps) {
   score_within(layer);
-  if (within_) keep_missed(layer, swaps);
-  if (only_keeps() && settings_.moving_slots) measure_need(layer);
+  if (within_ && learns_) keep_missed(layer, swaps);
+  if (only_keeps()) watch_need(layer);
   const int scored = score_ahead(layer);
   if (scored >= 0) swap(scored, swaps);
 }
@@ -233,7 +273,7 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
   if (was_batch) replay_batch();
   else end_step(&swaps);
   if (!was_batch) {
-    if (prefetches_) steer();
+    if (prefetches_ && learns_) steer();
     tokens_seen_++;
     if (settings_.moving_slots) move_slots(swaps);
   }

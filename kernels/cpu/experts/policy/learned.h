@@ -26,6 +26,7 @@ class Learned : public SlotPolicy {
   // Without prefetching, the variants that prefetch only keep or retain what was missed, and the
   // one that keeps computes nothing for prefetches.
   void set_prefetching(bool prefetches) override;
+  void set_learning(bool learns) override;
 
  protected:
   void touched(int layer, const int32_t* experts, int count) override;
@@ -33,8 +34,8 @@ class Learned : public SlotPolicy {
   float worth(int layer, int expert) const override {
     return float(slots(layer).access_count(expert));
   }
-  int victim(int layer) const override { return victim(layer, scores(layer)); }
-  bool admits(int, int, int) const override { return false; }
+  int victim(int layer) const override;
+  bool admits(int, int, int) const override { return !learns_; }
   void after_use(int layer, std::vector<Swap>& swaps) override;
   void token_ended(std::vector<Swap>& swaps) override;
 
@@ -46,12 +47,12 @@ class Learned : public SlotPolicy {
   };
   enum Age { kBefore, kPresent, kNext, kNumAges };
 
-  static std::vector<LearnedSource> choose_sources(const PolicySettings& settings);
+  void make_within();
   void make_maps();
   bool decides_ahead() const {
     return settings_.kind == PolicyKind::Learned || settings_.kind == PolicyKind::LearnedPrefetch;
   }
-  bool rests() const { return within_ && !prefetches_; }
+  bool rests() const { return within_ && !(prefetches_ && learns_); }
   bool only_keeps() const { return settings_.kind == PolicyKind::LearnedKeep; }
   const float* scores(int layer) const {
     return only_keeps() ? within_->scores(layer) : maps_[layer].scores();
@@ -68,7 +69,8 @@ class Learned : public SlotPolicy {
   // Returns the expert without a slot, of `among` if that is given, that scores most, or -1.
   int best_outside(int layer, const float* scores, const std::vector<int32_t>* among) const;
   void measure_threshold(int layer);
-  void measure_need(int layer);
+  void watch_need(int layer);
+  void measure_need(int layer, const int32_t* used, int count);
   void move_slots(std::vector<Swap>& swaps);
   void roll();
   void end_step(std::vector<Swap>* swaps);
@@ -89,8 +91,15 @@ class Learned : public SlotPolicy {
   std::vector<MapInput> inputs_;
   float margin_ = 0.15f;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
-  bool prefetches_ = true;
-  std::vector<float> need_;  // per layer: the gain or loss by one slot more or less
+  bool prefetches_ = true, learns_ = true;
+  // The experts that one slot more would keep, and one slot less would evict; -1 for none.
+  struct Ends {
+    bool is_known = false;
+    int outside = -1, inside = -1;
+  };
+  std::vector<Ends> ends_;  // per layer, until its next use
+  // per layer: how often these two were used then
+  std::vector<float> gain_, loss_;
 };
 
 }  // namespace sharpi

@@ -57,16 +57,22 @@ const std::vector<int32_t>& LearnedContexts::newest(int layer, const Routes& pre
 
 void LearnedContexts::append(int layer, const Routes& present, const Routes& next,
                              std::vector<MapInput>& inputs) const {
+  const int second_layer = std::min(first_layer_ + 1, num_layers_ - 1);
   const bool has_first = first_layer_ <= layer - ahead_;
+  const bool has_second = second_layer <= layer - ahead_;
   const std::vector<int32_t>& below = newest(layer - ahead_, present, next);
   const std::vector<int32_t>& beneath = newest(layer - ahead_ - 1, present, next);
-  Key keys[] = {Key(0), Key(1), Key(2), Key(3), Key(4)};
-  keys[0].add_set((has_first ? next : present)[first_layer_], kRanks);
+  const std::vector<int32_t>& first = (has_first ? next : present)[first_layer_];
+  Key keys[] = {Key(0), Key(1), Key(2), Key(3), Key(4), Key(5), Key(6), Key(7)};
+  keys[0].add_set(first, kRanks);
   keys[1].add_best(below, 2), keys[1].add_best(beneath, 2);
   keys[2].add_set(present[layer], kRanks);
   keys[3].add_best(below, 2);
   keys[4].add_set(below, 2);
   if (below.size() > 2) keys[4].add(uint32_t(below[2]));
+  keys[5].add_set(first, kRanks), keys[5].add_set((has_second ? next : present)[second_layer], 2);
+  keys[6].add_set(below, kRanks);
+  keys[7].add_set(first, 2), keys[7].add_set(below, 2);
   for (const Key& key : keys) inputs.push_back({first_row_ + int(key.value & mask_), 1.f});
 }
 

@@ -18,14 +18,20 @@ constexpr float kDiscount = 0.8f, kBiasRate = 0.003f, kFirstBias = 0.1f;
 constexpr float kFirstOfItself = 0.6f;
 // The rate of a hashed row, relative to that of a source: what stays, and what a new row has more.
 constexpr float kHashedRate = 3, kLasting = 0.5f, kFirst = 3, kNewUntil = 10;
+constexpr float kKept = 0.97f;  // of what a fading row had learned, each time it learns
 
 SHARPI_WIDE void add_scaled(float* y, const float* x, float a, size_t n) {
   for (size_t i = 0; i < n; i++) y[i] += a * x[i];
 }
 
+SHARPI_WIDE void fade_and_add(float* y, const float* x, float a, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = kKept * y[i] + a * x[i];
+}
+
 }  // namespace
 
-LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, int num_hashed)
+LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, bool follows_text,
+                       int num_hashed)
     : num_experts_(num_experts),
       first_hashed_(num_sources * num_experts),
       stride_((size_t(num_experts) + 15) / 16 * 16),
@@ -35,6 +41,7 @@ LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, int num_has
       scores_(stride_),
       previous_(stride_),
       error_(stride_),
+      fading_(follows_text ? first_hashed_ * stride_ : 0),
       times_learned_(num_hashed) {
   for (int e = 0; e < num_experts && !num_hashed; e++)
     weights_[size_t(e) * stride_ + e] = kFirstOfItself;
@@ -42,8 +49,11 @@ LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, int num_has
 
 void LearnedMap::score(const std::vector<MapInput>& inputs) {
   scores_ = bias_;
-  for (const MapInput& in : inputs)
+  for (const MapInput& in : inputs) {
     add_scaled(scores_.data(), weights_.data() + in.row * stride_, in.weight, stride_);
+    if (fades(in))
+      add_scaled(scores_.data(), fading_.data() + in.row * stride_, in.weight, stride_);
+  }
 }
 
 void LearnedMap::learn(const std::vector<MapInput>& inputs, const int* used, int num_used) {
@@ -65,8 +75,11 @@ void LearnedMap::learn_worth(const std::vector<MapInput>& inputs, const int* use
 void LearnedMap::follow_error(const std::vector<MapInput>& inputs) {
   for (int e = 0; e < num_experts_; e++) error_[e] -= previous_[e];
   add_scaled(bias_.data(), error_.data(), kBiasRate, stride_);
-  for (const MapInput& in : inputs)
-    add_scaled(weights_.data() + in.row * stride_, error_.data(), step_size(in), stride_);
+  for (const MapInput& in : inputs) {
+    const float step = step_size(in);
+    add_scaled(weights_.data() + in.row * stride_, error_.data(), step, stride_);
+    if (fades(in)) fade_and_add(fading_.data() + in.row * stride_, error_.data(), step, stride_);
+  }
 }
 
 float LearnedMap::step_size(const MapInput& input) {

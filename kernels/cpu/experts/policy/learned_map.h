@@ -2,7 +2,9 @@
 // the expert in a slot.
 //
 // The inputs are rows of two tables. A row of the first stands for one source expert; a row of the
-// second for a combination of experts, found by a hash, and it learns faster while it is new.
+// second for a combination of experts, found by a hash, and it learns faster while it is new. A map
+// that follows the text has the first table twice: what the second one learns fades, so that it is
+// about the present text, and the first one about all.
 // Multiplications and additions happen in the written order, unfused, so that
 // sharpi/experts/reference/learned_map.py agrees bit for bit.
 #pragma once
@@ -20,7 +22,8 @@ struct MapInput {
 class LearnedMap {
  public:
   // The first source is the layer itself. `num_hashed`: rows after those of the sources.
-  LearnedMap(int num_sources, int num_experts, float rate, int num_hashed = 0);
+  LearnedMap(int num_sources, int num_experts, float rate, bool follows_text = false,
+             int num_hashed = 0);
 
   // Computes the scores from `inputs` into scores().
   void score(const std::vector<MapInput>& inputs);
@@ -36,6 +39,7 @@ class LearnedMap {
   const float* scores() const { return scores_.data(); }
 
  private:
+  bool fades(const MapInput& input) const { return !fading_.empty() && input.row < first_hashed_; }
   void follow_error(const std::vector<MapInput>& inputs);
   float step_size(const MapInput& input);
 
@@ -43,6 +47,7 @@ class LearnedMap {
   size_t stride_;  // floats per row, a multiple of a cache line
   float rate_;
   std::vector<float> weights_, bias_, scores_, previous_, error_;
+  std::vector<float> fading_;         // of the present text; empty in a map that follows none
   std::vector<float> times_learned_;  // per hashed row
 };
 

@@ -7,7 +7,7 @@ namespace sharpi {
 
 LearnedWithin::LearnedWithin(const PolicySettings& settings,
                              const std::vector<LearnedSource>& sources,
-                             const std::vector<float>& rank_weights, float rate)
+                             const std::vector<float>& rank_weights, float rate, bool follows_text)
     : sources_(sources),
       rank_weights_(rank_weights),
       num_experts_(settings.num_experts),
@@ -15,7 +15,7 @@ LearnedWithin::LearnedWithin(const PolicySettings& settings,
       scored_(settings.num_layers),
       inputs_before_(settings.num_layers) {
   for (int layer = 0; layer < settings.num_layers; layer++)
-    maps_.emplace_back(int(sources_.size()), num_experts_, rate);
+    maps_.emplace_back(int(sources_.size()), num_experts_, rate, follows_text);
 }
 
 void LearnedWithin::gather(int layer) {

@@ -18,7 +18,7 @@ struct LearnedSource {
 class LearnedWithin {
  public:
   LearnedWithin(const PolicySettings& settings, const std::vector<LearnedSource>& sources,
-                const std::vector<float>& rank_weights, float rate);
+                const std::vector<float>& rank_weights, float rate, bool follows_text);
 
   // Notes the route of a layer, best first, learns from its last score, and scores it anew.
   void step(int layer, const int32_t* experts, int count);

@@ -76,6 +76,9 @@ class SlotPolicy {
   virtual void reset_sequence() {}
   // Allows or forbids loads of experts that were not missed; called between steps.
   virtual void set_prefetching(bool) {}
+  // Where it is false, a learned policy that keeps misses evicts the oldest expert for each of them
+  // and learns nothing; called between steps.
+  virtual void set_learning(bool) {}
 
   const PolicySettings& settings() const { return settings_; }
   bool resident(int layer, int expert) const { return layers_[layer].resident(expert); }

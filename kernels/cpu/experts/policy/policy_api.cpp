@@ -108,6 +108,10 @@ SHARPI_API void sharpi_policy_set_prefetching(void* handle, int prefetches) {
   policy(handle).set_prefetching(prefetches != 0);
 }
 
+SHARPI_API void sharpi_policy_set_learning(void* handle, int learns) {
+  policy(handle).set_learning(learns != 0);
+}
+
 SHARPI_API void sharpi_policy_reset_sequence(void* handle) { policy(handle).reset_sequence(); }
 
 // Writes the state of all experts; `resident`, `pinned` and `accesses` are (layers, experts) each.

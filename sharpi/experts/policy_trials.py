@@ -1,0 +1,66 @@
+"""PolicyTrials: finds out, while a model runs, what of the default policy pays on this machine.
+
+First prefetching is tried, then the policy's learning against evicting the oldest expert (lru).
+Turns of lru are longer, since slots keep for a while what the learned policy chose.
+"""
+
+from sharpi.experts.prediction_trial import PredictionTrial, TrialTimes
+
+LEARNING_TIMES = TrialTimes(period=96, without=32, settling=8, periods=3, rest=4096)
+
+
+class PolicyTrials:
+    """Receives the seconds of every decoded token, and decides how the next one uses the slots.
+
+    Either part is None if there is no choice: `prefetch` where nothing is prefetched, `learning`
+    where the user chose the policy.
+    """
+
+    def __init__(self, *, may_prefetch: bool, may_fall_back: bool) -> None:
+        self.prefetch = PredictionTrial() if may_prefetch else None
+        self.learning = PredictionTrial(LEARNING_TIMES) if may_fall_back else None
+
+    @property
+    def prefetches_now(self) -> bool:
+        """True if the next token prefetches."""
+        return self.prefetch is not None and self.learns_now and self.prefetch.predicts_now
+
+    @property
+    def prefetches(self) -> bool:
+        """The decision about prefetching, for steps that are not timed."""
+        return self.prefetch is not None and self.learns and self.prefetch.is_on
+
+    @property
+    def learns(self) -> bool:
+        """The decision about learning."""
+        return self.learning is None or self.learning.is_on
+
+    @property
+    def learns_now(self) -> bool:
+        """True if the policy decides about the next token, false if the oldest expert leaves."""
+        if self.learning is None or self._tries_prefetch:
+            return self.learns
+        return self.learning.predicts_now
+
+    @property
+    def _tries_prefetch(self) -> bool:
+        """True if the next token is one of a trial of prefetching, which needs a learned policy."""
+        return self.prefetch is not None and self.learns and not self.prefetch.is_settled
+
+    def record(self, seconds: float) -> str | None:
+        """Records one token's seconds; returns a message to the user if a decision changed."""
+        if self.prefetch is not None and self._tries_prefetch:
+            return self.prefetch.decision_note if self.prefetch.record(seconds) else None
+        if self.prefetch is not None and self.learns:
+            self.prefetch.record(seconds)
+        if self.learning is not None and self.learning.record(seconds):
+            return self._learning_note
+        return None
+
+    @property
+    def _learning_note(self) -> str:
+        assert self.learning is not None
+        ratio = f"{self.learning.ratio:.2f} times as long with the learned policy as with lru"
+        if self.learning.is_on:
+            return f"the learned policy decides about slots again: tokens took {ratio}"
+        return f"slots now evict the oldest expert, without prefetch: tokens took {ratio}"
