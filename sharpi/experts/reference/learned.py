@@ -133,7 +133,7 @@ class Learned(SlotPolicy):
 
     def _victim(self, layer: int) -> int:
         if not self._learns:
-            return self.layers[layer].least(lambda expert: 0)
+            return self.layers[layer].least(lambda expert: np.float32(0))
         return self._lowest(layer, self._scores(layer))
 
     def _lowest(self, layer: int, scores: NDArray[np.float32]) -> int:
