@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
 from sharpi.device.gpu import open_gpu
