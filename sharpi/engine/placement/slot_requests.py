@@ -1,4 +1,4 @@
-"""What is asked of the slots in each tier: of those on a GPU, and of those in RAM."""
+"""Decides about the requests for slots in each tier: on a GPU, and in RAM."""
 
 from typing import TYPE_CHECKING
 
