@@ -42,6 +42,7 @@ class EngineSettings(Struct, frozen=True):
     num_threads: int
     num_batch_threads: int
     notes: tuple[str, ...] = ()
+    kv_notes: tuple[str, ...] = ()  # on a type of keys and values that was chosen
     kv_types: KvTypes = KvTypes()
     num_parallel: int = 1
     num_kv_pages: int = 0
@@ -93,6 +94,7 @@ def decide(
             *pages_note,
             *_speculation_notes(config),
         ),
+        kv_notes=types_note,
         kv_types=types,
         num_parallel=num_parallel,
         num_kv_pages=pages,

@@ -10,16 +10,18 @@ namespace {
 
 // Queries in blocks of 32, like the keys: [dim / 4][count] words of four numbers; then scales [dim
 // / 32][count]; then corrections [dim / 32][count], which remove what the 128 added to each byte of
-// a key contributes to a product.
+// a key contributes to a product; then their sums [dim / 32][count], which minimums multiply.
 struct RoundedQueries {
   uint32_t* quads;
   float* scales;
   int32_t* offsets;
+  float* sums;
 
   RoundedQueries(const uint8_t* at, int dim, int count)
       : quads((uint32_t*)at),
         scales((float*)(quads + dim / kQuad * count)),
-        offsets((int32_t*)(scales + dim / kKvBlock * count)) {}
+        offsets((int32_t*)(scales + dim / kKvBlock * count)),
+        sums((float*)(offsets + dim / kKvBlock * count)) {}
 };
 
 void prepare_rounded(const float* const* queries, int count, float scale, int dim, uint8_t* out) {
@@ -32,7 +34,8 @@ void prepare_rounded(const float* const* queries, int count, float scale, int di
       quantise_part(x, q, to.scales[b * count + n]);
       int sum = 0;
       for (int i = 0; i < kKvBlock; i++) sum += q[i];
-      to.offsets[b * count + n] = -128 * sum;
+      to.offsets[b * count + n] = -kLevelZero * sum;
+      to.sums[b * count + n] = to.scales[b * count + n] * float(sum);
       for (int i = 0; i < kKvBlock / kQuad; i++)
         memcpy(to.quads + (b * kKvBlock / kQuad + i) * count + n, q + i * kQuad, kQuad);
     }
@@ -46,10 +49,8 @@ inline __m512 scales_at(const uint16_t* p) {
 template <int N>
 [[gnu::always_inline]] inline void add_minimums(__m512 minimums, const RoundedQueries& q, int block,
                                                 __m512 s[N]) {
-  for (int n = 0; n < N; n++) {
-    const float sum = float(q.offsets[block * N + n]) / -kLevelZero * q.scales[block * N + n];
-    s[n] = _mm512_fmadd_ps(minimums, _mm512_set1_ps(sum), s[n]);
-  }
+  for (int n = 0; n < N; n++)
+    s[n] = _mm512_fmadd_ps(minimums, _mm512_set1_ps(q.sums[block * N + n]), s[n]);
 }
 
 // Computes the scores of N queries with a panel of keys. Meanwhile `num_ahead` bytes at `ahead` are

@@ -6,21 +6,23 @@
 
 namespace sharpi {
 
-// Returns the rounded implementation where activations are int8 and there is one, else the exact.
+// Returns the rounded implementation if it is wanted and there is one, else the exact.
 template <class Ops>
-const Ops& kv_ops(const Ops* layouts, KvType type, const KvLayer& cache, int precision) {
+const Ops& kv_ops(const Ops* layouts, KvType type, const KvLayer& cache, bool rounds) {
   const Ops& rounded = layouts[kv_layout(type, true)];
-  const bool rounds = Rounding(precision) == Rounding::Int8;
   if (rounds && rounded.takes && rounded.takes(cache)) return rounded;
   return layouts[kv_layout(type, false)];
 }
 inline const KeyOps& key_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
-  return kv_ops(vectors.keys, KvType(cache.key_type), cache, precision);
+  return kv_ops(vectors.keys, KvType(cache.key_type), cache, Rounding(precision) == Rounding::Int8);
 }
-// Values within keys have the type of keys.
+// Values within keys have the type of keys. Weights of packed values are rounded to 15 bits, which
+// activations of 16 bits allow as well.
 inline const ValueOps& value_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
-  const int type = cache.values_in_keys ? cache.key_type : cache.value_type;
-  return kv_ops(vectors.values, KvType(type), cache, precision);
+  const KvType type = KvType(cache.values_in_keys ? cache.key_type : cache.value_type);
+  const bool rounds = Rounding(precision) == Rounding::Int8 ||
+                      (Rounding(precision) == Rounding::Int16 && type != KvType::F16);
+  return kv_ops(vectors.values, type, cache, rounds);
 }
 
 }  // namespace sharpi

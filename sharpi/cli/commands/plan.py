@@ -105,6 +105,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """Returns the plan, with measured speeds of the tiers that it uses; raises SharpiError."""
+    from sharpi.engine.kv.kv_savings import kv_notes
     from sharpi.engine.placement.placement import Placement
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
@@ -117,7 +118,9 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
-    return replace(decided, notes=(*decided.notes, *_idle_notes(config, model, decided)))
+    notes = (*settings.kv_notes, *kv_notes(model, settings.context_size))
+    idle = _idle_notes(config, model, decided)
+    return replace(decided, notes=(*decided.notes, *idle, *notes))
 
 
 def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") -> Iterator[str]:

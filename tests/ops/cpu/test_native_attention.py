@@ -52,6 +52,7 @@ WHOLE = [
     Layout(both("f16"), "int8", 4e-3),
     Layout(both("q8_0"), "f32", 1e-3),
     Layout(both("q8_0"), "int8", 5e-3),
+    Layout(both("q8_0"), "int16", 1e-3),
 ]
 FEW_BITS = [
     Layout(types, precision, 1e-2)

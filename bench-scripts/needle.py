@@ -1,0 +1,61 @@
+"""Hides a pass key at three depths of a long text, and asks for it, per type of keys and values.
+
+`python bench-scripts/needle.py MODEL --text FILE -c 4096` prints how probable the model finds the
+right digits, and whether each of them is its first choice.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from sharpi.config import KvType, RunConfig
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.measure.kv_loss import token_losses
+from sharpi.ops.cpu.kv_cache import KV_FORMATS
+
+_KEY = " 48151"
+_NEEDLE = f"\n\nThe secret pass key is{_KEY}. Remember it. The secret pass key is{_KEY}.\n\n"
+_QUESTION = "\n\nWhat is the secret pass key? The secret pass key is"
+
+
+def _ids(engine: Engine, text: str) -> list[int]:
+    return engine.tokenizer.encode(text, add_bos=False, parse_special=False)
+
+
+def _score(engine: Engine, text: list[int], depth: float, context: int) -> tuple[float, bool]:
+    """Returns the probability of the key, and whether it is the first choice throughout."""
+    needle, question, key = (_ids(engine, part) for part in (_NEEDLE, _QUESTION, _KEY))
+    room = context - len(needle) - len(question) - len(key)
+    at = int(depth * room)
+    ids = np.asarray([*text[:at], *needle, *text[at:room], *question, *key], np.int32)
+    logits = engine.logits(ids)[-len(key) - 1 : -1]
+    targets = ids[-len(key) :]
+    is_first = bool((logits.argmax(axis=1) == targets).all())
+    return float(np.exp(-token_losses(logits, targets).sum())), is_first
+
+
+def _config(options: argparse.Namespace, kind: KvType) -> RunConfig:
+    return RunConfig(model=options.model, context_size=options.context, kv_type=kind, device="cpu")
+
+
+def main() -> None:
+    """Prints one line per type."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("-c", "--context", type=int, default=4096)
+    parser.add_argument("--depths", type=float, nargs="*", default=[0.1, 0.5, 0.9])
+    parser.add_argument("--types", nargs="*", default=list(KV_FORMATS))
+    options = parser.parse_args()
+    for kind in options.types:
+        with load_engine(_config(options, kind)) as engine:
+            text = _ids(engine, options.text.read_text("utf-8"))
+            scores = [_score(engine, text, depth, options.context) for depth in options.depths]
+        shown = "  ".join(f"{p:.3f} {'found' if found else 'missed'}" for p, found in scores)
+        print(f"{kind:8} {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

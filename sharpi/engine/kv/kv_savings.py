@@ -1,0 +1,38 @@
+"""Says what each type of keys and values takes for a model, and which parts no type changes."""
+
+from collections.abc import Iterator
+
+from sharpi.config import KvTypes
+from sharpi.errors import UsageError
+from sharpi.model.config import ModelConfig
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, check_kv_types, kv_bytes
+from sharpi.ops.state_layout import state_bytes
+from sharpi.units import format_bytes
+
+
+def kv_notes(model: ModelConfig, context_size: int) -> Iterator[str]:
+    """Yields a line on the KV cache of one full context, and on what is special about it."""
+    sizes = ", ".join(
+        f"{types} {format_bytes(kv_bytes(model.attention, context_size, types))}"
+        for types in (KvTypes(kind, kind) for kind in KV_FORMATS)
+        if _takes(model, types)
+    )
+    if model.attention:
+        yield f"keys and values of {context_size} positions, once all are used: {sizes}"
+    if any(shape.values_in_keys for shape in model.attention):
+        yield "its latent attention keeps one small row per position, so types save little"
+    states = sum(state_bytes(mixer.state_shapes) for mixer in model.mixers)
+    if states:
+        count = sum(bool(mixer.state_shapes) for mixer in model.mixers)
+        yield (
+            f"{count} of {model.num_layers} layers keep a state of {format_bytes(states)} in all,"
+            " whatever the context and the type"
+        )
+
+
+def _takes(model: ModelConfig, types: KvTypes) -> bool:
+    try:
+        check_kv_types(model.attention, types)
+    except UsageError:
+        return False
+    return True
