@@ -27,7 +27,6 @@ class PromptCacheOptions(Struct, frozen=True):
             "--prompt-cache",
             "Keep computed prompts in the folder DIR and reuse them, also after a restart.",
             "DIR",
-            is_everyday=True,
         ),
     ] = _RUN.prompt_cache
     prompt_cache_size: Annotated[
