@@ -31,7 +31,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
 def _print_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from sharpi.cli.commands.version import version
+        from sharpi.cli.commands.about.version import version
 
         version()
         raise click.exceptions.Exit

@@ -17,7 +17,7 @@ from sharpi.cli.chat.slash_command import is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.kept import KeptConversation
 from sharpi.cli.options.answer_form import AnswerForm, ConstrainedAnswers
-from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.output.terminal import complain, say
 from sharpi.errors import SharpiError, UsageError
 

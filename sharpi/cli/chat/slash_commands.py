@@ -10,7 +10,7 @@ from sharpi.cli.chat.loaded_view import show_messages
 from sharpi.cli.chat.reasoning_style import reasoning_of
 from sharpi.cli.chat.reply import timings_line
 from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
-from sharpi.cli.options.source_text import text_of_file
+from sharpi.cli.options.inputs.source_text import text_of_file
 from sharpi.cli.output.terminal import harmless, say
 from sharpi.errors import UsageError
 

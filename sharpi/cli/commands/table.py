@@ -13,12 +13,20 @@ SECTIONS = {
     "Help": ("help", "completion", "man", "version"),
 }
 NAMES = tuple(name for names in SECTIONS.values() for name in names)
+_FOLDERS = {
+    "Talk": "talk",
+    "Models": "models",
+    "Serve": "serving",
+    "Measure": "measuring",
+    "Help": "about",
+}
 _OTHER_MODULES = {"list": "list_models", "help": "help_command"}
 
 
 def command_function(name: str) -> Function:
     """Imports the function of a command, which is named as its module."""
     module = _OTHER_MODULES.get(name, name)
+    folder = next(_FOLDERS[section] for section, names in SECTIONS.items() if name in names)
     with leaving_on_ctrl_c():
-        command: Function = getattr(import_module(f"sharpi.cli.commands.{module}"), module)
+        command: Function = getattr(import_module(f"sharpi.cli.commands.{folder}.{module}"), module)
     return command

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from sharpi.cli.options.source_text import text_of_file
+from sharpi.cli.options.inputs.source_text import text_of_file
 from sharpi.errors import GrammarError, UsageError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 import click
 from msgspec import Struct
 
+from sharpi.cli.options.loading.tier import size
 from sharpi.cli.options.option import count, finite, option
-from sharpi.cli.options.tier import size
 
 
 def _key(value: str) -> str:

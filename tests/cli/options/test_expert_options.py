@@ -7,7 +7,7 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.cli.options.expert import Policy, Predictor
+from sharpi.cli.options.loading.expert import Policy, Predictor
 from sharpi.config import ExpertConfig
 from sharpi.experts.policy_settings import POLICIES
 from sharpi.experts.predictor import PREDICTORS

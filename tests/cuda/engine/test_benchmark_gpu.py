@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sharpi.cli.commands import bench
+from sharpi.cli.commands.measuring import bench
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.loader import load_engine

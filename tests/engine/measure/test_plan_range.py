@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharpi.cli.commands.plan import plan_for
+from sharpi.cli.commands.models.plan import plan_for
 from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.engine.measure.benchmark import run_benchmark

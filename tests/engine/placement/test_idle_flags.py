@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sharpi.cli.options import engine as engine_options
-from sharpi.cli.options.expert import ExpertOptions
-from sharpi.cli.options.miss import MissOptions
-from sharpi.cli.options.record import RecordOptions
-from sharpi.cli.options.tier import TierOptions
+from sharpi.cli.options.loading import engine as engine_options
+from sharpi.cli.options.loading.expert import ExpertOptions
+from sharpi.cli.options.loading.miss import MissOptions
+from sharpi.cli.options.loading.record import RecordOptions
+from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.config import ExpertConfig, GivenFlags, RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec.structs import replace
 
-from sharpi.cli.options.context import ContextOptions
-from sharpi.cli.options.engine import given_flags
-from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.inputs.inputs import find_model
+from sharpi.cli.options.inputs.source import ModelArgument, ModelOption
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.machine import MachineOptions
-from sharpi.cli.options.miss import MissOptions
+from sharpi.cli.options.loading.context import ContextOptions
+from sharpi.cli.options.loading.engine import given_flags
+from sharpi.cli.options.loading.machine import MachineOptions
+from sharpi.cli.options.loading.miss import MissOptions
+from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.cli.options.option import local_option, option
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.options.source import ModelArgument, ModelOption
-from sharpi.cli.options.tier import TierOptions
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 

@@ -9,9 +9,9 @@ import os
 import re
 from pathlib import Path
 
-from sharpi.cli.options.missing_model import MissingModelError
-from sharpi.cli.options.model_name import find_name
-from sharpi.cli.options.unknown_model import unknown_model
+from sharpi.cli.options.inputs.missing_model import MissingModelError
+from sharpi.cli.options.inputs.model_name import find_name
+from sharpi.cli.options.inputs.unknown_model import unknown_model
 from sharpi.cli.output.terminal import note
 from sharpi.errors import HubError, ModelFileError, SharpiError, UsageError
 from sharpi.hub.model_name import ModelName

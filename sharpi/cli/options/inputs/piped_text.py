@@ -8,7 +8,7 @@ import select
 import stat
 import sys
 
-from sharpi.cli.options.source_text import text_of_stdin
+from sharpi.cli.options.inputs.source_text import text_of_stdin
 from sharpi.cli.output.terminal import note, stdin_is_terminal
 
 LONGEST_WAIT_SECONDS = 2.0

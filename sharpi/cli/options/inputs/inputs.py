@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from sharpi.cli.options.missing_model import MissingModelError, fetch_missing
-from sharpi.cli.options.model_name import find_name
-from sharpi.cli.options.model_path import looks_like_path, model_path
+from sharpi.cli.options.inputs.missing_model import MissingModelError, fetch_missing
+from sharpi.cli.options.inputs.model_name import find_name
+from sharpi.cli.options.inputs.model_path import looks_like_path, model_path
+from sharpi.cli.options.inputs.piped_text import piped_text
+from sharpi.cli.options.inputs.source_text import STDIN, text_of_argument, text_of_file
+from sharpi.cli.options.inputs.unknown_model import unknown_model
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.options.piped_text import piped_text
-from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_file
-from sharpi.cli.options.unknown_model import unknown_model
 from sharpi.cli.output.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from sharpi.cli.options.context import ContextOptions
-from sharpi.cli.options.engine import EngineOptions
-from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.inputs.inputs import find_model
+from sharpi.cli.options.inputs.source import ModelArgument, ModelOption, PullOption
+from sharpi.cli.options.loading.context import ContextOptions
+from sharpi.cli.options.loading.engine import EngineOptions
+from sharpi.cli.options.loading.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.options.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.serve import ServeOptions
-from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import note
 from sharpi.cli.ranks import follows, join
@@ -56,7 +56,7 @@ def serve(
     if follows(config):
         with open_engine(config):
             return
-    from sharpi.cli.commands.serving import serve_until_stopped
+    from sharpi.cli.commands.serving.serving import serve_until_stopped
     from sharpi.serve.host.model_host import ModelHost
     from sharpi.serve.http.listener import bind
 

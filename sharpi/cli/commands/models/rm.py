@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from sharpi.cli.options.model_name import called
+from sharpi.cli.options.inputs.model_name import called
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import say, stdin_is_terminal
 from sharpi.errors import HubError, UsageError

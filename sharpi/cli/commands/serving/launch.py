@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import click
 
-from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.inputs.inputs import find_model
+from sharpi.cli.options.inputs.source import PullOption
 from sharpi.cli.options.option import argument, count, option
-from sharpi.cli.options.source import PullOption
 from sharpi.cli.output.terminal import note
 from sharpi.errors import UsageError
 
@@ -47,8 +47,8 @@ def launch(
     that make it use that server, and stops the server when the client ends. The exit code is the
     client's. Other flags of the server come from variables, such as SHARPI_RAM=16GiB.
     """
-    from sharpi.cli.commands.clients import CLIENTS, MODEL
-    from sharpi.cli.commands.server_process import running_server
+    from sharpi.cli.commands.serving.clients import CLIENTS, MODEL
+    from sharpi.cli.commands.serving.server_process import running_server
 
     chosen = CLIENTS[client]
     program = shutil.which(chosen.program)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sharpi.cli.options.model_name import called
+from sharpi.cli.options.inputs.model_name import called
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.fetching import fetch
 from sharpi.cli.output.terminal import say

@@ -7,9 +7,9 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.cli.options.loading.tier import memory
 from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.options.tier import memory
 from sharpi.config import RunConfig
 
 _RUN = RunConfig(model=Path())

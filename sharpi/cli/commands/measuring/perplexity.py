@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec.structs import replace
 
-from sharpi.cli.options.engine import EngineOptions
+from sharpi.cli.options.inputs.model_path import model_path
+from sharpi.cli.options.inputs.source_text import text_of_file
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.options.source_text import text_of_file
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sharpi.cli.options.benchmark import BenchmarkOptions
-from sharpi.cli.options.engine import EngineOptions
-from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.inputs.inputs import find_model
+from sharpi.cli.options.inputs.source import ModelArgument, ModelOption
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.source import ModelArgument, ModelOption
+from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.output.loading import open_engine
 from sharpi.errors import UsageError
 from sharpi.units import format_bytes

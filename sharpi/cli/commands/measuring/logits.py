@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from sharpi.cli.options.engine import EngineOptions
-from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.inputs.model_path import model_path
+from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.output_files import refuse_to_replace, written_whole

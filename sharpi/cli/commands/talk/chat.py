@@ -8,16 +8,16 @@ import click
 from msgspec.structs import replace
 
 from sharpi.cli.options.constraint import ConstraintOptions
-from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.conversation import ConversationOptions
-from sharpi.cli.options.engine import EngineOptions
-from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.inputs.inputs import find_model
+from sharpi.cli.options.inputs.source import ModelArgument, ModelOption, PullOption
 from sharpi.cli.options.length import LengthOptions
+from sharpi.cli.options.loading.context import ContextOptions
+from sharpi.cli.options.loading.engine import EngineOptions
+from sharpi.cli.options.loading.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.log import NoLogOption
 from sharpi.cli.options.option import local_option, option
-from sharpi.cli.options.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.sampling import SamplingOptions
-from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
 from sharpi.errors import UsageError

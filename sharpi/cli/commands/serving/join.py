@@ -9,11 +9,11 @@ import click
 from msgspec.structs import replace
 
 from sharpi.cli import exit_codes
-from sharpi.cli.options.cluster import split_port
-from sharpi.cli.options.engine import EngineOptions
-from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.inputs.inputs import find_model
+from sharpi.cli.options.inputs.source import ModelArgument, ModelOption, PullOption
+from sharpi.cli.options.loading.cluster import split_port
+from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
 from sharpi.config import ClusterConfig

@@ -3,10 +3,10 @@
 import json
 from typing import Annotated
 
+from sharpi.cli.options.inputs.model_path import model_path
+from sharpi.cli.options.inputs.source_text import STDIN, text_of_argument, text_of_stdin
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.model_path import model_path
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_stdin
 from sharpi.cli.output.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
 

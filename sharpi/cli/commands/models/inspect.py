@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.model_path import model_path
 from sharpi.cli.options.option import argument, local_option
 from sharpi.units import format_bytes, format_count
 

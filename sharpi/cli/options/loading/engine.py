@@ -7,16 +7,16 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.cli.options.cluster import ClusterOptions
-from sharpi.cli.options.debug import DebugOptions
-from sharpi.cli.options.expert import ExpertOptions
-from sharpi.cli.options.machine import MachineOptions
-from sharpi.cli.options.miss import MissOptions
+from sharpi.cli.options.loading.cluster import ClusterOptions
+from sharpi.cli.options.loading.debug import DebugOptions
+from sharpi.cli.options.loading.expert import ExpertOptions
+from sharpi.cli.options.loading.machine import MachineOptions
+from sharpi.cli.options.loading.miss import MissOptions
+from sharpi.cli.options.loading.record import RecordOptions
+from sharpi.cli.options.loading.rope import RopeOptions
+from sharpi.cli.options.loading.speculation import SpeculationOptions
+from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.options.record import RecordOptions
-from sharpi.cli.options.rope import RopeOptions
-from sharpi.cli.options.speculation import SpeculationOptions
-from sharpi.cli.options.tier import TierOptions
 from sharpi.cli.output.terminal import note
 from sharpi.config import GivenFlags, RunConfig
 

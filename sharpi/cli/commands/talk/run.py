@@ -19,17 +19,9 @@ from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream
 from sharpi.cli.log.logged_run import logged_run
 from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.constraint import ConstraintOptions
-from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.conversation import ConversationOptions
-from sharpi.cli.options.engine import EngineOptions
-from sharpi.cli.options.inputs import find_inputs
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.length import LengthOptions
-from sharpi.cli.options.log import NoLogOption
-from sharpi.cli.options.option import argument, option
-from sharpi.cli.options.prompt_cache import PromptCacheOptions
-from sharpi.cli.options.sampling import SamplingOptions
-from sharpi.cli.options.source import (
+from sharpi.cli.options.inputs.inputs import find_inputs
+from sharpi.cli.options.inputs.source import (
     DisplayPromptOption,
     ModelArgument,
     ModelOption,
@@ -37,6 +29,14 @@ from sharpi.cli.options.source import (
     PromptOption,
     PullOption,
 )
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.length import LengthOptions
+from sharpi.cli.options.loading.context import ContextOptions
+from sharpi.cli.options.loading.engine import EngineOptions
+from sharpi.cli.options.loading.prompt_cache import PromptCacheOptions
+from sharpi.cli.options.log import NoLogOption
+from sharpi.cli.options.option import argument, option
+from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
 from sharpi.config import RunConfig

@@ -1,0 +1,1 @@
+"""The commands for measuring a model and a machine."""

@@ -1,0 +1,1 @@
+"""The commands for finding and keeping models."""

@@ -1,0 +1,1 @@
+"""The commands for serving a model to others."""

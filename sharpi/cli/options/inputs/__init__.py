@@ -1,0 +1,1 @@
+"""The model and the prompt that a command is given."""
