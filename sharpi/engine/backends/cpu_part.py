@@ -215,7 +215,7 @@ class CpuPart(RecordedPart[Program]):
 
     def _begin(self, model: Transformer[Buffer], recorder: Recorder) -> Buffer:
         """Returns the input of the first of these layers, or of the output after all layers."""
-        if self._layers.start == 0 and self._layers:
+        if self._layers.start == 0:
             return model.embed()
         is_output = self._layers.start == self._config.num_layers
         rows = abi.Rows.OUTPUTS if is_output else abi.Rows.TOKENS
