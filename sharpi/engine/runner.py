@@ -42,6 +42,7 @@ class Runner:
         self.parts, self._records = tuple(parts), records
         self._kept: dict[ModelPart, StepRoutes] = {}
         self._num_tokens = 0  # of the current step
+        self._usual_outputs = settings.num_outputs
         self.pages = PagePool(settings.num_pages)
         count = num_states(settings.num_parallel) if has_states else 0
         self.states = StatePool(count)
@@ -92,7 +93,7 @@ class Runner:
             num_outputs += len(segment.outputs)
         self._num_tokens = num_tokens
         step = StepOfPart(tuple(segments), num_tokens, None, wants_largest)
-        usual = self.settings.num_outputs
+        usual = self._usual_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
         self._kept, values = {}, None
         for part in self.parts:

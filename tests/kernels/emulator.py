@@ -127,6 +127,10 @@ class EmulatedLibrary:
         if states:
             array = self.memory.place(np.ctypeslib.as_array(states, (1,)))
             placed.states = array.ctypes.data_as(ctypes.POINTER(ctypes.c_void_p))
+        after = ctypes.cast(step.states_after, ctypes.POINTER(ctypes.c_uint64))
+        if after:
+            array = self.memory.place(np.ctypeslib.as_array(after, (step.num_tokens,)))
+            placed.states_after = array.ctypes.data_as(ctypes.POINTER(ctypes.c_void_p))
         return placed
 
     def close(self) -> None:

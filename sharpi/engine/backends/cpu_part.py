@@ -114,14 +114,14 @@ class CpuPart(RecordedPart[Program]):
         self._outputs[first_output:end] = segment.outputs + first
         self._pages[row, :num_pages] = segment.pages[:num_pages]
         if segment.state is not None:
-            self._state_addresses[row] = self._states.address(segment.state)
+            self._state_addresses[row] = self._states.addresses[segment.state]
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
         """Writes where the segment's tokens leave their states, or that they leave none."""
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
-                self._addresses_after[row] = self._states.address(state)
+                self._addresses_after[row] = self._states.addresses[state]
         else:
             self._addresses_after[first] = None  # only a sequence's first token is asked
 

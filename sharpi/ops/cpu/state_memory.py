@@ -17,10 +17,8 @@ class StateMemory:
         self.layout = StateLayout(shapes)
         size = num_states * self.layout.num_floats
         self._states = aligned_bytes(4 * size).view(np.float32).reshape(num_states, -1)
-
-    def address(self, state: int) -> int:
-        """Returns the address of a state, which is on a cache line."""
-        return int(self._states[state].ctypes.data)
+        # The address of each state, on a cache line.
+        self.addresses = tuple(int(state.ctypes.data) for state in self._states)
 
     def copy(self, source: int, target: int) -> None:
         """Copies state `source` to state `target`."""
