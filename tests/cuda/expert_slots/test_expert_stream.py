@@ -9,6 +9,7 @@ from cpu_memory import host_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sharpi.errors import DeviceError
 from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
 from sharpi.ops.cuda.recorded import Call, Copy, SideStream, WaitFor
@@ -77,7 +78,7 @@ def check(stream: ExpertStream, chunk: Chunk, data: list[np.ndarray], slots: np.
 @given(st.data(), st.integers(1, EXPERTS))
 @settings(max_examples=60, deadline=None)
 def test_everything_is_there_when_its_chunk_computes(data: st.DataObject, capacity: int) -> None:
-    device = CpuDevice(check=False, adopts=data.draw(st.booleans()))
+    device = CpuDevice(check=False)
     tensors, host_copies = random_host_copies(device)
     stream = ExpertStream(device, host_copies, capacity)
     for _ in range(2):  # the second batch finds the buffers as the first left them
@@ -95,9 +96,13 @@ def test_everything_is_there_when_its_chunk_computes(data: st.DataObject, capaci
         assert batch.is_done
 
 
-@pytest.mark.parametrize("adopts", [True, False])
-def test_neighbours_are_one_copy(adopts: bool) -> None:
-    device = CpuDevice(check=False, adopts=adopts)
+def test_memory_that_cannot_be_page_locked_is_refused() -> None:
+    with pytest.raises(DeviceError, match="cannot page-lock the experts"):
+        random_host_copies(CpuDevice(check=False, adopts=False))
+
+
+def test_neighbours_are_one_copy() -> None:
+    device = CpuDevice(check=False)
     _, host_copies = random_host_copies(device)
     stream = ExpertStream(device, host_copies, EXPERTS)
     stream.begin({4: np.array([-1, -1, 0, -1, -1, -1, 1], np.int32)})
