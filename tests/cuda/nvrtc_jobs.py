@@ -32,16 +32,16 @@ class Job:
 def jobs(architecture: int, toolkit: int, num_toolkits: int, every_one: bool) -> list[Job]:
     """The files that a toolkit, of so many, compiles for an architecture.
 
-    The toolkits take turns at the files without types: together they compile each for every
-    architecture, and each toolkit compiles each file for some. Of the quant types every toolkit
-    compiles a seventh, so that the architectures together have them all.
+    The toolkits take turns: together they compile each file without types for every architecture,
+    and each type of the other files for one. Each toolkit compiles each file for some.
     """
     index = ARCHITECTURES.index(architecture)
 
     def is_due(place: int, quant_type: str | None) -> bool:
         if quant_type is None:
             return (place + index) % num_toolkits == toolkit
-        return place % len(ARCHITECTURES) == index
+        turn, due = divmod(place, len(ARCHITECTURES))
+        return due == index and turn % num_toolkits == toolkit
 
     return [
         Job(file, quant_type, architecture)

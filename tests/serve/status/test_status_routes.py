@@ -1,5 +1,7 @@
 """/health, /metrics, /props, /tokenize and /detokenize of a running server."""
 
+import time
+
 import httpx
 import pytest
 from served_demo import MODEL, ServedDemo
@@ -27,6 +29,14 @@ def test_props(demo: ServedDemo) -> None:
     assert "/" not in props["file"]
 
 
+def metrics_with(demo: ServedDemo, line: str) -> str:
+    """Returns the metrics once they have a line: a request is counted after its answer has left."""
+    deadline = time.monotonic() + 60
+    while line not in (text := demo.client.get("/metrics").text):
+        assert time.monotonic() < deadline, text
+    return text
+
+
 class TestMetrics:
     def test_count_tokens_and_times(self, demo: ServedDemo) -> None:
         names = ("generated_tokens_total", "first_token_seconds_count", "inter_token_seconds_count")
@@ -50,7 +60,7 @@ class TestMetrics:
     def test_routes_are_those_declared(self, demo: ServedDemo) -> None:
         demo.client.get("/v1/models/" + "x" * 50)
         demo.client.get("/secret" * 20)
-        text = demo.client.get("/metrics").text
+        text = metrics_with(demo, 'route="other",status="404"')
         assert 'route="/v1/models/{name:path}",status="404"' in text
         assert 'route="other",status="404"' in text
         assert "xxx" not in text
