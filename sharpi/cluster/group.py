@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.interface import Interface, find_interface
@@ -52,10 +51,10 @@ class Group(Closing):
 
         Raises ClusterError for a rank that says nothing or something of another kind.
         """
-        self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(own))
+        self.state(name, own)
         return [self.statement(name, rank, type(own)) for rank in range(self.size)]
 
-    def state(self, name: str, statement: Struct) -> None:
+    def state(self, name: str, statement: object) -> None:
         """States to all ranks something that only this one decides."""
         self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(statement))
 

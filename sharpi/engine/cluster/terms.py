@@ -1,11 +1,11 @@
 """Terms: what ranks say before the first step, and what the first rank decides."""
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi import __version__
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
 from sharpi.config import KvTypes, RopeRequest, RunConfig
 from sharpi.engine.settings import EngineSettings
@@ -53,16 +53,11 @@ class Terms(Struct, frozen=True):
 
     def applied(self, settings: EngineSettings) -> EngineSettings:
         """Returns a rank's own settings with those that all ranks share."""
-        return replace(
-            settings,
-            context_size=self.context_size,
-            batch_size=self.batch_size,
-            num_parallel=self.num_parallel,
-            max_drafts=self.max_drafts,
-            num_kv_pages=self.num_kv_pages,
-            kv_types=self.kv_types,
-            rounding=self.rounding,
-        )
+        return replace(settings, **{name: getattr(self, name) for name in _SHARED})
+
+
+# The settings in the terms: all of their fields but the layers.
+_SHARED = tuple(name for name in Terms.__struct_fields__ if name != "layers")
 
 
 class Answer(Struct, frozen=True):
@@ -76,7 +71,7 @@ def own_statement(file: GgufFile, hardware: HardwareInfo, config: RunConfig) -> 
     """Returns what this rank says; its RAM is what the user gives it, or else what is free."""
     rate = measure_ram_read(hardware.fast_cores, _SAMPLE_BYTES)
     machine = Machine(hardware.free_ram if config.ram is None else config.ram, rate)
-    return Statement(_version(), sys.byteorder, machine, fingerprint(file), config.rope)
+    return Statement(__version__, sys.byteorder, machine, fingerprint(file), config.rope)
 
 
 def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
@@ -112,20 +107,5 @@ def _output(facts: ModelFacts) -> LayerLoad:
 
 def terms_of(settings: EngineSettings, division: Division) -> Terms:
     """Returns the terms that follow from the first rank's settings."""
-    return Terms(
-        context_size=settings.context_size,
-        batch_size=settings.batch_size,
-        num_parallel=settings.num_parallel,
-        max_drafts=settings.max_drafts,
-        num_kv_pages=settings.num_kv_pages,
-        kv_types=settings.kv_types,
-        rounding=settings.rounding,
-        layers=division.layers,
-    )
-
-
-def _version() -> str:
-    try:
-        return version("sharpi")
-    except PackageNotFoundError:
-        return "unknown"
+    shared = {name: getattr(settings, name) for name in _SHARED}
+    return Terms(layers=division.layers, **shared)
