@@ -8,4 +8,4 @@
 #                              [--only STEP,...] [--dry-run]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec "${PYTHON:-python3}" bench-scripts/gpu_check.py "$@"
+exec "${PYTHON:-python3}" bench-scripts/gpu/check.py "$@"

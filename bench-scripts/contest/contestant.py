@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-_FOLDER = Path(__file__).parents[1]
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)

@@ -58,25 +58,25 @@ def steps(choice: Choice, part: int | None = None) -> Iterator[Step]:
 
 
 def _all(choice: Choice) -> Iterator[Step]:
-    yield _script("packages", "packages, GPU and driver", 30, choice, "gpu_facts.py", needs=())
+    yield _script("packages", "packages, GPU and driver", 30, choice, "gpu/facts.py", needs=())
     yield _build(choice)
     if not choice.is_dry:
-        yield _script("compile", "kernels compiled by NVRTC", 60, choice, "gpu_compile.py")
-    yield _script("graph", "graphs give what launches give", 30, choice, "gpu_models.py", "graph")
-    tests = ("gpu_check_tests.py", "--seconds", str(_TEST_SECONDS))
+        yield _script("compile", "kernels compiled by NVRTC", 60, choice, "gpu/compile.py")
+    yield _script("graph", "graphs give what launches give", 30, choice, "gpu/models.py", "graph")
+    tests = ("gpu/check_tests.py", "--seconds", str(_TEST_SECONDS))
     yield _script(
         "tests", "tests that need a GPU", _TEST_SECONDS + 10, choice, *tests, needs=TEST_PACKAGES
     )
-    references = ("gpu_models.py", "references", "--folder", str(choice.folder))
+    references = ("gpu/models.py", "references", "--folder", str(choice.folder))
     yield _script("references", "logits of every reference", 50, choice, *references)
-    types = ("gpu_models.py", "types", "--folder", str(choice.folder))
+    types = ("gpu/models.py", "types", "--folder", str(choice.folder))
     yield _script("types", "logits in every quant type", 50, choice, *types)
     seconds = ("--seconds", str(choice.kernel_seconds))
-    yield _script("kernels", "speed of the kernels", 90, choice, "gpu_kernels.py", *seconds)
+    yield _script("kernels", "speed of the kernels", 90, choice, "gpu/kernels.py", *seconds)
     yield from _synthetic(choice)
     yield from _residency(choice)
     for tool, limit in (("memcheck", 220), ("racecheck", 170)):
-        flags = ("gpu_check_sanitizer.py", tool)
+        flags = ("gpu/check_sanitizer.py", tool)
         yield _script(tool, f"compute-sanitizer {tool}", limit, choice, *flags)
 
 
@@ -113,7 +113,7 @@ def _model(name: str, title: str, limit: float, path: Path, *flags: str) -> Step
 def _synthetic(choice: Choice) -> Iterator[Step]:
     title = "the synthetic model is written"
     yield _model("synthetic", title, 75, choice.model, *choice.shape)
-    decode = ("gpu_decode.py", str(choice.model))
+    decode = ("gpu/decode.py", str(choice.model))
     if choice.ram:
         decode += ("--ram", choice.ram)
     yield _script("resident", "all experts in VRAM", 90, choice, *decode)
@@ -128,11 +128,11 @@ def _residency(choice: Choice) -> Iterator[Step]:
     shape = (*choice.shape, *layers, "--skew", _SKEW)
     model = str(choice.skewed_model)
     yield _model("skewed", "a model of skewed routes is written", 60, choice.skewed_model, *shape)
-    measure = ("gpu_residency.py", model, "--experts", str(choice.experts))
+    measure = ("gpu/residency.py", model, "--experts", str(choice.experts))
     if choice.ram:
         measure += ("--ram", choice.ram)
     yield _script("residency", "shares of the experts in VRAM", 220, choice, *measure)
-    compare = ("gpu_llama_cpp.py", model, "--layers", str(_SKEWED_LAYERS))
+    compare = ("gpu/llama_bench.py", model, "--layers", str(_SKEWED_LAYERS))
     yield _script("llama_cpp", "llama.cpp on the same file", 110, choice, *compare)
 
 

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from contest.vs_llama_cpp import Samples, result
 from memory.cold_run import Run
-from vs_llama_cpp import Samples, result
 
 WINDOW = 20  # tokens
 Row = dict[str, Any]

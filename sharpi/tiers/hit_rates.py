@@ -1,7 +1,7 @@
 """Expected hit rates: how many of a token's experts are found among those that have slots.
 
-They are those of the default policy on routes of GPT-OSS-20B (`bench-scripts/hit_rate_curve.py`,
-8,000 tokens), or follow from a model's profile. Routes of other models may repeat less or more, so
+They are the default policy's on 8,000 tokens of GPT-OSS-20B (`hit_rate_curve.py` of bench-scripts
+measures them), or follow from a model's profile. Routes of other models may repeat less or more, so
 there are a lowest and a highest rate as well.
 """
 

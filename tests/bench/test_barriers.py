@@ -1,9 +1,9 @@
 """The simulation of barriers, against cases that can be computed by hand."""
 
-import barriers
 import numpy as np
 import pytest
-from barriers import barrier_seconds, count_barriers, counted, groups, one_counter
+from cpu import barriers
+from cpu.barriers import barrier_seconds, count_barriers, counted, groups, one_counter
 
 from sharpi.resources import demo_model
 

@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpu.check import _hold_together, _pack_logs
 from gpu.check_report import aims, write_report
 from gpu.check_residency import residency_aims, residency_lines
+from gpu.check_sanitizer import read_output
 from gpu.check_step import Findings, Outcome, Step, run_step, without_places
 from gpu.check_steps import PART_SECONDS, PARTS, TEST_PACKAGES, Choice, steps
-from gpu_check import _hold_together, _pack_logs
-from gpu_check_sanitizer import read_output
-from gpu_check_tests import GPU_TESTS, finish_results, pytest_command, read_results
-from gpu_facts import COMPILED, look_at_packages
-from gpu_llama_cpp import read_rows
+from gpu.check_tests import GPU_TESTS, finish_results, pytest_command, read_results
+from gpu.facts import COMPILED, look_at_packages
+from gpu.llama_bench import read_rows
 
 PYTHON = sys.executable
 SCRIPTS = Path(__file__).parents[2] / "bench-scripts"

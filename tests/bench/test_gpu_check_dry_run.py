@@ -7,17 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gpu_kernels
-import gpu_models
 import numpy as np
 import pytest
+from gpu import kernels, models
 from gpu.cases import Sizes
 from gpu.check_step import ROOT, Findings
 from gpu.device import device_opener
 from gpu.engines import Engines, error, typical_error
-from gpu_facts import look_at_packages
-from gpu_kernels import Plan, all_types, measure
-from gpu_models import check_graph, check_references, check_types
+from gpu.facts import look_at_packages
+from gpu.kernels import Plan, all_types, measure
+from gpu.models import check_graph, check_references, check_types
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
@@ -68,10 +67,10 @@ def test_the_kernels_findings_are_those_of_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "kernels.json"
-    arguments = ["gpu_kernels.py", "--dry-run", "--types", "Q4_K", "--json", str(path)]
+    arguments = ["gpu/kernels.py", "--dry-run", "--types", "Q4_K", "--json", str(path)]
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as ended:
-        gpu_kernels.main()
+        kernels.main()
     assert ended.value.code == 0
     figures = Findings(**json.loads(path.read_text())).figures
     assert figures["read_gigabytes_per_second"] > 0
@@ -101,12 +100,12 @@ def test_models_against_the_cpu(device: Device) -> None:
 
 def test_errors_are_found(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     engines, findings = Engines(lambda: device), Findings()
-    monkeypatch.setattr(gpu_models, "error", lambda *logits: error(*logits) + 1)
-    monkeypatch.setattr(gpu_models, "typical_error", lambda *logits: error(*logits) + 1)
+    monkeypatch.setattr(models, "error", lambda *logits: error(*logits) + 1)
+    monkeypatch.setattr(models, "typical_error", lambda *logits: error(*logits) + 1)
     check_references(engines, findings, options("qwen3moe"))
     assert len(findings.failures) == 5
     assert findings.failures[0] == "qwen3moe: f32 prefill is off by 1.0e+00, more than 1e-03"
-    monkeypatch.setattr(gpu_models, "error", lambda *logits: 1 / 0)
+    monkeypatch.setattr(models, "error", lambda *logits: 1 / 0)
     check_references(engines, findings, options("llama"))
     assert findings.failures[-1].startswith("llama: ZeroDivisionError")
 

@@ -4,7 +4,7 @@ import platform
 import shutil
 
 import pytest
-from kernel_cycles import TYPES, Kernel, longest_line, read_kernels
+from cpu.kernel_cycles import TYPES, Kernel, longest_line, read_kernels
 
 # The products of each set, and the registers that 8 rows of 256 bytes fill.
 SETS = (

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from expert_slots.emulated_tokens import Costs, EmulatedTokens
-from expert_slots.gate import DEFAULT, judge, table
-from expert_slots.route_kinds import make_routes
-from never_slower import SETTLED, emulate, seconds_per_token
+from experts.emulated_tokens import Costs, EmulatedTokens
+from experts.gate import DEFAULT, judge, table
+from experts.never_slower import SETTLED, emulate, seconds_per_token
+from experts.route_kinds import make_routes
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 

@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("speculation", reason="it is part of a checkout")
-from speculation import Scripted
+from decoding.speculation import Scripted
 
 TEXT = list(range(100, 2100))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from expert_slots.random_experts import LEAST_EXPERT_BYTES, round_expert_bytes, write_experts
-from expert_slots.store_replay import Pace, Replayed, replay
-from expert_slots.store_replay_report import HEADING, replay_line, replay_record, replay_row
+from experts.random_experts import LEAST_EXPERT_BYTES, round_expert_bytes, write_experts
+from experts.store_replay import Pace, Replayed, replay
+from experts.store_replay_report import HEADING, replay_line, replay_record, replay_row
 from numpy.typing import NDArray
 
 from sharpi.experts.native.store_counts import StoreCounts

@@ -7,8 +7,8 @@ of eight. Threads arrive within `--spread` microseconds, as their last tasks end
 case, in which all of them write at once. A token takes the time of its bytes at the machine's read
 rate.
 
-    python bench-scripts/barriers.py model.gguf
-    python bench-scripts/barriers.py model.gguf --read-rates 64=400,32=200 --near 40 --far 120
+    python bench-scripts/cpu/barriers.py model.gguf
+    python bench-scripts/cpu/barriers.py model.gguf --read-rates 64=400,32=200 --near 40 --far 120
 """
 
 import argparse

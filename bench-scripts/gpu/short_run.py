@@ -4,13 +4,17 @@ Batches stay below the size at which the GPU's libraries are used: their kernels
 """
 
 import argparse
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from gpu.device import device_opener
 from gpu.engines import Engines, step_by_step
-from gpu_models import REFERENCES, SMALL
+from gpu.models import REFERENCES, SMALL
 from synthetic_moe import write_model
 
 from sharpi.gguf.quant_types import QuantType

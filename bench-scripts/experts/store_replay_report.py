@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from expert_slots.store_replay import Replayed
+from experts.store_replay import Replayed
 
 from sharpi.experts.native.store_counts import StoreCounts
 from sharpi.experts.policy_settings import Counts

@@ -18,15 +18,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from contest.contestant import Settings, Turn
 from contest.sharpi_options import sharpi_options
 from contest.token_ids import token_ids
+from contest.vs_llama_cpp import print_table, processor
 from memory.cold_run import Entry, Run, Test, run_cold
 from memory.direct_reads import direct_bytes_per_second
 from memory.larger_than_ram_report import ratio_rows, read_rows, read_sentence, window_rows
 from memory.memory_group import MemoryGroup
 from memory.page_cache import read_ahead_bytes
-from vs_llama_cpp import print_table, processor
 
 from sharpi.errors import SharpiError
 from sharpi.gguf.reader import GgufFile, open_gguf

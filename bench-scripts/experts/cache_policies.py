@@ -87,7 +87,7 @@ def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
 def draw(rows: list[Row], num_experts: int, path: Path) -> None:
     """Draws the chart, or prints a note if matplotlib is missing."""
     try:
-        from expert_slots.residency_chart import draw_policies
+        from experts.residency_chart import draw_policies
     except ModuleNotFoundError:
         print("no chart: it needs matplotlib", file=sys.stderr)
         return

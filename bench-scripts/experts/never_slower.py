@@ -17,11 +17,14 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from contest.contestant import Settings, Turn
 from contest.token_ids import token_ids
-from expert_slots.emulated_tokens import Costs, EmulatedTokens
-from expert_slots.gate import DEFAULT, judge, table
-from expert_slots.route_kinds import KINDS, make_routes
+from experts.emulated_tokens import Costs, EmulatedTokens
+from experts.gate import DEFAULT, judge, table
+from experts.route_kinds import KINDS, make_routes
 from memory.cold_run import Entry, Test, run_cold
 from memory.memory_group import MemoryGroup
 from numpy.typing import NDArray

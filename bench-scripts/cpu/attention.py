@@ -1,8 +1,8 @@
 """Measures attention over the KV cache at a depth, for each type of keys and values.
 
-`python bench-scripts/attention.py --depth 32768` runs decode steps, `--tokens 128` prefill steps.
-No model is read: pages hold a pattern, and only queries, the stored row and attention are computed.
-Types take turns, and medians are printed with their ratio to f16.
+`python bench-scripts/cpu/attention.py --depth 32768` runs decode steps, `--tokens 128` prefill
+steps. No model is read: pages hold a pattern, and only queries, the stored row and attention are
+computed. Types take turns, and medians are printed with their ratio to f16.
 """
 
 import argparse

@@ -6,9 +6,13 @@ layouts when it loads the model.
 
 import sys
 from ctypes import c_int32
+from pathlib import Path
 from typing import Any
 
 import llama_cpp
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from contest import worker_loop
 
 _ERROR = 4  # ggml_log_level

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from gpu.check_step import ROOT, Findings
 from gpu.check_steps import TEST_PACKAGES
 

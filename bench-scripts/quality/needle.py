@@ -1,7 +1,7 @@
 """Hides a pass key at three depths of a long text, and asks for it, per type of keys and values.
 
-`python bench-scripts/needle.py MODEL --text FILE -c 4096` prints how probable the model finds the
-right digits, and whether each of them is its first choice.
+`python bench-scripts/quality/needle.py MODEL --text FILE -c 4096` prints how probable the model
+finds the right digits, and whether each of them is its first choice.
 """
 
 import argparse

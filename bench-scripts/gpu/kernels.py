@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from gpu.cases import Case, Sizes, attention_cases, dense_cases, expert_cases, small_cases
 from gpu.check_step import Findings
 from gpu.device import device_opener

@@ -13,9 +13,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from expert_slots.random_experts import round_expert_bytes, write_experts, write_random
-from expert_slots.store_replay import Pace, replay
-from expert_slots.store_replay_report import (
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
+from experts.random_experts import round_expert_bytes, write_experts, write_random
+from experts.store_replay import Pace, replay
+from experts.store_replay_report import (
     HEADING,
     ReplayRow,
     replay_line,

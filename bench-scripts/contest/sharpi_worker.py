@@ -3,8 +3,11 @@
 `options`: fields of RunConfig, with those of its ExpertConfig under "experts".
 """
 
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
 from contest import worker_loop
 

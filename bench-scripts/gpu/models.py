@@ -14,6 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from gpu.check_step import Findings
 from gpu.device import TESTS, add_tests, device_opener
 from gpu.engines import Engines, Ids, Logits, error, step_by_step, typical_error

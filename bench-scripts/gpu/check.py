@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from gpu.check_report import report_path, write_report
 from gpu.check_step import ROOT, Outcome, run_step
 from gpu.check_steps import PART_SECONDS, PARTS, Choice, steps

@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from gpu.check_step import Findings
 from gpu.device import device_opener
 from gpu.engines import Engines

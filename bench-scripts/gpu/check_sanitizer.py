@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from gpu.check_step import ROOT, Findings
 
 PROGRAM = "compute-sanitizer"
@@ -41,7 +43,7 @@ def find_program() -> str | None:
 
 
 def _check(findings: Findings, tool: str, program: str, is_dry: bool) -> None:
-    run = [sys.executable, "bench-scripts/gpu_short_run.py"]
+    run = [sys.executable, "bench-scripts/gpu/short_run.py"]
     watched = [
         *(program, "--tool", tool, "--error-exitcode", str(_ERROR_STATUS)),
         *("--report-api-errors", "no", "--print-limit", "20"),

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
+
 from contest.contestant import Contestant, Settings, Turn, close_all
 from contest.sharpi_options import sharpi_options
 

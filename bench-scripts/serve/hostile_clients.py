@@ -4,7 +4,7 @@ First the honest clients run alone, then beside clients that send whatever takes
 connections. Every honest answer has to be the one given alone, and `/health` has to answer. The
 table says how long both took.
 
-    python bench-scripts/hostile_clients.py --seconds 600
+    python bench-scripts/serve/hostile_clients.py --seconds 600
 """
 
 import argparse
