@@ -57,7 +57,7 @@ $(VENV)/.installed: $(SOURCES)
 # NVRTC compiles the CUDA kernels in the tests; it needs no GPU.
 $(VENV)/.installed-test: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" \
-	  "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
+	  "gguf>=0.17" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
 	  httpx openai anthropic pyte
 	@touch $@
 

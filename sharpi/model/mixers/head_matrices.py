@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import FloatArray, Matrix, StackedMatrix
+from sharpi.ops.cpu.dequantise import dequantise_rows
+from sharpi.ops.interface import Matrix, StackedMatrix
 
 
 class HeadMatrices(Struct, frozen=True):
@@ -41,7 +42,7 @@ def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
     """
     rows = whole.data.reshape(heads, whole.rows // heads, -1)
     values = np.ascontiguousarray(rows[:, plain_dim:])
-    keys = _floats(whole, np.ascontiguousarray(rows[:, :plain_dim]))
+    keys = dequantise_rows(whole.quant_type, rows[:, :plain_dim], whole.columns)
     turned = np.ascontiguousarray(keys.transpose(0, 2, 1), dtype=np.float16)
     latent, value_dim = whole.columns, whole.rows // heads - plain_dim
     return HeadMatrices(
@@ -49,14 +50,4 @@ def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
             whole.name, QuantType.F16, heads, latent, plain_dim, turned.view(np.uint8)
         ),
         values=StackedMatrix(whole.name, whole.quant_type, heads, value_dim, latent, values),
-    )
-
-
-def _floats(whole: Matrix, rows: np.ndarray) -> FloatArray:
-    """Dequantises blocks (heads, rows, bytes) to (heads, rows, columns)."""
-    from sharpi.ops.reference.numbers import dequantise
-
-    heads, count, _ = rows.shape
-    return dequantise(
-        StackedMatrix(whole.name, whole.quant_type, heads, count, whole.columns, rows)
     )

@@ -1,4 +1,7 @@
-"""Dequantised weights, softmax and activations of the reference, in float32."""
+"""Dequantised weights, softmax and activations of the reference, in float32.
+
+The reference is for tests, which install the gguf package; nothing else imports it.
+"""
 
 from math import erf
 
