@@ -198,17 +198,17 @@ def request(num_tokens: int) -> GenerationRequest:
 def count_experts(engine: Engine) -> list[float]:
     """Lets every eighth decoding step count its distinct experts, by the mean of its layers."""
     distinct: list[float] = []
-    runner, step, count = engine.runner, engine.runner.step, [0]
+    runner, begin, count = engine.runner, engine.runner.begin, [0]
 
     def counting(segments: Sequence[Any], **options: Any) -> Any:
-        values = step(segments, **options)
+        begun = begin(segments, **options)
         rows = sum(len(segment.ids) for segment in segments)
         count[0] += 1
         if rows <= 16 and count[0] % 8 == 0 and runner.routes:
             distinct.append(statistics.fmean(len(np.unique(r[:rows])) for r in runner.routes))
-        return values
+        return begun
 
-    runner.step = counting  # type: ignore[method-assign]
+    runner.begin = counting  # type: ignore[method-assign]
     return distinct
 
 

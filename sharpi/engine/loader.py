@@ -111,7 +111,10 @@ def _load(
         parts = sharing.parts(parts, model_config, weights, settings)
     records.watch(gpu_tier_of(parts))
     has_states = bool(model_config.states)
-    runner = Runner(settings, weights.output.rows, parts, records, has_states=has_states)
+    runner = Runner(
+        settings, weights.output.rows, parts, records, has_states=has_states,
+        remote=sharing.remote if sharing else None,
+    )  # fmt: skip
     gpu_name = None if gpu.device is None else f"{gpu.device.name}, {plan and plan.first_gpu_layer}"
     prompt_cache = open_prompt_cache(folder, config, file, model_config, settings, runner, gpu_name)
     draft_model = _draft_model(config, file, runner)

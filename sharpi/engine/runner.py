@@ -1,6 +1,7 @@
 """Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or two."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from sharpi.engine.backends.kept_routes import KeptRoutes
 from sharpi.engine.backends.model_part import (
     HostBytes,
     ModelPart,
+    RemoteLayers,
     Segment,
     StepOfPart,
     StepRoutes,
@@ -24,6 +26,19 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.state_layout import num_draft_states, num_states
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
+# A prompt goes through several ranks in chunks: with few, the last rank waits long for the first
+# chunk; small ones read the weights more often.
+_CHUNKS_FOR_A_RANK, _LEAST_CHUNK = 16, 128
+_NONE = np.zeros((0, 0), np.float32)
+
+
+class StepInFlight(NamedTuple):
+    """A step that has begun: its values, or the number by which other ranks give them."""
+
+    step: StepOfPart
+    max_outputs: int
+    number: int | None  # None where nothing is to be waited for
+    values: Values
 
 
 class Runner:
@@ -37,9 +52,11 @@ class Runner:
         records: ExpertRecords | None = None,
         *,
         has_states: bool = False,
+        remote: RemoteLayers | None = None,
     ) -> None:
         self.settings, self.vocab_size = settings, vocab_size
         self.parts, self._records = tuple(parts), records
+        self._remote = remote  # one of the parts, if other machines run some layers
         self._kept: dict[ModelPart, StepRoutes] = {}
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
@@ -73,6 +90,21 @@ class Runner:
         return max(self.batch_size, self.parts[-1].max_tokens)
 
     @property
+    def num_ranks(self) -> int:
+        """Machines that run the model, which so many steps keep at work."""
+        return 1 if self._remote is None else self._remote.num_ranks
+
+    def prompt_chunk(self, num_tokens: int) -> int:
+        """Tokens that a step takes at most of a prompt of `num_tokens`, as `prompt_batch`.
+
+        Fewer where several ranks share the model, so that all of them work at once.
+        """
+        if self._remote is None:
+            return self.prompt_batch
+        wanted = -(-num_tokens // (_CHUNKS_FOR_A_RANK * (self.num_ranks - 1)))
+        return min(self.batch_size, max(_LEAST_CHUNK, wanted))
+
+    @property
     def scoring_batch(self) -> int:
         """Tokens of one batch when the logits of all are wanted."""
         fit = _SCORING_LOGITS_BYTES // (4 * self.vocab_size)
@@ -87,6 +119,14 @@ class Runner:
         computed and only `largest` may be asked. Raises ModelFileError where an expert could not be
         read: then none of the tokens is in the cache, and the recurrent states are undefined.
         """
+        return self.finish(self.begin(segments, wants_largest=wants_largest))
+
+    def begin(self, segments: Sequence[Segment], *, wants_largest: bool = False) -> StepInFlight:
+        """Begins a step, which `finish` ends; see `step`.
+
+        Where other ranks run layers, up to `num_ranks` steps may have begun, which end in the same
+        order. Otherwise this computes the step, and the next one may begin after `finish`.
+        """
         num_tokens = num_outputs = 0
         for segment in segments:
             num_tokens += len(segment.ids)
@@ -95,19 +135,40 @@ class Runner:
         step = StepOfPart(tuple(segments), num_tokens, None, wants_largest)
         usual = self._usual_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
+        begun = self._run_parts(step, max_outputs)
+        if self._records is not None:
+            self._records.step(step.segments, self)
+        self._num_tokens = 0
+        return begun
+
+    def _run_parts(self, step: StepOfPart, max_outputs: int) -> StepInFlight:
+        """Runs the parts in turn, up to one whose layers other machines run."""
         self._kept, values = {}, None
         for part in self.parts:
             if values is not None:
                 step = step._replace(incoming=values)
-            if num_tokens <= part.max_tokens:
+            if part is self._remote:
+                return StepInFlight(step, max_outputs, self._remote.send(step, max_outputs), _NONE)
+            if step.num_tokens <= part.max_tokens:
                 values = part.run(step, max_outputs)
             else:
                 values = self._in_batches(part, step, max_outputs)
-        if self._records is not None:
-            self._records.step(step.segments, self)
-        self._num_tokens = 0
         assert values is not None
+        return StepInFlight(step, max_outputs, None, values)
+
+    def finish(self, begun: StepInFlight) -> Values:
+        """Waits for the end of a step; its logits are a view that the next one overwrites."""
+        if begun.number is None or self._remote is None:
+            return begun.values
+        values = self._remote.receive(begun.number)
+        for part in self.parts[self.parts.index(self._remote) + 1 :]:
+            values = part.run(begun.step._replace(incoming=values), begun.max_outputs)
         return values
+
+    def give_up(self, begun: StepInFlight) -> None:
+        """Ends a step whose outputs nobody wants any more, without waiting for them."""
+        if begun.number is not None and self._remote is not None:
+            self._remote.forget(begun.number)
 
     def _in_batches(self, part: ModelPart, step: StepOfPart, max_outputs: int) -> Values:
         """Runs a long prompt through a part that takes fewer tokens at once than another."""

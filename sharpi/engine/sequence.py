@@ -1,11 +1,14 @@
 """A sequence whose tokens are given, not generated: for logits, perplexity and benchmarks."""
 
+from collections import deque
+from collections.abc import Iterator
 from collections.abc import Sequence as Ids
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.runner import Runner
+from sharpi.engine.backends.model_part import Values
+from sharpi.engine.runner import Runner, StepInFlight
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.errors import ContextFullError
@@ -51,7 +54,7 @@ class Sequence:
 
         Raises ContextFullError when they do not fit, before anything is computed.
         """
-        table, batch = self._ready(len(ids)), self._runner.prompt_batch
+        table, batch = self._ready(len(ids)), self._runner.prompt_chunk(len(ids))
         for start in range(0, len(ids), batch):
             last = start + batch >= len(ids)
             logits = self._step(table, ids[start : start + batch], None if last else _NO_ROWS)
@@ -66,9 +69,18 @@ class Sequence:
         """Appends tokens; logits (tokens, vocabulary) after each of them. Raises as `extend`."""
         table, batch = self._ready(len(ids)), self._runner.scoring_batch
         parts = [ids[i : i + batch] for i in range(0, len(ids), batch)]
-        rows = np.arange(batch, dtype=np.int32)
-        scored = (self._step(table, part, rows[: len(part)]) for part in parts)
-        return np.concatenate([logits.copy() for logits in scored])
+        return np.concatenate([logits.copy() for logits in self._scored(table, parts)])
+
+    def _scored(self, table: PageTable, parts: Ids[Ids[int]]) -> Iterator[Values]:
+        """Yields each part's logits; as many parts are on their way as there are ranks."""
+        in_flight: deque[StepInFlight] = deque()
+        for part in parts:
+            rows = np.arange(len(part), dtype=np.int32)
+            in_flight.append(self._begin(table, part, rows))
+            if len(in_flight) == self._runner.num_ranks:
+                yield self._runner.finish(in_flight.popleft())
+        while in_flight:
+            yield self._runner.finish(in_flight.popleft())
 
     def _open(self) -> PageTable:
         """Returns the table; begins a new one on what is sound of the tokens' pages and state."""
@@ -88,7 +100,7 @@ class Sequence:
             raise ContextFullError(
                 f"{wanted} tokens do not fit the context of {capacity}; raise it with -c"
             )
-        table, batch = self._open(), self._runner.prompt_batch
+        table, batch = self._open(), self._runner.prompt_chunk(len(self.tokens))
         if not table.reserve(wanted - table.length):
             raise ContextFullError("all KV pages are in use by other sequences; raise -c")
         while table.length < len(self.tokens):
@@ -104,8 +116,18 @@ class Sequence:
         *,
         wants_largest: bool = False,
     ) -> npt.NDArray[np.float32]:
+        return self._runner.finish(self._begin(table, ids, outputs, wants_largest=wants_largest))
+
+    def _begin(
+        self,
+        table: PageTable,
+        ids: Ids[int],
+        outputs: IntArray | None,
+        *,
+        wants_largest: bool = False,
+    ) -> StepInFlight:
         segment = table.segment(ids, outputs)
-        logits = self._runner.step((segment,), wants_largest=wants_largest)
+        begun = self._runner.begin((segment,), wants_largest=wants_largest)
         self.tokens[table.length : table.length + len(ids)] = ids
         table.finish(ids)
-        return logits
+        return begun

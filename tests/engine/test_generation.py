@@ -8,6 +8,7 @@ import pytest
 
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
+from sharpi.engine.runner import StepInFlight
 from sharpi.errors import ContextFullError, UsageError
 
 pytestmark = pytest.mark.native
@@ -97,16 +98,16 @@ def test_an_interrupted_step_leaves_the_session_sound(
     """As Ctrl-C does it: the step was computed, and none of it is taken note of."""
     engine = load(case)
     session, counts = engine.session(), iter(range(1, 100))
-    step = engine.runner.step
+    begin = engine.runner.begin
 
-    def interrupted(*arguments: object, **options: object) -> np.ndarray:
-        logits = step(*arguments, **options)  # type: ignore[arg-type]
+    def interrupted(*arguments: object, **options: object) -> StepInFlight:
+        begun = begin(*arguments, **options)  # type: ignore[arg-type]
         if next(counts) == steps:
             raise KeyboardInterrupt
-        return logits
+        return begun
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine.runner, "step", interrupted)
+        patch.setattr(engine.runner, "begin", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(session.generate(PROMPT, request(50)))
     again = session.generate([*PROMPT, 7, 8], request(6))

@@ -159,3 +159,20 @@ class ModelPart(StepRoutes, Protocol):
 
     def close(self) -> None:
         """Frees memory and threads."""
+
+
+class RemoteLayers(ModelPart, Protocol):
+    """A part whose layers other machines run: several steps may be on their way through them."""
+
+    @property
+    def num_ranks(self) -> int:
+        """Machines that run the model, with this one: so many steps keep all of them at work."""
+
+    def send(self, step: StepOfPart, max_outputs: int) -> int | None:
+        """Sends a step on; returns its number, None if it has no outputs to wait for."""
+
+    def receive(self, number: int) -> Values:
+        """Waits for the values of a step's outputs, (outputs, hidden)."""
+
+    def forget(self, number: int) -> None:
+        """Takes note that nobody asks for a step's outputs any more."""

@@ -1,8 +1,8 @@
 """RemotePart: the layers that other ranks run, as one part of the first rank's model.
 
 A step goes to the next rank, from there to the one after it, and the values of its outputs come
-back from the last. A step without outputs, as most of a long prompt has them, is not waited for:
-all ranks then work at once, each on a batch of its own.
+back from the last. Several steps may be on their way, each of other sequences: all ranks then work
+at once. A step without outputs, as most of a long prompt has them, is not waited for at all.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,18 @@ class RemotePart:
     state_bytes = 0
 
     def __init__(
-        self, channel: Channel, hidden_size: int, max_tokens: int, on_close: Callable[[], None]
+        self,
+        channel: Channel,
+        hidden_size: int,
+        max_tokens: int,
+        num_ranks: int,
+        on_close: Callable[[], None],
     ) -> None:
         self._channel, self._width, self._max_tokens = channel, hidden_size, max_tokens
-        self._on_close = on_close
+        self.num_ranks, self._on_close = num_ranks, on_close
         self._number = 0
+        self._wanted: set[int] = set()  # steps whose outputs somebody waits for
+        self._arrived: dict[int, Values] = {}
 
     @property
     def max_tokens(self) -> int:
@@ -49,21 +56,39 @@ class RemotePart:
         return []
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        """Sends a step on; raises ClusterError if a rank fails or is lost."""
+        """Sends a step on and waits for its outputs; raises ClusterError if a rank is lost."""
+        number = self.send(step, max_outputs)
+        return np.zeros((0, self._width), np.float32) if number is None else self.receive(number)
+
+    def send(self, step: StepOfPart, max_outputs: int) -> int | None:
+        """Sends a step on; raises ClusterError if a rank is lost."""
         assert step.incoming is not None
         self._send(Kind.STEP, step_body(step, step.incoming, max_outputs))
         if not any(len(segment.outputs) for segment in step.segments):
-            return np.zeros((0, self._width), np.float32)
-        return self._outputs()
+            return None
+        self._wanted.add(self._number)
+        return self._number
 
-    def _outputs(self) -> Values:
-        """Waits for this step's outputs; those of a step that was given up are dropped."""
-        while True:
-            message = self._channel.receive()
-            if message.kind is Kind.FAILED:
-                raise ClusterError(bytes(message.body).decode(errors="replace"))
-            if message.kind is Kind.OUTPUTS and message.number == self._number:
-                return read_values(message.body, self._width)
+    def receive(self, number: int) -> Values:
+        """Waits for a step's outputs; raises ClusterError if a rank fails or is lost."""
+        try:
+            while number not in self._arrived:
+                self._take(self._channel.receive())
+            return self._arrived.pop(number)
+        finally:
+            self.forget(number)
+
+    def forget(self, number: int) -> None:
+        """Drops the outputs of a step, now or when they come."""
+        self._wanted.discard(number)
+        self._arrived.pop(number, None)
+
+    def _take(self, message: Message) -> None:
+        """Keeps a step's outputs; those of a step that was given up are dropped."""
+        if message.kind is Kind.FAILED:
+            raise ClusterError(bytes(message.body).decode(errors="replace"))
+        if message.kind is Kind.OUTPUTS and message.number in self._wanted:
+            self._arrived[message.number] = read_values(message.body, self._width)
 
     def _send(self, kind: Kind, body: bytes = b"") -> None:
         self._number += 1

@@ -34,6 +34,7 @@ class Sharing(Closing):
         self._group = group
         self.layers = range(0)
         self.notes: tuple[str, ...] = ()
+        self.remote: RemotePart | None = None  # of the first rank, once there are parts
 
     def agree(
         self,
@@ -98,12 +99,13 @@ class Sharing(Closing):
             return list(own)
         (first,) = own
         assert isinstance(first, CpuPart)
-        remote = RemotePart(
-            self._group.channel, model.hidden_size, settings.batch_size, self._group.close
+        group = self._group
+        self.remote = RemotePart(
+            group.channel, model.hidden_size, settings.batch_size, group.size, group.close
         )
         end = range(model.num_layers, model.num_layers)
         output = CpuPart(model, weights, settings, layers=end, has_output=True, pool=first.pool)
-        return [first, remote, output]
+        return [first, self.remote, output]
 
     def follow(self, part: ModelPart, hidden_size: int) -> None:
         """Runs the layers of this rank, which is not the first, until the first rank ends."""

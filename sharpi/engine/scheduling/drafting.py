@@ -1,6 +1,6 @@
 """Drafting: gives the requests of a step drafts of their next tokens to check."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.share import Share
@@ -54,6 +54,12 @@ class Drafting:
             for share, before in zip(shares, self._num_before, strict=True)
         ]
         self._speculator.record(self._asked, seconds, tokens)
+
+    def pause(self, requests: Iterable[Request]) -> None:
+        """Ends the drafts for these requests until they are given some again."""
+        self._asked = []
+        for request in requests:
+            self.end(request)
 
     def end(self, request: Request) -> None:
         """Remembers a text that has ended, as far as it is new."""

@@ -18,6 +18,7 @@ from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillP
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.context_limit import ContextLimit
 from sharpi.engine.scheduling.drafting import Drafting
+from sharpi.engine.scheduling.flight import Begun, Flight
 from sharpi.engine.scheduling.inbox import Inbox
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
@@ -53,6 +54,7 @@ class Scheduler:
         self._inbox = Inbox()
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self._cache, max_parallel, pages)
+        self._flight = Flight(model.runner.num_ranks)
         self._suspects = Suspects()
         self._drafting: Drafting | None = None
         if model.speculator.is_on:
@@ -134,17 +136,20 @@ class Scheduler:
         self._cache.clear()
 
     def step(self) -> bool:
-        """Computes one step of all requests that can go on; False if there was nothing to do."""
-        queue = self._run_queue
-        has_work = bool(queue.running or queue.waiting or self._inbox)
+        """Computes one step of all requests that can go on; False if there was nothing to do.
+
+        Where several ranks run the layers it may only begin a step, or end one.
+        """
+        queue, flight = self._run_queue, self._flight
+        has_work = bool(queue.running or queue.waiting or self._inbox or flight)
         if self._inbox.has_news:
             self._take_in()
         if queue.waiting:
             queue.admit()
         if shares := self._shares():
-            if self._drafting is not None and not self._suspects.goals:
-                shares = self._drafting.with_drafts(shares)
-            self._run(shares)
+            self._begin(self._with_drafts(shares))
+        if flight and (flight.is_full or not shares):
+            self._finish(flight.next())
         if self._cache.disk is not None:
             self._cache.disk.copy_some()
         return has_work
@@ -162,11 +167,12 @@ class Scheduler:
 
         After a failed step its requests run alone, one after the other.
         """
-        requests = list(self._run_queue.running)
+        running = self._run_queue.running
+        requests = self._flight.idle(running)
         if self._suspects.goals:
             requests = self._suspects.next_alone(requests)
         prompts = [request for request in requests if not request.is_decoding]
-        budget = self._prompt_budget(len(requests), len(requests) - len(prompts)) if prompts else 0
+        budget = self._prompt_budget(prompts, len(running) - len(prompts)) if prompts else 0
         shares: list[Share] = []
         for request in requests:
             is_prompt = request in prompts
@@ -176,11 +182,22 @@ class Scheduler:
                 budget -= count if is_prompt else 0
         return shares
 
-    def _prompt_budget(self, num_requests: int, num_decoding: int) -> int:
-        """Tokens of prompts in the next step, at most."""
-        if num_decoding:
-            return min(self._runner.batch_size - num_decoding, self._pace.num_tokens)
-        return self._runner.prompt_batch if num_requests == 1 else self._runner.batch_size
+    def _with_drafts(self, shares: list[Share]) -> list[Share]:
+        """Adds drafts; none to a suspect, nor where several sequences keep all ranks at work."""
+        if self._drafting is None:
+            return shares
+        is_shared = self._runner.num_ranks > 1 and len(self._run_queue.running) > 1
+        if is_shared or self._suspects.goals:
+            self._drafting.pause(self._run_queue.running)
+            return shares
+        return self._drafting.with_drafts(shares)
+
+    def _prompt_budget(self, prompts: Sequence[Request], num_others: int) -> int:
+        """Tokens of prompts in the next step, at most, beside `num_others` that decode."""
+        if num_others:
+            return min(self._runner.batch_size - num_others, self._pace.num_tokens)
+        chunk = self._runner.prompt_chunk(sum(len(request.tokens) for request in prompts))
+        return chunk if len(prompts) == 1 else min(chunk, self._runner.batch_size)
 
     def _share(self, request: Request, budget: int) -> int:
         """Tokens that a request may compute now; one that cannot have any ends."""
@@ -192,27 +209,45 @@ class Scheduler:
             self._end(request, "error", error)
             return 0
 
-    def _run(self, shares: list[Share]) -> None:
+    def _begin(self, shares: list[Share]) -> None:
+        """Begins a step; a share without outputs counts as computed from here on."""
         segments = [share.segment() for share in shares]
         start = time.perf_counter()
         try:
-            if takes_largest(shares):
-                self._runner.step(segments, wants_largest=True)
-                choices: Sequence[Choice] | npt.NDArray[np.float32] = [self._runner.largest()]
-            else:
-                choices = self._runner.step(segments)
+            step = self._runner.begin(segments, wants_largest=takes_largest(shares))
         except Exception as error:
             self._failed(shares, error)
             return
-        seconds = time.perf_counter() - start
-        self._record(shares, seconds)
-        row = 0
+        self._record(shares, time.perf_counter() - start)
         for share, segment in zip(shares, segments, strict=True):
-            end = row + len(segment.outputs)
-            self._take(share, choices[row:end])
-            row = end
+            if not len(segment.outputs):
+                self._computed(share)
+        tables = [share.request.table for share in shares]
+        self._flight.add(Begun(shares, segments, tables, step, start))
+
+    def _finish(self, begun: Begun) -> None:
+        """Ends a step: takes its outputs for the requests that still want them."""
+        rows = [row for row, each in enumerate(begun.segments) if len(each.outputs)]
+        wanted = [row for row in rows if begun.is_wanted(row)]
+        if not wanted:
+            self._runner.give_up(begun.step)
+            return
+        try:
+            choices = self._choices(begun)
+        except Exception as error:
+            self._failed([begun.shares[row] for row in wanted], error)
+            return
+        end = 0
+        for row in rows:
+            first, end = end, end + len(begun.segments[row].outputs)
+            if row in wanted:
+                self._take(begun.shares[row], choices[first:end])
         if self._drafting is not None:
-            self._drafting.learn(shares, seconds)
+            self._drafting.learn(begun.shares, time.perf_counter() - begun.start)
+
+    def _choices(self, begun: Begun) -> Sequence[Choice] | npt.NDArray[np.float32]:
+        logits = self._runner.finish(begun.step)
+        return [self._runner.largest()] if begun.step.step.wants_largest else logits
 
     def _take(self, share: Share, choices: Sequence[Choice] | npt.NDArray[np.float32]) -> None:
         """Takes note of what was computed, and chooses tokens for as long as the drafts are right.
@@ -220,14 +255,17 @@ class Scheduler:
         A token is chosen as without drafts; a draft is right if it is the one.
         """
         request = share.request
-        request.computed(share.num_tokens)
-        if self._suspects.goals:
-            self._suspects.computed(request)
+        self._computed(share)
         for choice, draft in zip(choices, (*share.drafts, None), strict=False):
             self._choose(request, choice)
             if draft is None or not request.goes_on_with(draft):
                 return
             request.computed(1)
+
+    def _computed(self, share: Share) -> None:
+        share.request.computed(share.num_tokens)
+        if self._suspects.goals:
+            self._suspects.computed(share.request)
 
     def _record(self, shares: Sequence[Share], seconds: float) -> None:
         num_prompt = sum([share.num_tokens for share in shares if share.is_prompt])

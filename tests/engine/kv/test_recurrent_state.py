@@ -8,6 +8,7 @@ import pytest
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.kv.state_pool import StatePool
+from sharpi.engine.runner import StepInFlight
 from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.kept_states import KeptStates
 from sharpi.engine.sequence import Sequence
@@ -103,13 +104,13 @@ def test_a_step_that_fails_is_computed_again(
     sequence = Sequence(engine.runner)
     sequence.extend(IDS[:20])
     sequence.remember()
-    run = engine.runner.step
+    run = engine.runner.begin
 
-    def interrupted(*arguments: object, **options: object) -> np.ndarray:
+    def interrupted(*arguments: object, **options: object) -> StepInFlight:
         run(*arguments, **options)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine.runner, "step", interrupted)
+    monkeypatch.setattr(engine.runner, "begin", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sequence.extend(IDS[20:25])
     monkeypatch.undo()

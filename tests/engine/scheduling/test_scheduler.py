@@ -183,15 +183,15 @@ def test_a_step_that_fails_ends_the_answers_whose_fault_it_is(
     requests = [asked(12, sampling=SamplingParams(seed=s, temperature=0.7)) for s in (1, 2, 3)]
     expected = [alone(engine, p, r) for p, r in zip(PROMPTS, requests, strict=False)]
     scheduler = Scheduler(engine, 3)
-    step, bad = engine.runner.step, 2
+    begin, bad = engine.runner.begin, 2
 
-    def failing(segments):  # type: ignore[no-untyped-def]
-        logits = step(segments)
+    def failing(segments, **options):  # type: ignore[no-untyped-def]
+        begun = begin(segments, **options)
         if any(each.sequence == bad and each.position > len(PROMPTS[1]) + 4 for each in segments):
             raise ModelFileError("an expert cannot be read")
-        return logits
+        return begun
 
-    monkeypatch.setattr(engine.runner, "step", failing)
+    monkeypatch.setattr(engine.runner, "begin", failing)
     heard = [submit(scheduler, p, r) for p, r in zip(PROMPTS, requests, strict=False)]
     finish(scheduler)
     assert [each.finish_info.reason for each in heard] == ["length", "error", "length"]

@@ -1,0 +1,68 @@
+"""Flight: the steps of a scheduler that have begun, in the order in which they end.
+
+Where several ranks run the layers, requests are dealt out to as many steps as there are ranks, so
+that all ranks work at once. On one machine a step ends before the next begins.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.runner import StepInFlight
+from sharpi.engine.scheduling.page_table import PageTable
+from sharpi.engine.scheduling.request import Request
+from sharpi.engine.scheduling.share import Share
+
+
+class Begun(Struct, frozen=True):
+    """A step that has begun: its shares, with the tables that they are computed in."""
+
+    shares: Sequence[Share]
+    segments: Sequence[Segment]
+    tables: Sequence[PageTable | None]
+    step: StepInFlight
+    start: float  # of the step, in seconds
+
+    def is_wanted(self, row: int) -> bool:
+        """True unless the request of a share has ended since, or has lost its pages."""
+        return self.shares[row].request.table is self.tables[row]
+
+    def awaits(self, request: Request) -> bool:
+        """True if the request's next token follows from this step."""
+        return any(
+            share.request is request and len(self.segments[row].outputs) and self.is_wanted(row)
+            for row, share in enumerate(self.shares)
+        )
+
+
+class Flight:
+    """At most `num_ranks` steps."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+        self._steps: deque[Begun] = deque()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def is_full(self) -> bool:
+        """True if a step must end before another begins."""
+        return len(self._steps) >= self._num_ranks
+
+    def add(self, begun: Begun) -> None:
+        """Adds a step that has begun."""
+        self._steps.append(begun)
+
+    def next(self) -> Begun:
+        """Takes the step that ends first."""
+        return self._steps.popleft()
+
+    def idle(self, requests: Sequence[Request]) -> list[Request]:
+        """Returns those that no step is under way for, at most a rank's share of all."""
+        if not self._steps and self._num_ranks == 1:
+            return list(requests)
+        idle = [each for each in requests if not any(step.awaits(each) for step in self._steps)]
+        return idle[: -(-len(requests) // self._num_ranks)]

@@ -1,0 +1,104 @@
+"""A model whose later layers run as on other machines: late, in order, from messages alone."""
+
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+
+from sharpi.engine.backends.cpu_part import CpuPart
+from sharpi.engine.backends.model_part import StepOfPart, Values
+from sharpi.engine.cluster.step_message import read_step, step_body
+from sharpi.engine.engine import Engine
+from sharpi.engine.runner import Runner
+from sharpi.model.weights import load_weights
+from sharpi.tiers.facts import read_facts
+from sharpi.tiers.layer_division import first_layers
+
+
+class LateLayers:
+    """Does what it is asked only once somebody waits for it, as a slow machine would."""
+
+    gpu_tier = None
+    leaves_states = True
+    is_host_memory = False
+    page_bytes = state_bytes = 0
+    progress = 0.0
+
+    def __init__(self, part: CpuPart, num_ranks: int, width: int) -> None:
+        self._part, self.num_ranks, self._width = part, num_ranks, width
+        self._orders: deque[tuple[int | None, Callable[[], Values | None]]] = deque()
+        self._number, self._wanted = 0, set[int]()
+        self._done: dict[int, Values] = {}
+        self.most_wanted = 0
+
+    max_tokens = property(lambda self: self._part.max_tokens)
+    routes = router_logits = property(lambda self: [])
+
+    def send(self, step: StepOfPart, max_outputs: int) -> int | None:
+        assert step.incoming is not None
+        body = step_body(step, step.incoming, max_outputs)
+        has_outputs = any(len(segment.outputs) for segment in step.segments)
+        self._number += 1
+        self._orders.append((self._number, lambda: self._run(body)))
+        if not has_outputs:
+            return None
+        self._wanted.add(self._number)
+        self.most_wanted = max(self.most_wanted, len(self._wanted))
+        return self._number
+
+    def _run(self, body: bytes) -> Values:
+        sent = read_step(body, self._width)
+        return self._part.run(sent.step, sent.max_outputs).copy()
+
+    def receive(self, number: int) -> Values:
+        assert number in self._wanted
+        while number not in self._done:
+            own, order = self._orders.popleft()
+            values = order()
+            if own in self._wanted and values is not None:
+                self._done[own] = values
+        self._wanted.remove(number)
+        return self._done.pop(number)
+
+    def forget(self, number: int) -> None:
+        self._wanted.discard(number)
+        self._done.pop(number, None)
+
+    def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        number = self.send(step, max_outputs)
+        return np.zeros((0, self._width), np.float32) if number is None else self.receive(number)
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._orders.append((None, lambda: self._part.copy_page(source, target)))
+
+    def copy_state(self, source: int, target: int) -> None:
+        self._orders.append((None, lambda: self._part.copy_state(source, target)))
+
+    def interrupt(self, *, wanted: bool = True) -> None: ...
+
+    def prepare(self) -> None: ...
+
+    def close(self) -> None:
+        self._part.close()
+
+
+def remote_model(engine: Engine, num_ranks: int) -> SimpleNamespace:
+    """The engine's model with its later layers far away; what a Scheduler asks of a model."""
+    config, settings = engine.model_config, engine.runner.settings
+    weights = load_weights(engine.file, config)
+    first = first_layers(read_facts(engine.file, config))[1:][-1:] or [config.num_layers]
+    start, end = first[0], config.num_layers
+    own, late, output = (
+        CpuPart(config, weights, settings, layers=layers, has_output=layers.start == end)
+        for layers in (range(start), range(start, end), range(end, end))
+    )
+    remote = LateLayers(late, num_ranks, config.hidden_size)
+    runner = Runner(
+        settings, weights.output.rows, [own, remote, output],  # type: ignore[list-item]
+        has_states=bool(config.states), remote=remote,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return SimpleNamespace(
+        config=engine.config, runner=runner, prompt_cache=None, speculator=engine.speculator,
+        tokenizer=engine.tokenizer, remote=remote,
+    )  # fmt: skip
