@@ -81,6 +81,7 @@ class Shape:
     vocabulary: int = 151936
     # of the experts' shares: at 0.5 a quarter of 128 experts gets about two thirds of the routes
     skew: float = 0.0
+    predict_layers: int = 0  # after the others, for multi-token prediction: 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,17 @@ def _tensors(s: Shape, only: QuantType | None) -> Iterator[Tensor]:
     yield Tensor("token_embd.weight", narrow, (s.vocabulary, s.hidden))
     yield Tensor("output.weight", wide, (s.vocabulary, s.hidden))
     yield _ones("output_norm.weight", s.hidden)
-    for layer in range(s.layers):
+    for layer in range(s.layers + s.predict_layers):
         yield from _layer(s, f"blk.{layer}.", narrow, wide if layer % 2 == 0 else narrow)
+        if layer >= s.layers:
+            yield from _head(s, f"blk.{layer}.nextn.", narrow)
+
+
+def _head(s: Shape, prefix: str, narrow: QuantType) -> Iterator[Tensor]:
+    """Yields what a layer for multi-token prediction has beside a usual one."""
+    yield Tensor(f"{prefix}eh_proj.weight", narrow, (s.hidden, 2 * s.hidden))
+    for name in ("enorm", "hnorm", "shared_head_norm"):
+        yield _ones(f"{prefix}{name}.weight", s.hidden)
 
 
 def _layer(s: Shape, prefix: str, narrow: QuantType, wide: QuantType) -> Iterator[Tensor]:
@@ -154,7 +164,9 @@ def _ones(name: str, size: int) -> Tensor:
 
 def _add_sizes(writer: GGUFWriter, s: Shape) -> None:
     writer.add_name("synthetic mixture of experts")
-    writer.add_block_count(s.layers)
+    writer.add_block_count(s.layers + s.predict_layers)
+    if s.predict_layers:
+        writer.add_uint32(f"{ARCHITECTURE}.nextn_predict_layers", s.predict_layers)
     writer.add_context_length(40960)
     writer.add_embedding_length(s.hidden)
     writer.add_feed_forward_length(3 * s.hidden)

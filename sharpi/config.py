@@ -15,7 +15,7 @@ RopeKind = Literal["none", "linear", "yarn"]
 Load = Literal["auto", "map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
-DraftKind = Literal["ngram", "suffix", "draft"]
+DraftKind = Literal["ngram", "suffix", "mtp", "draft"]
 Feature = Literal["graphs", "fused-attention", "tensor-cores", "prefetch", "vnni", "vbmi"]
 
 # What can be switched off one by one to find where a wrong result comes from.

@@ -12,9 +12,8 @@ from sharpi.engine.scheduling.cached_page import shared_length
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ContextFullError, UsageError
 from sharpi.gguf.reader import GgufFile
-from sharpi.speculation.draft import Draft, Drafter
+from sharpi.speculation.draft import Draft, Drafter, level_of_chance
 
-_LEVELS = 11  # of certainty: tenths of the model's own probability
 _TOKENS = "tokenizer.ggml.tokens"
 
 
@@ -127,7 +126,7 @@ class ModelDrafter:
             if token >= self._model.vocab_size or chance < self._model.min_probability:
                 return tokens, levels
             tokens.append(token)
-            levels.append(int(chance * (_LEVELS - 1)))
+            levels.append(level_of_chance(chance))
             if len(tokens) == most:
                 return tokens, levels
             logits = sequence.extend([token])

@@ -1,6 +1,6 @@
 """Loads a model: the one place that connects file, tokenizer, weights and engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -8,8 +8,11 @@ from msgspec.structs import replace
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
 from sharpi.device.gpu import open_gpu
+from sharpi.engine.backends.cpu_part import CpuPart
+from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, make_parts
 from sharpi.engine.engine import Engine
+from sharpi.engine.head_choice import choose_head
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
@@ -18,7 +21,7 @@ from sharpi.engine.placement.slot_requests import ram_request
 from sharpi.engine.prompt_cache.opening import open_cache_folder, open_prompt_cache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
-from sharpi.engine.settings import decide
+from sharpi.engine.settings import EngineSettings, decide
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
@@ -36,6 +39,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
+    from sharpi.engine.backends.head_part import HeadPart
     from sharpi.engine.cluster.sharing import Sharing
     from sharpi.engine.draft_model import DraftModel
 
@@ -73,13 +77,17 @@ def _load(
     folder = open_cache_folder(config)
     model_config = with_rope(read_config(file), config.rope)
     hardware = probe_hardware(config.instruction_set)
-    settings = decide(config, file, model_config, hardware)
     if sharing is not None:
         config = replace(config, device="cpu")
+    gpu = GpuChoice(config, open_device)
+    model_config, head_notes = choose_head(
+        file, model_config, config, _why_no_head(gpu, is_shared=sharing is not None)
+    )
+    settings = decide(config, file, model_config, hardware)
+    if sharing is not None:
         settings = sharing.agree(config, file, model_config, settings, hardware)
     layers = None if sharing is None else sharing.layers
     model_config = model_config.for_context(settings.context_size)
-    gpu = GpuChoice(config, open_device)
     placement, plan, warning = gpu.place(file, model_config, settings, hardware, layers)
     profile = _profile(config, model_config)
     copies = weight_copies(file, config, model_config, plan)
@@ -111,8 +119,11 @@ def _load(
         parts = sharing.parts(parts, model_config, weights, settings)
     records.watch(gpu_tier_of(parts))
     has_states = bool(model_config.states)
+    head = None
+    if model_config.has_head:
+        head = _head(file, model_config, weights, settings, parts, plan)
     runner = Runner(
-        settings, weights.output.rows, parts, records, has_states=has_states,
+        settings, weights.output.rows, parts, records, head, has_states=has_states,
         remote=sharing.remote if sharing else None,
     )  # fmt: skip
     gpu_name = None if gpu.device is None else f"{gpu.device.name}, {plan and plan.first_gpu_layer}"
@@ -130,6 +141,7 @@ def _load(
             *tokenizer.notes,
             *notes_on_extra(weights.unused, model_config.num_layers),
             *settings.notes,
+            *head_notes,
             *gpu.notes,
             *(prompt_cache.opening_notes if prompt_cache else ()),
             *slots_notes,
@@ -163,6 +175,33 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
         engine.close()
         raise
     return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
+
+
+def _why_no_head(gpu: GpuChoice, *, is_shared: bool) -> str | None:
+    """Says why an MTP head cannot run; None where it can."""
+    if is_shared:
+        return "several machines share the model"
+    return None if gpu.device is None else "it runs on the CPU only, and a GPU runs the model"
+
+
+def _head(
+    file: GgufFile,
+    model: ModelConfig,
+    weights: ModelWeights,
+    settings: EngineSettings,
+    parts: Sequence[ModelPart],
+    plan: TierPlan | None,
+) -> "HeadPart":
+    """Builds the MTP head beside the model's part; its modules are imported only for one."""
+    from sharpi.engine.backends.head_experts import HeadExperts
+    from sharpi.engine.backends.head_part import HeadPart
+
+    last = parts[-1]
+    assert isinstance(last, CpuPart)
+    experts = None
+    if plan is not None and not plan.is_mapped and plan.layers[model.num_layers].num_experts:
+        experts = HeadExperts(file, model, plan)
+    return HeadPart(model, weights, settings, last.pool, experts)
 
 
 def _gpu_slots(
@@ -217,9 +256,8 @@ def _records(
     tier: "ExpertTier | None",
     profile: ExpertProfile | None,
 ) -> ExpertRecords:
-    sizes = {
-        i: layer.expert_bytes or 0 for i, layer in enumerate(facts.layers) if layer.num_experts
-    }
+    layers = enumerate(facts.layers[: model.num_layers])
+    sizes = {i: layer.expert_bytes or 0 for i, layer in layers if layer.num_experts}
     return ExpertRecords(
         config.experts, file.path.name, model, sizes, config.batch_size, tier, profile
     )

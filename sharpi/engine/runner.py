@@ -1,10 +1,11 @@
 """Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or two."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.kept_routes import KeptRoutes
 from sharpi.engine.backends.model_part import (
     HostBytes,
@@ -25,6 +26,9 @@ from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.state_layout import num_draft_states, num_states
 
+if TYPE_CHECKING:
+    from sharpi.engine.backends.head_part import HeadPart
+
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 # A prompt goes through several ranks in chunks: with few, the last rank waits long for the first
 # chunk; small ones read the weights more often.
@@ -42,7 +46,11 @@ class StepInFlight(NamedTuple):
 
 
 class Runner:
-    """Holds a loaded model in parts that follow each other, and the pools of pages and states."""
+    """Holds a loaded model in parts that follow each other, and the pools of pages and states.
+
+    The `head` for multi-token prediction, if there is one, has its keys and values in the same
+    pages.
+    """
 
     def __init__(
         self,
@@ -50,6 +58,7 @@ class Runner:
         vocab_size: int,
         parts: Sequence[ModelPart],
         records: ExpertRecords | None = None,
+        head: "HeadPart | None" = None,
         *,
         has_states: bool = False,
         remote: RemoteLayers | None = None,
@@ -57,6 +66,7 @@ class Runner:
         self.settings, self.vocab_size = settings, vocab_size
         self.parts, self._records = tuple(parts), records
         self._remote = remote  # one of the parts, if other machines run some layers
+        self.head = head
         self._kept: dict[ModelPart, StepRoutes] = {}
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
@@ -222,8 +232,20 @@ class Runner:
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies a page of the KV cache to another, in all layers."""
-        for part in self.parts:
-            part.copy_page(source, target)
+        for owner in self._page_owners():
+            owner.copy_page(source, target)
+
+    def _page_owners(self) -> "Iterator[ModelPart | HeadPart]":
+        yield from self.parts
+        if self.head is not None:
+            yield self.head
+
+    @property
+    def hidden(self) -> Values:
+        """The hidden states (tokens, hidden) of the last step, which the head begins with."""
+        part = self.parts[-1]
+        assert isinstance(part, CpuPart)
+        return part.hidden
 
     def copy_state(self, source: int, target: int) -> None:
         """Copies a state to another, in all recurrent layers."""
@@ -233,7 +255,7 @@ class Runner:
     @property
     def page_bytes(self) -> int:
         """Bytes of one page of the KV cache, in all layers."""
-        return sum(part.page_bytes for part in self.parts)
+        return sum(owner.page_bytes for owner in self._page_owners())
 
     @property
     def state_bytes(self) -> int:
@@ -247,32 +269,34 @@ class Runner:
 
     def read_page(self, page: int, target: HostBytes) -> None:
         """Copies a page of all layers to `target`, (page_bytes,)."""
-        for part, own in self._shares(target, lambda part: part.page_bytes):
-            part.read_page(page, own)
+        at = 0
+        for owner in self._page_owners():
+            owner.read_page(page, target[at : at + owner.page_bytes])
+            at += owner.page_bytes
 
     def write_page(self, page: int, source: HostBytes) -> None:
         """Sets a page of all layers to what `read_page` read."""
-        for part, own in self._shares(source, lambda part: part.page_bytes):
-            part.write_page(page, own)
+        at = 0
+        for owner in self._page_owners():
+            owner.write_page(page, source[at : at + owner.page_bytes])
+            at += owner.page_bytes
 
     def read_state(self, state: int, target: HostBytes) -> None:
         """Copies a state of all recurrent layers to `target`, (state_bytes,)."""
-        for part, own in self._shares(target, lambda part: part.state_bytes):
+        for part, own in self._shares(target):
             part.read_state(state, own)
 
     def write_state(self, state: int, source: HostBytes) -> None:
         """Sets a state of all recurrent layers to what `read_state` read."""
-        for part, own in self._shares(source, lambda part: part.state_bytes):
+        for part, own in self._shares(source):
             part.write_state(state, own)
 
-    def _shares(
-        self, data: HostBytes, size: Callable[[ModelPart], int]
-    ) -> Iterator[tuple[ModelPart, HostBytes]]:
-        """Yields each part with its share of the data of all parts."""
+    def _shares(self, data: HostBytes) -> Iterator[tuple[ModelPart, HostBytes]]:
+        """Yields each part with its share of a state of all parts."""
         at = 0
         for part in self.parts:
-            yield part, data[at : at + size(part)]
-            at += size(part)
+            yield part, data[at : at + part.state_bytes]
+            at += part.state_bytes
 
     def prepare(self) -> None:
         """Records the step of a generation now rather than at the first token."""
@@ -281,5 +305,7 @@ class Runner:
 
     def close(self) -> None:
         """Ends the threads and frees memory."""
+        if self.head is not None:
+            self.head.close()
         for part in self.parts:
             part.close()

@@ -29,7 +29,7 @@ class ModelConfig(Struct, frozen=True):
     spec: ArchitectureSpec
     architecture: str
     num_layers: int
-    num_predict_layers: int  # layers after these for multi-token prediction, which are not run
+    num_predict_layers: int  # layers after these for multi-token prediction (MTP)
     hidden_size: int
     context_length: int
     norm_epsilon: float
@@ -40,6 +40,7 @@ class ModelConfig(Struct, frozen=True):
     final_soft_cap: float
     layer_input_width: int = 0  # of the per-layer inputs, 0 for none
     has_long_context: bool = False  # the KV cache is larger than the rope's original context
+    head_mixer: MixerSettings | None = None  # of the MTP head, if it is used
 
     def for_context(self, num_positions: int) -> "ModelConfig":
         """Returns the configuration for a KV cache of `num_positions`."""
@@ -48,8 +49,14 @@ class ModelConfig(Struct, frozen=True):
 
     @property
     def attention(self) -> tuple[AttentionShape, ...]:
-        """The attention shapes of the layers that store keys and values, in order."""
-        return tuple(mixer.kv_shape for mixer in self.mixers if mixer.kv_shape is not None)
+        """The attention shapes of the layers that store keys and values, in order, and the head."""
+        mixers = (*self.mixers, *filter(None, [self.head_mixer]))
+        return tuple(mixer.kv_shape for mixer in mixers if mixer.kv_shape is not None)
+
+    @property
+    def has_head(self) -> bool:
+        """True if the model's MTP head drafts; its layer comes after all others."""
+        return self.head_mixer is not None
 
     @property
     def states(self) -> tuple[RecurrentShape, ...]:

@@ -11,14 +11,21 @@ from sharpi.gguf.metadata import Metadata
 class HyperparameterReader:
     """Typed access to the keys by their short names.
 
+    With `counts_heads`, the layers at the end for multi-token prediction are layers as the others.
     Every error is a ModelFileError that names the file and the key.
     """
 
-    def __init__(self, metadata: Metadata, architecture: str) -> None:
+    def __init__(
+        self, metadata: Metadata, architecture: str, *, counts_heads: bool = False
+    ) -> None:
         self.metadata = metadata
         self.architecture = architecture
         self.num_predict_layers = self.integer("nextn_predict_layers", 0)
         self.num_layers = self._model_layers()
+        self._num_flags = self.num_layers
+        if counts_heads:
+            self.num_layers += self.num_predict_layers
+            self.num_predict_layers = 0
         self.hidden_size = self.count("embedding_length", maximum=1 << 20)
 
     def _model_layers(self) -> int:
@@ -70,21 +77,25 @@ class HyperparameterReader:
         return value
 
     def flags(self, key: str) -> list[bool]:
-        """Returns one boolean per layer."""
+        """Returns one boolean per layer; those of layers that the file leaves out are false."""
         values = self.metadata.get_array(self.name(key))
-        if len(values) < self.num_layers:
+        if len(values) < self._num_flags:
             raise self.fault(f"{self.name(key)} has {len(values)} values, not {self.num_layers}")
-        return [bool(value) for value in values[: self.num_layers]]
+        flags = [bool(value) for value in values[: self.num_layers]]
+        return flags + [False] * (self.num_layers - len(flags))
 
     def per_layer(self, key: str, minimum: int = 1) -> list[int]:
         """Returns one count per layer; the file has one for each layer, or one for all of them.
 
-        The counts of layers for multi-token prediction are dropped.
+        The counts of layers for multi-token prediction are dropped, or are those of the last layer
+        where the file leaves them out.
         """
         values = self.metadata.get_ints(self.name(key))
         stored = self.num_layers + self.num_predict_layers
         if len(values) == 1:
             values = values * stored
+        if len(values) == self._num_flags:
+            values = values + values[-1:] * (self.num_layers - self._num_flags)
         if len(values) not in (stored, self.num_layers) or min(values) < minimum:
             raise self.fault(f"{self.name(key)} must be 1 or {stored} counts, not {values[:8]}")
         return values[: self.num_layers]

@@ -9,6 +9,7 @@ from sharpi.config import RopeRequest
 from sharpi.errors import UsageError
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
+from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.rope import Rope, RopeScaling, yarn_attention_factor
 
 _NOTHING = RopeRequest()
@@ -27,13 +28,18 @@ def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
         raise UsageError(_refusal(model))
     scaling = _scaling(found[0], model.context_length, asked)
     length = (scaling.original_context or model.context_length) * max(scaling.factor, 1.0)
-    mixers = tuple(
-        replace(mixer, rope=replace(mixer.rope, scaling=scaling))
-        if isinstance(mixer, AttentionSettings) and _is_scaled(mixer.rope)
-        else mixer
-        for mixer in model.mixers
+    return replace(
+        model,
+        mixers=tuple(_rescaled(mixer, scaling) for mixer in model.mixers),
+        head_mixer=model.head_mixer and _rescaled(model.head_mixer, scaling),
+        context_length=int(length),
     )
-    return replace(model, mixers=mixers, context_length=int(length))
+
+
+def _rescaled(mixer: MixerSettings, scaling: RopeScaling) -> MixerSettings:
+    if isinstance(mixer, AttentionSettings) and _is_scaled(mixer.rope):
+        return replace(mixer, rope=replace(mixer.rope, scaling=scaling))
+    return mixer
 
 
 def _scalings(model: ModelConfig) -> Iterator[RopeScaling]:

@@ -9,6 +9,7 @@ from typing import Generic
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer
 from sharpi.model.mixers.rope import Angles
+from sharpi.model.predict_head import final_logits
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.interface import Ops, X
 
@@ -17,6 +18,8 @@ class Transformer(Generic[X]):
     """One model with one implementation of the operations.
 
     With `trims_last_layer`, the last layer's feed-forward is computed for the wanted outputs only.
+    With `keeps_hidden` it is computed for all tokens, and `hidden` (hidden,) has what they have
+    after the output norm.
     """
 
     def __init__(
@@ -26,11 +29,14 @@ class Transformer(Generic[X]):
         ops: Ops[X],
         *,
         trims_last_layer: bool = True,
+        keeps_hidden: bool = False,
     ) -> None:
         self._config = config
         self._weights = weights
         self._ops = ops
-        self._trims_last_layer = trims_last_layer
+        self._trims_last_layer = trims_last_layer and not keeps_hidden
+        self._keeps_hidden = keeps_hidden
+        self.hidden: X | None = None
 
     def step(self) -> X:
         """Computes the logits (vocabulary,) of the wanted outputs."""
@@ -52,7 +58,7 @@ class Transformer(Generic[X]):
                 x = self._ops.select_outputs(x)
             x = layer.feed(self._ops, x, self._following(i))
             x = layer.finish(self._ops, x, self._layer_input(inputs, i, trims))
-        if last in indices and not self._trims_last_layer:
+        if last in indices and not self._trims_last_layer and not self._keeps_hidden:
             x = self._ops.select_outputs(x)
         return x
 
@@ -77,8 +83,10 @@ class Transformer(Generic[X]):
 
     def logits(self, x: X) -> X:
         """Computes the logits (vocabulary,) from the output of the last layer."""
-        c, ops = self._config, self._ops
-        (logits,) = ops.linear(self._weights.output_norm.apply(ops, x), [self._weights.output])
-        if c.logit_scale != 1.0:
-            logits = ops.scale(logits, c.logit_scale)
-        return ops.soft_cap(logits, c.final_soft_cap) if c.final_soft_cap else logits
+        ops = self._ops
+        x = self._weights.output_norm.apply(ops, x)
+        if self._keeps_hidden:
+            self.hidden = x
+            x = ops.select_outputs(x)
+        (logits,) = ops.linear(x, [self._weights.output])
+        return final_logits(ops, self._config, logits)

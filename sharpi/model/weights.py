@@ -7,7 +7,9 @@ from sharpi.model.branch import Branch
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer
 from sharpi.model.layer_input import LayerInputs, load_layer_gate, load_layer_inputs
+from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.norm import Norm, load_norm, optional_norm
+from sharpi.model.predict_head import PredictHead, load_head
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Matrix
 
@@ -21,6 +23,7 @@ class ModelWeights(Struct, frozen=True):
     output: Matrix
     rope_divisors: FloatArray | None
     layer_inputs: LayerInputs | None
+    head: PredictHead | None  # for multi-token prediction
     unused: tuple[str, ...]  # names of tensors that no part of the model took
 
 
@@ -30,21 +33,33 @@ def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
     hidden = config.hidden_size
     embedding = source.matrix("token_embd", (None, hidden))
     tied = not source.has("output.weight")
+    output_norm = load_norm(source, "output_norm", config.norm_epsilon, hidden)
+    output = embedding if tied else source.matrix("output", (embedding.rows, hidden))
+    head = None
+    if config.head_mixer is not None:
+        tensors = source.layer(config.num_layers)
+        layer = _layer(tensors, config, config.head_mixer, config.num_layers)
+        head = load_head(tensors, layer, embedding, output_norm, output)
     return ModelWeights(
         embedding=embedding,
-        layers=tuple(_layer(source.layer(i), config, i) for i in range(config.num_layers)),
-        output_norm=load_norm(source, "output_norm", config.norm_epsilon, hidden),
-        output=embedding if tied else source.matrix("output", (embedding.rows, hidden)),
+        layers=tuple(
+            _layer(source.layer(i), config, config.mixers[i], i) for i in range(config.num_layers)
+        ),
+        output_norm=output_norm,
+        output=output,
         rope_divisors=_divisors(source, config),
         layer_inputs=load_layer_inputs(
             source, embedding, config.num_layers, config.layer_input_width, config.norm_epsilon
         ),
+        head=head,
         unused=source.unused(),
     )
 
 
-def _layer(tensors: TensorSource, config: ModelConfig, index: int) -> Layer:
-    mixer = config.mixers[index].load(tensors)
+def _layer(
+    tensors: TensorSource, config: ModelConfig, settings: MixerSettings, index: int
+) -> Layer:
+    mixer = settings.load(tensors)
     if mixer is None:
         return Layer(None, None, config.feed_forward.load(tensors, index))
     size, epsilon = config.hidden_size, config.norm_epsilon

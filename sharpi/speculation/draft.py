@@ -53,6 +53,11 @@ def level_of_match(length: int) -> int:
     return level
 
 
+def level_of_chance(chance: float) -> int:
+    """Returns the level of a model's own probability, 0 to 1: its tenths."""
+    return int(chance * 10)
+
+
 # The level of each length, and of all that are longer.
 _LEVEL_OF_LENGTH = tuple(level_of_match(length) for length in range(256))
 _LONGEST = 128

@@ -91,8 +91,11 @@ class Speculator:
         """True if there may be drafts."""
         return self.settings.is_on and self.max_drafts > 0
 
-    def begin(self, tokens: Sequence[int]) -> SequenceDrafts:
-        """Begins to draft for a sequence with these tokens so far."""
+    def begin(self, tokens: Sequence[int], own: Sequence[Drafter] = ()) -> SequenceDrafts:
+        """Begins to draft for a sequence with these tokens so far.
+
+        `own` are drafters that belong to the sequence.
+        """
         drafters: list[Drafter] = []
         if "ngram" in self.settings.kinds:
             drafters.append(NgramDrafter())
@@ -100,6 +103,7 @@ class Speculator:
             drafters.append(SuffixDrafter(self._seen))
         if self._model_drafters is not None:
             drafters += self._model_drafters()
+        drafters += own
         drafts = SequenceDrafts(drafters, self._everyone)
         drafts.extend(tokens)
         return drafts

@@ -49,6 +49,7 @@ class ModelFacts(Struct, frozen=True):
     output_bytes: int  # everything that belongs to no layer and is read for every token
     num_experts_per_token: int
     widths: BufferWidths
+    has_head: bool = False  # the last of `layers` is an MTP head, which only drafts need
 
     def only(self, layers: range) -> "ModelFacts":
         """Returns the model as a machine sees it that runs some layers: the others are empty.
@@ -87,11 +88,15 @@ def read_facts(file: GgufFile, config: ModelConfig, kv_types: KvTypes = F16_TYPE
     is_tied = "output.weight" not in elsewhere
     embedding = 0 if is_tied else elsewhere.get("token_embd.weight", 0)
     return ModelFacts(
-        layers=tuple(_layer(by_layer[i], config, i, kv_types) for i in range(config.num_layers)),
+        layers=tuple(
+            _layer(by_layer[i], config, i, kv_types)
+            for i in range(config.num_layers + config.has_head)
+        ),
         embedding_bytes=embedding,
         output_bytes=sum(elsewhere.values()) - embedding,
         num_experts_per_token=config.num_experts_per_token,
         widths=read_widths(file, config),
+        has_head=config.has_head,
     )
 
 
@@ -101,8 +106,14 @@ def _layer(
     shapes = [shape for shape in config.attention if shape.layer == index]
     return replace(
         _sizes(tensors, config, index, kv_bytes(shapes, PAGE_POSITIONS, kv_types)),
-        kv_layer=_kv_layer(config.mixers[index]),
+        kv_layer=_kv_layer(_mixer(config, index)),
     )
+
+
+def _mixer(config: ModelConfig, index: int) -> MixerSettings:
+    if index == config.num_layers and config.head_mixer is not None:
+        return config.head_mixer
+    return config.mixers[index]
 
 
 def _kv_layer(mixer: MixerSettings) -> int | None:
@@ -114,7 +125,7 @@ def _kv_layer(mixer: MixerSettings) -> int | None:
 def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_page: int) -> LayerFacts:
     routed = [t for t in tensors if is_expert_matrix(t.name)]
     is_moe = bool(routed) or any(".ffn_gate_inp." in t.name for t in tensors)
-    states = state_bytes(config.mixers[index].state_shapes)
+    states = state_bytes(_mixer(config, index).state_shapes)
     dense_weights = sum(t.num_bytes for t in tensors) - sum(t.num_bytes for t in routed)
     if not is_moe:
         return LayerFacts(dense_weights, kv_page, state_bytes=states)

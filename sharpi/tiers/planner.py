@@ -13,6 +13,7 @@ from sharpi.tiers.scratch import scratch_bytes
 from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
 from sharpi.tiers.speed import expected_speed
 
+HEAD_BATCH = 64  # tokens of one pass of an MTP head, so that its buffers are small
 LEAST_MARGIN = 192 << 20  # growth of the interpreter, the tokenizer and other programs
 MARGIN_SHARE = 32  # one part in 32 of the free memory
 
@@ -30,6 +31,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
             on_gpu = request.gpu_kv_first
         kv = [on_gpu[i] if i in gpu.layers else size for i, size in enumerate(kv)]
     layers = tuple(_layer(model, request, i, kv[i], gpu, host) for i in range(len(model.layers)))
+    num_layers = len(layers) - model.has_head
     return TierPlan(
         context_size=request.context_size,
         ram_budget=budget,
@@ -39,7 +41,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         num_staging=host.num_staging,
         lines=(*gpu.tier_budget.lines, *host.tier_budget.lines, *_disk_lines(layers)),
         layers=layers,
-        speed=expected_speed(model, request, layers, gpu.has_output, hardware.rates),
+        speed=expected_speed(model, request, layers[:num_layers], gpu.has_output, hardware.rates),
         notes=(*gpu.notes, *plan_notes(model, hardware, request, host, layers)),
         gpu_staging=gpu.staging,
         stash=gpu.stash,
@@ -66,13 +68,19 @@ def default_ram(hardware: HardwareInfo) -> int:
 
 
 def _scratch(model: ModelFacts, request: TierRequest) -> int:
-    return scratch_bytes(
-        model.widths,
-        batch_size=request.batch_size,
-        num_positions=request.context_size,
-        rounding=request.rounding,
-        num_threads=request.num_threads,
-        num_outputs=request.num_outputs,
+    passes = [(request.batch_size, request.num_outputs)]
+    if model.has_head:
+        passes.append((HEAD_BATCH, 1))
+    return sum(
+        scratch_bytes(
+            model.widths,
+            batch_size=batch_size,
+            num_positions=request.context_size,
+            rounding=request.rounding,
+            num_threads=request.num_threads,
+            num_outputs=num_outputs,
+        )
+        for batch_size, num_outputs in passes
     )
 
 
@@ -101,7 +109,8 @@ def _layer(
         ram_slots=ram_slots,
         recommended_slots=recommended,
         status=slot_status(layer, _within_reach(index, layer, gpu, host), recommended),
-        reason=layer_reason(
+        reason=("MTP head: " if model.has_head and index == len(model.layers) - 1 else "")
+        + layer_reason(
             layer,
             tier,
             vram_slots=vram_slots,

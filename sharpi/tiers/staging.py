@@ -17,8 +17,11 @@ def num_staging(model: ModelFacts) -> int:
 
 
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts]) -> int:
-    """Returns the bytes of the staging buffers of these layers; 0 without experts."""
-    return num_staging(model) * _largest(layers)
+    """Returns the bytes of the staging buffers of these layers; 0 without experts.
+
+    An MTP head has buffers of its own.
+    """
+    return (1 + model.has_head) * num_staging(model) * _largest(layers)
 
 
 def staging_reason(model: ModelFacts) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from synthetic_moe import TYPES, Shape, block_pool, write_model
 
-from sharpi.config import RunConfig
+from sharpi.config import GenerationRequest, RunConfig, SpeculationConfig
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.gguf.quant_types import QuantType
@@ -49,6 +49,17 @@ def test_values_are_those_of_weights(quant_type: QuantType) -> None:
     assert np.isfinite(values).all()
     assert values.std() == pytest.approx(256**-0.5, rel=0.45)  # two types have powers of two only
     assert abs(values.mean()) < 0.2 * values.std()
+
+
+def test_a_model_may_have_a_head_that_drafts(tmp_path: Path) -> None:
+    path = tmp_path / "head.gguf"
+    assert write_model(path, replace(TINY, predict_layers=1)) == path.stat().st_size
+    speculation = SpeculationConfig(kinds=("mtp",), max_drafts=2)
+    request = GenerationRequest(max_tokens=6, ignore_end=True)
+    with load_engine(RunConfig(model=path, context_size=64, speculation=speculation)) as engine:
+        assert engine.model_config.num_layers == 2
+        list(engine.session().generate([5, 6, 7], request))
+        assert engine.speculator.statistics.kinds["mtp"].num_checked > 0
 
 
 def test_the_mix_is_that_of_q4_k_m(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ CASES = [
     Case(
         "SHARPI_SPEC_TYPE",
         ["--spec-type", "auto"],
-        ("ngram", "suffix"),
+        ("ngram", "suffix", "mtp"),
         "ngram",
         ("ngram",),
         "speculation.kinds",

@@ -34,7 +34,8 @@ class CpuPart(RecordedPart[Program]):
     """Runs the layers `layers`, by default all; embeds the tokens if the first is among them.
 
     With `has_output` it computes the logits, by default if it runs the model's last layer. It may
-    use the threads of another part on this machine, `pool`, which then closes them.
+    use the threads of another part on this machine, `pool`, which then closes them. With
+    `keeps_hidden`, `hidden` has what all tokens have after the output norm.
     """
 
     gpu_tier = None
@@ -52,6 +53,7 @@ class CpuPart(RecordedPart[Program]):
         tier: "ExpertTier | None" = None,
         pool: ThreadPool | None = None,
         keeps_router_logits: bool = False,
+        keeps_hidden: bool = False,
     ) -> None:
         super().__init__(settings.num_outputs)
         self._config, self._weights, self._settings, self._tier = config, weights, settings, tier
@@ -59,7 +61,7 @@ class CpuPart(RecordedPart[Program]):
         ends = self._layers.stop == config.num_layers
         self._has_output = ends if has_output is None else has_output
         self._gives_outputs = ends  # a row for each output, rather than for each token
-        self._keeps_router_logits = keeps_router_logits
+        self._keeps_router_logits, self._keeps_hidden = keeps_router_logits, keeps_hidden
         shapes = [shape for shape in config.attention if shape.layer in self._layers]
         self._cache = KvCache(shapes, settings.num_pages, settings.kv_types)
         num_threads = max(settings.num_threads, settings.num_batch_threads)
@@ -151,6 +153,12 @@ class CpuPart(RecordedPart[Program]):
         return chosen if np.isfinite(logits[chosen]) else -1
 
     @property
+    def hidden(self) -> Values:
+        """The hidden states (tokens, hidden) of the latest step, if they are kept: a view."""
+        assert self._latest is not None
+        return self._latest.hidden[: self._step.num_tokens]
+
+    @property
     def pool(self) -> ThreadPool:
         """The threads that run its steps."""
         return self._pool
@@ -203,12 +211,14 @@ class CpuPart(RecordedPart[Program]):
             limits, self._cache, feed, keeps_router_logits=keeps, states=self._states.layout
         )
         model: Transformer[Buffer] = Transformer(
-            self._config, self._weights, recorder, trims_last_layer=not keeps
-        )
+            self._config, self._weights, recorder, trims_last_layer=not keeps,
+            keeps_hidden=self._keeps_hidden,
+        )  # fmt: skip
         x = self._begin(model, recorder)
         if self._layers:
             x = model.layers(x, self._layers)
-        program = recorder.finish(model.logits(x) if self._has_output else x)
+        result = model.logits(x) if self._has_output else x
+        program = recorder.finish(result, model.hidden)
         if limits.shares_rows and not self._programs:
             self._place_weights(program)
         return program

@@ -43,13 +43,14 @@ class ExpertTier:
         asked: ExpertConfig,
         profile: ExpertProfile | None = None,
     ) -> None:
-        shape = ExpertShape(model.num_experts, model.num_experts_per_token, plan.ram_slots)
+        slots = plan.ram_slots[: model.num_layers]  # an MTP head has slots of its own
+        shape = ExpertShape(model.num_experts, model.num_experts_per_token, slots)
         predictor = choose_predictor(asked, shape)
         self._is_learned = asked.predictor == LEARNED
         self.policy = NativePolicy(choose_policy(asked, shape, profile))
         layout = read_layout(file, model.num_layers)
         queued = _QUEUED_TOKENS * model.num_experts_per_token * layout.largest_slot
-        settings = StoreSettings(plan.ram_slots, plan.num_staging, queued)
+        settings = StoreSettings(slots, plan.num_staging, queued)
         self.store = ExpertStore(layout, settings, self.policy)
         self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)
         self._policy_prefetches = self.policy.settings.kind.prefetches

@@ -41,6 +41,7 @@ def make_parts(
             CpuPart(
                 config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits,
                 layers=layers, has_output=None if layers is None else False,
+                keeps_hidden=config.has_head,
             )
         ]  # fmt: skip
     return _with_gpu(device, slots, tier, first, config, weights, settings, keeps_router_logits)

@@ -28,9 +28,14 @@ def weight_copies(
     copied = [
         tensor
         for name, tensor in file.tensors.items()
-        if not is_extra(name, model.num_layers) and not (reads_experts and is_expert_matrix(name))
+        if _is_used(name, model) and not (reads_experts and is_expert_matrix(name))
     ]
     return TensorCopies(file.parts, copied)
+
+
+def _is_used(name: str, model: ModelConfig) -> bool:
+    is_of_head = model.has_head and name.startswith(f"blk.{model.num_layers}.")
+    return is_of_head or not is_extra(name, model.num_layers)
 
 
 def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies | None:

@@ -58,5 +58,7 @@ def ram_policy(
     """Returns the policy of the slots in RAM, as a plan of a model that is not loaded has them."""
     if plan.is_mapped:
         return None
-    shape = ExpertShape(model.num_experts, model.num_experts_per_token, plan.ram_slots)
+    shape = ExpertShape(
+        model.num_experts, model.num_experts_per_token, plan.ram_slots[: model.num_layers]
+    )
     return choose_policy(ram_request(config, plan), shape, profile)

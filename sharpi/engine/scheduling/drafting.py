@@ -2,16 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 
+from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.share import Share
 from sharpi.speculation.speculator import Asked, Speculator
 
 
 class Drafting:
-    """Drafts for the requests of one scheduler; contexts have `context_size` tokens at most."""
+    """Drafts for the requests of one scheduler, which the `runner` computes."""
 
-    def __init__(self, speculator: Speculator, context_size: int) -> None:
-        self._speculator, self._context_size = speculator, context_size
+    def __init__(self, speculator: Speculator, runner: Runner) -> None:
+        self._speculator, self._context_size = speculator, runner.context_size
+        self._heads: HeadFollowing | None = None
+        if runner.head is not None:
+            least = speculator.settings.min_probability
+            self._heads = HeadFollowing(runner, runner.head, least)
         self._asked: list[Asked] = []
         self._num_before: list[int] = []  # tokens of each answer before the step
 
@@ -30,7 +37,8 @@ class Drafting:
 
     def _ask(self, request: Request) -> Asked:
         if request.drafts is None:
-            request.drafts = self._speculator.begin(request.tokens)
+            own = [] if request.head is None else [request.head]
+            request.drafts = self._speculator.begin(request.tokens, own)
             request.generation_state.timings.drafts = request.drafts.statistics
         most = min(self._speculator.max_drafts, self._room(request))
         if most > 0 and request.table is not None and not request.table.reserve(1 + most):
@@ -45,8 +53,15 @@ class Drafting:
             room = min(room, state.request.max_tokens - len(state.ids) - 1)
         return room
 
-    def learn(self, shares: Sequence[Share], seconds: float) -> None:
+    def computed(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
+        """Takes note of what a step has computed, before its tokens are chosen."""
+        if self._heads is not None:
+            self._heads.take_prompts(shares, segments)
+
+    def learn(self, shares: Sequence[Share], segments: Sequence[Segment], seconds: float) -> None:
         """Learns from a step of these shares, whose tokens are chosen."""
+        if self._heads is not None:
+            self._heads.take_decoded(shares, segments)
         if not self._asked:
             return
         tokens = [

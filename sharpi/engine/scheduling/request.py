@@ -8,6 +8,7 @@ from msgspec import Struct
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
+from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.restoration import restoration
@@ -48,6 +49,7 @@ class Request:
         self._restoring: Generator[int, None, None] | None = None
         self.is_prefilled = False
         self.drafts: SequenceDrafts | None = None  # since it decodes, if there are drafts at all
+        self.head: HeadDrafter | None = None  # since its first step, if the model has an MTP head
         self.slot: int | None = None  # a number below those of other running requests
         self._marks: list[int] = []
 

@@ -58,7 +58,7 @@ class Scheduler:
         self._suspects = Suspects()
         self._drafting: Drafting | None = None
         if model.speculator.is_on:
-            self._drafting = Drafting(model.speculator, model.runner.context_size)
+            self._drafting = Drafting(model.speculator, model.runner)
         self.slots = SlotTexts(self._cache, model.runner, max_parallel)
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
@@ -219,6 +219,8 @@ class Scheduler:
             self._failed(shares, error)
             return
         self._record(shares, time.perf_counter() - start)
+        if self._drafting is not None:
+            self._drafting.computed(shares, segments)
         for share, segment in zip(shares, segments, strict=True):
             if not len(segment.outputs):
                 self._computed(share)
@@ -237,13 +239,14 @@ class Scheduler:
         except Exception as error:
             self._failed([begun.shares[row] for row in wanted], error)
             return
+        seconds = time.perf_counter() - begun.start
         end = 0
         for row in rows:
             first, end = end, end + len(begun.segments[row].outputs)
             if row in wanted:
                 self._take(begun.shares[row], choices[first:end])
         if self._drafting is not None:
-            self._drafting.learn(begun.shares, time.perf_counter() - begun.start)
+            self._drafting.learn(begun.shares, begun.segments, seconds)
 
     def _choices(self, begun: Begun) -> Sequence[Choice] | npt.NDArray[np.float32]:
         logits = self._runner.finish(begun.step)

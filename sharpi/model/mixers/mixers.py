@@ -45,6 +45,13 @@ def read_mixers(
     return tuple(map(read, range(reader.num_layers)))
 
 
+def read_head_mixer(
+    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
+) -> MixerSettings:
+    """Reads the attention of a layer for multi-token prediction; the reader counts such layers."""
+    return _attention_reader(reader, spec, norm_epsilon).layer(layer)
+
+
 def _attention_reader(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
 ) -> "AttentionReader | LatentAttentionReader":

@@ -65,7 +65,7 @@ class Program:
         if limits.shares_rows:
             self._library.sharpi_program_share_rows(self._handle)
         self._scratch_bytes = 0
-        self.logits = self.incoming = np.zeros((0, 0), np.float32)
+        self.logits = self.incoming = self.hidden = np.zeros((0, 0), np.float32)
         self.routes: list[IntArray] = []
         self.router_logits: list[npt.NDArray[np.float32]] = []
 
@@ -93,11 +93,14 @@ class Program:
         routes: list[ArenaSlice],
         router_logits: list[ArenaSlice],
         incoming: ArenaSlice | None = None,
+        hidden: ArenaSlice | None = None,
     ) -> None:
         """Allocates the scratch memory, and makes the views of a step's inputs and outputs."""
         self.seal_scratch()
         if incoming is not None:
             self.incoming = self._view(incoming).view(np.float32)
+        if hidden is not None:
+            self.hidden = self._view(hidden).view(np.float32)
         self.logits = self._view(logits).view(np.float32)
         self.routes = [self._view(place).view(np.int32) for place in routes]
         self.router_logits = [self._view(place).view(np.float32) for place in router_logits]

@@ -34,9 +34,13 @@ class Tape:
         self._incoming = self._buffer(width, rows)
         return self._incoming
 
-    def finish(self, logits: Buffer) -> Program:
-        """Places the buffers, adds the operations to a program and seals it."""
-        logits.kept = True
+    def finish(self, logits: Buffer, hidden: Buffer | None = None) -> Program:
+        """Places the buffers, adds the operations to a program and seals it.
+
+        Values `hidden` can be read after a step, as the logits can.
+        """
+        for buffer in filter(None, (logits, hidden)):
+            buffer.kept = True
         self._arena = aligned_bytes(assign_offsets(self._buffers))
         program = Program(self._limits, self._arena, self._alive)
         for kind, params in self._operations:
@@ -46,6 +50,7 @@ class Tape:
             routes=[_arena_slice(each) for each in self._routes],
             router_logits=[_arena_slice(each) for each in self._router_logits],
             incoming=_arena_slice(self._incoming) if self._incoming else None,
+            hidden=_arena_slice(hidden) if hidden else None,
         )
         return program
 

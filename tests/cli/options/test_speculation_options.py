@@ -9,6 +9,7 @@ from fake_engine import FakeEngine
 from sharpi.config import SpeculationConfig
 
 FREE = ("ngram", "suffix")
+OFFERED = (*FREE, "mtp")
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,8 @@ FREE = ("ngram", "suffix")
     [
         ([], SpeculationConfig()),
         (["--spec-type", "none"], SpeculationConfig()),
-        (["--spec-type", "auto"], SpeculationConfig(kinds=FREE, is_auto=True)),
+        (["--spec-type", "auto"], SpeculationConfig(kinds=OFFERED, is_auto=True)),
+        (["--spec-type", "draft-mtp"], SpeculationConfig(kinds=("mtp",), max_drafts=3)),
         (["--spec-type", "auto,ngram"], SpeculationConfig(kinds=("ngram",), is_auto=True)),
         (["--spec-type", "suffix,ngram"], SpeculationConfig(kinds=FREE, max_drafts=3)),
         (["--spec-type", "ngram-mod"], SpeculationConfig(kinds=("suffix",), max_drafts=3)),
@@ -26,7 +28,9 @@ FREE = ("ngram", "suffix")
         ),
         (
             ["-md", "small.gguf"],
-            SpeculationConfig(kinds=(*FREE, "draft"), is_auto=True, draft_model=Path("small.gguf")),
+            SpeculationConfig(
+                kinds=(*OFFERED, "draft"), is_auto=True, draft_model=Path("small.gguf")
+            ),
         ),
         (
             ["-md", "small.gguf", "--spec-type", "draft-simple"],

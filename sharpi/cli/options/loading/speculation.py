@@ -14,11 +14,13 @@ from sharpi.errors import UsageError
 
 _MOST = 15
 _USUAL_FIXED = 3  # as llama.cpp has it
-_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix", "draft")
-_FREE: tuple[DraftKind, ...] = ("ngram", "suffix")
+_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix", "mtp", "draft")
+# What auto stands for, as far as the file has it.
+_OFFERED: tuple[DraftKind, ...] = ("ngram", "suffix", "mtp")
 # llama.cpp's names of the same things.
 _ALIASES: dict[str, DraftKind] = {
     "draft-simple": "draft",
+    "draft-mtp": "mtp",
     "ngram-simple": "ngram",
     "ngram-cache": "ngram",
     "ngram-map-k": "ngram",
@@ -49,11 +51,11 @@ class SpeculationOptions(Struct, frozen=True):
             "--spec-type",
             "Check drafts of the next tokens in one step. auto: as many as measured times make "
             "worth it; LIST: always these kinds, of ngram (from the text so far), suffix (from all "
-            "text of this process) and draft (by --spec-draft-model); auto,LIST: these kinds, as "
-            "many as are worth it.",
+            "text of this process), mtp (by the file's own head) and draft (by "
+            "--spec-draft-model); auto,LIST: these kinds, as many as are worth it.",
             "auto|none|LIST",
             parser=_types_of,
-            autocompletion=lambda: ["auto", "none", *_FREE, "draft"],
+            autocompletion=lambda: ["auto", "none", *_KINDS],
             show_default="none; auto with a draft model",
         ),
     ] = None
@@ -120,7 +122,7 @@ class SpeculationOptions(Struct, frozen=True):
         has_model = self.spec_draft_model is not None
         names = (self.spec_type or ("auto" if has_model else "none")).split(",")
         if names == ["auto"]:
-            names += [*_FREE, "draft"] if has_model else _FREE
+            names += [*_OFFERED, "draft"] if has_model else _OFFERED
         return names
 
     def _refuse_contradictions(self, kinds: tuple[DraftKind, ...], sources: OptionSources) -> None:

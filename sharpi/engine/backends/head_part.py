@@ -1,0 +1,163 @@
+"""The head for multi-token prediction (MTP) on the CPU: recorded once, replayed for every draft.
+
+It has a KV cache of its own, in the pages of the model's: the entry at a position comes from the
+model's hidden state there and from the next token.
+"""
+
+from ctypes import c_void_p
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.cpu.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.cpu.recorder import Recorder
+from sharpi.ops.cpu.thread_pool import ThreadPool
+from sharpi.tiers.planner import HEAD_BATCH
+
+if TYPE_CHECKING:
+    from sharpi.engine.backends.head_experts import HeadExperts
+
+_DECODED = 4  # tokens of a pass that the threads of decoding run
+
+
+class HeadOutput(NamedTuple):
+    """The head's result after its last token: views that the next pass overwrites."""
+
+    hidden: npt.NDArray[np.float32]  # (hidden,)
+    logits: npt.NDArray[np.float32]  # (vocabulary,)
+
+
+class HeadPart:
+    """Runs the head on the threads of the model's part, and owns its keys and values."""
+
+    is_host_memory = True
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        pool: ThreadPool,
+        experts: "HeadExperts | None" = None,
+    ) -> None:
+        mixer = config.head_mixer
+        assert mixer is not None
+        assert mixer.kv_shape is not None
+        self._config, self._weights, self._settings = config, weights, settings
+        self._pool, self._experts = pool, experts
+        self._cache = KvCache([mixer.kv_shape], settings.num_pages, settings.kv_types)
+        self._ids, self._positions, self._sequences, self._outputs = (
+            np.zeros(HEAD_BATCH, np.int32) for _ in range(4)
+        )
+        self._pages = np.zeros((1, settings.pages_per_sequence), np.int32)
+        self._no_states = (c_void_p * HEAD_BATCH)()
+        self._program: Program | None = None
+        self._step = abi.Step(
+            ids=int_pointer(self._ids),
+            positions=int_pointer(self._positions),
+            sequences=int_pointer(self._sequences),
+            output_rows=int_pointer(self._outputs),
+            page_table=int_pointer(self._pages),
+            pages_per_sequence=settings.pages_per_sequence,
+            states=self._no_states,
+            states_after=self._no_states,
+        )
+
+    @property
+    def context_size(self) -> int:
+        """Positions of one sequence."""
+        return self._settings.context_size
+
+    def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
+        """Stores keys and values (tokens,) from `position` on, of any number of tokens.
+
+        `ids` are the tokens after those whose hidden states `hidden` (tokens, hidden) are.
+        """
+        for first in range(0, len(ids), HEAD_BATCH):
+            own = slice(first, first + HEAD_BATCH)
+            self._run(ids[own], position + first, pages, hidden[own], num_outputs=0)
+
+    def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
+        """Stores keys and values as `fill` does, and predicts the token after the last of `ids`.
+
+        Raises ModelFileError where an expert could not be read.
+        """
+        most = len(ids) - HEAD_BATCH
+        if most > 0:
+            self.fill(ids[:most], position, pages, hidden[:most])
+            ids, hidden, position = ids[most:], hidden[most:], position + most
+        program = self._run(ids, position, pages, hidden, num_outputs=1)
+        return HeadOutput(program.hidden[0], program.logits[0])
+
+    def _run(
+        self, ids: IntArray, position: int, pages: IntArray, hidden: Values, num_outputs: int
+    ) -> Program:
+        if self._program is None:
+            self._program = self._record()
+        program, count = self._program, len(ids)
+        self._ids[:count] = ids
+        self._positions[:count] = np.arange(position, position + count)
+        self._outputs[0] = count - 1
+        num_pages = min(len(pages), self._pages.shape[1])
+        self._pages[0, :num_pages] = pages[:num_pages]
+        self._step.num_tokens, self._step.num_outputs = count, num_outputs
+        program.incoming[:count] = hidden
+        s = self._settings
+        threads = s.num_threads if count <= _DECODED else s.num_batch_threads
+        if self._experts is not None:
+            self._experts.begin_step(count)
+        program.run(self._step, self._pool, threads)
+        if self._experts is not None:
+            self._experts.end_step()
+        return program
+
+    def _record(self) -> Program:
+        head, config = self._weights.head, self._config
+        assert head is not None
+        limits = ProgramLimits(
+            max_tokens=HEAD_BATCH,
+            max_outputs=1,
+            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
+            precision=self._settings.rounding,
+            instruction_set=self._settings.instruction_set,
+            shares_rows=len({place.node for place in self._settings.places}) > 1,
+        )
+        feed = None if self._experts is None else self._experts.feed
+        recorder = Recorder(limits, self._cache, feed)
+        hidden: Buffer = recorder.incoming(config.hidden_size)
+        out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)
+        return recorder.finish(logits, out)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies its keys and values in one page to another page."""
+        self._cache.copy_page(source, target)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of its keys and values in one page."""
+        return self._cache.page_bytes
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Copies its keys and values in a page to `target`, (page_bytes,)."""
+        self._cache.read_page(page, target)
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Sets a page to what `read_page` read."""
+        self._cache.write_page(page, source)
+
+    def close(self) -> None:
+        """Frees its memory; the threads are not its own."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+        if self._experts is not None:
+            self._experts.close()
+            self._experts = None

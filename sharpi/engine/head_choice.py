@@ -1,0 +1,32 @@
+"""Decides if the model's head for multi-token prediction (MTP) drafts."""
+
+from sharpi.config import RunConfig
+from sharpi.errors import UsageError
+from sharpi.gguf.reader import GgufFile
+from sharpi.model.config import ModelConfig
+from sharpi.model.head_config import has_head, with_head
+
+
+def choose_head(
+    file: GgufFile, model: ModelConfig, config: RunConfig, why_not: str | None = None
+) -> tuple[ModelConfig, tuple[str, ...]]:
+    """Returns the model with its head if that is to draft, and notes.
+
+    `why_not` says why no head can run here. Raises UsageError where it was asked for by name and
+    the file has none.
+    """
+    speculation = config.speculation
+    if "mtp" not in speculation.kinds or not speculation.is_on:
+        return model, ()
+    if not has_head(file, model):
+        if speculation.is_auto and len(speculation.kinds) > 1:
+            return model, ()
+        raise UsageError(
+            f"--spec-type mtp: {file.path.name} has no layer for multi-token prediction that sharpi"
+            " knows; leave it to auto"
+        )
+    if config.experts.trace is not None:
+        return model, ()
+    if why_not is not None:
+        return model, (f"the file's MTP head does not draft: {why_not}",)
+    return with_head(file, model), ()

@@ -1,0 +1,109 @@
+"""HeadDrafter: the model's own head for multi-token prediction (MTP) drafts for one sequence."""
+
+from collections.abc import Sequence as Ids
+from contextlib import suppress
+
+import numpy as np
+
+from sharpi.config import DraftKind
+from sharpi.engine.backends.head_part import HeadOutput, HeadPart
+from sharpi.engine.backends.model_part import Values
+from sharpi.engine.scheduling.page_table import PageTable
+from sharpi.errors import ModelFileError
+from sharpi.ops.cpu.program import IntArray
+from sharpi.speculation.draft import Draft, level_of_chance
+from sharpi.tiers.planner import HEAD_BATCH
+
+
+class HeadDrafter:
+    """Drafts the tokens that the head finds most likely.
+
+    The head's keys and values follow the model's: after each step it is given the hidden states of
+    the tokens that count. In a prompt it takes them at once, and later when it drafts or when they
+    are many. What a shared beginning of two texts has is kept with its pages. Its last entry may
+    be for another next token, which costs accuracy of drafts and nothing else.
+
+    A draft ends before a token less likely than `min_probability`, or that the model does not have.
+    """
+
+    kind: DraftKind = "mtp"
+    is_free = False
+
+    def __init__(self, head: HeadPart, vocab_size: int, min_probability: float) -> None:
+        self._head, self._vocab_size, self._least = head, vocab_size, min_probability
+        self._table: PageTable | None = None
+        self._first = 0  # the position of the first of the hidden states that wait
+        self._waiting: list[Values] = []
+        self._num_waiting = 0
+        self._tokens: Ids[int] = ()  # of the whole sequence, which grows
+
+    def extend(self, tokens: Ids[int]) -> None:
+        """Does nothing: `computed` says more."""
+
+    def computed(self, table: PageTable, first: int, hidden: Values, tokens: Ids[int]) -> None:
+        """Takes the hidden states (tokens, hidden) from position `first` on, which it copies.
+
+        `tokens` are those of the whole sequence; the one after the last hidden state may be still
+        to come.
+        """
+        if table is not self._table or first != self._first + self._num_waiting:
+            self._table, self._first = table, first
+            self._waiting, self._num_waiting = [], 0
+        self._tokens = tokens
+        self._waiting.append(hidden.copy())
+        self._num_waiting += len(hidden)
+        if self._num_waiting >= HEAD_BATCH:
+            with suppress(ModelFileError):  # which the model's own step would raise, too
+                self._fill(table)
+
+    def _fill(self, table: PageTable) -> None:
+        """Gives the head all hidden states but the last."""
+        hidden, count = np.concatenate(self._waiting), self._num_waiting - 1
+        self._head.fill(self._next_ids(count), self._first, table.pages, hidden[:count])
+        self._first, self._num_waiting = self._first + count, 1
+        self._waiting = [hidden[count:].copy()]
+
+    def _next_ids(self, count: int) -> IntArray:
+        """Returns the tokens after the first `count` hidden states."""
+        return np.array(self._tokens[self._first + 1 : self._first + 1 + count], np.int32)
+
+    def propose(self, most: int) -> Draft | None:
+        table, end = self._table, self._first + self._num_waiting
+        most = min(most, self._head.context_size - end)
+        is_ready = self._num_waiting > 0 and len(self._tokens) == end + 1
+        if table is None or not is_ready or most <= 0:
+            return None
+        try:
+            tokens, levels = self._drafted(table, most)
+        except ModelFileError:
+            return None
+        return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
+
+    def _drafted(self, table: PageTable, most: int) -> tuple[list[int], list[int]]:
+        """Runs the head over what waits, then over its own drafts."""
+        tokens: list[int] = []
+        levels: list[int] = []
+        found = self._first_prediction(table)
+        while True:
+            token = int(np.argmax(found.logits))
+            chance = float(1 / np.exp(found.logits - found.logits[token]).sum())
+            if token >= self._vocab_size or not chance >= self._least:
+                return tokens, levels
+            tokens.append(token)
+            levels.append(level_of_chance(chance))
+            if len(tokens) == most:
+                return tokens, levels
+            ids, at = np.array([token], np.int32), self._first + len(tokens) - 1
+            found = self._head.predict(ids, at, table.pages, found.hidden[None].copy())
+
+    def _first_prediction(self, table: PageTable) -> HeadOutput:
+        """Runs the head over all that waits, which then waits no more."""
+        ids, hidden = self._next_ids(self._num_waiting), np.concatenate(self._waiting)
+        found = self._head.predict(ids, self._first, table.pages, hidden)
+        self._first, self._num_waiting = self._first + len(ids), 0
+        self._waiting = []
+        return found
+
+    def close(self) -> None:
+        """Forgets the sequence."""
+        self._table, self._waiting, self._num_waiting, self._tokens = None, [], 0, ()

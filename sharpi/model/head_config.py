@@ -1,0 +1,30 @@
+"""Reads the settings of a model's layer for multi-token prediction (MTP), if its file has one."""
+
+from msgspec.structs import replace
+
+from sharpi.gguf.reader import GgufFile
+from sharpi.model.config import ModelConfig
+from sharpi.model.hyperparameter_reader import HyperparameterReader
+from sharpi.model.mixers.mixers import read_head_mixer
+
+
+def has_head(file: GgufFile, config: ModelConfig) -> bool:
+    """Says if the file has a head that sharpi can run.
+
+    Some files have the key but not the tensors. Layers of one branch have heads of another kind.
+    """
+    prefix = f"blk.{config.num_layers}."
+    is_there = {f"{prefix}nextn.eh_proj.weight", f"{prefix}attn_norm.weight"} <= set(file.tensors)
+    return bool(config.num_predict_layers) and is_there and not config.spec.has_one_branch
+
+
+def with_head(file: GgufFile, config: ModelConfig) -> ModelConfig:
+    """Returns the model with its head, or as it is where the file has none.
+
+    Raises ModelFileError, which names the key at fault.
+    """
+    if not has_head(file, config):
+        return config
+    reader = HyperparameterReader(file.metadata, config.architecture, counts_heads=True)
+    mixer = read_head_mixer(reader, config.spec, config.norm_epsilon, config.num_layers)
+    return replace(config, head_mixer=mixer)

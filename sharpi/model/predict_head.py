@@ -1,0 +1,70 @@
+"""PredictHead: a layer for multi-token prediction (MTP), which drafts the token after the next.
+
+As DeepSeek-V3 describes it (arXiv 2412.19437, section 2.2) and GGUF files carry it: the layer after
+the model's last one, with `nextn` tensors beside those of any layer.
+"""
+
+from msgspec import Struct
+
+from sharpi.model.config import ModelConfig
+from sharpi.model.layer import Layer
+from sharpi.model.mixers.rope import Angles
+from sharpi.model.norm import Norm, load_norm
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import FloatArray, Matrix, Ops, X
+
+
+class PredictHead(Struct, frozen=True):
+    """The weights of the head; what its file leaves out is shared with the model."""
+
+    embedding: Matrix
+    embedding_norm: Norm
+    hidden_norm: Norm
+    projection: Matrix  # (hidden, 2 * hidden): the columns of the embedding come first
+    layer: Layer
+    norm: Norm
+    output: Matrix
+
+    def step(
+        self, ops: Ops[X], config: ModelConfig, hidden: X, divisors: FloatArray | None
+    ) -> tuple[X, X]:
+        """Computes the wanted outputs' hidden states (hidden,) and logits (vocabulary,).
+
+        The step's ids are the tokens after those of `hidden` (hidden,), which is what the model has
+        after its output norm; or what the head itself has there, for the token after a draft.
+        """
+        token = ops.embed(self.embedding, config.embedding_scale)
+        token = self.embedding_norm.apply(ops, token)
+        both = ops.join(token, self.hidden_norm.apply(ops, hidden))
+        (x,) = ops.linear(both, [self.projection])
+        x = ops.select_outputs(self.layer.mix(ops, x, Angles(ops, divisors)))
+        x = self.norm.apply(ops, self.layer.feed(ops, x, None))
+        (logits,) = ops.linear(x, [self.output])
+        return x, final_logits(ops, config, logits)
+
+
+def final_logits(ops: Ops[X], config: ModelConfig, logits: X) -> X:
+    """Scales and caps the logits (vocabulary,) as the model does."""
+    if config.logit_scale != 1.0:
+        logits = ops.scale(logits, config.logit_scale)
+    return ops.soft_cap(logits, config.final_soft_cap) if config.final_soft_cap else logits
+
+
+def load_head(
+    tensors: TensorSource, layer: Layer, embedding: Matrix, output_norm: Norm, output: Matrix
+) -> PredictHead:
+    """Loads the head from its layer's tensors; raises ModelFileError for a misshapen one."""
+    hidden, epsilon = embedding.columns, output_norm.epsilon
+    shape = (embedding.rows, hidden)
+    norm = output_norm
+    if tensors.has("nextn.shared_head_norm.weight"):
+        norm = load_norm(tensors, "nextn.shared_head_norm", epsilon, hidden)
+    return PredictHead(
+        embedding=tensors.optional_matrix("nextn.embed_tokens", shape) or embedding,
+        embedding_norm=load_norm(tensors, "nextn.enorm", epsilon, hidden),
+        hidden_norm=load_norm(tensors, "nextn.hnorm", epsilon, hidden),
+        projection=tensors.matrix("nextn.eh_proj", (hidden, 2 * hidden)),
+        layer=layer,
+        norm=norm,
+        output=tensors.optional_matrix("nextn.shared_head_head", shape) or output,
+    )
