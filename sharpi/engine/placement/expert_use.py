@@ -8,7 +8,7 @@ from msgspec import Struct
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.placement.slot_requests import ram_request
 from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_predictor
-from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
+from sharpi.experts.policy_settings import POLICIES, PolicySettings
 from sharpi.experts.profile import ExpertProfile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.library import instruction_set
@@ -52,8 +52,8 @@ class ExpertUse(Struct, frozen=True):
         return self.gpu if self.gpu is not None and self.gpu.num_slots else self.ram
 
     @property
-    def is_fixed(self) -> bool:
-        """True if slots on a GPU, or beside one, are not filled as the flags say."""
+    def is_unreached(self) -> bool:
+        """True if there are slots on a GPU, or beside one, and it cannot read experts from RAM."""
         return self.first_gpu_layer is not None and self.slots is not None and not self.reads_ram
 
 
@@ -94,9 +94,8 @@ def expert_use(
 
 
 def _of_gpu(gpu: "GpuSlots") -> SlotUse:
-    rules = gpu.settings.rules
     return SlotUse(
-        policy=_NAMES[PolicyKind(rules.kind)],
+        policy=_NAMES[gpu.policy.kind],
         predictor=gpu.settings.predictor if gpu.predicts else None,
         warm_pin=gpu.policy.warm_pin,
         num_slots=_fewest(first.num_slots for first in gpu.settings.first.values()),

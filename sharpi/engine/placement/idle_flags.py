@@ -99,10 +99,7 @@ def _replaces_policy(config: RunConfig, use: ExpertUse) -> bool:
 def _replacement(config: RunConfig, use: ExpertUse) -> str:
     assert use.slots is not None
     used = use.slots.policy
-    if use.is_fixed and use.slots is use.gpu:
-        beside = f", and those in RAM {use.ram.policy}" if use.ram is not None else ""
-        return f"slots in VRAM that cannot be filled from RAM use {used}{beside}"
-    if use.is_fixed:
+    if use.is_unreached and use.slots is use.ram:
         return f"slots in RAM beside a GPU use {used}"
     if use.gpu is not None:
         return f"a GPU only loads what is missed, so {used} is used"
@@ -147,7 +144,7 @@ ROWS = (
     Row(POLICY, lambda config, use: use.slots is None, "all experts are in RAM"),
     Row(
         SET,
-        lambda config, use: use.is_fixed and use.slots is use.ram,
+        lambda config, use: use.is_unreached and use.slots is use.ram,
         "slots in RAM beside a GPU have no fixed set",
     ),
     Row(
@@ -188,7 +185,7 @@ ROWS = (
     ),
     Row(
         PREFETCH,
-        lambda config, use: use.is_fixed,
+        lambda config, use: use.is_unreached,
         "nothing is prefetched where neither VRAM nor RAM has all experts",
     ),
     Row(("moe_predictor",), _replaces_predictor, _predicting),
@@ -196,11 +193,6 @@ ROWS = (
         ("moe_warmup_tokens",),
         lambda config, use: config.experts.resident != "frequency",
         "only --moe-resident frequency counts tokens first",
-    ),
-    Row(
-        ("moe_warmup_tokens",),
-        lambda config, use: use.is_fixed,
-        "the set in VRAM is fixed from the start",
     ),
     Row(
         ("moe_warmup_tokens",),

@@ -6,10 +6,15 @@ from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.experts.policy_choice import ExpertShape, choose_policy
-from sharpi.experts.policy_settings import PolicySettings
+from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
+
+# The policies that rank experts by their uses alone.
+PLAIN_POLICIES = tuple(
+    name for name, kind in POLICIES.items() if not kind.is_learned and kind is not PolicyKind.STATIC
+)
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.gpu.slots import GpuSlots
@@ -19,14 +24,23 @@ def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
     """Returns what is asked of slots in RAM.
 
     Beside a GPU they get no more than a plain policy: they see only its misses, too little to learn
-    from.
+    from. What VRAM pins, they need not.
     """
+    asked = config.experts
     if plan is None or not has_gpu_layers(plan):
-        return config.experts
+        return asked
+    is_plain = asked.policy in PLAIN_POLICIES
+    pins_here = asked.policy == "static" or asked.resident is not None or not _has_slots(plan)
     return replace(
-        config.experts,
-        policy="slru", prefetch=False, predictor=None, resident=None, resident_ids=None,
+        asked,
+        policy=asked.policy if is_plain else "slru",
+        warm_pin=asked.warm_pin if pins_here else 0,
+        prefetch=False, predictor=None, resident=None, resident_ids=None,
     )  # fmt: skip
+
+
+def _has_slots(plan: TierPlan) -> bool:
+    return any(layer.vram_slots for layer in plan.layers)
 
 
 def has_gpu_layers(plan: TierPlan) -> bool:

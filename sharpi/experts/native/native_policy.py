@@ -101,6 +101,10 @@ class NativePolicy:
         arguments = (self.handle, layer, ids.ctypes.data, *ids.shape)
         return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out()))
 
+    def exchange(self, layer: int, leaves: int, enters: int) -> bool:
+        """Gives the slot of `leaves` to `enters`; False if it cannot, see the reference."""
+        return bool(self._library.sharpi_policy_exchange(self.handle, layer, leaves, enters))
+
     def end_token(self) -> list[Swap]:
         """Ends a token or batch after its last layer; returns the swaps that waited for that."""
         return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out()))
@@ -194,6 +198,7 @@ def policy_library() -> ctypes.CDLL:
         "sharpi_policy_start": (c_int, [c_void_p, *swaps]),
         "sharpi_policy_use": (c_int, [c_void_p, c_int, c_void_p, c_int, *swaps]),
         "sharpi_policy_use_batch": (c_int, [c_void_p, c_int, c_void_p, c_int, c_int, *swaps]),
+        "sharpi_policy_exchange": (c_int, [c_void_p, c_int, c_int, c_int]),
         "sharpi_policy_end_token": (c_int, [c_void_p, *swaps]),
         "sharpi_policy_reset_sequence": (None, [c_void_p]),
         "sharpi_policy_set_prefetching": (None, [c_void_p, c_int]),

@@ -22,7 +22,7 @@ from sharpi.experts.native.store_counts import (
     StoreCounts,
     StoreTotals,
 )
-from sharpi.experts.native.store_layout import LayerLayout, StoreLayout
+from sharpi.experts.native.store_layout import LayerLayout, PieceLayout, StoreLayout
 from sharpi.system.direct_read import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096
@@ -107,6 +107,34 @@ class ExpertStore:
         """Prefetches experts that will probably be used soon, if buffers and the disk are idle."""
         ids = np.ascontiguousarray(experts, np.int32)
         _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
+
+    def stored(self, layer: int, expert: int) -> tuple[NDArray[np.uint8], ...] | None:
+        """Returns an expert's gate, up and down in its slot, between steps; None without one.
+
+        The bytes stay until the next step or exchange. A matrix that the layer lacks is empty.
+        """
+        if not self._library.sharpi_store_holds(self.handle, layer, expert):
+            return None
+        pieces = self.layout.layers[layer].pieces
+        return tuple(self._piece(layer, i, expert, each) for i, each in enumerate(pieces))
+
+    def _piece(self, layer: int, piece: int, expert: int, layout: PieceLayout) -> NDArray[np.uint8]:
+        num_experts = self.layout.layers[layer].num_experts
+        addresses = (ctypes.c_size_t * num_experts).from_address(self.table(layer, piece))
+        values = (ctypes.c_uint8 * layout.num_bytes).from_address(addresses[expert])
+        return np.frombuffer(memoryview(values), np.uint8)
+
+    def exchange(
+        self, layer: int, leaves: int, enters: int, pieces: Sequence[NDArray[np.uint8]]
+    ) -> bool:
+        """Gives the slot of `leaves` to `enters`, whose gate, up and down are `pieces`.
+
+        It is called between steps. Returns False, and changes nothing, where `leaves` is not in a
+        slot or is pinned, or `enters` is in memory.
+        """
+        addresses = (ctypes.c_void_p * abi.NUM_PIECES)(*(each.ctypes.data for each in pieces))
+        arguments = (self.handle, layer, leaves, enters, addresses)
+        return bool(self._library.sharpi_store_exchange(*arguments))
 
     def end_token(self) -> None:
         """Ends a step after its last layer."""

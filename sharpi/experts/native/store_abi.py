@@ -69,6 +69,8 @@ def store_library() -> ctypes.CDLL:
         "sharpi_store_is_ready": (c_int, [c_void_p, c_int, c_int]),
         "sharpi_store_release": (c_int, [c_void_p, c_int, c_int]),
         "sharpi_store_prefetch": (c_int, [c_void_p, c_int, c_void_p, c_int]),
+        "sharpi_store_holds": (c_int, [c_void_p, c_int, c_int]),
+        "sharpi_store_exchange": (c_int, [c_void_p, c_int, c_int, c_int, POINTER(c_void_p)]),
         "sharpi_store_end_token": (c_int, [c_void_p]),
         "sharpi_store_reset_sequence": (None, [c_void_p]),
         "sharpi_store_max_group": (c_int, [c_void_p]),

@@ -81,6 +81,22 @@ class SlotPolicy(ABC):
                 swaps.append(self._insert(layer, expert, -1))
         return swaps
 
+    def exchange(self, layer: int, leaves: int, enters: int) -> bool:
+        """Gives the slot of `leaves` to `enters`, as another tier decided; between steps.
+
+        It is no load. Returns False, and changes nothing, unless only `leaves` is resident, and is
+        not pinned.
+        """
+        slots = self.layers[layer]
+        if not slots.resident[leaves] or slots.resident[enters] or slots.pinned[leaves]:
+            return False
+        slots.resident[[leaves, enters]] = False, True
+        slots.stamp[enters] = slots.clock
+        self._early -= {(layer, leaves), (layer, enters)}
+        self._evicted(layer, leaves)
+        self._inserted(layer, enters)
+        return True
+
     def end_token(self) -> list[Swap]:
         """Ends a token or batch after its last layer; returns the swaps that waited for that."""
         for slots in self.layers:

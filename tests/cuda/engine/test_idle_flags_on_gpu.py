@@ -71,10 +71,20 @@ def test_vram_ram_and_disk(notes: Notes) -> None:
     assert any("a slot in VRAM, the others are in RAM or on disk" in note for note in found)
     assert any("a slot in RAM, the others are read from disk" in note for note in found)
     assert [note.partition(" has no effect: ")[0] for note in found if "no effect" in note] == [
-        "--moe-policy",
         "--moe-predictor",
         "--moe-miss",
     ]
+
+
+def test_vram_ram_and_disk_with_a_policy_that_prefetches(notes: Notes) -> None:
+    found = notes(
+        "moe_policy moe_warmpin moe_resident",
+        ExpertConfig(policy="learned", warm_pin=1),
+        **THREE_TIERS,
+    )
+    assert found[-1] == (
+        "--moe-policy has no effect: a GPU only loads what is missed, so learned-keep is used"
+    )
 
 
 def test_everything_in_vram(notes: Notes) -> None:

@@ -28,6 +28,7 @@ from sharpi.engine.placement.idle_flags import (
     notes_on_given,
     why_idle,
 )
+from sharpi.engine.placement.slot_requests import PLAIN_POLICIES
 from sharpi.experts.policy_settings import POLICIES
 from sharpi.experts.simulation.simulate import Simulation, SimulationRow, simulate
 from sharpi.experts.trace.trace import Trace
@@ -68,7 +69,7 @@ def used(tier: str, config: RunConfig) -> ExpertUse:
     """What the loader makes of the configuration on these tiers."""
     policy = config.experts.policy or "learned-prefetch"
     loading = SlotUse("learned-keep" if policy in LOADS_LATER else policy, "router", 2, 4)
-    fixed = SlotUse("static", None, 0, 4)
+    below = SlotUse(policy if policy in PLAIN_POLICIES else "slru", None, 2, 4)
     only_prompts = config.given.command in ("perplexity", "logits")
     uses = {
         "dense": ExpertUse(),
@@ -76,7 +77,7 @@ def used(tier: str, config: RunConfig) -> ExpertUse:
         "ram+disk": ExpertUse(16, ram=SlotUse(policy, "router", 2, 4)),
         "vram": ExpertUse(16, 0),
         "vram+ram": ExpertUse(16, 0, loading, None, "load", reads_ram=True, has_stash=True),
-        "vram+ram+disk": ExpertUse(16, 0, fixed, SlotUse("slru", None, 2, 4), "cpu"),
+        "vram+ram+disk": ExpertUse(16, 0, replace(loading, predictor=None), below, "cpu"),
     }  # fmt: skip
     return replace(uses[tier], only_prompts=only_prompts)
 
@@ -100,13 +101,7 @@ def has_effect(flag: str, tier: str, policy: str, command: str) -> bool:
         return policy != "static" or tier == "vram+ram+disk"
     if flag == "moe_load_budget":
         return tier == "ram+disk" and policy in LOADS_LATER
-    if flag == "moe_policy":
-        return {
-            "ram+disk": True,
-            "vram+ram": policy not in LOADS_LATER,
-            "vram+ram+disk": policy == "static",
-        }[tier]
-    return flag != "moe_warmup_tokens" or tier != "vram+ram+disk"
+    return flag != "moe_policy" or tier == "ram+disk" or policy not in LOADS_LATER
 
 
 @pytest.mark.parametrize("flag", FLAGS)

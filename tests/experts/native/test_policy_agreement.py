@@ -203,3 +203,24 @@ def test_a_fixed_set_that_counts_uses(after: int) -> None:
     if after == 6400:
         as_it_began = run_both(still, routes)
         assert hits > 1.1 * sum(as_it_began.counts(layer).hits for layer in range(LAYERS))
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+def test_slots_exchanged_with_another_tier(kind: PolicyKind) -> None:
+    """Every third token, one expert of each layer gives its slot to another one."""
+    native, reference = NativePolicy(settings(kind)), make_policy(settings(kind))
+    assert native.start() == reference.start()
+    random = np.random.default_rng(6)
+    num_done = 0
+    for token, layers in enumerate(skewed_routes(300, LAYERS, EXPERTS, K)):
+        for layer, route in enumerate(layers.tolist()):
+            assert native.use(layer, route) == reference.use(layer, route), (token, layer)
+        assert native.end_token() == reference.end_token(), token
+        for layer in range(LAYERS if token % 3 == 0 else 0):
+            leaves, enters = random.choice(EXPERTS, 2, replace=False).tolist()
+            done = native.exchange(layer, leaves, enters)
+            assert done == reference.exchange(layer, leaves, enters)
+            num_done += done
+    assert_same_state(native, reference)
+    native.close()
+    assert num_done > 50 or kind is PolicyKind.STATIC

@@ -261,3 +261,47 @@ def run_batch(store: ExpertStore, files: ExpertFiles, routes: list[list[list[int
             assert_right(store, files, layer, expert)
             store.release(layer, expert)
     store.end_token()
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LRU])
+def test_slots_exchanged_with_another_tier(
+    files: ExpertFiles, make_store: MakeStore, kind: PolicyKind
+) -> None:
+    """What another tier gives back is there without a read, and what moved up is gone."""
+    store = make_store(files, slots=3, kind=kind)
+    store.start()
+    generator, num_done = random.Random(2), 0
+    for _ in range(120):
+        run_token(store, files, random_routes(generator))
+        for layer in MOE_LAYERS:
+            leaves, enters = generator.sample(range(EXPERTS), 2)
+            had = store.stored(layer, leaves), store.stored(layer, enters)
+            pieces = [np.frombuffer(files.piece(layer, i, enters), np.uint8) for i in range(3)]
+            done = store.exchange(layer, leaves, enters, pieces)
+            assert done == (had[0] is not None and had[1] is None)
+            if done:
+                assert store.stored(layer, leaves) is None
+                assert_right(store, files, layer, enters)
+            num_done += done
+    assert num_done > 50
+    for layer in MOE_LAYERS:
+        for expert in range(EXPERTS):
+            stored = store.stored(layer, expert)
+            assert (stored is not None) == store.policy.resident(layer, expert)
+            for i, piece in enumerate(stored or ()):
+                assert piece.tobytes() == files.piece(layer, i, expert)
+
+
+def test_a_pinned_expert_keeps_its_slot(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=3, kind=PolicyKind.SLRU, pinned=((1,),) * LAYERS)
+    store.start()
+    layer = MOE_LAYERS[0]
+    store.acquire(layer, np.array([[1, 2]]))
+    store.wait(layer, 1)
+    store.wait(layer, 2)
+    pieces = [np.frombuffer(files.piece(layer, i, 5), np.uint8) for i in range(3)]
+    assert not store.exchange(layer, 2, 5, pieces), "in use"
+    store.release(layer)
+    store.end_token()
+    assert not store.exchange(layer, 1, 5, pieces), "pinned"
+    assert store.exchange(layer, 2, 5, pieces)

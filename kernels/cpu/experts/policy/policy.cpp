@@ -83,6 +83,17 @@ void SlotPolicy::insert(int layer, int expert, int victim, bool early, std::vect
   swaps.push_back({layer, expert, victim});
 }
 
+bool SlotPolicy::exchange(int layer, int leaves, int enters) {
+  LayerSlots& slots = layers_[layer];
+  if (!slots.resident(leaves) || slots.resident(enters) || slots.pinned(leaves)) return false;
+  slots.replace(enters, leaves);
+  slots.freshen(enters);
+  early_[layer][leaves] = early_[layer][enters] = 0;
+  evicted(layer, leaves);
+  inserted(layer, enters);
+  return true;
+}
+
 void SlotPolicy::move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps) {
   if (!layers_[layer].has_free()) {
     layers_[layer].remove(victim);

@@ -72,6 +72,9 @@ class SlotPolicy {
   void use_batch(int layer, const int32_t* routes, int tokens, int k, std::vector<Swap>& swaps);
   // Ends a token or batch after its last layer, and returns the swaps that waited for that.
   void end_token(std::vector<Swap>& swaps);
+  // Gives the slot of `leaves` to `enters`, as another tier decided; between steps. It is no load.
+  // Returns false, and changes nothing, unless only `leaves` is resident, and is not pinned.
+  bool exchange(int layer, int leaves, int enters);
   // Begins a new, unrelated text: forgets the previous token, keeps what was learned.
   virtual void reset_sequence() {}
   // Allows or forbids loads of experts that were not missed; called between steps.

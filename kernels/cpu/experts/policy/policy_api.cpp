@@ -98,6 +98,9 @@ SHARPI_API int sharpi_policy_use_batch(void* handle, int layer, const int32_t* r
   policy(handle).use_batch(layer, routes, tokens, k, swaps);
   return copy(swaps, out, capacity);
 }
+SHARPI_API int sharpi_policy_exchange(void* handle, int layer, int leaves, int enters) {
+  return policy(handle).exchange(layer, leaves, enters);
+}
 SHARPI_API int sharpi_policy_end_token(void* handle, Swap* out, int capacity) {
   std::vector<Swap> swaps;
   policy(handle).end_token(swaps);

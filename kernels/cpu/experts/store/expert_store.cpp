@@ -302,6 +302,25 @@ std::vector<LoadOrder> ExpertStore::orders(const std::vector<Entry*>& entries) {
   return batch;
 }
 
+bool ExpertStore::holds(int layer, int expert) const {
+  std::lock_guard guard(lock_);
+  const Entry& e = entry(layer, expert);
+  return policy_.resident(layer, expert) && state_of(e) == LoadState::Ready;
+}
+
+bool ExpertStore::exchange(int layer, int leaves, int enters, const uint8_t* const* pieces) {
+  std::lock_guard guard(lock_);
+  Entry &out = entry(layer, leaves), &in = entry(layer, enters);
+  if (state_of(out) != LoadState::Ready || out.is_acquired || in.buffer) return false;
+  if (!policy_.exchange(layer, leaves, enters)) return false;
+  Buffer* slot = out.buffer;
+  vacate(out);
+  layers_[layer]->bind(in, *slot);
+  layers_[layer]->fill(in, pieces);
+  in.state.store(LoadState::Ready, std::memory_order_release);
+  return true;
+}
+
 void ExpertStore::end_token() {
   std::lock_guard guard(lock_);
   swaps_.clear();

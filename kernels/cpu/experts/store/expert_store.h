@@ -84,6 +84,12 @@ class ExpertStore {
   // Prefetches experts if nothing else is to be read and buffers are free. Appends those that will
   // be read to `begun`.
   void prefetch(int layer, const int32_t* experts, int count, std::vector<int32_t>& begun);
+  // Returns true if an expert's bytes are in a slot; between steps.
+  bool holds(int layer, int expert) const;
+  // Gives the slot of `leaves` to `enters`, which another tier gives back: `pieces` are its bytes,
+  // null for a piece without any. Between steps. Returns false, and changes nothing, where `leaves`
+  // is not in a slot or is pinned, or `enters` has a buffer.
+  bool exchange(int layer, int leaves, int enters, const uint8_t* const* pieces);
   // Ends a step after its last layer.
   void end_token();
   void reset_sequence();

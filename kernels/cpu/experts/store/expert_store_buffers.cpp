@@ -1,6 +1,7 @@
 #include "expert_store_buffers.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace sharpi {
 namespace {
@@ -56,6 +57,15 @@ void StoreLayer::unbind(Entry& entry) {
   entry.buffer->holder = nullptr;
   entry.buffer = nullptr;
   for (auto& table : tables_) table[entry.expert] = nullptr;
+}
+
+void StoreLayer::fill(Entry& entry, const uint8_t* const* pieces) const {
+  for (int piece = 0; piece < kPieces; piece++) {
+    const PieceLayout& p = layout_.pieces[piece];
+    const uint64_t start = p.offset + uint64_t(entry.expert) * p.bytes;
+    if (p.bytes)
+      memcpy(entry.buffer->data + starts_[piece] + start % kAlignment, pieces[piece], p.bytes);
+  }
 }
 
 LoadOrder StoreLayer::order(Entry& entry) const {

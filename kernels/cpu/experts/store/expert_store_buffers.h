@@ -66,6 +66,8 @@ class StoreLayer {
   void bind(Entry& entry, Buffer& buffer);
   void unbind(Entry& entry);
   LoadOrder order(Entry& entry) const;
+  // Copies an expert's pieces from memory to its buffer; null for a piece without bytes.
+  void fill(Entry& entry, const uint8_t* const* pieces) const;
 
  private:
   struct Place {

@@ -124,6 +124,14 @@ SHARPI_API int sharpi_store_prefetch(void* handle, int layer, const int32_t* exp
     store(handle).prefetch(layer, experts, count, begun);
   });
 }
+SHARPI_API int sharpi_store_holds(void* handle, int layer, int expert) {
+  return store(handle).holds(layer, expert);
+}
+// Gives the slot of `leaves` to `enters`, whose bytes are `pieces`. Returns 1 where that was done.
+SHARPI_API int sharpi_store_exchange(void* handle, int layer, int leaves, int enters,
+                                     const uint8_t* const* pieces) {
+  return store(handle).exchange(layer, leaves, enters, pieces);
+}
 SHARPI_API int sharpi_store_end_token(void* handle) {
   return guarded([&] { store(handle).end_token(); });
 }

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from sharpi.engine.backends.gpu.passes import GpuPass, gpu_passes
 from sharpi.engine.backends.gpu.prompts import GpuPrompts
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier
-from sharpi.engine.backends.kept_routes import KeptRoutes
+from sharpi.engine.backends.kept_routes import KeptRoutes, step_rows
 from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, StepRoutes, Values
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
@@ -174,8 +175,18 @@ class GpuPart(RecordedPart[GpuProgram]):
             self._tier.end_step(num_tokens, seconds)
         if self.gpu_tier is not None:
             is_decode = num_tokens == len(segments)
-            self.gpu_tier.end_step(num_tokens, seconds, is_decode=is_decode)
+            routes = partial(self._slotted_routes, program, segments)
+            self.gpu_tier.end_step(num_tokens, seconds, routes, is_decode=is_decode)
         return values
+
+    def _slotted_routes(self, program: GpuProgram, segments: tuple[Segment, ...]) -> list[IntArray]:
+        """Returns the routes of the pass in the layers that have slots."""
+        assert self._expert_weights.slotted is not None
+        layers = range(self._first_layer, self._config.num_layers)
+        with_experts = [i for i in layers if self._weights.layers[i].experts is not None]
+        rows = step_rows(segments, program.routes, trims=self._trims)
+        of_layer = dict(zip(with_experts, rows, strict=True))
+        return [of_layer[number] for number in self._expert_weights.slotted.numbers]
 
     def prepare(self) -> None:
         """Prepares the step, fills the slots, and compiles the kernels of a token and a prompt."""
@@ -308,6 +319,8 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def close(self) -> None:
         self._programs.clear()
+        if self.gpu_tier is not None:
+            self.gpu_tier.close()
         self._expert_weights.close()
 
 

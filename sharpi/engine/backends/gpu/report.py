@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
+from sharpi.engine.backends.gpu.host_filling import HostFilling
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.experts.native.store_counts import StoreCounts
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
@@ -33,6 +34,7 @@ class GpuReport:
 
     def __init__(self, slots: GpuSlots, layers: SlottedLayers) -> None:
         self._slots, self._layers = slots, layers
+        self.filling: HostFilling | None = None  # if the host decides about the slots
         self.prediction_steps = PredictionSteps()
 
     def residents(self) -> dict[int, tuple[int, ...]]:
@@ -45,7 +47,7 @@ class GpuReport:
         tables = self._layers.tables
         counts, states = tables.read_phases(), tables.read_states()
         return {
-            n: (self._total(n, counts[n]).loads, np.flatnonzero(each.pinned).tolist())
+            n: (self._total(n, counts[n]).loads, list(self._pinned(n, each)))
             for n, each in states.items()
         }
 
@@ -115,7 +117,7 @@ class GpuReport:
             prefetched=total.prefetched,
             prefetch_used=total.prefetch_used,
             wasted_bytes=total.wasted_bytes,
-            fills=counts.total.fills,
+            fills=self._fills(number, counts),
             bytes_read=self._bytes_read(number, counts),
         )
 
@@ -123,7 +125,8 @@ class GpuReport:
         return sum_of((self._prompt(number, counts), self._phase(number, counts.decode)))
 
     def _bytes_read(self, number: int, counts: PhaseSlotCounts) -> int:
-        moved = counts.total.over_bus + self._streamed_unused(number, counts.prompt)
+        moved = counts.total.over_bus - counts.total.fills + self._fills(number, counts)
+        moved += self._streamed_unused(number, counts.prompt)
         return moved * self._slots.expert_bytes[number]
 
     def _streamed_unused(self, number: int, prompt: SlotCounts) -> int:
@@ -162,11 +165,20 @@ class GpuReport:
             expert_bytes=self._slots.expert_bytes[number],
             prompt=self._prompt(number, counts),
             decode=self._phase(number, counts.decode),
-            fills=counts.total.fills,
+            fills=self._fills(number, counts),
             bytes_read=self._bytes_read(number, counts),
             uses=tuple(states.uses.tolist()),
-            pinned=tuple(np.flatnonzero(states.pinned).tolist()),
+            pinned=self._pinned(number, states),
         )
+
+    def _pinned(self, number: int, states: SlotStates) -> tuple[int, ...]:
+        if self.filling is not None:
+            return self.filling.pinned(number)
+        return tuple(np.flatnonzero(states.pinned).tolist())
+
+    def _fills(self, number: int, counts: PhaseSlotCounts) -> int:
+        moved = 0 if self.filling is None else self.filling.num_moved[number]
+        return counts.total.fills + moved
 
     def _prediction(self, counts: Mapping[int, SlotCounts], *, is_on: bool) -> PredictionStats:
         sizes, total = self._slots.expert_bytes, total_counts(tuple(counts.values()))

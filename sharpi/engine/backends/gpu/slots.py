@@ -11,6 +11,7 @@ from sharpi.experts.policy_choice import (
     ExpertShape,
     choose_policy,
     choose_predictor,
+    falls_back,
     pin_note,
 )
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -40,6 +41,8 @@ class GpuSlots(Struct, frozen=True):
     notes: tuple[str, ...] = ()  # decisions other than requested
     why_no_pin: str | None = None  # if nothing is pinned
     growth: KvGrowth | None = None  # if the KV cache begins small
+    is_filled_by_host: bool = False  # the policy runs on the host, and the device keeps what it has
+    may_stop_filling: bool = False  # as long as that costs more than it saves
 
 
 def gpu_slots(
@@ -67,12 +70,14 @@ def gpu_slots(
     slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in plan.layers)
     shape = _shape(model, slots)
     policy, predictor = choose_policy(asked, shape, profile), choose_predictor(asked, shape)
-    if not is_reached:
-        policy = _fixed(policy)
-    kind, notes = policy.kind, tuple[str, ...]()
-    if kind.has_budget:
-        kind = PolicyKind.LEARNED_KEEP
+    notes = tuple[str, ...]()
+    if policy.kind.has_budget:
+        policy = replace(policy, kind=PolicyKind.LEARNED_KEEP)
         notes = ("on a GPU the learned policies can only load missed experts: using learned-keep",)
+    is_filled = not is_reached and _changes(policy) and any(slots)
+    if not is_reached:
+        policy = _begun(policy)
+    kind = policy.kind if is_reached else PolicyKind.STATIC
     predicts = predictor is not None and is_reached and plan.gpu_staging.num_early > 0
     if predicts and predictor not in GPU_PREDICTORS:
         notes = (*notes, f"on a GPU the predictor is {DEFAULT_PREDICTOR}, not {predictor}")
@@ -82,7 +87,7 @@ def gpu_slots(
     )
     settings = SlotSettings(
         rules=rules,
-        first={index: _first(policy, index, slots[index]) for index in slotted},
+        first={index: _first(policy, index, slots[index], is_reached) for index in slotted},
         num_staging=plan.gpu_staging.num_missed,
         num_early=plan.gpu_staging.num_early if predicts else 0,
         num_streamed=plan.gpu_staging.num_streamed,
@@ -95,7 +100,7 @@ def gpu_slots(
     modes = _modes(asked, is_reached=reads, can_ask=can_ask)
     return GpuSlots(
         settings, policy, modes, sizes, predicts, plan.stash, notes, pin_note(asked, policy),
-        plan.kv_growth,
+        plan.kv_growth, is_filled, may_stop_filling=falls_back(asked, policy.kind),
     )  # fmt: skip
 
 
@@ -103,16 +108,24 @@ def _shape(model: ModelConfig, slots: tuple[int, ...]) -> ExpertShape:
     return ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)
 
 
-def _fixed(policy: PolicySettings) -> PolicySettings:
-    """Returns a fixed set, for runs that cannot load: the profile's experts, or else the first."""
+def _changes(policy: PolicySettings) -> bool:
+    """Returns True unless the policy keeps the set that it begins with."""
+    return policy.kind is not PolicyKind.STATIC or policy.warm_pin > 0
+
+
+def _begun(policy: PolicySettings) -> PolicySettings:
+    """Returns the policy with full slots from the start: the profile's experts, or the first."""
     all_experts = (tuple(range(policy.num_experts)),) * policy.num_layers
-    pinned = policy.pinned or policy.warm or all_experts
-    return replace(policy, kind=PolicyKind.STATIC, pinned=pinned, warm=(), warm_pin=0)
+    if _changes(policy):
+        return replace(policy, warm=policy.warm or all_experts)
+    return replace(policy, pinned=policy.pinned or policy.warm or all_experts, warm=())
 
 
-def _first(policy: PolicySettings, layer: int, num_slots: int) -> FirstSlots:
+def _first(policy: PolicySettings, layer: int, num_slots: int, is_reached: bool) -> FirstSlots:
+    """Returns what a layer's slots begin with; a set that the host changes is fixed on a device."""
     warm = policy.warm[layer] if policy.warm else ()
-    return FirstSlots(num_slots, policy.pins(layer), warm)
+    first = FirstSlots(num_slots, policy.pins(layer), warm)
+    return first if is_reached else FirstSlots(num_slots, tuple(first.residents(policy.kind)))
 
 
 def _modes(asked: ExpertConfig, *, is_reached: bool, can_ask: bool) -> tuple[MissMode, ...]:

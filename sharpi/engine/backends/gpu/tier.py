@@ -1,10 +1,12 @@
 """GpuTier: the slots of a running GPU, with miss modes, predictions and pins."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from sharpi.engine.backends.expert_tier import ExpertTier
+from sharpi.engine.backends.gpu.host_filling import HostFilling
 from sharpi.engine.backends.gpu.miss_choice import MissChoice
 from sharpi.engine.backends.gpu.report import GpuReport
 from sharpi.engine.backends.gpu.slots import GpuSlots
@@ -14,9 +16,12 @@ from sharpi.experts.stats.counts import HitCount
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.experts.stats.view import ExpertView
+from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recorded import MissMode
+
+StepRoutes = Callable[[], list[IntArray]]  # of the layers with slots, (rows, used) each
 
 
 class GpuTier:
@@ -33,6 +38,7 @@ class GpuTier:
         below: ExpertTier | None = None,
     ) -> None:
         self._slots, self._layers, self._below = slots, layers, below
+        self._filling: HostFilling | None = None
         self._report = GpuReport(slots, layers)
         self._is_ready = False
         self._choice = MissChoice(slots.modes)
@@ -48,6 +54,13 @@ class GpuTier:
     def prepare(self) -> None:
         """Allocates the memory, and fills the slots with their first experts."""
         assert self._layers.tables
+        if self._slots.is_filled_by_host and self._filling is None:
+            self._filling = self._report.filling = HostFilling(
+                self._slots.policy,
+                self._layers,
+                None if self._below is None else self._below.store,
+                may_stop=self._slots.may_stop_filling,
+            )
         self._is_ready = True
 
     @property
@@ -95,9 +108,15 @@ class GpuTier:
         self.prepare()
         if position == 0:
             self._layers.tables.reset_sequence()
+            if self._filling is not None:
+                self._filling.reset_sequence()
 
-    def end_step(self, num_tokens: int, seconds: float, *, is_decode: bool = True) -> None:
-        """Ends a step."""
+    def end_step(
+        self, num_tokens: int, seconds: float, routes: StepRoutes, *, is_decode: bool = True
+    ) -> None:
+        """Ends a step; `routes` are asked for them where the host decides about the slots."""
+        if self._filling is not None:
+            seconds += self._fill(self._filling, routes(), num_tokens, is_decode=is_decode)
         per_token = len(self._slots.expert_bytes) * self._slots.policy.experts_per_token
         self._num_accesses += num_tokens * per_token
         if self._next_pin is not None and self._num_accesses >= self._next_pin:
@@ -110,8 +129,20 @@ class GpuTier:
             return
         if self.trial is not None and self._is_settled and self.trial.record(seconds):
             self.notes.append(self.trial.decision_note)
+        filling = self._filling
+        if filling is not None and filling.trial is not None and filling.trial.record(seconds):
+            self.notes.append(_filling_note(filling.trial))
         if self._choice.record(seconds):
             self.notes.append(f"missed experts: {self._choice.fastest} is now the fastest mode")
+
+    def _fill(
+        self, filling: HostFilling, routes: list[IntArray], num_tokens: int, *, is_decode: bool
+    ) -> float:
+        """Lets the host move experts; returns the seconds that it takes."""
+        start = time.perf_counter()
+        is_prompt = not is_decode or any(len(ids) != num_tokens for ids in routes)
+        filling.end_step(routes, is_prompt=is_prompt)
+        return time.perf_counter() - start
 
     def _pin_if_due(self, due: int) -> None:
         """Pins once there were enough accesses; a batch has fewer than its tokens use experts."""
@@ -119,7 +150,10 @@ class GpuTier:
         self._num_accesses = counted.accesses
         if counted.accesses < due:
             return
-        self._layers.tables.pin_most_used(policy.warm_pin)
+        if self._filling is None:
+            self._layers.tables.pin_most_used(policy.warm_pin)
+        elif not self._filling.has_pinned:
+            return
         self._next_pin = policy.next_pin(counted.accesses)
         if self._before_pin is None:
             self._before_pin = counted
@@ -158,6 +192,11 @@ class GpuTier:
         """Returns which experts have slots and were used, None before there are slots."""
         return self._report.view(num_tokens) if self._is_ready else None
 
+    def close(self) -> None:
+        """Frees the host's policy; a second call does nothing."""
+        if self._filling is not None:
+            self._filling.close()
+
     def _all_notes(self) -> Iterator[str]:
         if self._choice.seconds:
             times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._choice.seconds.items())
@@ -165,3 +204,10 @@ class GpuTier:
         yield from filter(None, [self._slots.why_no_pin])
         yield from self.passes.notes
         yield from self.notes
+
+
+def _filling_note(trial: PredictionTrial) -> str:
+    ratio = f"tokens took {trial.ratio:.2f} times as long with moves as without"
+    if trial.is_on:
+        return f"experts move between RAM and VRAM again: {ratio}"
+    return f"the experts in VRAM stay as they are for now: {ratio}"

@@ -114,6 +114,19 @@ def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
     return words
 
 
+def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[int, Words], ...]:
+    """Returns what changes in a fixed set's state if these experts are in slots 0, 1, ...
+
+    Each part has the index of its first word.
+    """
+    slot_of, flags = np.full(num_experts, -1, np.int32), np.zeros(num_experts, np.int32)
+    slot_of[list(residents)] = np.arange(len(residents))
+    flags[list(residents)] = _PINNED
+    first = {name: _HEADER_WORDS + name * num_experts for name in (_SLOT_OF, _FLAGS)}
+    count = np.array([len(residents)], np.int32)
+    return (_NUM_RESIDENT, count), (first[_SLOT_OF], slot_of), (first[_FLAGS], flags)
+
+
 def _arrays(words: Words) -> Words:
     return words[_HEADER_WORDS:].reshape(_NUM_ARRAYS, -1)
 

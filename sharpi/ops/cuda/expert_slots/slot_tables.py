@@ -21,6 +21,7 @@ from sharpi.ops.cuda.expert_slots.slot_state import (
     counts_of,
     first_state,
     num_slots_of,
+    resident_words,
     state_bytes,
     states_of,
 )
@@ -195,6 +196,16 @@ class SlotTables:
             pieces=layer.gather_pieces(spans),
         )
         layer.fill_tables(self._device, residents)
+
+    def set_residents(self, number: int, residents: Sequence[int]) -> None:
+        """Says that these experts are in slots 0, 1, ... of a layer, between tokens.
+
+        The caller has copied them there. It is for a fixed set, which keeps what it has.
+        """
+        self._layers[number].fill_tables(self._device, residents)
+        words = self._memory[number].state.words
+        for start, values in resident_words(residents, self._rules.num_experts):
+            self._device.upload(words.part(4 * start, values.nbytes), values)
 
     def pin_most_used(self, count: int) -> None:
         """Pins the `count` most used experts of each layer, between tokens.

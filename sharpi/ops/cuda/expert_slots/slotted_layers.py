@@ -5,6 +5,7 @@ valid while it passes, and free slots are filled after it.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
@@ -12,6 +13,7 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
+from sharpi.ops.cuda.expert_slots.slot_moves import SlotMoves
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
@@ -41,7 +43,7 @@ class SlottedLayers:
     """Layers that are registered while a step is recorded; memory is allocated at its first use."""
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
-        self._weights, self._settings = weights, settings
+        self._device, self._weights, self._settings = device, weights, settings
         self._layers: dict[int, ExpertWeights] = {}
         self._rows: dict[int, Rows] = {}
         self._memories = SlotMemories(device, settings, self._layers)
@@ -90,6 +92,11 @@ class SlottedLayers:
         """The slots of all layers, filled with their first experts."""
         return self._memories.tables
 
+    @cached_property
+    def moves(self) -> SlotMoves:
+        """The slots as the host may change them, where the device's policy keeps what is there."""
+        return SlotMoves(self._device, self._memories)
+
     def num_slots(self, number: int) -> int:
         """Returns the number of slots that a layer has memory for."""
         return self._memories.num_slots(number)
@@ -101,6 +108,8 @@ class SlottedLayers:
     def shrink(self, slots: Mapping[int, int]) -> None:
         """Reduces layers to so many slots, between tokens, and frees the memory of the others."""
         self._memories.shrink(slots)
+        if "moves" in self.__dict__:
+            self.moves.reload()
 
     def parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
         """Returns the matrices with the address tables that the slot kernels maintain."""

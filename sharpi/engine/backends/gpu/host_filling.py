@@ -1,0 +1,154 @@
+"""HostFilling: a slot policy on the host decides which experts are in VRAM, between steps.
+
+It serves a GPU that cannot read experts from RAM, because RAM does not have them all, or because
+the driver page-locks nothing. In a step the CPU computes what VRAM lacks. After it, experts that
+the policy wants move up from RAM, and what they replace moves down into the slots that they leave.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from sharpi.device.device import HostArray
+from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.experts.native.store import ExpertStore
+from sharpi.experts.policy_settings import PolicySettings
+from sharpi.experts.prediction_trial import PredictionTrial
+from sharpi.experts.trace.trace_steps import Steps
+from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+
+_NUM_PIECES = 3
+
+
+class HostFilling:
+    """Fills the slots of `layers`; the policy's settings are those of all layers of the model.
+
+    `below`: the slots in RAM, None where RAM has all experts. With `may_stop` the tokens are timed,
+    and experts stay where they are while moving them costs more than it saves.
+    """
+
+    def __init__(
+        self,
+        settings: PolicySettings,
+        layers: SlottedLayers,
+        below: ExpertStore | None,
+        *,
+        may_stop: bool,
+    ) -> None:
+        self._layers, self._below = layers, below
+        self._numbers = layers.numbers
+        self.policy = NativePolicy(_of_layers(settings, self._numbers))
+        self.policy.start()
+        self.trial = PredictionTrial() if may_stop else None
+        self.num_moved = dict.fromkeys(self._numbers, 0)
+
+    @property
+    def moves_now(self) -> bool:
+        """True if experts move after the next token."""
+        return self.trial is None or self.trial.predicts_now
+
+    @property
+    def has_pinned(self) -> bool:
+        """True once the policy has pinned experts by their uses."""
+        return self.policy.before_pin is not None
+
+    def pinned(self, number: int) -> tuple[int, ...]:
+        """Returns the experts of a layer that are never evicted."""
+        pins = self.policy.states().pinned[self._numbers.index(number)]
+        return tuple(np.flatnonzero(pins).tolist())
+
+    def reset_sequence(self) -> None:
+        """Begins a new, unrelated text."""
+        self.policy.reset_sequence()
+
+    def end_step(self, routes: Sequence[IntArray], *, is_prompt: bool) -> None:
+        """Shows the policy a step's routes, (rows, used) of each layer, and moves experts."""
+        if is_prompt:
+            for place, ids in enumerate(routes):
+                if len(ids):
+                    self.policy.use_batch(place, ids)
+            self.policy.end_token()
+        else:
+            together = np.ascontiguousarray(np.stack(routes, axis=1), np.int32)
+            count = len(together)
+            steps = Steps(together, np.ones(count, np.int64), np.zeros(count, np.bool_))
+            self.policy.replay(steps)
+        if self.moves_now:
+            self._move(routes)
+
+    def _move(self, routes: Sequence[IntArray]) -> None:
+        wanted = self.policy.states().resident
+        for place, (number, ids) in enumerate(zip(self._numbers, routes, strict=True)):
+            held = np.zeros(wanted.shape[1], np.bool_)
+            held[list(self._layers.moves.residents(number))] = True
+            self._move_in_layer(number, _entering(wanted[place], held, ids, self._below is None),
+                                np.flatnonzero(held & ~wanted[place]).tolist())  # fmt: skip
+        self._layers.moves.publish()
+
+    def _move_in_layer(self, number: int, entering: Sequence[int], leaving: list[int]) -> None:
+        """Moves experts up as long as there are slots for them, and their bytes are in RAM."""
+        moves = self._layers.moves
+        for expert in entering:
+            if not leaving and not moves.has_free(number):
+                return
+            tensors = self._bytes_of(number, expert)
+            if tensors is None:
+                continue
+            victim = None if moves.has_free(number) else leaving.pop()
+            given_back = self._taken_down(number, victim)
+            moves.move_in(number, expert, victim, tensors)
+            if victim is not None and given_back is not None and self._below is not None:
+                self._below.exchange(number, expert, victim, given_back)
+            self.num_moved[number] += 1
+
+    def _bytes_of(self, number: int, expert: int) -> Sequence[HostArray] | None:
+        if self._below is None:
+            return self._layers.moves.mapped(number, expert)
+        pieces = self._below.stored(number, expert)
+        if pieces is None:
+            return None
+        return [pieces[matrix] for matrix in self._layers.moves.matrices(number)]
+
+    def _taken_down(self, number: int, victim: int | None) -> list[HostArray] | None:
+        """Returns gate, up and down of an expert that leaves and that RAM does not have."""
+        store, moves = self._below, self._layers.moves
+        if victim is None or store is None or store.stored(number, victim) is not None:
+            return None
+        pieces: list[HostArray] = [np.zeros(0, np.uint8)] * _NUM_PIECES
+        for matrix, tensor in zip(moves.matrices(number), moves.stored(number, victim),
+                                  strict=True):  # fmt: skip
+            pieces[matrix] = tensor
+        return pieces
+
+    def close(self) -> None:
+        """Frees the policy; a second call does nothing."""
+        self.policy.close()
+
+
+def _entering(
+    wanted: NDArray[np.bool_], held: NDArray[np.bool_], ids: IntArray, is_all_in_ram: bool
+) -> list[int]:
+    """Returns the experts to move up, in order of ids.
+
+    Slots in RAM get an expert when it is used, so that only those of the step are looked for.
+    """
+    lacking = wanted & ~held
+    if not is_all_in_ram:
+        used = np.zeros(len(wanted), np.bool_)
+        used[ids.ravel()] = True
+        lacking &= used
+    entering: list[int] = np.flatnonzero(lacking).tolist()
+    return entering
+
+
+def _of_layers(settings: PolicySettings, numbers: Sequence[int]) -> PolicySettings:
+    """Returns the settings for these layers alone."""
+    return replace(
+        settings,
+        slots=tuple(settings.slots[number] for number in numbers),
+        pinned=tuple(settings.pinned[number] for number in numbers) if settings.pinned else (),
+        warm=tuple(settings.warm[number] for number in numbers) if settings.warm else (),
+    )
