@@ -70,6 +70,14 @@ class Group(Closing):
                 f"rank {rank} has another version of sharpi: its {name} is not understood: {error}"
             ) from None
 
+    def known_statements(self, name: str, kind: type[T]) -> dict[int, T]:
+        """Returns the statements that have come, by rank, without waiting for any."""
+        try:
+            come = [r for r in range(self.size) if self._store.check([f"{name}/{r}"])]
+            return {rank: self.statement(name, rank, kind) for rank in come}
+        except Exception:  # the store is gone with the first rank
+            return {}
+
     def _wait_for(self, key: str, rank: int) -> bytes:
         start = time.monotonic()
         try:

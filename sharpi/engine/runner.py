@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 # A prompt goes through several ranks in chunks: with few, the last rank waits long for the first
 # chunk; small ones read the weights more often.
-_CHUNKS_FOR_A_RANK, _LEAST_CHUNK = 16, 128
+_CHUNKS_FOR_A_RANK, _LEAST_CHUNK = 24, 128
 _NONE = np.zeros((0, 0), np.float32)
 
 
@@ -111,8 +111,8 @@ class Runner:
         """
         if self._remote is None:
             return self.prompt_batch
-        wanted = -(-num_tokens // (_CHUNKS_FOR_A_RANK * (self.num_ranks - 1)))
-        return min(self.batch_size, max(_LEAST_CHUNK, wanted))
+        wanted = num_tokens // (_CHUNKS_FOR_A_RANK * (self.num_ranks - 1))
+        return min(self.batch_size, max(_LEAST_CHUNK, -(-wanted // 64) * 64))
 
     @property
     def scoring_batch(self) -> int:

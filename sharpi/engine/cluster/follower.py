@@ -1,10 +1,14 @@
 """Follower: a rank after the first, which runs its layers for every step that comes."""
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
 from sharpi.engine.backends.model_part import ModelPart
+from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.step_message import (
     SentStep,
     read_pair,
@@ -16,19 +20,31 @@ from sharpi.errors import ClusterError, SharpiError
 
 
 class Follower:
-    """Takes messages until the first rank closes; `is_last`: its layers are the model's last."""
+    """Takes messages until the first rank closes; `is_last`: its layers are the model's last.
+
+    `on_end` takes the rank's report, before the ranks after this one hear that it is the end.
+    """
 
     def __init__(
-        self, part: ModelPart, channel: Channel, hidden_size: int, *, is_last: bool, name: str
+        self,
+        part: ModelPart,
+        channel: Channel,
+        hidden_size: int,
+        on_end: Callable[[RankReport], None],
+        *,
+        is_last: bool,
+        name: str,
     ) -> None:
         self._part, self._channel, self._width = part, channel, hidden_size
-        self._is_last, self._name = is_last, name
+        self._on_end, self._is_last, self._name = on_end, is_last, name
+        self._num_steps, self._busy_seconds = 0, 0.0
 
     def run(self) -> None:
         """Works until the end; raises ClusterError if the group breaks, SharpiError of a step."""
         self._part.prepare()
         while (message := self._channel.receive()).kind is not Kind.CLOSE:
             self._take(message)
+        self._on_end(RankReport(self._channel.count, self._num_steps, self._busy_seconds))
         self._channel.send(message)  # all round, so that every rank's receiving ends
 
     def _take(self, message: Message) -> None:
@@ -43,12 +59,15 @@ class Follower:
 
     def _step(self, message: Message) -> None:
         sent = read_step(message.body, self._width)
+        start = time.perf_counter()
         try:
             values = self._part.run(sent.step, sent.max_outputs)
         except SharpiError as error:
             fault = f"{self._name}: {error}"
             self._channel.send(Message(Kind.FAILED, message.number, fault.encode()))
             raise ClusterError(fault) from error
+        self._busy_seconds += time.perf_counter() - start
+        self._num_steps += 1
         self._pass_on(message.number, sent, values)
 
     def _pass_on(self, number: int, sent: SentStep, values: "np.ndarray") -> None:

@@ -1,12 +1,15 @@
 """Sharing: how a model is loaded that several ranks run: what they agree on, and the parts."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from sharpi.cluster.group import Group
+from sharpi.cluster.wire_count import WireCount
 from sharpi.config import RunConfig
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.cluster.follower import Follower
+from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
 from sharpi.engine.cluster.terms import (
     Answer,
@@ -34,6 +37,7 @@ class Sharing(Closing):
         self._group = group
         self.layers = range(0)
         self.notes: tuple[str, ...] = ()
+        self.reports: dict[int, RankReport] = {}  # by rank, once the first has ended the run
         self.remote: RemotePart | None = None  # of the first rank, once there are parts
 
     def agree(
@@ -101,7 +105,7 @@ class Sharing(Closing):
         assert isinstance(first, CpuPart)
         group = self._group
         self.remote = RemotePart(
-            group.channel, model.hidden_size, settings.batch_size, group.size, group.close
+            group.channel, model.hidden_size, settings.batch_size, group.size, self._leave
         )
         end = range(model.num_layers, model.num_layers)
         output = CpuPart(model, weights, settings, layers=end, has_output=True, pool=first.pool)
@@ -113,12 +117,29 @@ class Sharing(Closing):
         name = f"rank {group.rank} on {group.hosts[group.rank]}"
         is_last = group.rank == group.size - 1
         try:
-            Follower(part, group.channel, hidden_size, is_last=is_last, name=name).run()
+            Follower(
+                part, group.channel, hidden_size, self._report, is_last=is_last, name=name
+            ).run()
         except ClusterError:
             raise
         except SharpiError as error:
             group.fail(f"{name}: {error}")
             raise
+
+    @property
+    def wire(self) -> WireCount:
+        """This rank's messages so far."""
+        return self._group.channel.count
+
+    def _report(self, report: RankReport) -> None:
+        with suppress(Exception):  # it is no reason to fail that nobody can hear it
+            self._group.state("report", report)
+
+    def _leave(self) -> None:
+        """Leaves the group in order, and keeps the other ranks' reports."""
+        self._group.close()
+        self._report(RankReport(self._group.channel.count))
+        self.reports = self._group.known_statements("report", RankReport)
 
     def close(self) -> None:
         self._group.close()

@@ -27,6 +27,7 @@ from sharpi.tiers.layer_division import (
 )
 
 _SAMPLE_BYTES = 64 << 20  # what the rate of reading memory is measured over
+_SAME_SPEED = 1.25  # as many times as fast is no difference
 
 
 class Statement(Struct, frozen=True):
@@ -98,7 +99,15 @@ def divide(
     facts = read_facts(file, model, settings.kv_types)
     states = num_states(settings.num_parallel, settings.max_drafts)
     loads = layer_loads(facts, settings.num_pages, states)
-    return divide_layers(loads, machines, first_layers(facts), _output(facts))
+    return divide_layers(loads, _alike(machines), first_layers(facts), _output(facts))
+
+
+def _alike(machines: list[Machine]) -> list[Machine]:
+    """Gives machines of about the same speed the same one: it was measured in a moment."""
+    rates = [each.read_rate for each in machines]
+    if max(rates) > _SAME_SPEED * min(rates):
+        return machines
+    return [replace(each, read_rate=sum(rates) / len(rates)) for each in machines]
 
 
 def _output(facts: ModelFacts) -> LayerLoad:

@@ -1,0 +1,121 @@
+"""The process that takes the tests of several_machines.py: one rank alone, or the first of several.
+
+It reads JSON lines from stdin and answers each with one on stdout: first the settings, then tests.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sharpi.cli.ranks import joined
+from sharpi.config import ClusterConfig, GenerationRequest, RunConfig, SamplingParams
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sampling.text_delta import TextDelta
+from sharpi.engine.scheduling.scheduler import Scheduler
+
+_PROMPT = 16  # tokens before those that a test of decoding counts
+_WARM_UP = 4  # tokens that are decoded before the clock starts
+
+
+class FirstRank:
+    """A loaded model, and the tests on it."""
+
+    def __init__(self, engine: Engine, num_parallel: int) -> None:
+        self._engine = engine
+        self._scheduler = Scheduler(engine, num_parallel)
+        self._ids = np.random.default_rng(1)
+        self._counts: list[int] = []
+
+    def prompt(self, num_tokens: int) -> float:
+        """Seconds until the first token after a prompt."""
+        start = time.perf_counter()
+        self._submit(num_tokens, 1)
+        while self._scheduler.step():
+            pass
+        return time.perf_counter() - start
+
+    def decode(self, num_sequences: int, num_tokens: int) -> float:
+        """Seconds for `num_tokens` more of each sequence, once all of them decode."""
+        self._counts = []
+        for _ in range(num_sequences):
+            self._submit(_PROMPT, num_tokens + _WARM_UP + 8)
+        while min(self._counts) < _WARM_UP:
+            self._scheduler.step()
+        wanted = sum(self._counts) + num_tokens * num_sequences
+        start = time.perf_counter()
+        while sum(self._counts) < wanted:
+            self._scheduler.step()
+        seconds = time.perf_counter() - start
+        while self._scheduler.step():
+            pass
+        return seconds
+
+    def _submit(self, num_prompt: int, num_tokens: int) -> None:
+        size = self._engine.runner.vocab_size
+        ids, index = self._ids.integers(3, size, num_prompt).tolist(), len(self._counts)
+        self._counts.append(0)
+
+        def count(delta: TextDelta) -> None:
+            self._counts[index] += len(delta.tokens)
+
+        asked = GenerationRequest(
+            max_tokens=num_tokens, sampling=SamplingParams(temperature=0), ignore_end=True
+        )
+        self._scheduler.drop_cache()
+        self._scheduler.submit(ids, asked, on_delta=count, on_end=lambda info: None)
+
+
+def main() -> None:
+    """Answers until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    settings = json.loads(sys.stdin.readline())
+    config = _config(**settings)
+    with joined(config) as sharing:
+        engine = load_engine(config, sharing=sharing)
+        rank = FirstRank(engine, config.num_parallel)
+        print(json.dumps({"notes": engine.notes}), file=answers, flush=True)
+        for line in sys.stdin:
+            test = json.loads(line)
+            name, before = test.pop("test"), _wire(sharing)
+            seconds = rank.prompt(**test) if name == "prompt" else rank.decode(**test)
+            grown = {key: value - before[key] for key, value in _wire(sharing).items()}
+            print(json.dumps({"seconds": seconds, "wire": grown}), file=answers, flush=True)
+        engine.close()
+        reports = {} if sharing is None else sharing.reports
+        print(json.dumps(_plain(reports)), file=answers, flush=True)
+
+
+def _wire(sharing: Any) -> dict[str, float]:
+    return {} if sharing is None else _fields(sharing.wire)
+
+
+def _fields(struct: Any) -> dict[str, float]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def _plain(reports: dict[int, Any]) -> dict[int, Any]:
+    return {
+        rank: _fields(each.wire) | {"steps": each.num_steps, "busy_seconds": each.busy_seconds}
+        for rank, each in reports.items()
+    }
+
+
+def _config(
+    model: str, hosts: list[str], port: int, context_size: int, num_parallel: int, ram: int | None
+) -> RunConfig:
+    cluster = ClusterConfig(tuple(hosts), port=port) if hosts else None
+    return RunConfig(
+        Path(model), context_size=context_size, num_parallel=num_parallel, num_threads=1,
+        cluster=cluster, ram=ram,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

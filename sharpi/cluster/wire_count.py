@@ -1,0 +1,14 @@
+"""WireCount: messages, bytes and seconds on the wire of one rank, each way."""
+
+from msgspec import Struct
+
+
+class WireCount(Struct):
+    """The counts so far of one rank; seconds are those in which its threads sent and received."""
+
+    num_sent: int = 0
+    sent_bytes: int = 0
+    send_seconds: float = 0.0
+    num_received: int = 0
+    received_bytes: int = 0
+    receive_seconds: float = 0.0  # from the first frame of a message to its last

@@ -1,0 +1,13 @@
+"""RankReport: what a rank says about its part of a run when that ends."""
+
+from msgspec import Struct
+
+from sharpi.cluster.wire_count import WireCount
+
+
+class RankReport(Struct, frozen=True):
+    """The work of one rank: its steps, the seconds that it computed in, and its messages."""
+
+    wire: WireCount
+    num_steps: int = 0
+    busy_seconds: float = 0.0
