@@ -81,12 +81,10 @@ bool Pool::run(const Stages& stages, const Step& step, int num_threads,
 void Pool::walk(int thread) {
   size_t stage = next_parallel(0);
   if (thread == 0) run_alone(0, stage, thread);
-  if (stage < stages_->size()) barrier(stage, stage, thread);
+  if (stage < stages_->size()) stage = barrier(stage, stage, thread);
   while (stage < stages_->size() && !ends_) {
     run_share(*(*stages_)[stage], thread);
-    const size_t after = stage + 1;
-    stage = next_parallel(after);
-    barrier(after, stage, thread);
+    stage = barrier(stage + 1, next_parallel(stage + 1), thread);
   }
   states_[thread].soon = reads_first(next_parallel(0), thread);
 }
@@ -113,18 +111,34 @@ void Pool::run_share(const Stage& stage, int thread) {
   while (shares_.steal(thread, &task)) stage.run(*step_, task, -1, (*workers_)[thread]);
 }
 
-// Waits until all threads arrive and stages [begin, end) are done; `end` is dealt then, and may be
-// past the last.
-void Pool::barrier(size_t begin, size_t end, int thread) {
+// Waits until all threads arrive and stages [begin, end) are done. Returns the stage that is dealt
+// then, which may be past the last: `end`, or a later one where that turned out to have no tasks.
+size_t Pool::barrier(size_t begin, size_t end, int thread) {
   const uint32_t phase = barrier_.phase(thread);
   waiting_.see(thread);
-  if (!barrier_.arrive(thread))
-    return barrier_.wait(waiting_, thread, phase, states_[thread].budget, reads_first(end, thread));
+  if (!barrier_.arrive(thread)) {
+    barrier_.wait(waiting_, thread, phase, states_[thread].budget, reads_first(end, thread));
+    return dealt_;
+  }
   run_alone(begin, end, thread);
   ends_ = ends_ || ends_before(end);
-  const bool goes_on = end < stages_->size() && !ends_;
-  shares_.deal(goes_on ? (*stages_)[end]->num_ready_tasks(*step_) : 0);
+  int tasks = num_tasks_now(end);
+  while (!tasks && end < stages_->size() && !ends_) {
+    begin = end + 1, end = next_parallel(begin);
+    run_alone(begin, end, thread);
+    ends_ = ends_ || ends_before(end);
+    tasks = num_tasks_now(end);
+  }
+  shares_.deal(tasks);
+  dealt_ = end;
   barrier_.open();
+  return end;
+}
+
+// Returns the tasks of a stage whose predecessors are done; none past the last, or if the run ends.
+int Pool::num_tasks_now(size_t stage) const {
+  if (stage >= stages_->size() || ends_) return 0;
+  return (*stages_)[stage]->num_ready_tasks(*step_);
 }
 
 // Tells if the run ends before a stage, which may be past the end; shows how far it has come.

@@ -46,7 +46,8 @@ class Pool {
   size_t next_parallel(size_t stage) const;
   void run_alone(size_t begin, size_t end, int thread);
   void run_share(const Stage& stage, int thread);
-  void barrier(size_t begin, size_t end, int thread);
+  size_t barrier(size_t begin, size_t end, int thread);
+  int num_tasks_now(size_t stage) const;
   bool ends_before(size_t stage);
   Bytes reads_first(size_t stage, int thread) const;
 
@@ -63,6 +64,7 @@ class Pool {
   std::atomic<float> progress_{0};
   // Written by the one thread that runs while the others wait, and read by all behind a barrier.
   bool ends_ = false;
+  size_t dealt_ = 0;  // the stage whose tasks the shares are
   const Stages* stages_ = nullptr;
   const Step* step_ = nullptr;
   std::vector<Worker>* workers_ = nullptr;

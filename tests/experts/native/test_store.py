@@ -305,3 +305,30 @@ def test_a_pinned_expert_keeps_its_slot(files: ExpertFiles, make_store: MakeStor
     store.end_token()
     assert not store.exchange(layer, 1, 5, pieces), "pinned"
     assert store.exchange(layer, 2, 5, pieces)
+
+
+def tasks() -> set[Path]:
+    return set(Path("/proc/self/task").iterdir())
+
+
+def naps(threads: set[Path]) -> int:
+    """Returns how often these threads have waited for something."""
+    status = (each.joinpath("status").read_text() for each in threads)
+    return sum(int(text.split("voluntary_ctxt_switches:")[1].split()[0]) for text in status)
+
+
+def test_threads_that_read_sleep_while_nothing_is_missed(
+    files: ExpertFiles, make_store: MakeStore
+) -> None:
+    before = tasks()
+    store = make_store(files, slots=EXPERTS, kind=PolicyKind.LRU)
+    readers = tasks() - before
+    generator = random.Random(4)
+    for _ in range(40):
+        run_token(store, files, random_routes(generator))
+    assert all(each.loads == EXPERTS for each in (store.counts()[i] for i in MOE_LAYERS))
+    waited = naps(readers)
+    for _ in range(100):
+        run_token(store, files, random_routes(generator))
+    assert readers
+    assert naps(readers) - waited < 100

@@ -41,26 +41,36 @@ DirectReader::~DirectReader() {
 }
 
 void DirectReader::demand(const LoadOrder& order) {
+  size_t count;
   {
     std::lock_guard guard(lock_);
     begin(*order.load, false);
-    append(demanded_, order);
+    count = append(demanded_, order);
   }
-  work_.notify_all();
+  wake(count);
 }
 
 void DirectReader::expect(const std::vector<LoadOrder>& batch) {
+  if (batch.empty()) return;
+  size_t count = 0;
   {
     std::lock_guard guard(lock_);
     for (const LoadOrder& order : batch) {
       begin(*order.load, true);
-      append(expected_, order);
+      count += append(expected_, order);
     }
   }
-  work_.notify_all();
+  wake(count);
+}
+
+// Wakes a thread for each of so many reads. A thread that wakes takes time from those that compute,
+// so that no more are woken than have something to do.
+void DirectReader::wake(size_t count) {
+  for (size_t i = 0; i < std::min(count, threads_.size()); i++) work_.notify_one();
 }
 
 void DirectReader::prefetch(const std::vector<LoadOrder>& batch) {
+  size_t count;
   {
     std::lock_guard guard(lock_);
     Batch reads;
@@ -77,9 +87,10 @@ void DirectReader::prefetch(const std::vector<LoadOrder>& batch) {
     if (reads.empty()) return;
     while (prefetch_bytes_ + bytes > max_prefetch_bytes_) drop_oldest();
     prefetch_bytes_ += bytes;
+    count = reads.size();
     batches_.push_back(std::move(reads));
   }
-  work_.notify_all();
+  wake(count);
 }
 
 void DirectReader::begin(Load& load, bool is_prefetch) {
@@ -89,7 +100,8 @@ void DirectReader::begin(Load& load, bool is_prefetch) {
   load.state.store(LoadState::Loading, std::memory_order_relaxed);
 }
 
-void DirectReader::append(std::deque<Read>& queue, const LoadOrder& order) {
+size_t DirectReader::append(std::deque<Read>& queue, const LoadOrder& order) {
+  const size_t before = queue.size();
   for (const FileRange& range : order.ranges) {
     const size_t count = std::max<size_t>(1, (range.bytes + kLargestRead - 1) / kLargestRead);
     const size_t share = round_up((range.bytes + count - 1) / count, kAlignment);
@@ -99,6 +111,7 @@ void DirectReader::append(std::deque<Read>& queue, const LoadOrder& order) {
       order.load->pending++;
     }
   }
+  return queue.size() - before;
 }
 
 void DirectReader::drop_oldest() {
@@ -114,15 +127,18 @@ void DirectReader::drop_oldest() {
 
 bool DirectReader::promote(Load& load) {
   bool is_whole;
+  size_t count;
   {
     std::lock_guard guard(lock_);
+    count = demanded_.size();
     promote(expected_, load);
     for (Batch& batch : batches_) promote(batch, load);
     std::erase_if(batches_, [](const Batch& batch) { return batch.empty(); });
     load.is_prefetch = false;
     is_whole = !load.is_dropped;
+    count = demanded_.size() - count;
   }
-  work_.notify_all();
+  wake(count);
   return is_whole;
 }
 

@@ -96,7 +96,9 @@ class DirectReader {
   using Batch = std::deque<Read>;
 
   void begin(Load& load, bool is_prefetch);
-  void append(std::deque<Read>& queue, const LoadOrder& order);
+  // Appends an order's reads and returns their number.
+  size_t append(std::deque<Read>& queue, const LoadOrder& order);
+  void wake(size_t count);
   void drop_oldest();
   void promote(std::deque<Read>& queue, const Load& load);
   int take_back(std::deque<Read>& queue, const Load& load);
