@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from sharpi.config import ExpertConfig
 from sharpi.errors import UsageError
+from sharpi.experts.learned_memory import learned_bytes
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (
     PolicyKind,
@@ -27,6 +28,7 @@ class ExpertShape(Struct, frozen=True):
     experts_per_token: int
     slots: tuple[int, ...]  # by layer index; 0 in dense layers
     on_gpu: bool = False  # the slots are in VRAM, where only missed experts are loaded
+    learns_little: bool = False  # room is short for what the policies that look ahead learn
 
     @property
     def num_moe_layers(self) -> int:
@@ -60,6 +62,17 @@ def choose_policy(
     )
     is_counting = asked.resident == "frequency" and not ranked
     return counting(settings, asked.warmup_tokens) if is_counting else settings
+
+
+def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
+    """Returns the bytes that the policy learns about a layer: usually, and where room is short."""
+    usual, little = (
+        _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, learns_little=learns_little))
+        for learns_little in (False, True)
+    )
+    if on_gpu and usual.has_budget:
+        usual = little = PolicyKind.LEARNED_KEEP
+    return learned_bytes(usual, num_experts), learned_bytes(little, num_experts)
 
 
 def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
@@ -100,7 +113,7 @@ def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
     """Returns the policy with the most hits of those that the tier can carry out."""
     if shape.all_fit:
         return PolicyKind.LRU
-    may_prefetch = asked.prefetch and not shape.on_gpu
+    may_prefetch = asked.prefetch and not (shape.on_gpu or shape.learns_little)
     return PolicyKind.LEARNED_PREFETCH if may_prefetch else PolicyKind.LEARNED_KEEP
 
 

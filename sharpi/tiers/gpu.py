@@ -15,6 +15,9 @@ from sharpi.tiers.tier_budget import TierBudget
 RESERVE_BYTES = 512 << 20  # driver context, cuBLAS, graph pools, allocator granularity
 
 
+LEARNED_REASON = "what the policy learns about which experts come next"
+
+
 class GpuPlan(Struct, frozen=True):
     """The GPU's part of a plan."""
 
@@ -93,6 +96,7 @@ def _take_kv(
 
 def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
     tier_budget.take(Purpose.STAGING, experts.staging_bytes, experts.staging.reason)
+    tier_budget.take(Purpose.LEARNED, experts.learned_bytes, LEARNED_REASON)
     tier_budget.take(Purpose.STASH, experts.stash.gpu_bytes, experts.stash.reason)
     reason = "what dense weights and KV cache leave, shared by the layers"
     tier_budget.take(Purpose.SLOTS, experts.slots_bytes, reason)

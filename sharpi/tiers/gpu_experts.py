@@ -22,6 +22,7 @@ class GpuExperts(Struct, frozen=True):
     slots_bytes: int = 0
     staging: GpuStaging = NO_STAGING
     staging_bytes: int = 0
+    learned_bytes: int = 0
     stash: StashPlan = NO_STASH
     growth: KvGrowth | None = None  # if the KV cache begins small
 
@@ -52,7 +53,8 @@ def gpu_experts(
     if staging.num_streamed:
         stash = prompt_stash(model, request, room)
         stash_bytes = stash_room(model, request, room)
-    room -= staging_bytes + stash_bytes
+    learned = request.gpu_learned_bytes * len(layers) if request.fills_from_ram else 0
+    room -= staging_bytes + stash_bytes + learned
     slots = grant(wants, room)
     growth = _growth(request, layers, wants, slots, on_gpu, room)
     if growth is not None:
@@ -60,7 +62,7 @@ def gpu_experts(
     num_bytes = _slots_bytes(layers, slots)
     if not num_bytes:
         return GpuExperts(slots)
-    return GpuExperts(slots, num_bytes, staging, staging_bytes, stash, growth)
+    return GpuExperts(slots, num_bytes, staging, staging_bytes, learned, stash, growth)
 
 
 def _growth(

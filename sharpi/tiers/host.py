@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu import GpuPlan
+from sharpi.tiers.gpu import LEARNED_REASON, GpuPlan
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
 from sharpi.tiers.tier_budget import TierBudget
+
+_LEARNED_SHARE = 8  # what is learned takes at most one part in eight of the room for slots
 
 
 class HostPlan(Struct, frozen=True):
@@ -22,6 +24,7 @@ class HostPlan(Struct, frozen=True):
     slots: dict[int, int]  # by layer index
     num_staging: int
     tier_budget: TierBudget
+    learns_little: bool = False  # room is short for what the usual policy learns
 
 
 def plan_host(
@@ -89,6 +92,21 @@ def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
     return request.moe_slots is not None and not any(gpu.slots.values())
 
 
+def _learned_bytes(
+    model: ModelFacts, request: TierRequest, gpu: GpuPlan, room: int
+) -> tuple[int, bool]:
+    """Returns the bytes for what is learned, and True if room is too short for the usual policy.
+
+    Beside a GPU, something is learned about its slots alone.
+    """
+    if gpu.layers:
+        return request.gpu_learned_bytes * sum(map(bool, gpu.slots.values())), False
+    usual, least = (n * len(model.layers) for n in (request.learned_bytes,
+                                                    request.least_learned_bytes))  # fmt: skip
+    is_tight = least < usual and usual * _LEARNED_SHARE > room
+    return least if is_tight else usual, is_tight
+
+
 def _with_slots(
     model: ModelFacts,
     request: TierRequest,
@@ -99,6 +117,8 @@ def _with_slots(
     if not layers:
         return HostPlan(Tier.RAM, {}, 0, tier_budget)
     tier_budget.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
+    learned, is_tight = _learned_bytes(model, request, gpu, tier_budget.left)
+    tier_budget.take(Purpose.LEARNED, learned, LEARNED_REASON)
     limit = request.moe_slots if _asks_for_slots(request, gpu) else None
     elsewhere = {
         i: replace(layer, num_experts=layer.num_experts - gpu.slots.get(i, 0))
@@ -109,4 +129,4 @@ def _with_slots(
     tier_budget.take(
         Purpose.SLOTS, num_bytes, "experts read from disk stay here, shared by the layers"
     )
-    return HostPlan(Tier.DISK, slots, num_staging(model), tier_budget)
+    return HostPlan(Tier.DISK, slots, num_staging(model), tier_budget, is_tight)

@@ -25,6 +25,11 @@ def plan_notes(
         yield f"only {format_bytes(hardware.free_ram)} of RAM is free now"
     if host.tier is Tier.DISK:
         yield from _groups(model.num_experts_per_token, layers)
+    if host.learns_little:
+        yield (
+            "RAM is short for what learned-prefetch learns: learned-keep decides about slots,"
+            " unless --moe-policy names another"
+        )
     if request.moe_slots is not None:
         yield from _fewer_than_asked(request.moe_slots, layers)
 

@@ -38,6 +38,7 @@ class Purpose(StrEnum):
     EXPERTS = "experts"
     SLOTS = "slots"
     STAGING = "staging"
+    LEARNED = "learned"
     STASH = "stash"
     RESERVE = "reserve"
 
@@ -121,6 +122,7 @@ class TierPlan(Struct, frozen=True):
     gpu_staging: GpuStaging = NO_STAGING  # the same on a GPU with fewer slots than experts
     stash: StashPlan = NO_STASH  # the GPU's room for prompts that pass layer by layer
     kv_growth: KvGrowth | None = None  # if the GPU's KV cache begins small
+    learns_little: bool = False  # RAM is short for what the usual policy of its slots learns
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
         """Returns the bytes of one tier, for one purpose or for all."""

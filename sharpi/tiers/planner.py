@@ -46,6 +46,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         gpu_staging=gpu.staging,
         stash=gpu.stash,
         kv_growth=gpu.growth,
+        learns_little=host.learns_little,
     )
 
 

@@ -37,6 +37,9 @@ class TierRequest(Struct, frozen=True):
     # By layer, the shares of its uses that its most used experts have together; see `hit_rates`.
     use_shares: tuple[tuple[float, ...], ...] = ()
     fills_from_ram: bool = True  # the GPU may read experts from RAM
+    learned_bytes: int = 0  # that the policy of slots in RAM learns about a layer
+    least_learned_bytes: int = 0  # the same of the policy that is used where room is short
+    gpu_learned_bytes: int = 0  # that the policy of a GPU's slots learns about a layer
 
     @property
     def num_pages(self) -> int:

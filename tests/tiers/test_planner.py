@@ -88,6 +88,24 @@ class TestRam:
             plan.require_fit()
         planned(ram=room(0)).require_fit()
 
+    def test_what_a_policy_learns_takes_room_from_slots(self) -> None:
+        usual, least = MIB // 2, 4096
+        plan = planned(ram=room(26), learned_bytes=usual, least_learned_bytes=least)
+        assert plan.bytes_in(Tier.RAM, Purpose.LEARNED) == 4 * usual
+        assert plan.bytes_in(Tier.RAM, Purpose.SLOTS) == 25 * SLOT
+        assert plan.bytes_in(Tier.RAM) <= plan.ram_budget
+        assert not plan.learns_little
+
+    def test_the_policy_that_learns_little_takes_over_where_room_is_short(self) -> None:
+        sizes = {"learned_bytes": MIB // 2, "least_learned_bytes": 1024}
+        plan = planned(ram=room(4), **sizes)
+        assert plan.learns_little
+        assert plan.bytes_in(Tier.RAM, Purpose.LEARNED) == 4 * 1024
+        assert any("learned-keep decides about slots" in note for note in plan.notes)
+        named = planned(ram=room(4), learned_bytes=MIB // 2, least_learned_bytes=MIB // 2)
+        assert not named.learns_little, "the user named the policy"
+        assert not planned(**sizes).bytes_in(Tier.RAM, Purpose.LEARNED), "all experts are in RAM"
+
     def test_slots_differ_in_size_from_layer_to_layer(self) -> None:
         plan = planned(moe_layer(3 * MIB), moe_layer(6 * MIB), ram=90 * MIB)
         assert [layer.slot_bytes for layer in plan.layers] == [3 * MIB + 4096, 6 * MIB + 4096]

@@ -44,7 +44,12 @@ class ExpertTier:
         profile: ExpertProfile | None = None,
     ) -> None:
         slots = plan.ram_slots[: model.num_layers]  # an MTP head has slots of its own
-        shape = ExpertShape(model.num_experts, model.num_experts_per_token, slots)
+        shape = ExpertShape(
+            model.num_experts,
+            model.num_experts_per_token,
+            slots,
+            learns_little=plan.learns_little,
+        )
         predictor = choose_predictor(asked, shape)
         self._is_learned = asked.predictor == LEARNED
         self.policy = NativePolicy(choose_policy(asked, shape, profile))

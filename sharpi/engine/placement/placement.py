@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings
+from sharpi.experts.policy_choice import learned_sizes
 from sharpi.experts.profile import load_profile
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo, Rates
@@ -61,12 +62,23 @@ class Placement:
                 gpu_kv_first=gpu_kv_bytes(model, replace(settings, num_kv_pages=first)),
                 kv_first_pages=first,
             )
-        self.request: TierRequest = replace(request, use_shares=_use_shares(config, model))
+        self.request: TierRequest = replace(
+            request, use_shares=_use_shares(config, model), **_learned_sizes(config, model)
+        )
 
     def plan(self, rates: Rates | None = None) -> TierPlan:
         """Returns the plan; its speed uses these rates, or those of the hardware info."""
         hardware = replace(self.hardware, rates=rates) if rates else self.hardware
         return plan_tiers(self.facts, hardware, self.request)
+
+
+def _learned_sizes(config: RunConfig, model: ModelConfig) -> dict[str, int]:
+    """Returns what the policies learn about a layer, in bytes, by fields of the request."""
+    if not model.is_moe:
+        return {}
+    usual, least = learned_sizes(config.experts, model.num_experts, on_gpu=False)
+    on_gpu, _ = learned_sizes(config.experts, model.num_experts, on_gpu=True)
+    return {"learned_bytes": usual, "least_learned_bytes": least, "gpu_learned_bytes": on_gpu}
 
 
 def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...], ...]:

@@ -73,6 +73,9 @@ def ram_policy(
     if plan.is_mapped:
         return None
     shape = ExpertShape(
-        model.num_experts, model.num_experts_per_token, plan.ram_slots[: model.num_layers]
+        model.num_experts,
+        model.num_experts_per_token,
+        plan.ram_slots[: model.num_layers],
+        learns_little=plan.learns_little,
     )
     return choose_policy(ram_request(config, plan), shape, profile)

@@ -14,6 +14,7 @@ from streamed_models import (
     write_mixed_model,
 )
 
+from sharpi.config import ExpertConfig
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 from sharpi.gguf.copied import copy_bytes
@@ -71,8 +72,9 @@ def test_dense_layers_have_no_slots_and_biases_are_dense_weights(
 
 @pytest.fixture
 def least(load: Load, quick_demo: Path) -> int:
-    """Returns the bytes of RAM with one slot per layer."""
-    plan = load(quick_demo, moe_slots=1, **SMALL).plan
+    """Returns the bytes of RAM with one slot per layer, and a policy that learns little."""
+    asked = ExpertConfig(policy="learned-keep")
+    plan = load(quick_demo, moe_slots=1, experts=asked, **SMALL).plan
     assert plan is not None
     return planned(plan, *Purpose)
 

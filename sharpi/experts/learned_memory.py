@@ -1,0 +1,42 @@
+"""The memory that a learned policy takes for what it learns, beside the slots.
+
+The sizes are those of kernels/cpu/experts/policy/learned.cpp, and of a GPU's maps.
+"""
+
+from sharpi.experts.policy_settings import PolicyKind
+
+_FLOAT_BYTES, _LINE_FLOATS = 4, 16
+_NEAR, _LAST = 3, 4  # layers whose experts a map learns from
+_FEW_EXPERTS, _MOST, _MORE_WITHIN = 64, 8, 7  # a model with few experts has more of them
+_MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of combinations
+_VECTORS = 4  # bias, scores, scores of before, errors
+
+
+def learned_bytes(kind: PolicyKind, num_experts: int) -> int:
+    """Returns the bytes that a policy in RAM learns about one layer; 0 if it does not learn."""
+    if not kind.is_learned:
+        return 0
+    ahead = kind.decides_ahead
+    has_few = ahead and num_experts <= _FEW_EXPERTS
+    last = _MOST if has_few else _LAST
+    num_bytes = 0
+    if kind.keeps_misses:
+        num_bytes += _map_bytes(_NEAR + last + _MORE_WITHIN * has_few, num_experts, fades=ahead)
+    if kind is not PolicyKind.LEARNED_KEEP:
+        hashed = num_hashed_rows(num_experts) if ahead else 0
+        num_bytes += _map_bytes(_NEAR + last + last * ahead, num_experts, hashed, fades=ahead)
+    return num_bytes
+
+
+def num_hashed_rows(num_experts: int) -> int:
+    """Returns the number of combinations of experts that a layer's map has rows for."""
+    rows = _MOST_ROWS
+    while rows > 1 and rows * num_experts > _MOST_FLOATS:
+        rows //= 2
+    return rows
+
+
+def _map_bytes(num_sources: int, num_experts: int, num_hashed: int = 0, *, fades: bool) -> int:
+    stride = -(-num_experts // _LINE_FLOATS) * _LINE_FLOATS
+    rows = num_sources * num_experts * (2 if fades else 1) + num_hashed + _VECTORS
+    return _FLOAT_BYTES * (rows * stride + num_hashed)

@@ -1,0 +1,34 @@
+"""What a learned policy takes in memory is what the planner counts."""
+
+import numpy as np
+import pytest
+
+from sharpi.experts.learned_memory import learned_bytes, num_hashed_rows
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.reference import learned_contexts
+from sharpi.experts.reference.learned import Learned
+from sharpi.experts.reference.learned_map import LearnedMap
+
+
+def bytes_of(learned_map: LearnedMap) -> int:
+    """The bytes of a map's arrays of 4-byte numbers."""
+    return 4 * sum(each.size for each in vars(learned_map).values() if isinstance(each, np.ndarray))
+
+
+@pytest.mark.parametrize("num_experts", [16, 32, 64, 128])
+@pytest.mark.parametrize("kind", [kind for kind in PolicyKind if kind.is_learned])
+def test_the_tables_of_the_reference(kind: PolicyKind, num_experts: int) -> None:
+    policy = Learned(PolicySettings(kind, num_experts, 4, (4,)))
+    maps = [] if kind is PolicyKind.LEARNED_KEEP else list(policy._maps)
+    maps += [] if policy._within is None else list(policy._within._maps)
+    held = sum(map(bytes_of, maps))
+    assert held <= learned_bytes(kind, num_experts) <= 1.02 * held + 4096
+
+
+def test_policies_that_do_not_learn_take_nothing() -> None:
+    assert not any(learned_bytes(kind, 64) for kind in PolicyKind if not kind.is_learned)
+
+
+@pytest.mark.parametrize("num_experts", [1, 16, 32, 33, 128, 512])
+def test_the_rows_of_combinations(num_experts: int) -> None:
+    assert num_hashed_rows(num_experts) == learned_contexts.num_rows(num_experts)
