@@ -112,7 +112,7 @@ class GpuTier:
                 self._filling.reset_sequence()
 
     def end_step(
-        self, num_tokens: int, seconds: float, routes: StepRoutes, *, is_decode: bool = True
+        self, num_tokens: int, seconds: float, routes: StepRoutes = list, *, is_decode: bool = True
     ) -> None:
         """Ends a step; `routes` are asked for them where the host decides about the slots."""
         if self._filling is not None:
