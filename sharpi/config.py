@@ -113,11 +113,16 @@ class SpeculationConfig(Struct, frozen=True):
     min_drafts: int = 0  # shorter drafts are not checked
     min_probability: float = 0.0  # a draft ends before a token that is less likely to be right
     draft_model: Path | None = None
+    is_default: bool = False  # nobody asked for it: it is off where it was not seen to pay
 
     @property
     def is_on(self) -> bool:
         """True if there may be drafts."""
         return bool(self.kinds) and self.max_drafts != 0
+
+
+# The drafts that commands look for unless told otherwise.
+USUAL_DRAFTS = SpeculationConfig(kinds=("ngram", "suffix", "mtp"), is_auto=True, is_default=True)
 
 
 class GivenFlags(Struct, frozen=True):

@@ -119,6 +119,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("-n", "--tokens", type=int, default=160, help="of each answer")
     parser.add_argument("--rounds", type=int, default=3, help="of all ways, in turns")
     parser.add_argument("-t", "--threads", type=int, default=None)
+    parser.add_argument("--ways", default=",".join(WAYS), help="with commas between them")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, help="of the answers; at 1 they repeat little"
+    )
     parser.add_argument("--acceptance", type=float, default=None, help="of scripted drafts")
     parser.add_argument("--ram", type=int, default=None, help="bytes for the model")
     parser.add_argument("--rows", action="store_true", help="measure steps of 1 to 8 rows")
@@ -141,11 +145,11 @@ def engine_of(options: argparse.Namespace, speculation: Speculation) -> Engine:
 
 def print_ways(name: str, options: argparse.Namespace) -> None:
     """Measures all ways on one text, and prints a line for each."""
-    turns: dict[str, list[Turn]] = {way: [] for way in WAYS}
+    turns: dict[str, list[Turn]] = {way: [] for way in options.ways.split(",")}
     known: list[int] = []
     for _ in range(options.rounds):
-        for way, speculation in WAYS.items():
-            with engine_of(options, scripted(speculation, options)) as engine:
+        for way in turns:
+            with engine_of(options, scripted(WAYS[way], options)) as engine:
                 turns[way].append(play(engine, TEXTS[name], known, options))
             known = known or turns["off"][0].ids
     assert all(turn.ids == known for own in turns.values() for turn in own), "texts differ"
@@ -176,9 +180,11 @@ def play(engine: Engine, text: str, known: list[int], options: argparse.Namespac
         drafter = [*prompt, *known], options.acceptance
         engine.speculator._model_drafters = lambda: [Scripted(*drafter)]
     session = engine.session()
-    list(session.generate(prompt, request(16)))
+    other = TEXTS["code"] if text != TEXTS["code"] else TEXTS["story"]
+    warm_up = engine.tokenizer.encode(other, add_bos=True, parse_special=False)
+    list(session.generate(warm_up, request(16, options)))
     distinct = count_experts(engine)
-    generation = session.generate(prompt, request(options.tokens))
+    generation = session.generate(prompt, request(options.tokens, options))
     list(generation)
     drafts = engine.speculator.statistics
     return Turn(
@@ -189,9 +195,9 @@ def play(engine: Engine, text: str, known: list[int], options: argparse.Namespac
     )
 
 
-def request(num_tokens: int) -> GenerationRequest:
-    """Returns a greedy request."""
-    sampling = SamplingParams(temperature=0)
+def request(num_tokens: int, options: argparse.Namespace) -> GenerationRequest:
+    """Returns a request of the same tokens in every round."""
+    sampling = SamplingParams(temperature=options.temperature, seed=1)
     return GenerationRequest(max_tokens=num_tokens, ignore_end=True, sampling=sampling)
 
 
@@ -233,7 +239,7 @@ def row_seconds(engine: Engine, rounds: int) -> Iterator[tuple[int, float]]:
         for rows, own in taken.items():
             part = ids[8 * i % 200 :][:rows]
             start = time.perf_counter()
-            sequence.extend_scored(part)
+            sequence.extend_checked(part)
             if i:
                 own.append(time.perf_counter() - start)
         sequence.truncate(128)

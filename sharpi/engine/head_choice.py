@@ -1,10 +1,23 @@
-"""Decides if the model's head for multi-token prediction (MTP) drafts."""
+"""Decides if there are drafts where nobody asked for any, and if the model's MTP head drafts."""
 
-from sharpi.config import RunConfig
+from msgspec.structs import replace
+
+from sharpi.config import RunConfig, SpeculationConfig
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head, with_head
+
+
+def known_to_pay(config: RunConfig, *, is_on_cpu: bool) -> RunConfig:
+    """Returns the configuration without drafts that nobody asked for and that may not pay.
+
+    A GPU and several machines have not been measured with drafts, and a trace has single steps.
+    """
+    is_measured = is_on_cpu and config.experts.trace is None
+    if is_measured or not config.speculation.is_default:
+        return config
+    return replace(config, speculation=SpeculationConfig())
 
 
 def choose_head(

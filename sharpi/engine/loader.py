@@ -12,7 +12,7 @@ from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, make_parts
 from sharpi.engine.engine import Engine
-from sharpi.engine.head_choice import choose_head
+from sharpi.engine.head_choice import choose_head, known_to_pay
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
@@ -80,9 +80,9 @@ def _load(
     if sharing is not None:
         config = replace(config, device="cpu")
     gpu = GpuChoice(config, open_device)
-    model_config, head_notes = choose_head(
-        file, model_config, config, _why_no_head(gpu, is_shared=sharing is not None)
-    )
+    why_no_head = _why_no_head(gpu, is_shared=sharing is not None)
+    config = known_to_pay(config, is_on_cpu=why_no_head is None)
+    model_config, head_notes = choose_head(file, model_config, config, why_no_head)
     settings = decide(config, file, model_config, hardware)
     if sharing is not None:
         settings = sharing.agree(config, file, model_config, settings, hardware)

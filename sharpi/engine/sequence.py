@@ -65,6 +65,15 @@ class Sequence:
         self._step(self._ready(1), [token], None, wants_largest=True)
         return self._runner.largest()
 
+    def extend_checked(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
+        """Appends a token and right drafts in one step; logits after each, a passing view.
+
+        Raises as `extend`.
+        """
+        table, rows = self._ready(len(ids)), np.arange(len(ids), dtype=np.int32)
+        step = self._begin(table, ids, rows, num_drafts=len(ids) - 1)
+        return self._runner.finish(step)
+
     def extend_scored(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """Appends tokens; logits (tokens, vocabulary) after each of them. Raises as `extend`."""
         table, batch = self._ready(len(ids)), self._runner.scoring_batch
@@ -125,8 +134,9 @@ class Sequence:
         outputs: IntArray | None,
         *,
         wants_largest: bool = False,
+        num_drafts: int = 0,
     ) -> StepInFlight:
-        segment = table.segment(ids, outputs)
+        segment = table.segment(ids, outputs, num_drafts=num_drafts)
         begun = self._runner.begin((segment,), wants_largest=wants_largest)
         self.tokens[table.length : table.length + len(ids)] = ids
         table.finish(ids)

@@ -14,6 +14,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
+from sharpi.ops.state_layout import state_bytes
 from sharpi.units import format_bytes
 
 DEFAULT_CONTEXT = 4096
@@ -21,6 +22,7 @@ SMALL_MODEL_BYTES = 1 << 30
 MAX_PARALLEL = 64
 MAX_DRAFTS = 15  # that one step checks: its rows are then those of a prompt's tile
 STATEFUL_DRAFTS = 4  # where each takes a copy of the recurrent layers' state
+STATES_SHARE = 20  # copies that nobody asked for take at most one part in 20 of the file's size
 # Weights of a token that make a decode thread worth its barriers, about 100 us of reading.
 BYTES_WORTH_A_THREAD = 4 << 20
 
@@ -79,7 +81,7 @@ def decide(
     pages, pages_note = kv_pages(config, file, model, hardware, one_context, types)
     batch_threads = config.num_batch_threads or config.num_threads or hardware.fast_cores
     threads = config.num_threads or _decode_threads(file, model, hardware)
-    max_drafts = _max_drafts(config, model, context_size)
+    max_drafts = _max_drafts(config, file, model, context_size)
     return EngineSettings(
         context_size=context_size,
         batch_size=max(num_parallel + max_drafts, min(config.batch_size, context_size)),
@@ -105,12 +107,17 @@ def decide(
     )
 
 
-def _max_drafts(config: RunConfig, model: ModelConfig, context_size: int) -> int:
+def _max_drafts(config: RunConfig, file: GgufFile, model: ModelConfig, context_size: int) -> int:
     """Returns the drafts that a step may check; recurrent layers need a state for each."""
     speculation = config.speculation
     if not speculation.is_on or config.experts.trace is not None:
         return 0
-    most = STATEFUL_DRAFTS if model.states and speculation.max_drafts is None else MAX_DRAFTS
+    most = MAX_DRAFTS
+    if model.states and speculation.max_drafts is None:
+        most = STATEFUL_DRAFTS
+        if speculation.is_default:
+            room = file.num_bytes // STATES_SHARE // state_bytes(model.states)
+            most = max(0, min(most, room - config.num_parallel))
     wanted = most if speculation.max_drafts is None else speculation.max_drafts
     return max(0, min(wanted, MAX_DRAFTS, context_size - 1))
 

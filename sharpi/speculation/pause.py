@@ -1,13 +1,13 @@
 """Pause: drafts are looked for less often where none has been worth a check for a while."""
 
-_MOST_VAIN = 32  # steps in a row without a draft that was worth it
-_SHARE = 0.004  # of a step, which looking for drafts in vain may take on average
-_LONGEST = 16  # steps
+_MOST_VAIN = 2  # searches in a row that were not worth their time
+_SHARE = 0.002  # of a step, which looking for drafts in vain may take on average
+_LONGEST = 512  # steps
 _NEWEST_SHARE = 0.1
 
 
 class Pause:
-    """Counts the steps in vain, and rests for as many as the search is too expensive for."""
+    """Counts the searches in vain, and rests for as many steps as they are too expensive for."""
 
     def __init__(self) -> None:
         self._num_vain = self._num_to_rest = 0
@@ -18,16 +18,20 @@ class Pause:
         self._num_to_rest -= 1
         return self._num_to_rest >= 0
 
-    def drafted(self, seconds: float, *, has_checked: bool) -> None:
-        """Takes note of a search of so many seconds."""
+    def searched(self, seconds: float, gained: float) -> None:
+        """Takes note of a search of so many seconds, and of those that its drafts should gain."""
         if not self._search_seconds:
             self._search_seconds = seconds
         usual = self._search_seconds
         self._search_seconds += (min(seconds, 4 * usual) - usual) * _NEWEST_SHARE
-        self._num_vain = 0 if has_checked else self._num_vain + 1
+        self._num_vain = 0 if gained > seconds else self._num_vain + 1
         if self._num_vain > _MOST_VAIN and self._step_seconds:
             times = self._search_seconds / (_SHARE * self._step_seconds)
             self._num_to_rest = min(_LONGEST, int(times))
+
+    def paid(self) -> None:
+        """Takes note of a search that a model made, which others decide about."""
+        self._num_vain = 0
 
     def step(self, seconds: float) -> None:
         """Takes note of how long a step without drafts takes."""

@@ -16,6 +16,7 @@ from sharpi.speculation.seen_text import SeenText, SuffixDrafter
 from sharpi.speculation.statistics import DraftStatistics
 
 FREE_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix")  # they take no time to speak of
+_LEAST_REMEMBERED = 0.6e-3  # seconds of a step: remembering a token takes about 3 us
 # Makes a drafter that computes, for one sequence.
 ModelDrafters = Callable[[], Sequence[Drafter]]
 
@@ -26,6 +27,7 @@ class SequenceDrafts:
     def __init__(self, drafters: Sequence[Drafter], everyone: Acceptance) -> None:
         self._chain = Chain(drafters)
         self._new: list[int] = []  # tokens that the drafters do not know yet
+        self.num_known = 0  # tokens of the answer that came so far
         self.acceptance = Acceptance(everyone)
         self.drafts: list[Draft] = []
         self.statistics = DraftStatistics()
@@ -57,6 +59,7 @@ class SequenceDrafts:
         for draft in self.drafts:
             self.acceptance.learn(draft, tokens)
         self.extend(tokens)
+        self.num_known += len(tokens)
 
 
 class Asked(NamedTuple):
@@ -85,6 +88,7 @@ class Speculator:
         self._pause = Pause()
         self._model_choice = ModelChoice()
         self._drafting_seconds = 0.0
+        self._has_searched = False  # for this step, without a model
 
     @property
     def is_on(self) -> bool:
@@ -108,20 +112,39 @@ class Speculator:
         drafts.extend(tokens)
         return drafts
 
-    def end(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
+    def rests(self) -> bool:
+        """True if no drafts are looked for at this step, since that has been in vain for a while.
+
+        Nothing else is to be asked then. The tokens of such steps are told by `rested`.
+        """
+        return self.settings.is_auto and self._pause.rests()
+
+    def rested(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
+        """Takes note of the tokens that a sequence got from steps at which it rested."""
+        if tokens:
+            drafts.extend(tokens)
+            drafts.num_known += len(tokens)
+            usual = self.rule.times.seconds(1)
+            for statistics in (self.statistics, drafts.statistics):
+                statistics.add_rested(len(tokens), usual)
+
+    def end(self, drafts: SequenceDrafts | None, tokens: Sequence[int]) -> None:
         """Ends a sequence; `tokens` are those of its text that were not seen before."""
-        drafts.close()
-        if "suffix" in self.settings.kinds:
+        if drafts is not None:
+            drafts.close()
+        if "suffix" in self.settings.kinds and self._may_remember():
             self._seen.add(tokens)
+
+    def _may_remember(self) -> bool:
+        """True unless steps are so quick that remembering a text would show."""
+        usual = self.rule.times.seconds(1)
+        return not (self.settings.is_auto and 0 < usual < _LEAST_REMEMBERED)
 
     def choose(self, asked: Sequence[Asked]) -> list[Draft | None]:
         """Drafts for the next step of these sequences; None for those without one."""
         start = time.perf_counter()
-        rests, of_models = self._effort(asked)
-        chances = [
-            self._worthwhile(each.drafts.propose(0 if rests else each.most, of_models))
-            for each in asked
-        ]
+        of_models = self._effort(asked)
+        chances = [self._worthwhile(each.drafts.propose(each.most, of_models)) for each in asked]
         if self.settings.is_auto:
             self._choice = self.rule.choose(chances, self.max_drafts)
         else:
@@ -133,21 +156,26 @@ class Speculator:
         lengths = tuple([len(draft.tokens) if draft else 0 for draft in chosen])
         self._choice = self._choice._replace(lengths=lengths)
         self._drafting_seconds = time.perf_counter() - start
-        if not rests:
-            self._time_drafts(asked, has_checked=any(lengths))
+        self._time_drafts(asked)
         return chosen
 
-    def _effort(self, asked: Sequence[Asked]) -> tuple[bool, int]:
-        """Decides if no drafts are looked for at all, and how long those of models may be."""
+    def _effort(self, asked: Sequence[Asked]) -> int:
+        """Decides how long drafts of models may be."""
         if not self.settings.is_auto:
-            return False, self.max_drafts
+            return self.max_drafts
         if not any(each.drafts.has_models for each in asked):
-            return self._pause.rests(), 0
+            return 0
         rule, num = self.rule, len(asked)
-        most = self.max_drafts // num
-        return False, self._model_choice.length(rule.times, rule.budget, num, most)
+        return self._model_choice.length(rule.times, rule.budget, num, self.max_drafts // num)
 
-    def _time_drafts(self, asked: Sequence[Asked], *, has_checked: bool) -> None:
+    def _gained(self) -> float:
+        """Returns the seconds that the chosen drafts should gain; below 0 for a trial."""
+        choice, times = self._choice, self.rule.times
+        num = len(choice.lengths)
+        rows = num + sum(choice.lengths)
+        return choice.num_tokens / num * times.seconds(num) - times.seconds(rows)
+
+    def _time_drafts(self, asked: Sequence[Asked]) -> None:
         by_models = [
             each.drafts
             for each in asked
@@ -158,8 +186,9 @@ class Speculator:
             draft = drafts.drafts[0]
             chance = drafts.acceptance.chance(draft.kind, draft.certainty[0])
             self._model_choice.drafted(self._drafting_seconds / count, chance)
-        if not by_models:
-            self._pause.drafted(self._drafting_seconds, has_checked=has_checked)
+        self._has_searched = not by_models
+        if by_models:
+            self._pause.paid()
 
     def _worthwhile(self, chances: list[float]) -> list[float]:
         """Cuts a draft before the first token that is less likely than was asked for."""
@@ -186,6 +215,7 @@ class Speculator:
         self, asked: Sequence[Asked], seconds: float, tokens: Sequence[Sequence[int]]
     ) -> None:
         """Takes note of the step: its duration, and the tokens that each sequence got from it."""
+        start, gained = time.perf_counter(), self._gained()
         num_tokens, num = sum(map(len, tokens)), len(asked)
         self.rule.record(self._choice, seconds, num_tokens)
         usual = self.rule.times.seconds(num)
@@ -199,6 +229,8 @@ class Speculator:
                     draft = each.drafts.drafts[0]
                     statistics.add_draft(draft.kind, length, max(0, len(own) - 1))
             each.drafts.learn(own)
+        if self._has_searched:
+            self._pause.searched(self._drafting_seconds + time.perf_counter() - start, gained)
 
 
 def _cut(draft: Draft, length: int) -> Draft:

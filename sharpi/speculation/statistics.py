@@ -32,6 +32,11 @@ class DraftStatistics(Struct):
         self.seconds += seconds
         self.seconds_without += seconds_without
 
+    def add_rested(self, num_steps: int, usual: float) -> None:
+        """Counts steps at which no drafts were looked for, each of `usual` seconds."""
+        self.add_step(num_steps, num_steps * usual, num_steps * usual)
+        self.num_steps += num_steps - 1
+
     def add_draft(self, kind: DraftKind, num_checked: int, num_accepted: int) -> None:
         """Counts a draft that was checked."""
         count = self.kinds.setdefault(kind, KindCount())

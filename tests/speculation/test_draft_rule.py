@@ -110,6 +110,14 @@ def test_a_search_in_vain_is_made_less_often() -> None:
     for _ in range(400):
         if not pause.rests():
             searches += 1
-            pause.drafted(0.05, has_checked=False)
+            pause.searched(0.05, gained=0.0)
         pause.step(1.0)
-    assert 33 <= searches < 80
+    assert 5 <= searches < 50
+
+
+def test_a_search_that_pays_is_made_at_every_step() -> None:
+    pause = Pause()
+    for _ in range(100):
+        assert not pause.rests()
+        pause.searched(0.05, gained=0.5)
+        pause.step(1.0)

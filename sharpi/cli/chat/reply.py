@@ -93,10 +93,10 @@ def timings_line(timings: "Timings") -> str:
 
 
 def _drafts(drafts: "DraftStatistics | None") -> str:
-    """Returns what drafts gave, as the end of a line; empty if there were to be none."""
-    if drafts is None or not drafts.num_steps:
+    """Returns what drafts gave, as the end of a line; empty if none was checked."""
+    if drafts is None or not drafts.kinds:
         return ""
     kinds = [f"{kind} {n.num_accepted} of {n.num_checked}" for kind, n in drafts.kinds.items()]
-    right = f" (right drafts: {', '.join(kinds)})" if kinds else " (no draft was worth a check)"
-    saved = f", {drafts.seconds_saved:.2f} s saved" if kinds else ""
-    return f", {drafts.tokens_per_step:.2f} tokens a step{right}{saved}"
+    right = f"right drafts: {', '.join(kinds)}"
+    gain = f"{drafts.tokens_per_step:.2f} tokens a step ({right})"
+    return f", {gain}, {drafts.seconds_saved:.2f} s saved"

@@ -53,7 +53,7 @@ class Benchmark:
 
     def _threads(self, test: BenchmarkTest) -> int:
         s = self._settings
-        return s.num_threads if test.kind == "tg" else s.num_batch_threads
+        return s.num_batch_threads if test.kind == "pp" else s.num_threads
 
     def _random_ids(self, count: int) -> list[int]:
         random = np.random.default_rng(_SEED)
@@ -61,24 +61,30 @@ class Benchmark:
 
     def _passes(self, test: BenchmarkTest) -> list[list[int]]:
         ids = self._random_ids(test.num_positions)[test.depth :]
-        size = 1 if test.kind == "tg" else self._runner.batch_size
+        size = test.pass_size or self._runner.batch_size
         return [ids[i : i + size] for i in range(0, len(ids), size)]
 
     def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> tuple[Traffic, int]:
         """Returns what all passes read, and how many of those bytes cross a GPU's bus."""
         total, bus_bytes = Traffic(), 0
         for ids in passes:
-            self._sequence.extend(ids)
+            self._extend(test, ids)
             routes = [r[: len(ids)] for r in self._runner.routes]
             total += self._traffic.of_pass(len(ids), routes)
             bus_bytes += self._processor.bus_bytes(routes)
         self._sequence.truncate(test.depth)
         return total, bus_bytes
 
+    def _extend(self, test: BenchmarkTest, ids: list[int]) -> None:
+        if test.kind == "ck":
+            self._sequence.extend_checked(ids)
+        else:
+            self._sequence.extend(ids)
+
     def _timed(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> float:
         start = time.perf_counter()
         for ids in passes:
-            self._sequence.extend(ids)
+            self._extend(test, ids)
         seconds = time.perf_counter() - start
         self._sequence.truncate(test.depth)
         return seconds
@@ -91,9 +97,9 @@ class Benchmark:
         bus_bytes: int,
         seconds: list[float],
     ) -> BenchmarkRow:
-        samples = tuple(test.num_tokens / each for each in seconds)
+        samples = tuple(test.num_measured / each for each in seconds)
         mean = sum(samples) / len(samples)
-        repetitions_per_second = mean / test.num_tokens
+        repetitions_per_second = mean / test.num_measured
         threads, processor = self._threads(test), self._processor
         limit = processor.bytes_per_second(threads, total.weight_bytes, bus_bytes)
         read = total.weight_bytes * repetitions_per_second
@@ -106,9 +112,9 @@ class Benchmark:
             percent_of_limit=100 * read / limit if limit else None,
             percent_of_int8_peak=100 * operations / peak if operations and peak else None,
             threads=threads if processor.has_cpu_layers else None,
-            num_tokens=test.num_tokens,
+            num_tokens=test.num_measured,
             depth=test.depth,
-            tokens_per_pass=test.num_tokens / num_passes,
+            tokens_per_pass=test.num_measured / num_passes,
             bytes_per_pass=total.weight_bytes / num_passes,
             read_limit_gigabytes_per_second=limit / 1e9 if limit else None,
             gigaoperations_per_second=operations / 1e9 if operations else None,
@@ -133,7 +139,7 @@ class Benchmark:
         Both are None for decode and for float activations.
         """
         products = _PRODUCTS_OF_A_WEIGHT[self._settings.rounding]
-        if test.kind == "tg" or products is None:
+        if test.kind != "pp" or products is None:
             return None, None
         peak = self._processor.operations_per_second(self._threads(test))
         if peak is None:
@@ -147,4 +153,6 @@ def run_benchmark(
     """Yields one row per test as it is done; raises ContextFullError."""
     benchmark = Benchmark(engine, repetitions)
     for test in tests:
+        if test.kind == "ck" and test.num_tokens > 1 + engine.runner.max_drafts:
+            continue  # recurrent layers have no room for so many states
         yield benchmark.run(test)

@@ -7,11 +7,16 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+_NUM_CHECKS = 8  # of a repetition
+
 
 class BenchmarkTest(Struct, frozen=True):
-    """Prefill ("pp") or decode ("tg") of `num_tokens` after `depth` tokens in the KV cache."""
+    """Prefill ("pp") or decode ("tg") of `num_tokens` after `depth` tokens in the KV cache.
 
-    kind: Literal["pp", "tg"]
+    Or checks ("ck") of `num_tokens` at a time: steps of so many rows, with the logits of all.
+    """
+
+    kind: Literal["pp", "tg", "ck"]
     num_tokens: int
     depth: int = 0
 
@@ -23,7 +28,17 @@ class BenchmarkTest(Struct, frozen=True):
     @property
     def num_positions(self) -> int:
         """The context size that the test needs."""
-        return self.depth + self.num_tokens
+        return self.depth + self.num_measured
+
+    @property
+    def num_measured(self) -> int:
+        """The tokens of one repetition."""
+        return self.num_tokens * (_NUM_CHECKS if self.kind == "ck" else 1)
+
+    @property
+    def pass_size(self) -> int | None:
+        """The tokens of a step; None for as many as a batch takes."""
+        return {"tg": 1, "ck": self.num_tokens}.get(self.kind)
 
 
 class BenchmarkRow(Struct, frozen=True):

@@ -7,7 +7,7 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.share import Share
-from sharpi.speculation.speculator import Asked, Speculator
+from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator
 
 
 class Drafting:
@@ -27,6 +27,8 @@ class Drafting:
         self._asked = []
         if not shares or any(share.is_prompt for share in shares):
             return list(shares)
+        if self._speculator.rests():
+            return list(shares)
         self._asked = [self._ask(share.request) for share in shares]
         self._num_before = [len(share.request.generation_state.ids) for share in shares]
         drafts = self._speculator.choose(self._asked)
@@ -39,11 +41,19 @@ class Drafting:
         if request.drafts is None:
             own = [] if request.head is None else [request.head]
             request.drafts = self._speculator.begin(request.tokens, own)
+            request.drafts.num_known = len(request.generation_state.ids)
             request.generation_state.timings.drafts = request.drafts.statistics
+        else:
+            self._tell_rested(request, request.drafts)
         most = min(self._speculator.max_drafts, self._room(request))
         if most > 0 and request.table is not None and not request.table.reserve(1 + most):
             most = 0
         return Asked(request.drafts, most)
+
+    def _tell_rested(self, request: Request, drafts: SequenceDrafts) -> None:
+        ids = request.generation_state.ids
+        if len(ids) > drafts.num_known:
+            self._speculator.rested(drafts, ids[drafts.num_known :])
 
     def _room(self, request: Request) -> int:
         """Counts the drafts after which the context and the answer have room for a token."""
@@ -74,11 +84,14 @@ class Drafting:
         """Ends the drafts for these requests until they are given some again."""
         self._asked = []
         for request in requests:
-            self.end(request)
+            if request.drafts is not None:
+                self.end(request)
 
     def end(self, request: Request) -> None:
         """Remembers a text that has ended, as far as it is new."""
+        num_seen = request.generation_state.timings.num_cached_tokens
         if request.drafts is not None:
-            num_seen = request.generation_state.timings.num_cached_tokens
+            self._tell_rested(request, request.drafts)
+        if request.is_prefilled:
             self._speculator.end(request.drafts, request.tokens[num_seen:])
-            request.drafts = None
+        request.drafts = None

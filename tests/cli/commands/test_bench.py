@@ -39,6 +39,17 @@ def test_table(sharpi: CommandLine) -> None:
     assert "activations" in settings
 
 
+def test_steps_that_check_drafts(sharpi: CommandLine) -> None:
+    result = sharpi(*QUICK, "--spec-type", "ngram", "--spec-draft-n-max", "2", "--json")
+    rows = {row["test"]: row for row in json.loads(result.out)}
+    assert list(rows) == ["pp8", "tg2", "ck1", "ck2", "ck3"]
+    assert rows["ck3"]["tokens_per_pass"] == 3
+    assert rows["ck1"]["tokens_per_second"] > 0
+    # Two tokens read more experts than one, and no more than twice as many.
+    one, two = (rows[name]["bytes_per_pass"] for name in ("ck1", "ck2"))
+    assert one < two <= 2 * one
+
+
 def test_json(sharpi: CommandLine) -> None:
     rows = json.loads(sharpi(*QUICK, "--json").out)
     assert [row["test"] for row in rows] == ["pp8", "tg2"]

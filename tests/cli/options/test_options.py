@@ -13,7 +13,7 @@ from option_cases import Case
 
 from sharpi.cli.main import make_app
 from sharpi.cli.parsing.variables import variables_of
-from sharpi.config import GenerationRequest, RunConfig
+from sharpi.config import USUAL_DRAFTS, GenerationRequest, RunConfig
 
 CASES = GENERAL_CASES + EXPERT_CASES
 MALFORMED = [(case, text) for case in CASES for text in case.malformed]
@@ -98,7 +98,7 @@ def test_empty_variable_is_unset(
 
 def test_defaults_are_those_of_the_config(sharpi: CommandLine, engine: FakeEngine) -> None:
     sharpi("run", "m.gguf", "hi")
-    assert engine.config == RunConfig(model=Path("m.gguf"))
+    assert engine.config == RunConfig(model=Path("m.gguf"), speculation=USUAL_DRAFTS)
     assert engine.requests[-1] == GenerationRequest()
 
 

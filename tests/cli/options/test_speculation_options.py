@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.config import SpeculationConfig
+from sharpi.config import USUAL_DRAFTS, SpeculationConfig
 
 FREE = ("ngram", "suffix")
 OFFERED = (*FREE, "mtp")
@@ -15,7 +16,7 @@ OFFERED = (*FREE, "mtp")
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ([], SpeculationConfig()),
+        ([], USUAL_DRAFTS),
         (["--spec-type", "none"], SpeculationConfig()),
         (["--spec-type", "auto"], SpeculationConfig(kinds=OFFERED, is_auto=True)),
         (["--spec-type", "draft-mtp"], SpeculationConfig(kinds=("mtp",), max_drafts=3)),
@@ -65,6 +66,12 @@ def test_contradictions(
     assert len(result.err.splitlines()) == 1
 
 
-def test_commands_that_generate_nothing_say_so(sharpi: CommandLine, engine: FakeEngine) -> None:
-    result = sharpi("bench", "m.gguf", "--spec-type", "auto")
-    assert "drafts have no effect on bench, whose tokens are given" in result.err
+def test_commands_that_generate_nothing_say_so(
+    sharpi: CommandLine, engine: FakeEngine, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "ids.npy", np.arange(4))
+    files = ("--tokens", str(tmp_path / "ids.npy"), "--output", str(tmp_path / "out.npy"))
+    result = sharpi("logits", "m.gguf", *files, "--spec-type", "auto")
+    assert "drafts have no effect on logits, whose tokens are given" in result.err
+    assert "drafts" not in sharpi("logits", "m.gguf", *files).err
+    assert not engine.config.speculation.is_on

@@ -16,6 +16,7 @@ from sharpi.errors import UsageError
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
+    from sharpi.cli.options.loading.speculation import SpeculationOptions
     from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
 
 _COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of int8 peak")
@@ -36,8 +37,9 @@ def bench(
     repeated; mean and deviation are shown. GB/s counts bytes of weights; the limit is reading the
     same mapped file with as many threads, and the peak is that of the int8 instructions in use. A
     GPU is compared with reading its own memory and, for experts in RAM, with reading over the bus.
+    With --spec-type, ckN measures what a check of drafts costs: steps of N tokens.
     """
-    tests = list(_tests(options))
+    tests = [*_tests(options), *_checks(engine_options.speculation)]
     path = find_model(context, model)
     size = max(test.num_positions for test in tests)
     config = engine_options.run_config(context, path, context_size=size)
@@ -60,6 +62,16 @@ def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
     for depth in options.counts(options.n_depth):
         yield from (BenchmarkTest("pp", count, depth) for count in prompts if count)
         yield from (BenchmarkTest("tg", count, depth) for count in lengths if count)
+
+
+def _checks(options: "SpeculationOptions") -> "Iterator[BenchmarkTest]":
+    """Yields steps of 1 to 8 rows, if drafts were asked for."""
+    from sharpi.engine.measure.benchmark_row import BenchmarkTest
+
+    if options.spec_type in (None, "none"):
+        return
+    most = 8 if options.spec_draft_n_max is None else 1 + options.spec_draft_n_max
+    yield from (BenchmarkTest("ck", rows) for rows in range(1, most + 1))
 
 
 def _print_table(rows: "Iterable[BenchmarkRow]") -> None:
@@ -90,7 +102,7 @@ def _percent(value: float | None) -> str:
 
 
 def _pass(row: "BenchmarkRow") -> str:
-    return "token" if row.test.startswith("tg") else "batch"
+    return "batch" if row.test.startswith("pp") else "check" if "ck" in row.test else "token"
 
 
 def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:

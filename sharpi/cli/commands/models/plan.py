@@ -18,7 +18,7 @@ from sharpi.cli.options.loading.miss import MissOptions
 from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.cli.options.option import local_option, option
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.config import RunConfig
+from sharpi.config import USUAL_DRAFTS, RunConfig
 from sharpi.errors import UsageError
 
 _NOTED = ("moe_slots", "cpu_moe", "n_cpu_moe", *MissOptions.__struct_fields__)
@@ -105,21 +105,27 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """Returns the plan, with measured speeds of the tiers that it uses; raises SharpiError."""
+    from sharpi.engine.head_choice import choose_head, known_to_pay
     from sharpi.engine.kv.kv_savings import kv_notes
     from sharpi.engine.placement.placement import Placement
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
+    from sharpi.tiers.draft_gain import draft_notes
 
     hardware = probe_hardware(config.instruction_set, with_gpu=_asks_for_gpu(config))
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
         raise UsageError("--device cuda: no GPU was found; give --vram SIZE to plan for one")
     model = read_config(file)
+    has_gpu = config.device != "cpu" and bool(config.vram or hardware.free_vram)
+    config = known_to_pay(replace(config, speculation=USUAL_DRAFTS), is_on_cpu=not has_gpu)
+    model, _ = choose_head(file, model, config)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
     notes = (*settings.kv_notes, *kv_notes(model, settings.context_size))
     idle = _idle_notes(config, model, decided)
+    notes = (*notes, *draft_notes(placement.facts, decided))
     return replace(decided, notes=(*decided.notes, *idle, *notes))
 
 

@@ -18,7 +18,7 @@ from sharpi.cli.options.loading.speculation import SpeculationOptions
 from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.output.terminal import note
-from sharpi.config import GivenFlags, RunConfig
+from sharpi.config import GivenFlags, RunConfig, SpeculationConfig
 
 # Options that may have no effect on a model; a test compares them with the table of those.
 _NOTED = (
@@ -66,8 +66,17 @@ class EngineOptions(Struct, frozen=True):
         config = replace(config, given=given_flags(context, _NOTED), rope=self.rope.request())
         config = self.speculation.extend(config, sources)
         if config.speculation.is_on and context.info_name in _OF_GIVEN_TOKENS:
-            note(f"drafts have no effect on {context.info_name}, whose tokens are given")
+            config = _without_drafts(config, context.info_name)
         return self.cluster.extend(config, joins=context.info_name == "join")
+
+
+def _without_drafts(config: RunConfig, command: str) -> RunConfig:
+    """Drops the default of a command that generates nothing, and notes what was asked for."""
+    if config.speculation.is_default:
+        return replace(config, speculation=SpeculationConfig())
+    if command != "bench":
+        note(f"drafts have no effect on {command}, whose tokens are given")
+    return config
 
 
 def given_flags(context: click.Context, parameters: Sequence[str]) -> GivenFlags:

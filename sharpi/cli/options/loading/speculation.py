@@ -56,7 +56,7 @@ class SpeculationOptions(Struct, frozen=True):
             "auto|none|LIST",
             parser=_types_of,
             autocompletion=lambda: ["auto", "none", *_KINDS],
-            show_default="none; auto with a draft model",
+            show_default="auto; none on a GPU and on several machines",
         ),
     ] = None
     spec_draft_n_max: Annotated[
@@ -114,13 +114,14 @@ class SpeculationOptions(Struct, frozen=True):
                 min_drafts=self.spec_draft_n_min,
                 min_probability=self.spec_draft_p_min,
                 draft_model=self.spec_draft_model,
+                is_default=self.spec_type is None and self.spec_draft_model is None,
             ),
         )
 
     def _names(self) -> list[str]:
         """Lists the kinds, with those that auto stands for."""
         has_model = self.spec_draft_model is not None
-        names = (self.spec_type or ("auto" if has_model else "none")).split(",")
+        names = (self.spec_type or "auto").split(",")
         if names == ["auto"]:
             names += [*_OFFERED, "draft"] if has_model else _OFFERED
         return names
