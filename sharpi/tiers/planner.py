@@ -16,6 +16,9 @@ from sharpi.tiers.speed import expected_speed
 HEAD_BATCH = 64  # tokens of one pass of an MTP head, so that its buffers are small
 LEAST_MARGIN = 192 << 20  # growth of the interpreter, the tokenizer and other programs
 MARGIN_SHARE = 32  # one part in 32 of the free memory
+# The margin beside a model that is used where the file is mapped: the kernel may drop its pages at
+# any time, and while it drops few of them, the page cache is faster than slots.
+MAPPED_MARGIN = 64 << 20
 
 
 def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) -> TierPlan:
@@ -25,6 +28,11 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     pages, states = request.num_pages, request.num_states
     kv = [pages * layer.kv_page_bytes + states * layer.state_bytes for layer in model.layers]
     gpu, host = _gpu_and_host(model, request, budget, kv, scratch)
+    if host.tier is Tier.DISK and request.ram is None:
+        most = max(budget, hardware.free_ram - MAPPED_MARGIN)
+        whole = _gpu_and_host(model, request, most, kv, scratch)
+        if whole[1].tier is Tier.RAM:
+            budget, (gpu, host) = most, whole
     if request.gpu_kv is not None:
         on_gpu = request.gpu_kv
         if gpu.growth is not None and request.gpu_kv_first is not None:

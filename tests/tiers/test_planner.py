@@ -8,7 +8,7 @@ from sharpi.errors import UsageError
 from sharpi.tiers.facts import LayerFacts
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
-from sharpi.tiers.planner import plan_tiers
+from sharpi.tiers.planner import MAPPED_MARGIN, plan_tiers
 
 DENSE_WEIGHTS = 4 * 5 * MIB + 4 * MIB
 EMBEDDING = 4 * MIB
@@ -116,6 +116,20 @@ class TestRam:
 
     def test_more_ram_than_is_free_is_said(self) -> None:
         assert planned(ram=13 * GIB).notes == ("only 12.0 GiB of RAM is free now",)
+
+    def test_a_model_that_the_page_cache_can_hold_needs_no_slots(self) -> None:
+        needed = planned().bytes_in(Tier.RAM)
+
+        def with_free(free: int, **asked: object) -> TierPlan:
+            request = replace(REQUEST, **asked)  # type: ignore[arg-type]
+            return plan_tiers(model(), replace(MACHINE, free_ram=free), request)
+
+        closely = with_free(needed + MAPPED_MARGIN)
+        assert closely.is_mapped
+        assert closely.fits
+        assert not with_free(needed + MAPPED_MARGIN - 1).is_mapped
+        assert not with_free(needed + MAPPED_MARGIN, ram=needed - 1).is_mapped
+        assert not with_free(needed + MAPPED_MARGIN, moe_slots=3).is_mapped
 
 
 class TestAskedSlots:
