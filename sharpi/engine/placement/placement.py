@@ -18,6 +18,8 @@ from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.request import TierRequest, tier_request
 from sharpi.units import format_bytes
 
+_COUNT_BYTES = 4  # of how often an expert followed another one
+
 
 class Placement:
     """Collects the planner's inputs; planning itself costs next to nothing.
@@ -78,6 +80,8 @@ def _learned_sizes(config: RunConfig, model: ModelConfig) -> dict[str, int]:
         return {}
     usual, least = learned_sizes(config.experts, model.num_experts, on_gpu=False)
     on_gpu, _ = learned_sizes(config.experts, model.num_experts, on_gpu=True)
+    if config.experts.predictor == "last-layer":
+        on_gpu += _COUNT_BYTES * (1 + model.num_experts) * model.num_experts
     return {"learned_bytes": usual, "least_learned_bytes": least, "gpu_learned_bytes": on_gpu}
 
 

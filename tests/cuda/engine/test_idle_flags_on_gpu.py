@@ -44,7 +44,7 @@ def notes() -> Iterator[Notes]:
 def test_vram_and_ram(notes: Notes) -> None:
     found = notes(
         "moe_policy moe_predictor moe_load_budget",
-        ExpertConfig(policy="learned", predictor="last-layer", load_budget=3.0),
+        ExpertConfig(policy="learned", predictor="last-token", load_budget=3.0),
         **TWO_TIERS,
     )
     assert "experts have a slot in VRAM, the others are in RAM" in found[0]

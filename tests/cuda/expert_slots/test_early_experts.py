@@ -156,8 +156,9 @@ def test_other_predictors_are_the_router_on_a_gpu(load: Load) -> None:
     assert "on a GPU the predictor is router, not last-token" in stats.notes
 
 
-def test_the_most_used_experts_are_prefetched(load: Load) -> None:
-    experts = ExpertConfig(miss="cpu", resident="first-n", predictor="frequency")
+@pytest.mark.parametrize("predictor", ["frequency", "last-layer"])
+def test_predictors_without_the_router(load: Load, predictor: str) -> None:
+    experts = ExpertConfig(miss="cpu", resident="first-n", predictor=predictor)
     wanted = greedy(load(CpuDevice(False), moe_slots=2, experts=replace(experts, prefetch=False)))
     engine = load(CpuDevice(), moe_slots=2, experts=experts)
     assert greedy(engine) == wanted
@@ -165,7 +166,7 @@ def test_the_most_used_experts_are_prefetched(load: Load) -> None:
     assert stats is not None
     assert contradiction(stats) is None
     assert stats.prediction is not None
-    assert stats.prediction.predictor == "frequency"
+    assert stats.prediction.predictor == predictor
     assert 0 < stats.prediction.right < stats.prediction.guessed
     assert 0 < stats.decode.prefetch_used < stats.decode.prefetched
     assert not any("predictor" in note for note in stats.notes)

@@ -12,7 +12,9 @@ from slot_worlds import Room, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.predictor import Predictor
 from sharpi.experts.reference.policy_make import make_policy
+from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, Outcome, PolicyRules
@@ -267,3 +269,24 @@ def test_the_most_used_experts_without_a_slot(device: Device) -> None:
     assert world.prefetch(1, [7, -1, -1], after=0, budget=3) == [7]
     world.use(1, [7, 9, 8])
     assert world.tables.read_counts()[1].predictions == 1
+
+
+def test_experts_that_follow_those_of_the_layer_before(device: Device) -> None:
+    """The device predicts what the reference does, route by route, also once counts are halved."""
+    following = SlotFollowing(device, rules(PolicyKind.STATIC, layers=3), range(3))
+    reference = Predictor("last-layer", 3, EXPERTS)
+    ids, predicted = (upload(device, np.zeros(USED, np.int32)) for _ in range(2))
+    routes = np.random.default_rng(2)
+    for _ in range(300):
+        liking = routes.normal(0, 1, (3, EXPERTS)) - np.arange(EXPERTS)
+        for layer, route in enumerate(np.argsort(-liking, axis=1)[:, :USED].tolist()):
+            if layer:
+                found = read(device, predicted, np.int32, (USED,)).tolist()
+                wanted = reference.predict(layer, USED)
+                assert [expert for expert in found if expert >= 0] == wanted
+            reference.observe(layer, route)
+            device.upload(ids, np.array(route, np.int32))
+            if layer < 2:
+                device.launch(following.predict(layer + 1, layer, ids, predicted))
+            else:
+                device.launch(following.observe(layer, ids))

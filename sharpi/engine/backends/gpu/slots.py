@@ -26,7 +26,7 @@ from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 
-GPU_PREDICTORS = (DEFAULT_PREDICTOR, "frequency")
+GPU_PREDICTORS = (DEFAULT_PREDICTOR, "last-layer", "frequency")
 
 
 class GpuSlots(Struct, frozen=True):

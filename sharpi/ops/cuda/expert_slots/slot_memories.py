@@ -53,7 +53,9 @@ class SlotMemories:
     @cached_property
     def tables(self) -> SlotTables:
         """The slots of all layers, filled with their first experts."""
-        tables = SlotTables(self._device, self._settings.rules, self._slot_layers)
+        follows = self._settings.predictor == "last-layer"
+        rules = self._settings.rules
+        tables = SlotTables(self._device, rules, self._slot_layers, follows=follows)
         for number, layer in self._slot_layers.items():
             loads = tables.first_loads(number)
             self._fill(number, layer, [expert for expert, _ in loads])

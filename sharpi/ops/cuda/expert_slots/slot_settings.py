@@ -17,7 +17,7 @@ class SlotSettings(Struct, frozen=True):
     num_early: int  # early slots, to which experts are prefetched
     num_streamed: int  # experts in each of the two buffers that batches' experts pass through
     is_reached: bool = True  # the GPU can read host copies
-    predictor: str = "router"  # of the experts to prefetch: router, or frequency
+    predictor: str = "router"  # of the experts to prefetch: router, last-layer or frequency
     computed: frozenset[int] = frozenset()  # layers whose missed experts the CPU always computes
 
     def reaches(self, number: int) -> bool:

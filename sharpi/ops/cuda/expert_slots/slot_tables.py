@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotMemory, table_of
 from sharpi.ops.cuda.expert_slots.slot_learning import SlotLearning
 from sharpi.ops.cuda.expert_slots.slot_state import (
@@ -47,11 +48,19 @@ _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 class SlotTables:
     """The state, tables and lists of all layers with experts; `layers` are by layer number.
 
-    The caller copies the experts of `first_loads` to their slots before the first use. The launches
-    of a layer are made in this order: `prefetch`, `use`, the experts' kernels.
+    The caller copies the experts of `first_loads` to their slots before the first use. With
+    `follows`, it counts which experts follow those of the layer before. The launches of a layer are
+    made in this order: `prefetch`, `use`, the experts' kernels.
     """
 
-    def __init__(self, device: Device, rules: PolicyRules, layers: Mapping[int, SlotLayer]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        rules: PolicyRules,
+        layers: Mapping[int, SlotLayer],
+        *,
+        follows: bool = False,
+    ) -> None:
         assert rules.kind in DEVICE_KINDS, "a policy that the device does not have"
         assert rules.num_experts <= MAX_EXPERTS, "too many experts"
         assert rules.experts_per_token <= MAX_USED, "too many experts of a token"
@@ -59,6 +68,7 @@ class SlotTables:
         self._num_bytes = state_bytes(rules.num_experts)
         self._words = self._span(len(layers) * self._num_bytes)
         self._learning = SlotLearning(device, rules, layers) if rules.is_learned else None
+        self._following = SlotFollowing(device, rules, layers) if follows else None
         most = max((layer.num_slots for layer in layers.values()), default=0)
         self._all_loads = self._span(_LIST_HEADER_BYTES + _LOAD_BYTES * most)
         self.overflow = self._span(4)
@@ -168,6 +178,16 @@ class SlotTables:
     def most_used(self, layer: int, ids: Span) -> Launch:
         """Returns the launch that predicts the experts without a slot that a layer used most."""
         return slot_frequency(self._rules, self._memory[layer].state, ids)
+
+    def follow(self, layer: int, ids: Span, predicted: Span) -> Launch:
+        """Returns the launch that predicts a layer from the route of the layer before it."""
+        assert self._following is not None
+        numbers = list(self._layers)
+        return self._following.predict(layer, numbers[numbers.index(layer) - 1], ids, predicted)
+
+    def observe(self, layer: int, ids: Span) -> Launch | None:
+        """Returns the launch that counts what followed in the last layer; None if nothing does."""
+        return None if self._following is None else self._following.observe(layer, ids)
 
     def resize(self, layer: int, num_slots: int) -> None:
         """Changes the number of slots that a layer uses, between tokens.

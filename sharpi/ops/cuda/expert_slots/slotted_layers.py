@@ -152,6 +152,15 @@ class SlottedLayers:
         """Returns the launch that predicts the experts without a slot that a layer used most."""
         return self.tables.most_used(number, ids)
 
+    def follow(self, number: int, ids: Span, predicted: Span) -> Launch:
+        """Returns the launch that predicts a layer from the route `ids` of the layer before it."""
+        return self.tables.follow(number, ids, predicted)
+
+    def observe(self, number: int, ids: Span) -> Iterable[Launch]:
+        """Returns the launch that counts the route of the last layer, if a predictor wants that."""
+        launch = self.tables.observe(number, ids)
+        return () if launch is None else (launch,)
+
     def use_batch(self, number: int, ids: Span, tokens: int, *, is_first: bool) -> Iterable[Launch]:
         """Returns the launches after a batch, which fill free slots with its experts.
 

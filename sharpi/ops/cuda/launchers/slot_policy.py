@@ -245,6 +245,31 @@ def slot_frequency(rules: PolicyRules, state: LayerState, ids: Span) -> Launch:
     )
 
 
+def slot_follow(
+    rules: PolicyRules,
+    own: Span,
+    following: Span | None,
+    ids: Span,
+    before: Span,
+    kept: Span,
+    out: Span | None,
+) -> Launch:
+    """Predicts the next layer's experts from the route `ids` of a layer, into `out`.
+
+    `own` and `following` (1 + experts, experts) float32 are the counts of this layer and of the
+    next one, None after the last layer, as `out`; `before` and `kept` are the routes of the layer
+    before this one and of this one. Routes are (experts per token,) int32, with -1 where unknown.
+    """
+    sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
+    return Launch(
+        Kernel("slot_follow", "slot_follow"),
+        grid=(1, 1, 1),
+        block=_BLOCK,
+        arguments=(own, following, ids, before, kept, out, *sizes),
+        writes=frozenset({0, 4, 5}),
+    )
+
+
 def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> tuple[Launch, ...]:
     """Updates the maps from the last tokens of a batch; it is called after the last layer."""
     tokens, used = min(tokens, BATCH_MEMORY), np.int32(rules.experts_per_token)

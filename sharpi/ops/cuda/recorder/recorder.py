@@ -11,7 +11,7 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
-from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, StepShape
+from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, Routes, StepShape
 from sharpi.ops.cuda.recorder.attention_calls import attend
 from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward
 from sharpi.ops.cuda.recorder.feed_forward_calls import feed_forward
@@ -22,6 +22,7 @@ from sharpi.ops.cuda.recorder.recorder_rows import RowsOnGpu
 from sharpi.ops.cuda.recorder.route_prediction import (
     RoutePrediction,
     RoutePredictions,
+    after_route,
     most_used,
     of_predictions,
 )
@@ -61,6 +62,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         self._keeps_router_logits = keeps_router_logits
         self._router_logits: list[RecordedTensor] = []
         self._route_predictions = RoutePredictions()
+        self._latest_route: Routes | None = None
 
     def incoming(self, width: int) -> RecordedTensor:
         """Returns the values that another processor computed before this part, (width,)."""
@@ -129,6 +131,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         ids = RecordedTensor(router.num_used, logits.rows, None, source=room.room, routes=room)
         weights = rec.value(router.num_used, logits.rows)
         self._choose(logits, router, ids, weights)
+        self._latest_route = room
         return ids, weights
 
     def _choose(
@@ -166,6 +169,11 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         slotted = self._expert_weights.slotted
         if slotted is not None and slotted.predictor == "frequency":
             self._route_predictions.add(most_used(rec, slotted, router))
+            return
+        if slotted is not None and slotted.predictor == "last-layer":
+            assert self._latest_route is not None
+            made = after_route(rec, slotted, router, self._latest_route)
+            self._route_predictions.add(made)
             return
         rec.floats(x)
         with rec.apart() as operations:

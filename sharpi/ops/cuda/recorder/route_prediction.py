@@ -6,7 +6,15 @@ from msgspec import Struct
 
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
-from sharpi.ops.cuda.recorded import Call, Calls, RecordedTensor, SideStream, StepShape, WaitFor
+from sharpi.ops.cuda.recorded import (
+    Call,
+    Calls,
+    RecordedTensor,
+    Routes,
+    SideStream,
+    StepShape,
+    WaitFor,
+)
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import Router
 
@@ -80,6 +88,18 @@ def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> R
     with recording.apart() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(lambda step: (slotted.most_used(router.layer, recording.of(ids)),))
+    return RoutePrediction(router.layer, ids, tuple(operations), (ids,))
+
+
+def after_route(
+    recording: Recording, slotted: SlottedLayers, router: Router, route: Routes
+) -> RoutePrediction:
+    """Records the prediction of a layer from the route of the layer before it."""
+    with recording.apart() as operations:
+        ids = recording.value(router.num_used, Rows.PREDICTED)
+        recording.append(
+            lambda step: (slotted.follow(router.layer, route.span(step), recording.of(ids)),)
+        )
     return RoutePrediction(router.layer, ids, tuple(operations), (ids,))
 
 

@@ -61,6 +61,8 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from self.launches.by_item(parts, 1)
         if following is not None:
             yield from following.wait_for_prediction(step)
+        elif own is not None and step.predicts:
+            yield from slotted.observe(self.layer, ids)
 
     def _shared_step(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
         """Yields the calls for tokens of several sequences, whose experts are looked up in turn.

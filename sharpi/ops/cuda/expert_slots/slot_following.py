@@ -1,0 +1,45 @@
+"""SlotFollowing: counts, on the device, which experts of a layer follow those of the one before."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sharpi.device.device import Device, HostArray
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.launchers.slot_policy import PolicyRules, slot_follow
+
+
+class SlotFollowing:
+    """The counts of `layers` in order, and the route of each that its present token has."""
+
+    def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
+        self._device, self._rules = device, rules
+        unknown = np.full(rules.experts_per_token, -1, np.int32)
+        counts = np.zeros((1 + rules.num_experts, rules.num_experts), np.float32)
+        self._counts, self._before = dict[int, Span](), dict[int, Span]()
+        self._routes = dict[int, Span]()
+        before = self._uploaded(unknown)
+        for layer in layers:
+            self._counts[layer] = self._uploaded(counts)
+            self._before[layer] = before
+            before = self._routes[layer] = self._uploaded(unknown)
+
+    def _uploaded(self, array: HostArray) -> Span:
+        span = Span(self._device.allocate(array.nbytes), 0, array.nbytes)
+        self._device.upload(span, array)
+        return span
+
+    def predict(self, layer: int, after: int, ids: Span, predicted: Span) -> Launch:
+        """Returns the launch that predicts a layer from the route `ids` of the layer `after`.
+
+        It also counts that this route followed that of the layer before `after`.
+        """
+        return slot_follow(
+            self._rules, self._counts[after], self._counts[layer], ids,
+            self._before[after], self._routes[after], predicted,
+        )  # fmt: skip
+
+    def observe(self, layer: int, ids: Span) -> Launch:
+        """Returns the launch that counts the route of the last layer, and predicts nothing."""
+        before, kept = self._before[layer], self._routes[layer]
+        return slot_follow(self._rules, self._counts[layer], None, ids, before, kept, None)
