@@ -1,4 +1,4 @@
-// The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
+// The product of one call: 32 rows, unpacked 256 columns at a time, times all tokens.
 //
 // One token or many, sums are made in one order, so that a token's result has the same bits. A type
 // is an Unpack with kKind, kBlockColumns, kBlockBytes and
@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxColumnBytes = 272;  // of a row's 256 columns: Q8_0
 
-// All tokens.
+// Multiplies a tile with all tokens.
 template <TileKind kKind>
 void multiply_all(const Product& p, const Tile& tile, int num_parts, int block, ReadAhead& ahead) {
   constexpr decltype(&multiply<kKind, 1>) kSizes[kTokensAtOnce] = {
@@ -25,7 +25,7 @@ void multiply_all(const Product& p, const Tile& tile, int num_parts, int block, 
   });
 }
 
-// Stands in for a tile with fewer than 32 rows: its blocks of 256 columns, the last row repeated.
+// Pads a tile of fewer than 32 rows: its blocks of 256 columns, with the last row repeated.
 struct PaddedRows {
   uint8_t bytes[kTileRows][kMaxColumnBytes];
 
@@ -44,7 +44,7 @@ template <class Unpack>
   }
 }
 
-// Many tokens: each tile is unpacked once for all of them.
+// Multiplies many tokens: each tile is unpacked once for all of them.
 template <class Unpack>
 void many_tokens(const Product& p, int parts) {
   constexpr size_t kBytes = bytes_of_256<Unpack>();
@@ -66,11 +66,9 @@ void many_tokens(const Product& p, int parts) {
 template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
-  static constexpr FewTokens<Rows> kKernels[2][kDirectTokens] = {
-      {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 2, Level::L1>,
-       multiply_direct<Unpack, 3, Level::L1>},
-      {multiply_direct<Unpack, 1, Level::L2>, multiply_direct<Unpack, 2, Level::L2>,
-       multiply_direct<Unpack, 3, Level::L2>}};
+  static constexpr FewTokensKernels<Rows> kKernels = {
+      {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 1, Level::L2>},
+      {multiply_direct<Unpack, 2, Level::L1>, multiply_direct<Unpack, 3, Level::L1>}};
   begin_reading(p);
   if (meets_directly(p)) few_tokens(p, kKernels);
   else many_tokens<Unpack>(p, p.num_columns / 32);

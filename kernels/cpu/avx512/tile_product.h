@@ -70,11 +70,9 @@ void many_tokens(const Product& p, int parts) {
 template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
-  static constexpr FewTokens<Rows> kKernels[2][kDirectTokens] = {
-      {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 2, Level::L1>,
-       multiply_direct<Unpack, 3, Level::L1>},
-      {multiply_direct<Unpack, 1, Level::L2>, multiply_direct<Unpack, 2, Level::L2>,
-       multiply_direct<Unpack, 3, Level::L2>}};
+  static constexpr FewTokensKernels<Rows> kKernels = {
+      {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 1, Level::L2>},
+      {multiply_direct<Unpack, 2, Level::L1>, multiply_direct<Unpack, 3, Level::L1>}};
   begin_reading(p);
   if (meets_directly(p)) few_tokens(p, kKernels);
   else many_tokens<Unpack>(p, p.num_columns / 32);

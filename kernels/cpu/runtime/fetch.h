@@ -1,5 +1,5 @@
-// What x86 kernels of few tokens share: memory is their limit, so what is read next is fetched
-// while this is computed.
+// Prefetching for the x86 kernels of few tokens: memory is their limit, so the rows that follow are
+// fetched while these are computed.
 //
 // Internal linkage throughout: the header is compiled with different target flags.
 #pragma once
@@ -26,8 +26,8 @@ template <Level kTo, class Register>
   else asm("prefetcht1 %1" : "+v"(sums) : "m"(line));
 }
 
-// What some rows fetch while 32 of their columns are computed: `kBytes` of the tile after theirs
-// into L2, and what comes in half a tile. Processors drop fetches that find no room, a tenth of
+// Fetches a share while 32 columns of some rows are computed: `kBytes` of the tile after theirs
+// into L2, and again the rows half a tile on. Processors drop fetches that find no room, a tenth of
 // them or more. `kBehind`: so each is tried once more so many bytes later, while there is time; 0
 // for never. From L1 on, weights wait for none of the lines that are on their way from memory.
 template <int kBytesOfPart, Level kAgain, int kBehind>
@@ -36,7 +36,7 @@ struct Fetch {
 
   const uint8_t *next, *again;
 
-  // One of `shares` of what `offset` begins.
+  // Fetches share `index` of `shares`, from `offset` on.
   template <class Register>
   [[gnu::always_inline]] void share(unsigned index, unsigned shares, Register& sums,
                                     size_t offset = 0) const {
@@ -51,7 +51,7 @@ struct Fetch {
   void advance() { next += kBytes, again += kBytes; }
 };
 
-// The row half a tile after `row`: of the tile itself, or of the next one.
+// Returns the row half a tile after `row`, in the tile itself or in the next one.
 inline const uint8_t* half_a_tile_on(const uint8_t* tile, const uint8_t* next, size_t row_bytes,
                                      int row) {
   const int then = row + kTileRows / 2;
@@ -62,13 +62,21 @@ template <class Rows>
 using FewTokens = void (*)(Rows, int parts, const void* const* tokens, float* out,
                            const uint8_t* next);
 
-// Runs the kernel for so many tokens; `kernels[level][n - 1]` is that of n.
+// The kernels of one token, by level, and those of two and three, which compute for longer than
+// they wait: for them L1 is as good as L2, and they are half of what there is to compile.
 template <class Rows>
-inline void few_tokens(const Product& p, const FewTokens<Rows> (&kernels)[2][kDirectTokens]) {
+struct FewTokensKernels {
+  FewTokens<Rows> one[2], more[kDirectTokens - 1];
+};
+
+// Runs the kernel for the number of tokens.
+template <class Rows>
+inline void few_tokens(const Product& p, const FewTokensKernels<Rows>& kernels) {
   const bool fits = kTileRows / 2 * p.row_bytes <= kFitsL1;
   const uint8_t* next = p.next ? p.next : p.rows;  // fetched again, they cost nothing
-  kernels[int(fits ? Level::L1 : Level::L2)][p.num_tokens - 1](
-      {p.rows, p.row_bytes}, p.num_columns / 32, p.tokens, p.out, next);
+  const FewTokens<Rows> kernel = p.num_tokens == 1 ? kernels.one[int(fits ? Level::L1 : Level::L2)]
+                                                   : kernels.more[p.num_tokens - 2];
+  kernel({p.rows, p.row_bytes}, p.num_columns / 32, p.tokens, p.out, next);
 }
 
 }  // namespace
