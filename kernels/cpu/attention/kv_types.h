@@ -20,7 +20,7 @@ using namespace sharpi;
 
 constexpr int kLevelZero = 128;  // is added to levels where they are stored as bytes
 
-// What a block's codes are computed from: code = (x - minimum) * inverse + the type's own offset.
+// Scales a block to codes: code = (x - minimum) * inverse + the type's own offset.
 struct BlockScale {
   float scale, minimum, inverse;
 };

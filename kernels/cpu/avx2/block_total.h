@@ -1,4 +1,4 @@
-// The order in which a token's floats are added where scales are whole.
+// Defines the order in which a token's floats are added for types with whole scales.
 //
 // A part's products, scales included, are an integer, and so are its sums of 16 times their mins.
 // Each part adds its float to the block's total, which d multiplies once.
@@ -10,13 +10,13 @@
 namespace sharpi::avx2 {
 namespace {
 
-// What 8 rows and one token have so far of a block.
+// Accumulates one token's products with 8 rows over a block of 256 columns.
 struct BlockTotal {
   Floats products, mins;
 
   [[gnu::always_inline]] void begin() { products = mins = zero_floats(); }
 
-  // What `product` lacks for the bias: `scales` are the part's two, as words.
+  // Subtracts the bias's share from `product`; `scales` are the part's two scales, as words.
   template <TileKind kKind>
   [[gnu::always_inline]] static Ints unbias(Ints product, Ints scales, int part,
                                             const TokenBlock<kKind>& token) {
@@ -33,7 +33,7 @@ struct BlockTotal {
                                                   const TokenBlock<kKind>& token) {
     products = multiply_add(x, broadcast(token.scale + part), products);
   }
-  // `mins`: of groups of 32 as floats, of the two groups of 16 as words.
+  // Takes a part's mins: one float for a group of 32, or two words for its two groups of 16.
   template <TileKind kKind>
   [[gnu::always_inline]] void add_mins(Floats x, int part, const TokenBlock<kKind>& token) {
     if constexpr (kKind.group_columns == 32) {
@@ -50,7 +50,7 @@ struct BlockTotal {
   }
 
  private:
-  // Two words of each row with a token's two sums of 16.
+  // Multiplies two words of each row with the token's two sums of 16, and adds the products.
   template <TileKind kKind>
   [[gnu::always_inline]] static Ints times_sums(Ints words, int part,
                                                 const TokenBlock<kKind>& token) {

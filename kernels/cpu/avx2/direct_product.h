@@ -1,4 +1,4 @@
-// Few tokens meet the weights as these are unpacked: no tile is written and read back.
+// Multiplies weights with few tokens as they are unpacked; no tile is written and read back.
 //
 // The floats are added in the same order as a tile's, so the bits are the same. What is read next
 // is fetched meanwhile, line by line between the products.
@@ -8,8 +8,8 @@
 namespace sharpi::avx2 {
 namespace {
 
-// Types whose rows are met as they are have a kind of their own for that, as no bias may be needed
-// then.
+// Returns the kind for few tokens. Types that are multiplied row by row have one of their own, as
+// they may need no bias there.
 template <class Unpack>
 constexpr bool meets_rows() {
   return requires { Unpack::kKindOfRows; };
@@ -20,7 +20,7 @@ constexpr TileKind direct_kind() {
   else return Unpack::kKind;
 }
 
-// Parts that are begun before the first of them is finished.
+// Returns the number of parts that are begun before the first of them is finished.
 template <class Unpack>
 constexpr int parts_at_once() {
   if constexpr (requires { Unpack::kPartsAtOnce; }) return Unpack::kPartsAtOnce;
@@ -29,8 +29,8 @@ constexpr int parts_at_once() {
 
 constexpr int kFetchBehind = 0;  // computing takes longer than waiting here
 
-// One token meets rows in pairs where the type says so. For more, turning the weights once costs
-// less.
+// One token is multiplied with rows in pairs if the type has a `Direct` layout. With more tokens
+// it costs less to turn the weights once.
 template <class Unpack, int kTokens>
 struct DirectLayout {
   using Type = TurnedRows;
@@ -41,7 +41,7 @@ struct DirectLayout<Unpack, 1> {
   using Type = typename Unpack::Direct;
 };
 
-// out[n][32] = 32 rows . token n: 8 rows after the other. `next`: what is fetched.
+// Computes out[n][32] = 32 rows . token n, 8 rows at a time; prefetches from `next` meanwhile.
 template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {

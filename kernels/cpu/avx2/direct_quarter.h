@@ -1,4 +1,4 @@
-// Where few tokens meet unpacked weights: 8 rows of a tile.
+// Multiplies 8 rows of unpacked weights, a quarter of a tile, with few tokens.
 #pragma once
 #include <type_traits>
 
@@ -10,7 +10,7 @@
 namespace sharpi::avx2 {
 namespace {
 
-// What Fetch::share does, of each of 8 parts, which begin with whole lines: for loops over parts.
+// Does what Fetch::share does for one of 8 parts, each of which begins with a whole cache line.
 template <int kBytes, Level kAgain, int kBehind, class Register>
 [[gnu::always_inline]] inline void share_of_part(const Fetch<kBytes, kAgain, kBehind>& fetch,
                                                  unsigned part, unsigned index, unsigned shares,
@@ -20,14 +20,14 @@ template <int kBytes, Level kAgain, int kBehind, class Register>
   own.share(index, shares, sums, part * kEach);
 }
 
-// 8 rows of 256 columns against kTokens; takes unpacked weights of kPartsAtOnce parts in any order
-// before these are finished. If they are few, a loop over parts addresses registers, not memory.
+// Multiplies 8 rows of 256 columns with kTokens tokens. Up to kPartsAtOnce parts may be begun, in
+// any order, before they are finished; with few of them a loop over parts keeps sums in registers.
 template <TileKind kKind, class LayoutOf, int kTokens, int kPartsAtOnce, class Fetch>
 struct DirectQuarter {
   using Layout = LayoutOf;
-  static constexpr bool kUnrolls = kTokens == 1;  // loops over parts
+  static constexpr bool kUnrolls = kTokens == 1;  // loops over parts are unrolled
   static constexpr bool kScalesFirst = false;
-  static constexpr unsigned kGroups = kPartsAtOnce * kKind.part_groups();  // kept
+  static constexpr unsigned kGroups = kPartsAtOnce * kKind.part_groups();  // whose sums are kept
   const TokenBlock<kKind>* tokens;
   Floats* sums;  // (kTokens)
   const Fetch fetch;
@@ -48,15 +48,15 @@ struct DirectQuarter {
     d = d_of_rows, minus_dmin = minus_dmin_of_rows;
   }
 
-  // 16 columns from 16 * piece, and kCount - 1 times as many kStep pieces on each time. make(i, w)
-  // gives register i of each, rows as the layout has them. finish() follows.
+  // Takes kCount pieces of 16 columns, `piece` and every kStep-th after it. make(i, w) unpacks
+  // register i of each of them in the layout's order. finish() follows.
   template <int kCount, int kStep = 1, class Make>
   [[gnu::always_inline]] void pieces(unsigned piece, Make make) {
     if constexpr (kPaired) paired_pieces<kCount, kStep>(piece, make);
     else turned_pieces<kCount, kStep>(piece, make);
   }
-  // kCount groups of 32 columns from 16 * piece. side(s)(i, w) gives register i of each, s: of
-  // their first or last 16 columns.
+  // Takes kCount groups of 32 columns from 16 * piece on. side(s)(i, w) unpacks register i of each
+  // group's first (s = 0) or last (s = 1) 16 columns.
   template <int kCount, class Side>
   [[gnu::always_inline]] void groups(unsigned piece, Side side) {
     if constexpr (kPaired) {
@@ -71,7 +71,7 @@ struct DirectQuarter {
       turned_pieces<kCount, 2>(piece + 1, side(1));
     }
   }
-  // 16 columns from 16 * piece, turned: of a group of 32 the first before the last.
+  // Takes 16 turned columns from 16 * piece on; of a group of 32 the first 16 come first.
   [[gnu::always_inline]] void weights(unsigned piece, const Ints w[4]) {
     const unsigned group = piece / kGroupPieces % kGroups;
 #pragma GCC unroll 3
@@ -81,17 +81,17 @@ struct DirectQuarter {
       products[n][group] = piece % kGroupPieces ? add32(products[n][group], sum) : sum;
     }
   }
-  // 32 columns from 32 * part, turned.
+  // Takes 32 turned columns from 32 * part on.
   [[gnu::always_inline]] void part(unsigned part, const Ints w[8]) {
     weights(2 * part, w);
     weights(2 * part + 1, w + 4);
     finish(part);
   }
-  // All of a part at once, row by row: row(r)(q) are its products with a token's values as int16,
-  // in pairs of columns.
+  // Takes a whole part row by row: row(r)(q) multiplies row r with a token's values q and adds
+  // pairs of columns, as int16.
   template <class Row>
   [[gnu::always_inline]] void rows(unsigned part, Row row) {
-    Ints pairs[kTokens][kLanes / 2];  // of rows; in each half of the register, its 16 columns
+    Ints pairs[kTokens][kLanes / 2];  // of rows, each in one half of the register
 #pragma GCC unroll 4
     for (int i = 0; i < kLanes / 2; i++) {
       const auto a = row(2 * i), b = row(2 * i + 1);
@@ -131,7 +131,7 @@ struct DirectQuarter {
     }
   }
 
-  // Of a block with whole scales.
+  // Begins and ends a block with whole scales.
   [[gnu::always_inline]] void begin() {
     for (BlockTotal& total : totals) total.begin();
   }
@@ -142,9 +142,9 @@ struct DirectQuarter {
 
  private:
   static constexpr bool kPaired = std::is_same_v<Layout, PairedRows>;
-  static constexpr int kSafe = kHasDot ? 0 : kKind.safe_additions();  // of sums in int16
+  static constexpr int kSafe = kHasDot ? 0 : kKind.safe_additions();  // products that fit int16
   static constexpr int kGroupPieces = kKind.group_columns / 16;
-  using Products = RowSums<kHasDot ? 0 : 2, 1>;  // of types met row by row
+  using Products = RowSums<kHasDot ? 0 : 2, 1>;  // for types that are multiplied row by row
 
   [[gnu::always_inline]] void finish_whole(unsigned part) {
     constexpr unsigned kEach = kKind.part_groups();
@@ -205,8 +205,8 @@ struct DirectQuarter {
         products[n][at] = sum;
       }
   }
-  // Dwords of rows 0, 1, 0, 1 and 2, 3, 2, 3 of each four as products of a group, with its scale
-  // where that is whole.
+  // Adds up a group's products to one dword a row, from the rows 0, 1, 0, 1 and 2, 3, 2, 3 of each
+  // four, and multiplies them by its scale if that is whole.
   [[gnu::always_inline]] Ints sum_halves(Ints first, Ints last, unsigned at) const {
     using Sums = RowSums<kSafe, 2 * kGroupPieces>;
     using All = RowSums<kSafe, 4 * kGroupPieces>;
@@ -224,11 +224,11 @@ struct DirectQuarter {
     for (int c = 0; c < kCount; c++) {
       Ints w[4], all[kCount];
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; k++) make(k, all), w[k] = all[c];  // the others fall away
+      for (int k = 0; k < 4; k++) make(k, all), w[k] = all[c];  // the compiler drops the others
       weights(piece + c * kStep, w);
     }
   }
-  // Products of a pair of rows: sums[n][group].
+  // Multiplies a pair of rows with each token: sums[n][group].
   template <int kCount, int kStep, class Sums>
   [[gnu::always_inline]] void multiply_pieces(const Ints w[], unsigned piece, Sums& sums) const {
 #pragma GCC unroll 8

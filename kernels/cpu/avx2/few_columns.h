@@ -1,11 +1,11 @@
-// Products of 16 columns with 16 values of a token.
+// Multiplies 16 columns of weights with 16 values of a token.
 #pragma once
 #include "token_block.h"
 
 namespace sharpi::avx2 {
 namespace {
 
-// Of 8 rows, turned.
+// Multiplies 16 turned columns of 8 rows, with dot products.
 [[gnu::always_inline]] inline Ints dot_piece(const Ints w[4], const int8_t* q) {
   Ints sum = zero();
 #pragma GCC unroll 4
@@ -13,8 +13,8 @@ namespace {
   return sum;
 }
 
-// Of 8 rows, turned, as int32: times their scales where these are whole and no
-// dot products are taken.
+// Multiplies 16 turned columns of 8 rows to int32. Without dot products, whole scales are
+// multiplied in here.
 template <TileKind kKind>
 [[gnu::always_inline]] inline Ints multiply_piece(const Ints w[4], const int8_t* q,
                                                   const Ints& scales) {
@@ -35,12 +35,12 @@ template <TileKind kKind>
   return sum;
 }
 
-// Of a pair of rows, as multiply_unsigned() has them; both halves of x have the values.
+// Multiplies a pair of rows as multiply_unsigned() does; both halves of x have the token's values.
 template <TileKind kKind>
 [[gnu::always_inline]] inline Ints multiply_pair(Ints w, Ints x) {
   if constexpr (kHasDot) return multiply_unsigned(w, x);
-  // Signed weights that -128 is none of give their signs to the activations' magnitudes, made once
-  // for all rows.
+  // The signs of weights, none of which is -128, go to the activations' magnitudes, which are then
+  // the same for all rows.
   if constexpr (kKind.max_weight == 127) return madd8(abs8(x), sign8(w, x));
   else return multiply_four<kKind>(w, x);
 }

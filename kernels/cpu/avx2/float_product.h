@@ -32,7 +32,7 @@ struct BF16 {
   }
 };
 
-// The first `count` values of eight; the others are zero.
+// Loads the first `count` of eight values; the others are zero.
 template <class Weight>
 inline Floats load_some(const uint8_t* p, int count) {
   uint8_t bytes[8 * Weight::kBytes] = {};
@@ -46,7 +46,7 @@ inline float fold(Floats x) {
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
 
-// out[n][r] = row r . token n
+// Computes out[n][r] = row r . token n.
 template <class Weight, int kRows, int kTokens>
 [[gnu::noinline]] void dot_products(const uint8_t* const* rows, const void* const* tokens,
                                     int columns, float* out, ReadAhead& ahead) {
@@ -78,7 +78,7 @@ template <class Weight, int kRows, int kTokens>
     for (int r = 0; r < kRows; r++) out[n * kTileRows + r] = fold(sum[r][n]);
 }
 
-// Eight rows and up to three tokens, within 16 registers.
+// Multiplies eight rows with up to three tokens, within 16 registers.
 template <class Weight, int kTokens>
 void eight_rows(const uint8_t* const* rows, const void* const* tokens, int columns, float* out,
                 ReadAhead& ahead) {
@@ -97,7 +97,7 @@ void eight_rows_all_tokens(const Product& p, const uint8_t* const* rows, float* 
   });
 }
 
-// Steps of dot_products for eight rows and all tokens, at least.
+// Returns the least number of steps that dot_products takes for eight rows and all tokens.
 inline int count_steps(const Product& p) {
   return count_calls(p.num_tokens, kFloatTokens) * std::max(1, p.num_columns / 8);
 }
@@ -116,7 +116,7 @@ void float_product(const Product& p) {
   }
 }
 
-// Quantised weights, eight rows made float at a time. For parity tests: not fast.
+// Multiplies quantised weights, made float eight rows at a time: for parity tests, not for speed.
 template <QuantType kType>
 void exact_product(const Product& p) {
   static thread_local FloatRows buffer;

@@ -1,30 +1,30 @@
-// How 16 columns of 8 rows lie in four registers: turned, as tiles take them, or row by row, in
-// pairs.
+// Two layouts of 16 columns of 8 rows in four registers: turned, as tiles take them, or pairs of
+// rows.
 //
-// What unpackers do to every byte is the same for both. One token meets pairs of rows: turning the
-// products costs less than turning weights.
+// Unpackers do the same to every byte in both. One token is multiplied with pairs of rows, as it
+// costs less to turn the products than the weights.
 #pragma once
 #include "transpose.h"
 
 namespace sharpi::avx2 {
 namespace {
 
-// Register i: columns 4i..4i+3, row r in dword r.
+// Register i holds columns 4i..4i+3, with row r in dword r.
 struct TurnedRows {
-  // 16 bytes of each row.
+  // Loads 16 bytes of each row.
   struct Four {
     Ints x[4];
     [[gnu::always_inline]] explicit Four(Rows rows) { transpose16(rows, x); }
     Ints operator[](int i) const { return x[i]; }
   };
 
-  // For bits of 32 columns, a row's in dword r: where register i of half h finds the byte of each
-  // column, and the bit in it.
+  // With 32 columns' bits in dword r for row r: the shuffle that gives register i of half h each
+  // column's byte, and the mask of its bit.
   static Ints byte_of_column(int i, int h) { return repeat_byte(2 * h + i / 2); }
   static Ints bit_of_column(int i) { return dwords(i % 2 ? int(0x80402010) : 0x08040201); }
 };
 
-// Register i: the columns of row i and, in the upper half, of row i + 4.
+// Register i holds the columns of row i and, in the upper half, those of row i + 4.
 struct PairedRows {
   struct Four {
     Rows rows;
@@ -39,7 +39,7 @@ struct PairedRows {
   static Ints bit_of_column(int) { return qwords(int64_t(0x8040201008040201)); }
 };
 
-// The low and the high nibbles of 16 bytes: register i of each, by i.
+// Returns a function that unpacks register i of the low and of the high nibbles of 16 bytes.
 template <class Layout>
 [[gnu::always_inline]] inline auto split_nibbles(Rows packed) {
   return [x = typename Layout::Four(packed)](int i, Ints w[2]) __attribute__((always_inline)) {

@@ -1,4 +1,4 @@
-// Points of the IQ types' grids, looked up row by row.
+// Looks up the grid points of the IQ types, row by row.
 #pragma once
 #include "quant/iq_points.h"
 #include "token_block.h"
@@ -7,13 +7,13 @@
 namespace sharpi::avx2 {
 namespace {
 
-// All of a block, written turned (iq_points.h).
+// The points of a whole block, turned (iq_points.h).
 template <class Points>
 struct Turned : TurnedPoints<Points, kLanes> {
   [[gnu::noinline]] explicit Turned(Rows blocks) {
     for (int r = 0; r < kLanes; r++) this->set_row(r, blocks.at(r));
   }
-  // 32 columns from 32 * part
+  // Loads 32 columns from 32 * part on.
   void load(int part, Ints w[8]) const {
     for (int k = 0; k < 8; k++) {
       if constexpr (sizeof(typename Points::Point) == 4) {
@@ -28,7 +28,7 @@ struct Turned : TurnedPoints<Points, kLanes> {
   }
 };
 
-// 32 columns' points of one row from their numbers: number(i).
+// Returns the points of 32 columns of one row; number(i) is the index of point i in the grid.
 template <class Points, class Number>
 [[gnu::always_inline]] inline Ints points_of_row(Number number) {
   const auto at = [&](int i) __attribute__((always_inline)) { return Points::of(number(i)); };
@@ -36,7 +36,7 @@ template <class Points, class Number>
   else return dwords(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
-// Numbers that are taken from the blocks one by one.
+// Reads the indices of points from the blocks, one by one.
 template <class Points>
 struct NumbersInPlace {
   static constexpr unsigned kCount = 32 / sizeof(typename Points::Point);  // of a part
@@ -54,8 +54,8 @@ struct NumbersInPlace {
   }
 };
 
-// Numbers with bits elsewhere, made for all rows first: low(part, i) and high(part, i) of the type
-// have one byte each for points 4i..4i+3 in a row's dword.
+// Builds the indices of all rows first, as their bits are in two places: the type's low(part, i)
+// and high(part, i) have a byte each for points 4i..4i+3 in a row's dword.
 template <class Points>
 struct NumbersMade {
   static constexpr int kFours = 8 / sizeof(typename Points::Point);

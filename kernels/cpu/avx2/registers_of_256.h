@@ -50,7 +50,7 @@ inline Ints add32(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Ints sub8(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
 inline Ints sub32(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
 inline Ints multiply32(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
-// Products, the sums of two each: of words, and of unsigned bytes with signed ones.
+// Multiply words, or unsigned bytes with signed ones, and add every two products.
 inline Ints madd16(Ints a, Ints b) { return _mm256_madd_epi16(a, b); }
 inline Ints madd8(Ints a, Ints b) { return _mm256_maddubs_epi16(a, b); }
 inline Ints max32(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
@@ -68,7 +68,7 @@ inline Ints shl32(Ints x, int by) { return _mm256_slli_epi32(x, by); }
 inline Ints shr32(Ints x, int by) { return _mm256_srli_epi32(x, by); }
 inline Ints sar32(Ints x, int by) { return _mm256_srai_epi32(x, by); }
 
-// Within each half.
+// These interleave within each half.
 inline Ints shuffle_bytes(Ints x, Ints from) { return _mm256_shuffle_epi8(x, from); }
 template <int kFrom>
 inline Ints shuffle_dwords(Ints x) {
@@ -83,7 +83,7 @@ inline Ints interleave_high64(Ints a, Ints b) { return _mm256_unpackhi_epi64(a, 
 
 inline Ints low_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x20); }
 inline Ints high_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x31); }
-// Of words that are in each dword twice, a's and b's.
+// Joins a's and b's words, each of which is in its dword twice, to pairs.
 inline Ints both_scales(Ints a, Ints b) { return _mm256_blend_epi16(a, b, 0xaa); }
 
 inline Floats zero_floats() { return _mm256_setzero_ps(); }
@@ -97,7 +97,7 @@ template <int kFrom>
 inline Floats shuffle_floats(Floats a, Floats b) {
   return _mm256_shuffle_ps(a, b, kFrom);
 }
-// The first, the last four of x, each twice.
+// Return the first and the last four of x, each twice.
 inline Floats first_twice(Floats x) {
   return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
@@ -112,13 +112,13 @@ inline Floats as_floats(Ints x) { return _mm256_castsi256_ps(x); }
 inline Ints as_ints(Floats x) { return _mm256_castps_si256(x); }
 inline Floats to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
 inline Floats from_half(__m128i x) { return _mm256_cvtph_ps(x); }  // 8 of fp16
-// The fp16 in the low half of every dword.
+// Converts the fp16 in the low half of every dword.
 inline Floats low_half(Ints x) {
   const Ints low = bit_and(x, dwords(0xffff));
   return from_half(_mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
 }
 
-// Has x computed here and nowhere later.
+// Makes the compiler compute x here, not later.
 template <class Register>
 inline void settle(Register& x) {
   asm("" : "+x"(x));

@@ -1,35 +1,35 @@
-// Sums of products that lie as pairs of rows: four registers become one with a lane for each row.
+// Sums products that lie as pairs of rows: four registers become one with a lane for each row.
 #pragma once
 #include "registers.h"
 
 namespace sharpi::avx2 {
 namespace {
 
-// The products of two columns each, in int16, two by two as int32.
+// Adds neighbouring int16 sums to int32.
 inline Ints add_pairs(Ints products) { return madd16(products, words(1)); }
 
-// Sums of kTimes products of two columns, of which kSafe fit int16. They stay int16 for as long as
-// that is so.
+// Adds sums of kTimes products of two columns. Sums of up to kSafe products fit int16 and stay so;
+// larger ones become int32.
 template <int kSafe, int kTimes>
 struct RowSums {
   static constexpr bool kShort = kTimes <= kSafe;
 
-  // Sums of twice as many: of other columns,
+  // Adds sums of other columns of the same rows.
   [[gnu::always_inline]] static Ints add(Ints a, Ints b) {
     if constexpr (kStays) return add16(a, b);
     else return add32(wide(a), wide(b));
   }
-  // of dwords that are two apart, those of a and b taking turns,
+  // Adds dwords that are two apart; the results of a and b take turns.
   [[gnu::always_inline]] static Ints add_dwords(Ints a, Ints b) {
     if constexpr (!kStays) a = wide(a), b = wide(b);
     return sum(interleave_low32(a, b), interleave_high32(a, b));
   }
-  // and of pairs of dwords that are next to each other.
+  // Adds pairs of dwords that are next to each other; those of a and b take turns.
   [[gnu::always_inline]] static Ints add_pairs_of_dwords(Ints a, Ints b) {
     if constexpr (!kStays) a = wide(a), b = wide(b);
     return sum(interleave_low64(a, b), interleave_high64(a, b));
   }
-  // Sums of twice as many, as int32; and these.
+  // Convert to int32: results of the functions above, and sums of kTimes products.
   [[gnu::always_inline]] static Ints wide_twice(Ints x) { return kStays ? add_pairs(x) : x; }
   [[gnu::always_inline]] static Ints wide(Ints x) { return kShort ? add_pairs(x) : x; }
 

@@ -8,7 +8,7 @@ namespace sharpi::avx2 {
 namespace {
 
 constexpr int kTokensAtOnce = 4;
-// Registers of rows that so many tokens meet at once: the eight sums fit beside operands.
+// Returns the registers of rows for that many tokens, so that eight sums and operands fit.
 constexpr int registers_at_once(int tokens) {
   return (tokens == 1 ? 4 : 2) / (kTwoRegisters ? 2 : 1);
 }
@@ -16,19 +16,19 @@ constexpr int registers_at_once(int tokens) {
 struct alignas(64) Tile {
   uint8_t w[64][kQuarters]
            [32];  // [column / 4][row / 8][8 rows x 4 columns], as vpmaddubsw takes them
-  float scale[kMaxGroups][kTileRows];   // or whole ones, each twice, as words
+  float scale[kMaxGroups][kTileRows];   // or whole scales, each twice, as words
   float offset[kMaxGroups][kTileRows];  // or mins, as BlockTotal takes them
   float d[kTileRows], minus_dmin[kTileRows];
 };
 
-// Where unpacked weights go: 8 of a tile's rows.
+// Stores the unpacked weights of 8 of a tile's rows.
 struct TileQuarter {
   Tile& tile;
   const int quarter;
 
   using Layout = TurnedRows;
   static constexpr bool kUnrolls = false,
-                        kScalesFirst = true;  // measured, as opposed to few tokens
+                        kScalesFirst = true;  // is faster, unlike for few tokens
   void scale(int group, Floats x) { store_floats(tile.scale[group] + quarter * kLanes, x); }
   void offset(int group, Floats x) { store_floats(tile.offset[group] + quarter * kLanes, x); }
   void whole_scale(int group, Ints words) { store(tile.scale[group] + quarter * kLanes, words); }
@@ -37,8 +37,8 @@ struct TileQuarter {
     store_floats(tile.d + quarter * kLanes, d);
     store_floats(tile.minus_dmin + quarter * kLanes, minus_dmin);
   }
-  // 16 columns from 16 * piece, and kCount - 1 times as many kStep pieces on each time. make(i, w)
-  // gives register i of each.
+  // Takes kCount pieces of 16 columns, `piece` and every kStep-th after it. make(i, w) unpacks
+  // register i of each of them.
   template <int kCount, int kStep = 1, class Make>
   [[gnu::always_inline]] void pieces(int piece, Make make) {
 #pragma GCC unroll 4
@@ -48,23 +48,23 @@ struct TileQuarter {
       for (int c = 0; c < kCount; c++) store(tile.w[4 * (piece + c * kStep) + i][quarter], w[c]);
     }
   }
-  // kCount groups of 32 columns from 16 * piece; side(s) is what pieces() takes of each half.
+  // Takes kCount groups of 32 columns from 16 * piece on; pieces() gets side(s) for each half.
   template <int kCount, class Side>
   [[gnu::always_inline]] void groups(int piece, Side side) {
     pieces<kCount, 2>(piece, side(0));
     pieces<kCount, 2>(piece + 1, side(1));
   }
-  // 16 columns from 16 * piece
+  // Takes 16 columns from 16 * piece on.
   void weights(int piece, const Ints w[4]) {
     for (int k = 0; k < 4; k++) store(tile.w[4 * piece + k][quarter], w[k]);
   }
-  // 32 columns from 32 * part
+  // Takes 32 columns from 32 * part on.
   void part(int part, const Ints w[8]) { weights(2 * part, w), weights(2 * part + 1, w + 4); }
   void finish(int) {}
 };
 
-// Integer products of one group: p[n][r] += w[r] . q[n], times the group's scale where those are
-// whole.
+// Adds the integer products of one group: p[n][r] += w[r] . q[n], times the group's scale if that
+// is whole.
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_group(const uint8_t* w, const float* scale, const int8_t* const q[],
                            Ints p[][kRegisters]) {
@@ -83,7 +83,7 @@ inline void multiply_group(const uint8_t* w, const float* scale, const int8_t* c
         for (int n = 0; n < kTokens; n++) {
           const Ints product = multiply_four<kKind>(weights, x[n]);
           run[n][r] = i ? add16(run[n][r], product) : product;
-          settle(run[n][r]);  // else the additions are put off and every product spilled
+          settle(run[n][r]);  // otherwise additions are put off and every product spills
         }
       }
     }
@@ -94,7 +94,7 @@ inline void multiply_group(const uint8_t* w, const float* scale, const int8_t* c
   }
 }
 
-// The same with dot products, of whole scales without these.
+// Does the same with dot products; whole scales are multiplied in later.
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void dot_group(const uint8_t* w, const int8_t* const q[], Ints p[][kRegisters]) {
 #pragma GCC unroll 8
@@ -109,7 +109,7 @@ inline void dot_group(const uint8_t* w, const int8_t* const q[], Ints p[][kRegis
   }
 }
 
-// sum[n][r] += the products of part `part` for kRegisters * 8 rows from `first`
+// Adds the products of part `part` to sum[n][r], for kRegisters * 8 rows from `first` on.
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_part(const Tile& tile, int first, int part, const TokenBlock<kKind>* tokens,
                           Floats sum[][kRegisters]) {
@@ -138,7 +138,7 @@ inline void multiply_part(const Tile& tile, int first, int part, const TokenBloc
     for (int r = 0; r < kRegisters; r++) add_part<kKind>(sum[n][r], total[n][r], part, tokens[n]);
 }
 
-// out[n][rows] += tile . token n, for kRegisters * 8 rows from `first`
+// Computes out[n][rows] += tile . token n, for kRegisters * 8 rows from `first` on.
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_rows(const Tile& tile, int first, int num_parts,
                           const TokenBlock<kKind>* tokens, float* out, ReadAhead& ahead) {

@@ -1,4 +1,4 @@
-// A tile's product with a few of many tokens, by the kind of scales.
+// Multiplies a tile with a few of many tokens, as the type's kind of scales wants it.
 #pragma once
 #include "block_total.h"
 #include "tile.h"
@@ -6,8 +6,8 @@
 namespace sharpi::avx2 {
 namespace {
 
-// total[n][r] += the products of part `part` for kRegisters * 8 rows from `first`, with whole
-// scales.
+// Adds the products of part `part` to total[n][r], for kRegisters * 8 rows from `first` on; scales
+// are whole.
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_part(const Tile& tile, int first, int part, const TokenBlock<kKind>* tokens,
                           BlockTotal total[][kRegisters]) {
@@ -34,7 +34,7 @@ inline void multiply_part(const Tile& tile, int first, int part, const TokenBloc
     }
 }
 
-// The same with dot products: integers of at most 24 bits, so that floats have the same sums.
+// Does the same with dot products; integers have at most 24 bits, so floats have the same sums.
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void dot_part(const Tile& tile, int first, int part, const TokenBlock<kKind>* tokens,
                      BlockTotal total[][kRegisters]) {
@@ -71,7 +71,7 @@ inline void add_mins(const Tile& tile, int first, const TokenBlock<kKind>* token
     }
 }
 
-// out[n][rows] += tile . token n, for kRegisters * 8 rows from `first`, with whole scales
+// Computes out[n][rows] += tile . token n for kRegisters * 8 rows from `first` on, whole scales.
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_whole_rows(const Tile& tile, int first, const TokenBlock<kKind>* tokens,
                                 float* out, ReadAhead& ahead) {
@@ -94,7 +94,7 @@ inline void multiply_whole_rows(const Tile& tile, int first, const TokenBlock<kK
     }
 }
 
-// out[n][32] += tile . block `block` of token n, over the first `num_parts` parts
+// Computes out[n][32] += tile . block `block` of token n, over the first `num_parts` parts.
 template <TileKind kKind, int kTokens>
 [[gnu::noinline]] void multiply(const Tile& tile, int num_parts, const void* const* tokens,
                                 int block, float* out, ReadAhead& ahead) {

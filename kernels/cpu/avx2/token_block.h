@@ -1,4 +1,4 @@
-// What the kernels know of a type beside its blocks, and what a token brings beside its values.
+// TileKind, the arithmetic of a quant type, and TokenBlock, a token's side of the products.
 #pragma once
 #include "matmul/matmul.h"
 #include "row_sums.h"
@@ -19,10 +19,10 @@ struct TileKind {
   int group_columns;  // that share a scale: 16 or 32
   bool has_offsets;
   int bias;
-  int max_weight;  // of w; 127 or 128: w is signed, which has no dot product
+  int max_weight;  // of w; with 127 or 128 w is signed, and dot products cannot take it
   bool whole_scales = false;
 
-  // Products of four columns that an int16 can add up: each is at most 2 * max_weight * 127.
+  // Returns how many products of four columns fit int16; each is at most 2 * max_weight * 127.
   constexpr int safe_additions() const {
     const int safe = max_weight <= 15 ? 8 : max_weight <= 31 ? 4 : max_weight <= 63 ? 2 : 1;
     return safe < group_columns / 4 ? safe : group_columns / 4;
@@ -30,20 +30,20 @@ struct TileKind {
   constexpr int part_groups() const { return 32 / group_columns; }
 };
 
-// Of signed weights, which dot products take with a bias: biased() gives them.
+// Returns the kind of signed weights; for dot products, biased() makes them unsigned.
 constexpr TileKind signed_kind(int max_weight) {
   return kHasDot ? TileKind{32, false, 128, 255} : TileKind{32, false, 0, max_weight};
 }
 inline Ints biased(Ints w) { return kHasDot ? bit_xor(w, bytes(-128)) : w; }
 
-// What one token brings to a block of 256 columns. A part is 32 of them, with one scale.
+// A token's values in a block of 256 columns. A part is 32 of them, with one scale.
 template <TileKind kKind>
 struct TokenBlock {
   const int8_t* q;
   const float* scale;                     // of each part
   const int16_t* sum16;                   // of each 16
   alignas(32) int32_t start[kMaxGroups];  // -bias * sum of the group: its integer sum begins there
-  alignas(32) float sum[kMaxGroups];      // of the activations in the group, meets the offsets
+  alignas(32) float sum[kMaxGroups];      // of the group's activations, to multiply the offsets
 
   void set(const Activation& a) {
     q = a.q;
@@ -68,18 +68,18 @@ struct TokenBlock {
   }
 };
 
-// Unsigned weights' products: of four columns in int32 where one instruction adds them, else of two
-// in int16.
+// Multiplies unsigned weights: four columns are added to int32 if one instruction does that, else
+// two to int16.
 [[gnu::always_inline]] inline Ints multiply_unsigned(Ints w, Ints x) {
   if constexpr (kHasDot) return dot(zero(), w, x);
   else return madd8(w, x);
 }
 
-// The products of 8 rows and 4 columns, as pairs of columns in int16.
+// Multiplies 8 rows of 4 columns; pairs of columns are added to int16.
 template <TileKind kKind>
 [[gnu::always_inline]] inline Ints multiply_four(Ints w, Ints x) {
   if constexpr (kKind.max_weight < 127) return madd8(w, x);
-  // Signed weights: their signs go to the activations, which -128 never is one of.
+  // The signs of signed weights go to the activations, which are never -128.
   return madd8(abs8(w), sign8(x, w));
 }
 

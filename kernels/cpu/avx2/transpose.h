@@ -1,11 +1,11 @@
-// Bytes of 8 rows, turned so that every row has one lane of a register.
+// Loads bytes of 8 rows and turns them, so that every row has one lane of a register.
 #pragma once
 #include "registers.h"
 
 namespace sharpi::avx2 {
 namespace {
 
-// Rows at one distance from each other, read from one offset.
+// Rows at the same distance from each other, each read from the same offset.
 struct Rows {
   const uint8_t* start;
   size_t stride;
@@ -15,7 +15,7 @@ struct Rows {
   Rows operator+(size_t bytes) const { return {start + bytes, stride}; }
 };
 
-// 4 bytes of each row -> row r in dword r.
+// Loads 4 bytes of each row: those of row r into dword r.
 inline Ints gather4(Rows rows) {
   auto four = [&](int r) {
     return _mm_setr_epi32(load_dword(rows.at(r)), load_dword(rows.at(r + 1)),
@@ -24,10 +24,10 @@ inline Ints gather4(Rows rows) {
   return halves(four(0), four(4));
 }
 
-// The fp16 that each row starts with.
+// Loads the fp16 at the start of each row.
 inline Floats gather_halves(Rows rows) {
   __m128i x = _mm_cvtsi32_si128(load_word(rows.at(0)));
-  // One after the other: what compilers make of all eight at once is twice as many instructions.
+  // One after the other, as compilers make twice as many instructions of all eight at once.
 #define SHARPI_HALF(r) x = _mm_insert_epi16(x, load_word(rows.at(r)), r)
   SHARPI_HALF(1), SHARPI_HALF(2), SHARPI_HALF(3), SHARPI_HALF(4), SHARPI_HALF(5), SHARPI_HALF(6),
       SHARPI_HALF(7);
@@ -35,16 +35,16 @@ inline Floats gather_halves(Rows rows) {
   return from_half(x);
 }
 
-// The byte that each row starts with, as a dword.
+// Loads the byte at the start of each row, as a dword.
 inline Ints gather_bytes(Rows rows) {
   const auto at = [&](int r) { return *rows.at(r); };
   return dwords(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
-// 16 bytes of row i, then those of row i + 4.
+// Loads 16 bytes of row i, then those of row i + 4.
 inline Ints pair_of_rows(Rows rows, int i) { return load_halves(rows.at(i), rows.at(4 + i)); }
 
-// 16 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r.
+// Loads 16 bytes of each row: out[j] has bytes 4j..4j+3 of row r in dword r.
 inline void transpose16(Rows rows, Ints out[4]) {
   Ints pair[4];
   for (int i = 0; i < 4; i++) pair[i] = pair_of_rows(rows, i);

@@ -1,4 +1,4 @@
-// Blocks of 32 with one scale, 8 rows at a time: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+// Unpacks blocks of 32 with one scale, 8 rows at a time: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 #pragma once
 #include <cstddef>
 
@@ -9,11 +9,11 @@
 namespace sharpi::avx2 {
 namespace {
 
-// A type here: scale() of one block of 8 rows, and values(): register i of the first and of the
-// last 16 columns, by i.
+// A Type has scale() of one block of 8 rows, and values(), which returns a function that unpacks
+// register i of the first and of the last 16 columns.
 template <class Type>
 struct UnpackBlocksOf32 {
-  static constexpr int kPartsAtOnce = 1;  // then they are finished
+  static constexpr int kPartsAtOnce = 1;  // each part is finished at once
   using Direct = PairedRows;
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
@@ -41,7 +41,7 @@ struct UnpackBlocksOf32 {
   }
 };
 
-// A fifth bit for each: bit c of a row's dword for value c.
+// The fifth bits: bit c of a row's dword belongs to value c.
 template <class Layout>
 [[gnu::always_inline]] inline auto add_fifth_bits(Rows packed, Rows bits) {
   return [nibbles = split_nibbles<Layout>(packed), bits = gather4(bits)](int i, Ints w[2])

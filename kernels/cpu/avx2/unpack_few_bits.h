@@ -1,5 +1,5 @@
-// Few bits a weight and one scale a block, 8 rows at a time: Q1_0, Q2_0, and TQ1_0 with five digits
-// of base 3 a byte.
+// Unpacks weights of few bits with one scale a block, 8 rows at a time: Q1_0, Q2_0, and TQ1_0,
+// which has five digits of base 3 in a byte.
 #pragma once
 #include <cstddef>
 
@@ -10,11 +10,11 @@
 namespace sharpi::avx2 {
 namespace {
 
-// A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block
-// has kParts.
+// A Type has values(), which unpacks the 32 columns of part `part` from a block's bytes; a block
+// has kParts of them.
 template <class Type>
 struct UnpackBitsInOrder {
-  static constexpr int kPartsAtOnce = 1;  // then they are finished
+  static constexpr int kPartsAtOnce = 1;  // each part is finished at once
   using Block = typename Type::Block;
   static constexpr TileKind kKind{32, false, 1, 3};
   static constexpr int kBlockColumns = 32 * Type::kParts, kBlockBytes = sizeof(Block);
@@ -37,7 +37,7 @@ struct UnpackBitsInOrder {
   }
 };
 
-// 2 * bit
+// Unpacks 2 * bit.
 struct Q1_0 {
   using Block = BlockQ1_0;
   static constexpr int kParts = 4;
@@ -58,20 +58,20 @@ struct Q2_0 {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       const Ints byte = shuffle_bytes(x[2 * part + k / 4], repeat_byte(k % 4));
-      const Ints last = bit_and(shr32(byte, 4), dwords(0x0c030000));  // as they were: bits 4 to 7
+      const Ints last = bit_and(shr32(byte, 4), dwords(0x0c030000));  // codes in bits 4 to 7
       w[k] = shuffle_bytes(values, bit_or(bit_and(byte, dwords(0x0c03)), last));
     }
   }
 };
 
-// The highest digit of bytes read as fractions of base 3, and what is left for the next.
+// A byte is a fraction in base 3: these return its first digit, and the fraction after that.
 inline Ints first_digit(Ints x) {
   const Ints above_third = subtract_u8(x, bytes(85)), above_two = subtract_u8(x, bytes(170));
   return add8(min_u8(above_third, bytes(1)), min_u8(above_two, bytes(1)));
 }
 inline Ints later_digits(Ints x) { return add8(x, add8(x, x)); }
 
-// Takes a digit of each of kCount dwords of bytes.
+// Takes the next digit of every byte of kCount registers.
 template <int kCount>
 [[gnu::always_inline]] inline void take_digits(Ints x[kCount], Ints w[kCount]) {
   for (int k = 0; k < kCount; k++) w[k] = first_digit(x[k]), x[k] = later_digits(x[k]);

@@ -1,4 +1,4 @@
-// Points of grids times signs, 8 rows at a time: IQ2_XXS to IQ3_S.
+// Unpacks grid points with signs, 8 rows at a time: IQ2_XXS to IQ3_S.
 #pragma once
 #include <cstddef>
 
@@ -7,7 +7,7 @@
 namespace sharpi::avx2 {
 namespace {
 
-// Four times seven signs of each row, bits 0..6 of each byte, get their eighth: even in number.
+// Adds the eighth sign to bits 0..6 of each byte, so that the number of signs is even.
 inline Ints even_signs(Ints seven) {
   const Ints odd =
       twice(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
@@ -15,7 +15,7 @@ inline Ints even_signs(Ints seven) {
   const Ints high = shuffle_bytes(odd, high_nibbles(seven));
   return bit_or(seven, bit_xor(low, high));
 }
-// The same from 28 bits in one dword.
+// Does the same for four times seven signs that lie in 28 bits of a dword.
 inline Ints even_signs_of_28(Ints x) {
   const Ints low = bit_or(bit_and(x, dwords(0x7f)), bit_and(shl32(x, 1), dwords(0x7f00)));
   const Ints high =
@@ -23,12 +23,12 @@ inline Ints even_signs_of_28(Ints x) {
   return even_signs(bit_or(low, high));
 }
 
-// What changes a point: signs, bit c of a row's dword for column c.
+// Applies signs to points: bit c of a row's dword is the sign of column c.
 template <int kMost>
 struct Signs {
   static constexpr int kBias = kMost;
 
-  // bias + or - w
+  // Computes bias + w, or bias - w where the sign is set.
   [[gnu::always_inline]] static void apply(Ints signs, Ints w[8]) {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
@@ -38,7 +38,7 @@ struct Signs {
       w[k] = add8(sub8(bit_xor(w[k], minus), minus), bytes(kBias));
     }
   }
-  // Pairs of columns of one row with a token's values: these get the signs, and no bias is needed.
+  // Multiplies one row with a token's values, which get the signs, so that no bias is needed.
   static constexpr int kBiasOfRow = 0;
   [[gnu::always_inline]] static auto of_row(Ints w, uint32_t signs) {
     const Ints bit_of_column = qwords(int64_t(0x8040201008040201));
@@ -47,8 +47,8 @@ struct Signs {
   }
 };
 
-// A part's signs, four times seven, and its scale of four bits are one dword, the first at kFirst,
-// the next kStep bytes on: d * (scale + 1/2) / kDivisor.
+// Reads types that have four times seven signs and a scale of four bits in one dword a part, the
+// first at kFirst, then every kStep bytes: d * (scale + 1/2) / kDivisor.
 template <class Of, class PointsOf, int kMost, int kFirst, int kStep, int kDivisor>
 struct SignsAndScale {
   using Block = Of;
@@ -72,7 +72,7 @@ using IQ2_XXS =
 using IQ3_XXS =
     SignsAndScale<BlockIQ3_XXS, PointsOfIQ3_XXS, 62, offsetof(BlockIQ3_XXS, qs) + 64, 4, 2>;
 
-// 16 nibbles at `offset`, of 16 columns each.
+// The 16 scales of 16 columns each, in nibbles at `offset`.
 struct NibbleScales {
   Floats d;
   Ints nibbles[2];
@@ -105,7 +105,7 @@ struct IQ2_XS {
   }
 
  private:
-  // From the top seven bits of four times 16.
+  // Collects the signs from the top seven bits of four 16-bit codes.
   static Ints signs(Ints first, Ints last) {
     const Ints low =
         bit_or(bit_and(shr32(first, 9), dwords(0x7f)), bit_and(shr32(first, 17), dwords(0x7f00)));

@@ -1,12 +1,12 @@
-// Points of -1, 0 and 1, moved by an eighth, 8 rows at a time: IQ1_S, IQ1_M.
+// Unpacks points of -1, 0 and 1, moved by an eighth, 8 rows at a time: IQ1_S, IQ1_M.
 #pragma once
 #include "unpack_iq.h"
 
 namespace sharpi::avx2 {
 namespace {
 
-// What changes a point, eight times its value and 8: byte i of a row's dword is added to columns
-// 8i..8i+7, 0 or 2, so that the value is moved down or up by one.
+// Moves points, which are 8 + 8 * value: byte i of a row's dword, 0 or 2, is added to columns
+// 8i..8i+7. With the bias of 9 that moves them down or up by one.
 struct Moves {
   static constexpr int kBias = 9, kBiasOfRow = 9;
 
@@ -19,7 +19,7 @@ struct Moves {
   }
 };
 
-// d * (2 * scale + 1) / 8; the scale's three bits are the lowest
+// Returns d * (2 * scale + 1) / 8; the scale is in the lowest three bits.
 inline Floats eighth_scale(Floats d, Ints scale) {
   return with_half(d, bit_and(scale, dwords(7)), 0.25f);
 }
@@ -56,8 +56,8 @@ struct IQ1_M {
   using Change = Moves;
   static constexpr int kGroupColumns = 16;
   Rows qs;
-  Ints qh[4], scales[2];  // two bytes of a part; four times 16 bits, four scales of three bits and
-                          // four bits of d
+  Ints qh[4], scales[2];  // qh: two bytes a part; scales: four words, each with four scales of
+                          // three bits and four bits of d
   Floats d;
   explicit IQ1_M(Rows blocks) : qs(blocks + offsetof(Block, qs)) {
     transpose16(blocks + offsetof(Block, qh), qh);
@@ -83,7 +83,7 @@ struct IQ1_M {
 
  private:
   Ints own(int part) const { return shr32(qh[part / 2], part % 2 * 16); }
-  // Bit 3 of each of four nibbles says down, for 8 columns.
+  // Returns the moves of 32 columns: bit 3 of each of four nibbles moves 8 columns down.
   static Ints moves(Ints nibbles) {
     const Ints low =
         bit_or(bit_and(shr32(nibbles, 2), dwords(0x2)), bit_and(shl32(nibbles, 2), dwords(0x200)));

@@ -1,4 +1,4 @@
-// Blocks of 256, 8 rows at a time: Q4_K, Q5_K, Q6_K.
+// Unpacks blocks of 256, 8 rows at a time: Q4_K, Q5_K, Q6_K.
 #pragma once
 #include <cstddef>
 
@@ -9,12 +9,12 @@
 namespace sharpi::avx2 {
 namespace {
 
-// The low four bits of every byte of a, joined by the bits of b in `mask`.
+// Joins the low four bits of every byte of a and the bits of b in `mask`.
 inline Ints join(Ints a, Ints b, int mask) {
   return bit_or(low_nibbles(a), bit_and(b, bytes(mask)));
 }
 
-// x * byte g of the dwords, four in each; all below 128, or with their signs.
+// Compute x * byte g, four of which are in each dword: unsigned bytes, then signed ones.
 [[gnu::always_inline]] inline Floats byte_product(Floats x, const Ints bytes[], int g) {
   const Ints byte = bit_and(shr32(bytes[g / 4], g % 4 * 8), dwords(255));
   return x * to_float(byte);
@@ -24,8 +24,8 @@ inline Ints join(Ints a, Ints b, int mask) {
   return x * to_float(byte);
 }
 
-// Byte g of the dwords, four in each, as words: twice, with a zero after it, or at the top of a
-// word.
+// Moves byte g, four of which are in each dword, to both words of its dword: into their low bytes,
+// their high ones, or both; the other bytes are zero.
 [[gnu::always_inline]] inline Ints pick_byte(const Ints bytes[], int g, int low, int high) {
   const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
   const auto place = [&](int x) { return x ? g % 4 : -128; };
@@ -39,7 +39,7 @@ inline Ints join(Ints a, Ints b, int mask) {
 [[gnu::always_inline]] inline Ints signed_scale(const Ints bytes[], int g) {
   return sar16(pick_byte(bytes, g, 0, 1), 8);
 }
-// Bytes g and g + 1 of the dwords as words, below 128.
+// Returns bytes g and g + 1 of every four, all below 128, as words.
 [[gnu::always_inline]] inline Ints two_bytes(const Ints bytes[], int g) {
   const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
   const __m128i in_dword = _mm_set1_epi32(int(0x80008000u) | (g % 4 + 1) << 16 | g % 4);
@@ -49,7 +49,7 @@ inline Ints join(Ints a, Ints b, int mask) {
   return to_float(bit_and(shr32(bytes[g / 4], g % 4 * 8), dwords(255)));
 }
 
-// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with.
+// Reads d, dmin and the 12 bytes of 6-bit scales and mins with which Q4_K and Q5_K begin.
 class SixBitScales {
  public:
   template <class Out>
@@ -63,7 +63,7 @@ class SixBitScales {
     mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = six_bits(shr16(x[3], 4), x[2]);
     out.factors(low_half(x[0]), zero_floats() - high_half(x[0]));
   }
-  // Before the weights of two groups, and after them.
+  // begin() comes before the weights of two groups, finish() after them.
   template <class Out>
   [[gnu::always_inline]] void begin(int pair, Out& out) const {
     for (int g = 2 * pair; g < 2 * pair + 2; g++) out.whole_scale(g, small_scale(scales_, g));
@@ -110,13 +110,13 @@ struct UnpackQ5_K {
     using Four = typename Out::Layout::Four;
     const SixBitScales scales(blocks, out);
     const Rows qh = blocks + offsetof(BlockQ5_K, qh);
-    const Four fifths[2] = {Four(qh), Four(qh + 16)};  // bit g: group g's
+    const Four fifths[2] = {Four(qh), Four(qh + 16)};  // bit g belongs to group g
     unpack_pair<0>(blocks, scales, fifths, out), unpack_pair<1>(blocks, scales, fifths, out);
     unpack_pair<2>(blocks, scales, fifths, out), unpack_pair<3>(blocks, scales, fifths, out);
   }
 
  private:
-  // Two groups.
+  // Unpacks two groups, whose nibbles share bytes.
   template <int kPair, class Four, class Out>
   [[gnu::always_inline]] static void unpack_pair(Rows blocks, const SixBitScales& scales,
                                                  const Four fifths[2], Out& out) {
@@ -157,7 +157,7 @@ struct UnpackQ6_K {
   }
 
  private:
-  // 4 x 16 columns, 32 apart.
+  // Unpacks 4 x 16 columns, 32 apart.
   template <class Out>
   [[gnu::always_inline]] static void unpack_side(Rows blocks, int half, int side, Out& out) {
     const typename Out::Layout::Four two_bits(blocks +
@@ -166,7 +166,7 @@ struct UnpackQ6_K {
     unpack_nibbles<0>(nibbles, two_bits, 8 * half + side, out);
     unpack_nibbles<1>(nibbles + 32, two_bits, 8 * half + side + 2, out);
   }
-  // A low and a high nibble, which are 64 columns apart.
+  // Unpacks the low and the high nibbles, which are 64 columns apart.
   template <int kField, class Four, class Out>
   [[gnu::always_inline]] static void unpack_nibbles(Rows nibbles, const Four& two_bits, int piece,
                                                     Out& out) {

@@ -1,4 +1,4 @@
-// Blocks of 256 with two or three bits, 8 rows at a time: Q2_K, Q3_K; and TQ2_0.
+// Unpacks blocks of 256 with two or three bits, 8 rows at a time: Q2_K, Q3_K; and TQ2_0.
 #pragma once
 #include "unpack_k_quants.h"
 
@@ -7,8 +7,8 @@ namespace {
 
 inline Ints two_bits(Ints x, int field) { return bit_and(shr16(x, 2 * field), bytes(3)); }
 
-// Two bits, 32 columns from one byte's lowest to the next, in groups of 16: half of a block from 32
-// bytes.
+// Unpacks two bits a column: 32 bytes hold half of a block, 32 columns in their lowest bits, the
+// next 32 in the bits above.
 template <class Out>
 [[gnu::always_inline]] inline void unpack_two_bits(Rows qs, Out& out) {
 #pragma GCC unroll 4
@@ -94,7 +94,7 @@ struct UnpackQ3_K {
   }
 
  private:
-  // Four fields of two bits and nibbles with their third bits, by tables: two fields in a byte.
+  // Joins four fields of two bits with their third bits, from nibbles, two fields a byte by tables.
   [[gnu::always_inline]] static void join_thirds(Ints twos, Ints thirds, Ints w[4]) {
     constexpr int k0 = 1 << 2, k1 = 1 << 6;  // where the third bits go
     const __m128i low = _mm_setr_epi8(0, k0, 0, k0, k1, k0 + k1, k1, k0 + k1, 0, k0, 0, k0, k1,
@@ -106,7 +106,7 @@ struct UnpackQ3_K {
     w[0] = low_nibbles(first), w[1] = low_nibbles(last);
     w[2] = high_nibbles(first), w[3] = high_nibbles(last);
   }
-  // 16 scales of 6 bits, less 32. The 16 bytes that end with d begin two bytes before them.
+  // Unpacks 16 scales of 6 bits, less 32, and d: the last of 16 bytes that begin two before them.
   template <class Out>
   [[gnu::always_inline]] static void unpack_scales(Rows blocks, Out& out) {
     Ints x[4], s[3], scales[4];

@@ -1,5 +1,5 @@
-// Types made of points: for a tile these are written turned, and what changes them is done for all
-// rows; a few tokens meet them row by row, and take their signs.
+// Unpacks types made of grid points. For a tile the points are turned, and changed for all rows at
+// once. With few tokens they are multiplied row by row, and the tokens take their signs.
 #pragma once
 #include "points_of_rows.h"
 #include "quant_blocks.h"
@@ -7,15 +7,15 @@
 namespace sharpi::avx2 {
 namespace {
 
-// d * (scale + 1/2) * factor
+// Returns d * (scale + 1/2) * factor.
 inline Floats with_half(Floats d, Ints scale, float factor) {
   const Floats x = to_float(scale) + floats(0.5f);
   return d * x * floats(factor);
 }
-// Nibble i of every dword; 0 <= i < 8.
+// Returns nibble i of every dword, 0 <= i < 8.
 inline Ints nibble_of(Ints x, int i) { return bit_and(shr32(x, 4 * i), dwords(15)); }
 
-// Four fields of kBits bits, kStep apart, as the bytes of a dword.
+// Spreads four fields of kBits bits, kStep bits apart, to the bytes of a dword.
 template <int kBits, int kStep>
 inline Ints fields_as_bytes(Ints x) {
   constexpr int kMask = (1 << kBits) - 1;
@@ -26,17 +26,17 @@ inline Ints fields_as_bytes(Ints x) {
   return all;
 }
 
-// Byte i of a dword for columns 8i..8i+7.
+// Repeats byte i of a dword for columns 8i..8i+7.
 inline Ints spread_bytes(uint32_t x) {
   const Ints each = qwords(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
   return shuffle_bytes(dwords(int(x)), each);
 }
 
-// A type here: its Points, their Numbers and Change, and begin(), which puts the scales of a part
-// of 32 columns and gives every row's dword for Change.
+// A Type has Points, their Numbers (indices in the grid) and Change, and begin(), which stores the
+// scales of a part of 32 columns and returns each row's dword for Change.
 template <class Type>
 struct UnpackPoints {
-  static constexpr int kPartsAtOnce = 1;  // then they are finished
+  static constexpr int kPartsAtOnce = 1;  // each part is finished at once
   using Change = typename Type::Change;
   static constexpr TileKind kKind{Type::kGroupColumns, false, Change::kBias, 2 * Change::kBias};
   static constexpr TileKind kKindOfRows{Type::kGroupColumns, false, Change::kBiasOfRow,
@@ -55,7 +55,7 @@ struct UnpackPoints {
     }
   }
 
-  // The same for few tokens: row by row.
+  // Does the same for few tokens, row by row.
   template <class Out>
   [[gnu::always_inline]] static void multiply(Rows blocks, Out& out) {
     const Type type(blocks);

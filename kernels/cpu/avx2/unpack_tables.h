@@ -1,4 +1,4 @@
-// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
+// Unpacks types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 #pragma once
 #include "unpack_blocks_of_32.h"
 #include "unpack_k_quants.h"
@@ -6,17 +6,17 @@
 namespace sharpi::avx2 {
 namespace {
 
-// As biased() has them.
+// Returns the table of IQ4_NL and IQ4_XS, with the bias of biased().
 inline __m128i nonlinear_values() {
   const __m128i values = _mm_setr_epi8(SHARPI_IQ4_VALUES);
   return kHasDot ? _mm_xor_si128(values, _mm_set1_epi8(-128)) : values;
 }
-// Twice the values of an E2M1 float, plus 12.
+// Returns twice the values of an E2M1 float, plus 12.
 inline __m128i e2m1_values() {
   return _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
 }
 
-// What 16 bytes of nibbles stand for.
+// Returns a function that looks up register i of the nibbles of 16 bytes.
 template <class Layout>
 [[gnu::always_inline]] inline auto look_up_nibbles(__m128i table, Rows packed) {
   return [nibbles = split_nibbles<Layout>(packed), table](int i, Ints w[2])
@@ -39,8 +39,8 @@ struct IQ4_NL {
 struct MXFP4 {
   using Block = BlockMXFP4;
   static constexpr TileKind kKind{32, false, 12, 24};
-  // 2^(e - 128), half of what the exponent says since the values are doubled; subnormal below 2,
-  // where the other is larger.
+  // Returns 2^(e - 128), half of what the exponent means, as the values are doubled. Below e = 2
+  // that is subnormal, and the larger of the two.
   static Floats scale(Rows block) {
     const Ints e = gather_bytes(block);
     const Ints normal = shl32(sub32(e, dwords(1)), 23);
@@ -53,9 +53,9 @@ struct MXFP4 {
   }
 };
 
-// Four groups of 16, each with a scale of 4 bits of exponent and 3 of mantissa.
+// Unpacks four groups of 16; a scale has 4 bits of exponent and 3 of mantissa.
 struct UnpackNVFP4 {
-  static constexpr int kPartsAtOnce = 2;  // then they are finished
+  static constexpr int kPartsAtOnce = 2;  // both are finished at once
   static constexpr TileKind kKind{16, false, 12, 24};
   static constexpr int kBlockColumns = 64, kBlockBytes = sizeof(BlockNVFP4);
 
@@ -78,7 +78,7 @@ struct UnpackNVFP4 {
   }
 
  private:
-  // Half of what the code says since the values are doubled; what would be NaN is 0.
+  // Returns half of what the code means, as the values are doubled; 0 for NaN.
   static Floats scale(Ints code) {
     const Ints nan = equal32(code, dwords(0x7f));
     const Ints bits = and_not(nan, bit_and(shl32(code, 20), dwords(0x7f << 20)));
@@ -86,7 +86,7 @@ struct UnpackNVFP4 {
   }
 };
 
-// Eight groups of 32 with 6-bit scales, less 32, in two places.
+// Unpacks eight groups of 32; their 6-bit scales, less 32, are in two places.
 struct UnpackIQ4_XS {
   using Direct = PairedRows;
   static constexpr TileKind kKind = signed_kind(127);
@@ -96,7 +96,7 @@ struct UnpackIQ4_XS {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Ints start = gather4(blocks);
     const Floats d = low_half(start);
-    Ints scales[2];  // of even groups, of odd ones
+    Ints scales[2];  // those of even groups, then of odd ones
     unpack_scales(shr32(start, 16), gather4(blocks + offsetof(BlockIQ4_XS, scales_l)), scales);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
@@ -109,7 +109,7 @@ struct UnpackIQ4_XS {
   }
 
  private:
-  // Nibbles of 16 and of 32 bits with the upper two and the lower four bits.
+  // Joins scales from 16 bits with their upper two and 32 bits with their lower four bits.
   [[gnu::always_inline]] static void unpack_scales(Ints upper, Ints lower, Ints scales[2]) {
     const Ints nibble_twice = shuffle_bytes(
         upper, twice(_mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13)));

@@ -56,7 +56,7 @@ struct Mamba2Params {
 struct Run {
   int begin, end;
   float* state;  // of this operation
-  // Where each of the run's tokens leaves the state, in place of `state`; null for `state` itself.
+  // The memory in which each of the run's tokens leaves the state; null for `state` itself.
   float* const* after;
 };
 

@@ -136,7 +136,7 @@ inline Ints sar32(Ints x, int by) {
   return {_mm_srai_epi32(x.low, by), _mm_srai_epi32(x.high, by)};
 }
 
-// Within each half.
+// These work within each half.
 inline Ints shuffle_bytes(Ints x, Ints from) {
   return {_mm_shuffle_epi8(x.low, from.low), _mm_shuffle_epi8(x.high, from.high)};
 }
@@ -165,7 +165,7 @@ inline Ints interleave_high64(Ints a, Ints b) {
 
 inline Ints low_halves(Ints a, Ints b) { return {a.low, b.low}; }
 inline Ints high_halves(Ints a, Ints b) { return {a.high, b.high}; }
-// Of words that are in each dword twice, a's and b's.
+// Joins a's and b's words, each of which is in its dword twice, to pairs.
 inline Ints both_scales(Ints a, Ints b) {
   return {_mm_blend_epi16(a.low, b.low, 0xaa), _mm_blend_epi16(a.high, b.high, 0xaa)};
 }

@@ -1,4 +1,4 @@
-// Where a thread of the pool runs, and how fast it is.
+// ThreadPlace: the cores of a thread of the pool, and how fast they are.
 #pragma once
 #include <cstdint>
 

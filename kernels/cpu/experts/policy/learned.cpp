@@ -9,7 +9,7 @@ namespace {
 constexpr double kRate = 0.15, kRateWithin = 0.12, kRateAhead = 0.13;
 constexpr float kSteering = 0.0005f, kThresholdRate = 0.01f;
 constexpr int kLayersAhead = 2, kLastLayers = 4, kContexts = 8;
-// Of a model with few experts more layers are sources; with many they would take too much memory.
+// With few experts more layers are sources; with many, those would take too much memory.
 constexpr int kFewExperts = 64, kMostLayers = 8;
 constexpr int kMoreWithin[] = {-2, -3, -4, 2, 3, -5, -6};
 constexpr int kRanks = 4;  // of a route, the best ones: more would cost more than they gain

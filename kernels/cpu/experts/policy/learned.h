@@ -6,7 +6,7 @@
 // margin: for a tier that had to read it anyway), prefetch at the token's end, prefetch two layers
 // ahead, and both of keep and prefetch two layers ahead, where the budget is for prefetches alone.
 //
-// Those that decide two layers ahead learn what a slot is worth to an expert: a hit at its next
+// The ones that decide two layers ahead learn what a slot is worth to an expert: a hit at its next
 // use, and afterwards what it is worth above the threshold at which experts are evicted, but never
 // more than the margin, for which it could be loaded later.
 #pragma once

@@ -79,8 +79,8 @@ class SlotPolicy {
   virtual void reset_sequence() {}
   // Allows or forbids loads of experts that were not missed; called between steps.
   virtual void set_prefetching(bool) {}
-  // Where it is false, a learned policy that keeps misses evicts the oldest expert for each of them
-  // and learns nothing; called between steps.
+  // Without it, a learned policy that keeps misses evicts the oldest expert for each of them and
+  // learns nothing; called between steps.
   virtual void set_learning(bool) {}
 
   const PolicySettings& settings() const { return settings_; }

@@ -44,7 +44,7 @@ struct StoreCounts {
   int64_t wasted_bytes = 0;   // read early and never used
 };
 
-// What was read into a layer's buffers apart from the phases.
+// Reads into a layer's buffers that belong to no phase.
 struct LayerReads {
   int64_t fills = 0;       // experts of a first set, or that a warm pin brought
   int64_t bytes_read = 0;  // of the file in all, with prefetches and what alignment adds
