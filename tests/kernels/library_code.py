@@ -4,6 +4,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 # Segment and address-size prefixes; no other may stand before VEX and EVEX.
@@ -29,6 +30,7 @@ class Function:
     has_sse41: bool = False
 
 
+@cache  # disassembling the native library takes seconds
 def read_functions(library: Path) -> list[Function]:
     """Returns the functions of a library that was not stripped, each with what it is made of."""
     functions = _symbols(library)
