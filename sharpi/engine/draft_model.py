@@ -111,7 +111,7 @@ class ModelDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, most: int) -> tuple[list[int], list[int]]:
-        """Lets the draft model go on from the newest token, then forgets what it went on with."""
+        """Lets the draft model continue from the newest token, then forgets its continuation."""
         sequence = self._sequence
         same = min(shared_length(sequence.tokens, self._tokens), len(self._tokens) - 1)
         if same < len(sequence.tokens):

@@ -17,7 +17,7 @@ from sharpi.engine.scheduling.scheduler import Scheduler
 class Generation:
     """Pieces of text, never half a character; may be left at any piece, the cache stays sound.
 
-    `choices` are the tokens chosen so far, `text` is what was shown of them.
+    `choices` are the tokens chosen so far, `text` is the part of them that was shown.
     """
 
     def __init__(

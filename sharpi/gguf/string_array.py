@@ -54,7 +54,7 @@ class StringArray:
 
     @property
     def address(self) -> int:
-        """The address of the head in memory."""
+        """The address of the file's head in memory, from which `starts` count."""
         return int(np.frombuffer(self.head or b"\0", np.uint8).ctypes.data)
 
     def has_empty(self) -> bool:
@@ -69,7 +69,7 @@ class StringArray:
         )
 
     def tolist(self) -> list[str]:
-        """Returns all strings; they are decoded at once, with zeros in place of the lengths."""
+        """Returns all strings, decoded in one piece that zero bytes then split."""
         if not len(self):
             return []
         starts = self.starts.astype(np.int64) - int(self.starts[0])

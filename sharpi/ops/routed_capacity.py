@@ -1,4 +1,4 @@
-"""How many rows a capacity factor leaves for a batch's routed tokens, and to how many experts."""
+"""The rows that a capacity factor leaves for a batch's routed tokens, and the experts in them."""
 
 import math
 

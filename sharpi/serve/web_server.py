@@ -55,7 +55,7 @@ class WebServer(uvicorn.Server):
         self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves with a few threads for what requests prepare, and as many files as allowed."""
+        """Serves; a few threads prepare requests, and the limit of open files is raised."""
         raise_file_limit()
         threads = ThreadPoolExecutor(_NUM_PREPARING, thread_name_prefix="prepare")
         asyncio.get_running_loop().set_default_executor(threads)

@@ -14,7 +14,7 @@ class Pause:
         self._search_seconds = self._step_seconds = 0.0
 
     def rests(self) -> bool:
-        """True if no draft is to be looked for at this step."""
+        """True if this step does without a search for drafts."""
         self._num_to_rest -= 1
         return self._num_to_rest >= 0
 
@@ -34,5 +34,5 @@ class Pause:
         self._num_vain = 0
 
     def step(self, seconds: float) -> None:
-        """Takes note of how long a step without drafts takes."""
+        """Records the duration of a step without drafts."""
         self._step_seconds = seconds

@@ -45,7 +45,7 @@ class StepTimes:
         return self._num_steps - self._latest.get(rows, self._num_steps) > _OLD_AFTER
 
     def count(self, rows: int) -> int:
-        """Counts the measured steps of so many rows."""
+        """Returns the number of measured steps that had `rows` rows."""
         return self._counts.get(rows, 0)
 
     def is_known(self, rows: int) -> bool:

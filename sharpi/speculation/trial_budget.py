@@ -18,7 +18,7 @@ class TrialBudget:
         self._usual = usual
 
     def allows(self, cost: float) -> bool:
-        """True if so many seconds more may be lost."""
+        """True if trials may lose `cost` seconds more."""
         # The allowance is for short answers; long ones earn it back before more is tried.
         share = max(_SHARE * self.seconds, _ALLOWANCE * self._usual)
         return self.lost + cost <= share

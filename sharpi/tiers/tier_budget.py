@@ -4,7 +4,7 @@ from sharpi.tiers.plan import PlanLine, Purpose, Tier
 
 
 class TierBudget:
-    """Filled while planning; `left` becomes negative when the needs exceed the budget."""
+    """The planner takes bytes from it; `left` becomes negative when they exceed the budget."""
 
     def __init__(self, tier: Tier, budget: int) -> None:
         self.tier, self.budget = tier, budget

@@ -150,7 +150,7 @@ class Conversation:
     def save(self, path: Path, *, replaces: bool = False) -> None:
         """Writes the messages as JSON, atomically and through links.
 
-        Raises UsageError for what is no regular file, and for a file that exists unless it
+        Raises UsageError if the path is no regular file, and for a file that exists unless it
         `replaces` that.
         """
         record = {"model": str(self._engine.config.model), "messages": self.messages}

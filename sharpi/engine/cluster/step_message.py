@@ -92,7 +92,7 @@ def read_step(body: bytes | memoryview, width: int) -> SentStep:
 
 
 def _segments(rows: IntArray, arrays: Sequence[IntArray]) -> tuple[Segment, ...]:
-    """Deals `arrays`, those of all segments, out to the segments by the lengths in `rows`."""
+    """Splits `arrays`, concatenated over all segments, into segments by the lengths in `rows`."""
     dealt = (_split(all_, rows[:, i]) for i, all_ in zip(_LENGTHS, arrays, strict=True))
     return tuple(
         _segment(row.tolist(), *own)

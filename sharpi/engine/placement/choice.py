@@ -100,7 +100,7 @@ def _require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
 
 
 def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:
-    """Returns the cause to report: without a GPU, its packages would be of no use."""
+    """Returns the error to report: without a GPU, that one rather than missing packages."""
     if isinstance(error, MissingPackageError) and not is_there():
         return DeviceError(_NO_GPU)
     return error

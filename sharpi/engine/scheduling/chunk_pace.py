@@ -28,7 +28,7 @@ class ChunkPace:
         return self._sizes[self._at]
 
     def record(self, num_tokens: int, seconds: float) -> None:
-        """Takes note of the duration of a step with so many prompt tokens."""
+        """Records the duration of a step with `num_tokens` prompt tokens."""
         if num_tokens not in self._sizes:
             return
         before = self._seconds.get(num_tokens, seconds)

@@ -153,7 +153,7 @@ class PageTable:
             self._go_on_from(len(ids))
 
     def _go_on_from(self, num_tokens: int) -> None:
-        """Makes the state after so many more tokens of the segment the sequence's own."""
+        """Makes the state after `num_tokens` more tokens of the segment the sequence's own."""
         for _ in range(num_tokens):
             assert self.state is not None
             self._cache.draft_states.give_back(self.state)

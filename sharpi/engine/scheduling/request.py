@@ -122,7 +122,7 @@ class Request:
         return self.table.segment(ids, rows, self.request_id.number, len(drafts))
 
     def computed(self, count: int) -> None:
-        """Takes note that the segment of so many tokens has been computed."""
+        """Records that the next `count` tokens have been computed."""
         assert self.table is not None
         start = self.table.length
         self.table.finish(self.tokens[start : start + count])

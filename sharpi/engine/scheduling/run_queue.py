@@ -39,7 +39,7 @@ class RunQueue:
             self.waiting.remove(request)
 
     def admit(self) -> None:
-        """Starts waiting requests as far as there is room."""
+        """Starts waiting requests, in order, until there is no room for the next."""
         while self.waiting and len(self.running) < self._max_parallel:
             if self.running and not self._fits(self.waiting[0]):
                 return
@@ -50,7 +50,7 @@ class RunQueue:
             self.running.sort(key=lambda request: request.request_id.number)
 
     def _fits(self, request: Request) -> bool:
-        """Checks that the tokens so far of all running requests and of one more have pages."""
+        """Says if there are pages for the present tokens of all running requests and one more."""
         promised = sum(_pages_to_come(each) for each in self.running)
         shared = sum(page.num_users > 0 for page in self._cache.find(request.tokens[:-1]).whole)
         return promised + _pages_to_come(request) - shared <= self._cache.num_available

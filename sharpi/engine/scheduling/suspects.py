@@ -6,13 +6,13 @@ from sharpi.engine.scheduling.request import Request
 
 
 class Suspects:
-    """A suspect is cleared when it has computed, by itself, what the failed step was to compute."""
+    """A suspect is cleared once it has computed its tokens of the failed step alone."""
 
     def __init__(self) -> None:
-        self.goals: dict[Request, int] = {}  # the tokens that each has computed then
+        self.goals: dict[Request, int] = {}  # num_computed at which each is cleared
 
     def add(self, request: Request, num_tokens: int) -> None:
-        """Suspects a request, which was to compute so many tokens more."""
+        """Suspects a request of the failed step, in which it had `num_tokens` tokens."""
         self.goals[request] = request.num_computed + num_tokens
         if request.table is not None and not request.table.is_sound:
             request.release()
@@ -23,7 +23,7 @@ class Suspects:
         return [request for request in requests if request in self.goals][:1] or requests
 
     def computed(self, request: Request) -> None:
-        """Clears a request that got as far as the failed step was to get."""
+        """Clears a request that has computed its tokens of the failed step."""
         if request.num_computed >= self.goals.get(request, 0):
             self.forget(request)
 

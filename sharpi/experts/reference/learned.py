@@ -266,7 +266,10 @@ class Learned(SlotPolicy):
         self._ends[layer] = outside, self._victim(layer)
 
     def _measure_need(self, layer: int, experts: Sequence[int]) -> None:
-        """Counts what was used, since scores of different layers are worth different amounts."""
+        """Updates how often the layer's best expert outside and its victim are used.
+
+        These rates compare layers; their scores cannot, as each layer has a scale of its own.
+        """
         if layer not in self._ends:
             return
         for end, need in zip(self._ends.pop(layer), (self._gain, self._loss), strict=True):

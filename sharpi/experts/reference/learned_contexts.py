@@ -26,8 +26,7 @@ class LearnedContexts:
     def rows(self, layer: int, present: Route, following: Route) -> list[MapInput]:
         """Returns the rows for a layer after the token `present`.
 
-        Of the next token's routes, `following`, those are taken that are known when the layer is
-        scored.
+        `following` are the next token's routes, as far as they are known when the layer is scored.
         """
         first, second = (
             (following if lowest <= layer - self._ahead else present).get(lowest, ())

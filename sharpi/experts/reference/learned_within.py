@@ -19,7 +19,7 @@ class Source(NamedTuple):
     is_of_next_token: bool
 
     def route_of(self, layer: int, token: Route, next_token: Route) -> list[int]:
-        """Returns the source's experts when `layer` is scored."""
+        """Returns the experts that this source contributes to the scores of `layer`."""
         routes = next_token if self.is_of_next_token else token
         return routes.get(self.layer + (0 if self.is_absolute else layer), [])
 

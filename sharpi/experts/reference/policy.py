@@ -148,13 +148,13 @@ class SlotPolicy(ABC):
         return True
 
     def _inserted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Handles that an expert took a slot."""
+        """Updates the rule's own records when an expert takes a slot."""
 
     def _evicted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Handles that an expert lost its slot."""
+        """Updates the rule's own records when an expert loses its slot."""
 
     def _was_pinned(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Handles that a resident expert was pinned."""
+        """Updates the rule's own records when a resident expert is pinned."""
 
     def _after_use(self, layer: int) -> list[Swap]:
         return []

@@ -18,7 +18,7 @@ _HALF_BYTES = 2
 
 
 def is_product(rows: int, step: StepShape) -> bool:
-    """Says if so many rows of a step are computed by the library.
+    """Says if the library computes the products of `rows` rows in this step.
 
     Steps of several sequences are not: each has few tokens, and their bits must be the same as if
     the sequence were alone.

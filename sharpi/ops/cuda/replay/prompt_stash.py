@@ -21,12 +21,12 @@ class StashRoom(Struct, frozen=True):
     host_pages: int = 0  # in page-locked memory
 
     def holds(self, tokens: int) -> bool:
-        """Says if there are pages for so many tokens."""
+        """Says if there are pages for `tokens` tokens."""
         pages = -(-tokens // self.page_tokens)
         return tokens <= self.max_tokens and pages <= self.gpu_pages + self.host_pages
 
     def spilled_pages(self, tokens: int) -> int:
-        """Returns the number of pages in RAM that so many tokens use."""
+        """Returns the number of pages in RAM that `tokens` tokens use."""
         return max(0, -(-tokens // self.page_tokens) - self.gpu_pages)
 
 
