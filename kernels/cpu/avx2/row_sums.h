@@ -5,7 +5,7 @@
 namespace sharpi::avx2 {
 namespace {
 
-// Adds neighbouring int16 sums to int32.
+// Adds adjacent int16 sums to int32.
 inline Ints add_pairs(Ints products) { return madd16(products, words(1)); }
 
 // Adds sums of kTimes products of two columns. Sums of up to kSafe products fit int16 and stay so;
