@@ -71,7 +71,7 @@ class Predictor:
         self._uses = [UseCounts(num_experts) for _ in range(num_layers * by_use)]
 
     def observe(self, layer: int, experts: Sequence[int]) -> None:
-        """Takes note of the experts that the present token uses in a layer, best first."""
+        """Records the experts that the present token uses in a layer, best first."""
         if self._after_layer:
             self._after_layer[layer].observe(self._routes[layer - 1], experts)
         if self._after_token:

@@ -16,7 +16,7 @@ class Chain:
         self._models = [drafter for drafter in drafters if not drafter.is_free]
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Takes note of tokens that follow in the sequence."""
+        """Adds tokens that follow in the sequence."""
         for drafter in (*self._free, *self._models):
             drafter.extend(tokens)
 

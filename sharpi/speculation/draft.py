@@ -32,7 +32,7 @@ class Drafter(Protocol):
         """True if a draft takes no time to speak of, so that one may be made at every step."""
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Takes note of tokens that follow in the sequence."""
+        """Adds tokens that follow in the sequence."""
 
     def propose(self, most: int) -> Draft | None:
         """Drafts at most `most` next tokens; None where it has no idea."""

@@ -43,7 +43,7 @@ class ModelChoice:
         return best, highest
 
     def drafted(self, seconds: float, chance: float) -> None:
-        """Takes note of a drafted token: of its time, and of the chance that it is right."""
+        """Records a drafted token: its time, and the chance that it is right."""
         if not self._seconds:
             self._seconds, self._chance = seconds, chance
             return

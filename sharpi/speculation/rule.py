@@ -74,7 +74,7 @@ class Rule:
         return best, highest
 
     def record(self, choice: Choice, seconds: float, num_tokens: int) -> None:
-        """Takes note of a step of these drafts: its duration, and the tokens that it gave."""
+        """Records a step with these drafts: its duration, and the tokens that it gave."""
         num, rows = len(choice.lengths), len(choice.lengths) + sum(choice.lengths)
         self.times.record(rows, seconds)
         self._num_checks = self._num_checks + 1 if rows > num else 0

@@ -33,7 +33,7 @@ class SequenceDrafts:
         self.statistics = DraftStatistics()
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Takes note of tokens that follow in the sequence."""
+        """Adds tokens that follow in the sequence."""
         self._new += tokens
 
     @property

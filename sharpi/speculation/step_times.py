@@ -24,7 +24,7 @@ class StepTimes:
         self._answered = 0  # the size of the last step
 
     def record(self, rows: int, seconds: float) -> None:
-        """Takes note of the duration of a step."""
+        """Records the duration of a step."""
         if self._is_old(rows):
             self._counts[rows] = 0
         self._num_steps += 1

@@ -12,7 +12,7 @@ class TrialBudget:
         self._usual = 0.0
 
     def record(self, seconds: float, lost: float, usual: float) -> None:
-        """Takes note of a step: of its duration, what it lost, and what a usual step takes."""
+        """Records a step: its duration, the time it lost, and the duration of a usual step."""
         self.seconds += seconds
         self.lost += lost
         self._usual = usual

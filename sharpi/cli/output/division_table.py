@@ -46,7 +46,7 @@ def print_division(path: Path, division: "Division", hosts: Sequence["Host"]) ->
 
 
 def division_record(path: Path, division: "Division", hosts: Sequence["Host"]) -> dict[str, Any]:
-    """Returns the same for JSON."""
+    """Returns the division as a record for JSON."""
     one, full = _rates(division, hosts)
     return {
         "model": str(path),

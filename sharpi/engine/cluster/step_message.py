@@ -75,7 +75,7 @@ def _used_pages(segment: Segment) -> IntArray:
 
 
 def read_step(body: bytes | memoryview, width: int) -> SentStep:
-    """Reads a step with values of `width`; raises ClusterError where lengths contradict."""
+    """Reads a step with values of `width`; raises ClusterError if its lengths disagree."""
     if len(body) % 4 or len(body) < 4 * _COUNTS:
         raise _malformed()
     numbers: npt.NDArray[np.int32] = np.frombuffer(body, _INT)

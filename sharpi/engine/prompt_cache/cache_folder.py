@@ -1,7 +1,7 @@
 """CacheFolder: the folder of a prompt cache, shared by processes, within a budget of bytes.
 
-Each model has a folder of its own in it, named by the key of model and arithmetic. Only files that
-sharpi's own names fit are counted and removed.
+Each model has a folder of its own in it, named by the key of model and arithmetic. Files with other
+names than sharpi gives are neither counted nor removed.
 """
 
 import json

@@ -75,7 +75,7 @@ class GenerationState:
         return PrefillProgress(total, cached, num_done, seconds)
 
     def prefilled(self) -> None:
-        """Takes note that the prompt has been computed."""
+        """Records that the prompt has been computed."""
         self._decode_start = time.perf_counter()
         self.timings.prefill_seconds = self._decode_start - self._prefill_start
         if self.request.max_tokens == 0:

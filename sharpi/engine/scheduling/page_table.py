@@ -119,7 +119,7 @@ class PageTable:
         recurrent layers' state is undefined. `request` is the number of the request, which tells
         sequences apart; a lone conversation stays one sequence over all its requests.
 
-        The last `num_drafts` tokens may prove wrong: `finish` takes note of those before them and
+        The last `num_drafts` tokens may prove wrong: `finish` records those before them and
         of the right ones, and `drop_drafts` of the rest.
         """
         self.drop_drafts()
@@ -137,7 +137,7 @@ class PageTable:
         )  # fmt: skip
 
     def finish(self, ids: Sequence[int]) -> None:
-        """Takes note that these tokens, the next of the segment, have been computed."""
+        """Records that these tokens, the next of the segment, have been computed."""
         at = 0
         while at < len(ids):
             index, offset = divmod(self.length, PAGE_POSITIONS)

@@ -107,7 +107,7 @@ class Request:
         )
 
     def segment(self, count: int) -> Segment:
-        """Builds the request's share of a step; logits are wanted where no token is left then."""
+        """Builds the request's segment of a step, with logits if no token is left after it."""
         assert self.table is not None
         start = self.table.length
         ids = self.tokens[start : start + count]

@@ -253,7 +253,7 @@ class Scheduler:
         return [self._runner.largest()] if begun.step.step.wants_largest else logits
 
     def _take(self, share: Share, choices: Sequence[Choice] | npt.NDArray[np.float32]) -> None:
-        """Takes note of what was computed, and chooses tokens for as long as the drafts are right.
+        """Records what was computed, and chooses tokens for as long as the drafts are right.
 
         A token is chosen as without drafts; a draft is right if it is the one.
         """

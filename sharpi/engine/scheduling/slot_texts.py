@@ -29,7 +29,7 @@ class SlotTexts:
         self.texts: list[list[int]] = [[] for _ in range(num_slots)]
 
     def ended(self, request: Request) -> None:
-        """Takes note of a request that ends, before it gives its pages up."""
+        """Records the text of a request that ends, before it gives its pages up."""
         if request.slot is not None and request.num_computed:
             self.texts[request.slot] = request.tokens[: request.num_computed]
 

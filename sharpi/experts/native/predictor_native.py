@@ -52,7 +52,7 @@ class NativePredictor:
             self._handle = None
 
     def observe(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
-        """Takes note of the experts that the present token uses in a layer, best first."""
+        """Records the experts that the present token uses in a layer, best first."""
         ids = np.ascontiguousarray(experts, np.int32)
         self._library.sharpi_predictor_observe(self.handle, layer, ids.ctypes.data, len(ids))
 

@@ -48,9 +48,9 @@ class Predictor {
  public:
   Predictor(PredictorKind kind, int num_layers, int num_experts);
   PredictorKind kind() const { return kind_; }
-  // Takes note of the experts that the present token of a sequence uses in a layer, best first.
+  // Records the experts that the present token of a sequence uses in a layer, best first.
   void observe(int layer, const int32_t* experts, int count, int sequence = 0);
-  // Takes note of the experts that a token of a prompt uses; only frequencies learn from prompts.
+  // Records the experts that a token of a prompt uses; only frequencies learn from prompts.
   void observe_prompt(int layer, const int32_t* experts, int count);
   // Writes at most `budget` distinct experts for the next use of a layer, likeliest first, and
   // returns their number.
