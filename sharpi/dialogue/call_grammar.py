@@ -62,7 +62,7 @@ class CallGrammar:
     def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
         """Returns an expression for items in order with a separator.
 
-        Each says whether it is required.
+        Each item says whether it is required.
         """
         after = self.literal(separator)
         tails = [f"{after} {item}" if needed else f"({after} {item})?" for item, needed in items]
