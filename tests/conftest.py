@@ -22,6 +22,7 @@ SLOW = {
     "docs/test_commands.py",
     "engine/backends/test_mixed_types.py",
     "engine/records/test_expert_simulation.py",
+    "engine/records/test_stats_add_up.py",
     "engine/scheduling/test_scheduler_properties.py",
     "gguf/test_mutations.py",
     "ops/cpu/test_native_attention.py",
