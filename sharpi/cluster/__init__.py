@@ -1,1 +1,1 @@
-"""Several machines that run one model, with torch.distributed: who they are, links, watch."""
+"""Several machines that run one model, with torch.distributed: their names, links and watch."""

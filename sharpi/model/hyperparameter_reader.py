@@ -11,7 +11,7 @@ from sharpi.gguf.metadata import Metadata
 class HyperparameterReader:
     """Typed access to the keys by their short names.
 
-    With `counts_heads`, the layers at the end for multi-token prediction are layers as the others.
+    With `counts_heads`, the layers for multi-token prediction at the end count as layers, too.
     Every error is a ModelFileError that names the file and the key.
     """
 

@@ -49,7 +49,7 @@ class StepTimes:
         return self._counts.get(rows, 0)
 
     def is_known(self, rows: int) -> bool:
-        """True if steps of so many rows, or of about as many, were measured lately."""
+        """True if steps of `rows` rows, or of about as many, were measured lately."""
         near = range(rows - rows // 4, rows + rows // 4 + 1)
         return any(self.count(each) > 1 and not self._is_old(each) for each in near)
 
