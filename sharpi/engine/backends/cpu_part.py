@@ -92,7 +92,8 @@ class CpuPart(RecordedPart[Program]):
         return self._settings.batch_size
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        program = self._latest = self._program(max_outputs)
+        program = self._programs.get(max_outputs) or self._program(max_outputs)
+        self._latest = program
         num_tokens = num_outputs = 0
         for row, segment in enumerate(step.segments):
             self._write(row, segment, num_tokens, num_outputs)
