@@ -31,7 +31,7 @@ write_compiler() {
 }
 
 build_wheel() {
-  local architecture=$1 raw=build/wheels/$1 tag=manylinux_${GLIBC/./_}_$1
+  local architecture=$1 raw=build/wheels/$1
   echo "compiles the kernels for $architecture" >&2
   rm -rf "$raw"
   PATH=$PWD/$TOOLS/bin:$PATH CXX=$(write_compiler "$architecture") \
@@ -41,10 +41,22 @@ build_wheel() {
     -Ccmake.define.CMAKE_SYSTEM_NAME=Linux \
     -Ccmake.define.CMAKE_SYSTEM_PROCESSOR="$architecture" . >"build/wheel-$architecture.log" 2>&1 ||
     { tail -n 30 "build/wheel-$architecture.log" >&2; exit 1; }
-  # It fails where the library wants more of a system than the tag promises.
-  PATH=$PWD/$TOOLS/bin:$PATH "$TOOLS/bin/auditwheel" repair --plat "$tag" --only-plat \
+  # By itself it finds the oldest glibc that will do; another architecture's tags cannot be named.
+  PATH=$PWD/$TOOLS/bin:$PATH "$TOOLS/bin/auditwheel" repair --plat auto --only-plat \
     --wheel-dir dist "$raw"/*.whl >"build/audit-$architecture.log" 2>&1 ||
     { tail -n 30 "build/audit-$architecture.log" >&2; exit 1; }
+  check_tag "$architecture"
+}
+
+# The library may want more of a system than was promised.
+check_tag() {
+  local wheel minor
+  wheel=$(echo dist/sharpi-*_"$1".whl)
+  minor=$(sed -nE 's/.*manylinux_2_([0-9]+)_.*/\1/p' <<<"$wheel")
+  ((${minor:-99} <= ${GLIBC#2.})) || {
+    echo "error: $wheel needs a newer glibc than $GLIBC: see build/audit-$1.log" >&2
+    exit 1
+  }
 }
 
 make_tools

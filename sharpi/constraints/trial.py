@@ -14,9 +14,9 @@ import sys
 import threading
 from collections import OrderedDict
 from hashlib import sha256
-from typing import ClassVar
 
 from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.plain_bytes import PlainBytes
 from sharpi.errors import BusyError, GrammarError
 
 CPU_SECONDS = 2
@@ -73,7 +73,10 @@ class Trials:
 
 
 def _tried(grammar: str) -> str:
-    """Returns the error message of a child process; empty if the grammar is valid."""
+    """Returns the error message of a child process; empty if the grammar is valid.
+
+    Raises BusyError if it did not end in time.
+    """
     command = [sys.executable, "-P", "-m", "sharpi.constraints.trial"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     try:
@@ -85,21 +88,10 @@ def _tried(grammar: str) -> str:
             timeout=_WALL_SECONDS,
         )
         return str(json.loads(child.stdout)) if child.returncode == 0 else _TOO_COMPLEX
-    except (subprocess.TimeoutExpired, ValueError):
+    except subprocess.TimeoutExpired:  # it had less than its seconds of processor time
+        raise BusyError("the machine is too busy to compile a grammar or schema") from None
+    except ValueError:
         return _TOO_COMPLEX
-
-
-class _Bytes:
-    """The smallest possible vocabulary, as llguidance's `TokenizerWrapper` reads it."""
-
-    eos_token_id = 255
-    bos_token_id = None
-    tokens: ClassVar = [bytes([byte]) for byte in range(255)] + [b"<end>"]
-    special_token_ids: ClassVar = [255]
-
-    def __call__(self, data: bytes) -> list[int]:
-        """Returns the ids of a text."""
-        return list(data)
 
 
 def _child() -> None:
@@ -112,7 +104,7 @@ def _child() -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     limits = LLParserLimits(verbose_errors=False)
-    vocabulary = LLTokenizer(TokenizerWrapper(_Bytes()))
+    vocabulary = LLTokenizer(TokenizerWrapper(PlainBytes()))
     grammar = sys.stdin.buffer.read().decode()
     matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits)
     if not matcher.is_error():

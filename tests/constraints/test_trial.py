@@ -67,3 +67,13 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in threads:
         thread.join(60)
     trials.check('{"pattern": "one more"}')
+
+
+def test_a_trial_that_a_busy_machine_cuts_short_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trials = Trials()
+    monkeypatch.setattr(trial, "_WALL_SECONDS", 0.001)
+    with pytest.raises(BusyError, match="too busy"):
+        trials.check('{"pattern": "once more"}')
+    assert not trials._outcomes

@@ -1,11 +1,12 @@
 """Arrays of different items, and arrays that contain something, as plain JSON schemas."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, permutations
 from math import comb, perm
 from typing import Any
 
+from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.references import References, Schema
 from sharpi.errors import GrammarError
 
@@ -14,7 +15,9 @@ _MAX_VALUES = 64
 _MAX_PLACES = 8  # of what an array without a limit has to contain
 
 
-def different_items(schema: dict[str, Any], references: References) -> Schema | None:
+def different_items(
+    schema: dict[str, Any], references: References, budget: Budget
+) -> Schema | None:
     """Returns a schema of the arrays whose items differ; None if they always do.
 
     The items are of an enum or the like. Of few values, all orders are allowed; of more, the order
@@ -28,21 +31,34 @@ def different_items(schema: dict[str, Any], references: References) -> Schema | 
         raise GrammarError(
             "not supported in a JSON schema: uniqueItems, unless the items are of an enum"
         )
+    budget.spend(len(values))
+    if len(values) > _MAX_BRANCHES and low <= 1:
+        return {"type": "array", "items": schema["items"], "minItems": low, "maxItems": 1}
     high = len(values) if high is None else min(high, len(values))
     choose, high = _chosen(len(values), low, high)
-    lists = (each for size in range(low, high + 1) for each in choose(values, size))
+    lists = [each for size in range(low, high + 1) for each in choose(values, size)]
+    budget.spend(sum(map(len, lists)))
     return {"anyOf": [_exactly(items) for items in lists]}
 
 
 def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
     """Returns how items are chosen, and how many at most; raises GrammarError if those are few."""
-    if sum(perm(num, size) for size in range(low, high + 1)) <= _MAX_BRANCHES:
-        return permutations, high
-    while high >= low and sum(comb(num, size) for size in range(low, high + 1)) > _MAX_BRANCHES:
-        high -= 1
-    if high < low:
-        raise GrammarError(f"not supported in a JSON schema: {low} different items of {num}")
-    return combinations, high
+    if num <= _MAX_BRANCHES:
+        if _most_items(perm, num, low, high) == high:
+            return permutations, high
+        if (most := _most_items(comb, num, low, high)) >= low:
+            return combinations, most
+    raise GrammarError(f"not supported in a JSON schema: {low} different items of {num}")
+
+
+def _most_items(count: Callable[[int, int], int], num: int, low: int, high: int) -> int:
+    """Returns how many items there may be for the lists of all sizes from `low` on to be few."""
+    total = 0
+    for size in range(low, high + 1):
+        total += count(num, size)
+        if total > _MAX_BRANCHES:
+            return size - 1
+    return high
 
 
 def _exactly(values: Sequence[Any]) -> Schema:

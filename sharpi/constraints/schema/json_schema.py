@@ -7,6 +7,7 @@ from typing import Any
 
 from llguidance import LLMatcher
 
+from sharpi.constraints.schema.budget import check_length
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
 
@@ -47,6 +48,7 @@ def rewritten_schema(
         return schema
     try:
         found = Rewriting(dict(schema), splits_one_of=splits_one_of).rewritten()
+        check_length(found)
     except (TypeError, AttributeError, KeyError, RecursionError, re.error) as error:
         raise GrammarError(f"the JSON schema is malformed: {str(error)[:100]}") from error
     return found if isinstance(found, dict) else schema

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.other_texts import other_texts
 from sharpi.constraints.schema.references import References, Schema
 from sharpi.errors import GrammarError
@@ -38,8 +39,8 @@ _LIMITS: dict[str, tuple[str, str, int]] = {
 class Negation:
     """Negates schemas of one document."""
 
-    def __init__(self, references: References) -> None:
-        self._references = references
+    def __init__(self, references: References, budget: Budget) -> None:
+        self._references, self._budget = references, budget
 
     def of(self, schema: Schema, depth: int = 0) -> list[Schema]:
         """Returns schemas, one of which holds for what does not match; empty if all matches.
@@ -48,7 +49,9 @@ class Negation:
         """
         schema = self._references.resolved(schema)
         if isinstance(schema, bool):
+            self._budget.spend()
             return [] if schema else [True]
+        self._budget.spend(1 + len(schema) // 8)
         if depth > _MAX_DEPTH:
             raise GrammarError("the JSON schema nests too deeply what must not match")
         found, is_partial = [], False
@@ -83,6 +86,7 @@ class Negation:
         try:
             return self.of(schema, depth)
         except GrammarError:
+            self._budget.spend(0)  # raises again if this was why
             return []
 
     def _any_of(self, value: Sequence[Schema], depth: int) -> list[Schema]:
@@ -100,14 +104,17 @@ class Negation:
         return [{"type": others}] if others else []
 
     def _const(self, value: Any, depth: int) -> list[Schema]:
-        return list(_other_values([value]))
+        return self._enum([value], depth)
 
     def _enum(self, value: Any, depth: int) -> list[Schema]:
+        letters = sum(len(each) for each in value if isinstance(each, str))
+        self._budget.spend(len(value) + letters // 8)
         return list(_other_values(value))
 
     def _required(self, value: Any, depth: int) -> list[Schema]:
         if not isinstance(value, list):  # an older draft's boolean, which llguidance ignores
             return []
+        self._budget.spend(len(value))
         return [{"type": "object", "properties": {name: False}} for name in value]
 
     def _properties(self, value: Any, depth: int) -> list[Schema]:

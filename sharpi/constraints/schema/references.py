@@ -14,6 +14,7 @@ class References:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._found: dict[str, Schema] = {}  # by reference
 
     def resolved(self, schema: Schema) -> Schema:
         """Returns the schema that a reference stands for, together with what stands beside it."""
@@ -26,8 +27,15 @@ class References:
         raise GrammarError("the JSON schema has a reference that leads to itself")
 
     def _target(self, reference: Any) -> Schema:
+        if not isinstance(reference, str):
+            raise GrammarError(f"the JSON schema has a $ref that is no text: {reference!r:.80}")
+        if reference not in self._found:
+            self._found[reference] = self._look_up(reference)
+        return self._found[reference]
+
+    def _look_up(self, reference: str) -> Schema:
         found: Any = self._root
-        if not isinstance(reference, str) or not reference.startswith("#"):
+        if not reference.startswith("#"):
             raise GrammarError(f"the JSON schema refers to another document: {reference!r:.80}")
         for part in reference[1:].split("/")[1:]:
             name = unquote(part).replace("~1", "/").replace("~0", "~")

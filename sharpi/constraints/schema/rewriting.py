@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sharpi.constraints.schema.arrays import containing, different_items
+from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.negation import Negation
+from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.references import References, Schema
 from sharpi.errors import GrammarError
 
@@ -29,7 +31,8 @@ class Rewriting:
     def __init__(self, root: Schema, *, splits_one_of: bool = False) -> None:
         self._root, self._splits_one_of = root, splits_one_of
         self._references = References(root)
-        self._negation = Negation(self._references)
+        self._budget = Budget()
+        self._negation = Negation(self._references, self._budget)
 
     def rewritten(self) -> Schema:
         """Returns the whole schema; raises GrammarError for what no schema can describe."""
@@ -38,6 +41,7 @@ class Rewriting:
     def _schema(self, schema: Schema, depth: int) -> Schema:
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return schema
+        self._budget.spend(1 + len(schema) // 8)
         found = self._inner(schema, depth + 1)
         more: list[Schema] = []
         for keyword, rewrite in _KEYWORDS.items():
@@ -106,7 +110,7 @@ class Rewriting:
     def _unique(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         if schema.pop("uniqueItems") is not True or not _may_be(schema, "array"):
             return []
-        found = different_items(schema, self._references)
+        found = different_items(schema, self._references, self._budget)
         if found is None:
             return []
         for name in ("items", "minItems", "maxItems"):
@@ -134,9 +138,10 @@ class Rewriting:
             raise GrammarError(
                 "not supported in a JSON schema: propertyNames beside patternProperties"
             )
-        known = schema.get("properties", {})
+        self._budget.spend(10 * len(schema.get("properties", ())))
+        known, named = schema.get("properties", {}), Pattern(pattern)
         schema["properties"] = {
-            name: each if re.search(pattern, name) else False for name, each in known.items()
+            name: each if named.matches(name) else False for name, each in known.items()
         }
         schema["patternProperties"] = {pattern: schema.get("additionalProperties", True)}
         schema["additionalProperties"] = False

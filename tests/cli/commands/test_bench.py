@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
+from sharpi.cli.commands.measuring import bench
+from sharpi.engine.measure.benchmark_row import BenchmarkRow
 from sharpi.ops.cpu import machine_limits
 from sharpi.resources import native_library
 
@@ -33,8 +35,8 @@ def test_table(sharpi: CommandLine) -> None:
     assert head.split()[:3] == ["test", "threads", "tokens/s"]
     assert prefill.split()[:2] == ["pp8", "1"]
     assert decode.split()[:2] == ["tg2", "1"]
-    assert "per batch" in prefill
-    assert "per token" in decode
+    assert "/batch" in prefill
+    assert "/token" in decode
     assert limits.count("with 1 thread") == 2
     assert "activations" in settings
 
@@ -48,6 +50,38 @@ def test_steps_that_check_drafts(sharpi: CommandLine) -> None:
     # Two tokens read more experts than one, and no more than twice as many.
     one, two = (rows[name]["bytes_per_pass"] for name in ("ck1", "ck2"))
     assert one < two <= 2 * one
+
+
+def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    row = BenchmarkRow(
+        test="pp512 @ d32768",
+        tokens_per_second=12345.678,
+        deviation=987.654,
+        gigabytes_per_second=512.34,
+        percent_of_limit=100.0,
+        percent_of_int8_peak=100.0,
+        threads=128,
+        num_tokens=512,
+        depth=32768,
+        tokens_per_pass=512.0,
+        bytes_per_pass=1_073_000_000.0,
+        read_limit_gigabytes_per_second=512.34,
+        gigaoperations_per_second=99999.9,
+        int8_peak_gigaoperations_per_second=99999.9,
+        instruction_set="avx512_vbmi",
+        precision="int16",
+        batch_size=512,
+        samples=(),
+        device="NVIDIA H100 80GB HBM3",
+        launches_per_token=321,
+    )
+    bench._print_table([row])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) == 80
+    assert lines[1].split() == [
+        *("pp512", "@", "d32768", "128", "12345.7", "±", "987.7"),
+        *("1023.3", "MiB/batch", "512.34", "100.0", "%", "100.0", "%"),
+    ]
 
 
 def test_json(sharpi: CommandLine) -> None:

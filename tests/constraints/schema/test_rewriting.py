@@ -1,6 +1,9 @@
 """JSON schemas with keywords that are rewritten: what fits, what does not, and what is refused."""
 
 import json
+import resource
+import time
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 from walks import follows, may_end, random_answer
 
 from sharpi.constraints.grammars import Grammars
+from sharpi.constraints.schema.json_schema import grammar_of_schema, rewritten_schema
 from sharpi.constraints.schema.other_texts import other_texts
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
@@ -228,3 +232,46 @@ def test_a_compiled_schema_is_kept(grammars: Grammars, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Grammars, "_compile", fail)
     assert grammars.json_schema(schema) is not first
+
+
+def bombs() -> dict[str, Any]:
+    """Returns schemas of a few kilobytes that stand for more than memory holds."""
+    recursive = {
+        "oneOf": [
+            {"properties": {name: {"items": {"$ref": "#/$defs/a"}}, "b": {"$ref": "#/$defs/a"}}}
+            for name in "xyz"
+        ]
+    }
+    sets = {"type": "array", "uniqueItems": True, "items": {"enum": [1, 2, 3, 4, 5, 6]}}
+    words = {"enum": [f"word {number}" for number in range(3000)]}
+    negated = [{"not": {"$ref": "#/$defs/a"}}] * 500
+    nested: Any = {"const": 0}
+    for _ in range(40):
+        nested = {"oneOf": [nested, {"minimum": 1}]}
+    return {
+        "recursive": {"$ref": "#/$defs/a", "$defs": {"a": recursive}},
+        "sets": {"properties": {str(number): sets for number in range(3000)}},
+        "a large set": {"uniqueItems": True, "items": words},
+        "negated often": {"anyOf": negated, "$defs": {"a": words}},
+        "nested": nested,
+    }
+
+
+@pytest.mark.parametrize("name", bombs())
+def test_schemas_that_explode_are_refused_in_bounded_time(grammars: Grammars, name: str) -> None:
+    """The processor time is a few times that of the largest schema that is allowed."""
+    start = time.process_time()
+    with suppress(GrammarError):
+        for splits in (False, True):
+            grammar_of_schema(bombs()[name], splits_one_of=splits)
+    assert time.process_time() - start < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
+
+
+def test_names_are_matched_in_bounded_time(grammars: Grammars) -> None:
+    names = {"a" * 60: {"type": "null"}, "a" * 60 + "!": {"type": "null"}}
+    schema = {"type": "object", "propertyNames": {"pattern": "^(a+)+$"}, "properties": names}
+    assert rewritten_schema(schema)["properties"] == {
+        "a" * 60: {"type": "null"},
+        "a" * 60 + "!": False,
+    }

@@ -1,6 +1,7 @@
 """`sharpi bench`: prefill and decode speed, compared with the limits of the machine."""
 
 import json
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from sharpi.cli.options.loading.speculation import SpeculationOptions
     from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
 
-_COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of int8 peak")
-_LINE = "{:<16} {:>7} {:>20} {:>20} {:>7} {:>9} {:>13}"
+_COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of peak")
+_LINE = "{:<14} {:>7} {:>16} {:>16} {:>6} {:>8} {:>7}"
+_WIDTH = 80  # of all lines
 
 
 def bench(
@@ -81,16 +83,18 @@ def _print_table(rows: "Iterable[BenchmarkRow]") -> None:
     for row in rows:
         print(_line(row), flush=True)
         limits.update(_limits(row))
-    print("limits: " + ", ".join(f"{rate} {what}".strip() for what, rate in limits.items()))
-    print(_settings(row))
+    found = ", ".join(f"{rate} {what}".strip() for what, rate in limits.items())
+    print(textwrap.fill(f"limits: {found}", _WIDTH))
+    print(textwrap.fill(_settings(row), _WIDTH))
 
 
 def _line(row: "BenchmarkRow") -> str:
+    digits = 2 if row.tokens_per_second < 1000 else 1
     return _LINE.format(
         row.test,
         "" if row.threads is None else row.threads,
-        f"{row.tokens_per_second:.2f} ± {row.deviation:.2f}",
-        f"{format_bytes(round(row.bytes_per_pass))} per {_pass(row)}",
+        f"{row.tokens_per_second:.{digits}f} ± {row.deviation:.{digits}f}",
+        f"{format_bytes(round(row.bytes_per_pass))}/{_pass(row)}",
         f"{row.gigabytes_per_second:.2f}",
         _percent(row.percent_of_limit),
         _percent(row.percent_of_int8_peak),

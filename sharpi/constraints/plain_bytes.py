@@ -1,0 +1,16 @@
+"""PlainBytes: the smallest vocabulary, to compile or follow a grammar without a model."""
+
+from typing import ClassVar
+
+
+class PlainBytes:
+    """A token for each byte but 255, which ends an answer; `TokenizerWrapper` reads it."""
+
+    eos_token_id = 255
+    bos_token_id = None
+    tokens: ClassVar = [bytes([byte]) for byte in range(255)] + [b"<end>"]
+    special_token_ids: ClassVar = [255]
+
+    def __call__(self, data: bytes) -> list[int]:
+        """Returns the ids of a text."""
+        return list(data)

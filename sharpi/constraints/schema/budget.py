@@ -1,0 +1,52 @@
+"""Budget: how much a JSON schema may become when it is rewritten.
+
+Choices multiply where keywords nest: a few lines can stand for more schemas than memory holds.
+"""
+
+from typing import Any
+
+from sharpi.errors import GrammarError
+
+MAX_SCHEMAS = 100_000  # made of one document; all of them take less than a second
+MAX_LETTERS = 256 << 10
+
+
+class Budget:
+    """Counts the schemas that are made of one document."""
+
+    def __init__(self, most: int = MAX_SCHEMAS) -> None:
+        self._left = self._most = most
+
+    def spend(self, num: int = 1) -> None:
+        """Counts schemas that are about to be made; raises GrammarError if they are too many."""
+        self._left -= num
+        if self._left < 0:
+            raise GrammarError(
+                f"the JSON schema is too complex: it stands for more than {self._most} others"
+            )
+
+
+def check_length(schema: Any) -> None:
+    """Raises GrammarError if a schema is too long as text, in which shared parts are repeated."""
+    lengths: dict[int, int] = {}
+    if (found := _length(schema, lengths)) > MAX_LETTERS:
+        raise GrammarError(
+            f"the JSON schema has {found} characters when it is rewritten;"
+            f" the limit is {MAX_LETTERS}"
+        )
+
+
+def _length(value: Any, lengths: dict[int, int]) -> int:
+    """Returns the least length of a value as JSON; `lengths` has those of objects by identity."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if not isinstance(value, dict | list):
+        return 1
+    if (known := lengths.get(id(value))) is not None:
+        return known
+    if isinstance(value, dict):
+        found = 2 + sum(len(key) + 3 + _length(each, lengths) for key, each in value.items())
+    else:
+        found = 2 + sum(_length(each, lengths) for each in value)
+    lengths[id(value)] = found
+    return found
