@@ -1,10 +1,11 @@
-"""AnswerParser turns an answer's text into events while it streams."""
+"""AnswerParser turns an answer's text into events while it streams; Spacing drops separators."""
 
 from collections.abc import Iterator
 
 from sharpi.dialogue.answer_text import AnswerText, Steps
-from sharpi.dialogue.events import AnswerEvent
-from sharpi.dialogue.spacing import Spacing
+from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+
+_PARAGRAPH = "\n\n"
 
 
 class AnswerParser:
@@ -36,3 +37,54 @@ class AnswerParser:
             if event is None:
                 return
             yield from self._spacing.feed(event)
+
+
+class Spacing:
+    """Filters events: blanks around reasoning, and between text and calls, are dropped.
+
+    Text that continues after reasoning or a call begins a paragraph. An answer without reasoning
+    and calls is left unchanged.
+    """
+
+    def __init__(self) -> None:
+        self._last: type[Text] | type[Reasoning] | None = None
+        self._is_apart = False  # True if another kind of event has come since
+        self._shown: set[type[Text] | type[Reasoning]] = set()
+        self._held = ""
+
+    def feed(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
+        """Yields what is decided with this event; blanks wait for what follows them."""
+        if isinstance(event, CallArguments):
+            yield event
+        elif isinstance(event, CallBegin):
+            self._is_apart, self._held = True, ""
+            yield event
+        else:
+            yield from self._feed_text(event)
+
+    def flush(self) -> Iterator[AnswerEvent]:
+        """Yields what waited; only text keeps the blanks at its end."""
+        if self._last is not Reasoning and self._held:
+            yield Text(self._held)
+        self._held = ""
+
+    def _feed_text(self, event: Text | Reasoning) -> Iterator[AnswerEvent]:
+        kind = type(event)
+        text = self._joined(event)
+        shown = text.rstrip()
+        self._held = text[len(shown) :]
+        if shown:
+            self._last, self._is_apart = kind, False
+            self._shown.add(kind)
+            yield kind(shown)
+        elif kind is Reasoning and self._last is None:
+            self._is_apart = True
+
+    def _joined(self, event: Text | Reasoning) -> str:
+        """Returns the event's text with the separator from the text before it."""
+        kind = type(event)
+        goes_on = self._last is kind or (self._last is None and kind is Text)
+        if goes_on and not self._is_apart:
+            return self._held + event.text
+        text = event.text.lstrip()
+        return _PARAGRAPH + text if text and kind in self._shown else text

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 from answers import joined
 
+from sharpi.dialogue.answer_parser import Spacing
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.dialogue.spacing import Spacing
 
 CALL = [CallBegin(0, "f"), CallArguments(0, "{}")]
 

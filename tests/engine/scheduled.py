@@ -45,6 +45,7 @@ def submit(
     prompt: Sequence[int],
     request: GenerationRequest,
     constraint: Constraint | None = None,
+    client: str = "",
 ) -> Heard:
     """Asks for an answer that is collected."""
     heard = Heard()
@@ -54,6 +55,7 @@ def submit(
         constraint=constraint,
         on_delta=heard.deltas.append,
         on_end=heard.finish_infos.append,
+        client=client,
     )
     return heard
 

@@ -10,7 +10,7 @@ from sharpi.serve.host.model_host import ModelHost
 async def items_of(
     host: ModelHost, ids: list[int], request: GenerationRequest
 ) -> AsyncGenerator[Item, None]:
-    with host.admitted():
+    with host.admitted({"client": ("127.0.0.1", 1)}):
         group = host.answers([AnswerRequest(ids, request)])
         try:
             while group.is_open:

@@ -125,7 +125,7 @@ class ScriptedHost:
         return SimpleNamespace(engine=self, per_model_cache=self.per_model_cache)
 
     @contextmanager
-    def admitted(self) -> Iterator[None]:
+    def admitted(self, scope: Any) -> Iterator[None]:
         yield
 
     def answers(self, asked: Sequence[AnswerRequest]) -> "ScriptedAnswers":

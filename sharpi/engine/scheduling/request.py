@@ -41,8 +41,10 @@ class Request:
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
         on_progress: Callable[[PrefillProgress], None] | None = None,
+        client: str = "",
     ) -> None:
         self.request_id, self.generation_state = request_id, generation_state
+        self.client = client
         self.tokens = list(tokens)
         self.on_delta, self.on_end, self._on_progress = on_delta, on_end, on_progress
         self.table: PageTable | None = None

@@ -1,6 +1,6 @@
 """Which requests wait and which run, and which one gives way when KV pages run out."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from itertools import count
 
@@ -9,19 +9,22 @@ from sharpi.engine.scheduling.request import Request
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
+_MAX_CLIENTS = 1000  # whose turns are remembered
 _BYTES_BETWEEN = 32 << 20  # read from disk between two steps of other requests
 
 
 class RunQueue:
     """`waiting` in the order of arrival, `running` the oldest first; at most `max_parallel` run.
 
-    One request has at most `max_pages`.
+    Clients take turns. One request has at most `max_pages`.
     """
 
     def __init__(self, cache: PrefixCache, max_parallel: int, max_pages: int) -> None:
         self._cache, self._max_parallel, self._max_pages = cache, max_parallel, max_pages
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self._turns: dict[str, int] = {}  # the number of each client's last turn
+        self._num_turns = 0
 
     def __iter__(self) -> Iterator[Request]:
         return iter([*self.waiting, *self.running])
@@ -41,13 +44,33 @@ class RunQueue:
     def admit(self) -> None:
         """Starts waiting requests, in order, until there is no room for the next."""
         while self.waiting and len(self.running) < self._max_parallel:
-            if self.running and not self._fits(self.waiting[0]):
+            request = self._next()
+            if self.running and not self._fits(request):
                 return
-            request = self.waiting.popleft()
+            self.waiting.remove(request)
+            self._take_turn(request.client)
             taken = {each.slot for each in self.running}
             request.slot = next(slot for slot in count() if slot not in taken)
             self.running.append(request)
             self.running.sort(key=lambda request: request.request_id.number)
+
+    def _next(self) -> Request:
+        """Returns the oldest request of the client whose turn it is.
+
+        That client has the fewest running, and of several the turn that is longest ago.
+        """
+        running = Counter(each.client for each in self.running)
+        return min(self.waiting, key=lambda each: (running[each.client], self._turn_of(each)))
+
+    def _turn_of(self, request: Request) -> int:
+        return self._turns.get(request.client, 0)
+
+    def _take_turn(self, client: str) -> None:
+        self._num_turns += 1
+        self._turns.pop(client, None)
+        self._turns[client] = self._num_turns
+        if len(self._turns) > _MAX_CLIENTS:
+            del self._turns[next(iter(self._turns))]
 
     def _fits(self, request: Request) -> bool:
         """Says if there are pages for the present tokens of all running requests and one more."""

@@ -72,11 +72,15 @@ class Scheduler:
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
         on_progress: Callable[[PrefillProgress], None] | None = None,
+        client: str = "",
     ) -> RequestId:
-        """Adds a request; raises UsageError or ContextFullError if it can never be answered."""
+        """Adds a request; raises UsageError or ContextFullError if it can never be answered.
+
+        Clients take turns where requests have to wait.
+        """
         tokenizer, vocab_size = self._tokenizer, self._runner.vocab_size
         generation_state = GenerationState(tokenizer, vocab_size, prompt_ids, request, constraint)
-        return self.enqueue(generation_state, on_delta, on_end, on_progress)
+        return self.enqueue(generation_state, on_delta, on_end, on_progress, client)
 
     def enqueue(
         self,
@@ -84,12 +88,13 @@ class Scheduler:
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
         on_progress: Callable[[PrefillProgress], None] | None = None,
+        client: str = "",
     ) -> RequestId:
         """Adds the request of a generation that is to begin; raises ContextFullError."""
         tokens = self._limit.fitted(generation_state.prompt)
         generation_state.start()
         number = self._inbox.number()
-        queued = Request(number, generation_state, tokens, on_delta, on_end, on_progress)
+        queued = Request(number, generation_state, tokens, on_delta, on_end, on_progress, client)
         self._inbox.put(queued)
         return queued.request_id
 

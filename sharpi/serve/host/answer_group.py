@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.serve.host.admission import current_client
 from sharpi.serve.host.answer_queue import (
     AnswerQueue,
     AnswerRequest,
@@ -33,7 +34,7 @@ class AnswerGroup:
         max_parallel: int,
         closed: Callable[["AnswerGroup"], None],
     ) -> None:
-        self._waiting = deque(enumerate(asked))
+        self._waiting, self._client = deque(enumerate(asked)), current_client.get()
         self._running: dict[int, QueuedAnswer] = {}
         self._thread, self._metrics, self._max_parallel = thread, metrics, max_parallel
         self._queue, self._closed = AnswerQueue(), closed
@@ -101,7 +102,8 @@ class AnswerGroup:
     def _add(self) -> QueuedAnswer:
         """Takes the next answer from those that wait."""
         number, asked = self._waiting.popleft()
-        answer = QueuedAnswer(number, asked, self._queue, self._metrics.answer())
+        meter = self._metrics.answer()
+        answer = QueuedAnswer(number, asked, self._client, self._queue, meter)
         self._running[number] = answer
         return answer
 

@@ -54,9 +54,9 @@ class QueuedAnswer:
     """One answer as the engine's thread sees it; `is_closed` says that nobody reads it any more."""
 
     def __init__(
-        self, number: int, asked: AnswerRequest, queue: AnswerQueue, meter: AnswerMeter
+        self, number: int, asked: AnswerRequest, client: str, queue: AnswerQueue, meter: AnswerMeter
     ) -> None:
-        self.number, self.asked = number, asked
+        self.number, self.asked, self.client = number, asked, client
         self.is_closed = False
         self._queue, self._meter = queue, meter
         self._has_ended = False

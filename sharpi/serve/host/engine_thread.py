@@ -252,6 +252,7 @@ class EngineThread:
                 on_delta=deliver,
                 on_end=end,
                 on_progress=answer.put if answer.asked.wants_progress else None,
+                client=answer.client,
             )
         except Exception as error:
             answer.put(FinishInfo("error", error=error))

@@ -7,17 +7,19 @@ from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 from msgspec import Struct, field
+from starlette.types import Scope
 
 from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.serve.host.admission import Admission, client_of
 from sharpi.serve.host.answer_group import AnswerGroup
 from sharpi.serve.host.answer_queue import AnswerRequest
 from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.metrics import Metrics
 from sharpi.serve.host.prompt_limit import MOST_BODY_BYTES, max_body_bytes
-from sharpi.serve.http.errors import ApiError, busy, stopping, unknown_model
+from sharpi.serve.http.errors import ApiError, stopping, unknown_model
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -51,7 +53,7 @@ class ModelHost:
         self.settings, self.created = settings, int(time.time())
         self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, log)
         self._open: set[AnswerGroup] = set()
-        self._num_admitted = 0
+        self._admission = Admission(settings.max_parallel + settings.max_waiting)
         self.metrics = Metrics()
         self._is_stopping = False
         self.context_size, self.max_body_bytes = 0, MOST_BODY_BYTES
@@ -123,20 +125,15 @@ class ModelHost:
         return loaded.engine.tokenizer
 
     @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Counts a request while the block prepares and answers it.
+    def admitted(self, scope: Scope) -> Iterator[None]:
+        """Counts a request of a client while the block prepares and answers it.
 
         Raises ApiError 429 if too many are running or waiting, and 503 if the server stops.
         """
         if self._is_stopping:
             raise stopping()
-        if self._num_admitted >= self.settings.max_parallel + self.settings.max_waiting:
-            raise busy(self._num_admitted)
-        self._num_admitted += 1
-        try:
+        with self._admission.admitted(client_of(scope)):
             yield
-        finally:
-            self._num_admitted -= 1
 
     def answers(self, asked: Sequence[AnswerRequest]) -> AnswerGroup:
         """Begins the answers to one request; the caller has to close them.

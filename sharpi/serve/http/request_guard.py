@@ -26,7 +26,7 @@ class RequestGuard:
 
     `report` gets each request with its status, seconds and request id, `log` gets a line about
     each internal error. `takes_body` says whether a request has a body to be read, and `admitted`
-    holds a place for one while it is prepared and answered.
+    holds a place of its client for one while it is prepared and answered.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class RequestGuard:
         report: Report,
         log: Callable[[str], None],
         takes_body: Callable[[Scope], bool] = lambda scope: scope["method"] == "POST",
-        admitted: Callable[[], AbstractContextManager[None]] = nullcontext,
+        admitted: Callable[[Scope], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._app, self._access, self._limits = app, access, limits
         self._report, self._log = report, log
@@ -71,7 +71,7 @@ class RequestGuard:
         _check_type(headers)
         with self._bodies.reading() as place:
             body = await self._bodies.read(receive, headers, place)
-            with self._admitted():
+            with self._admitted(scope):
                 await connection.run(self._app, body)
 
     async def _answer_fault(

@@ -138,6 +138,18 @@ def test_what_can_never_run_is_refused_at_once(load: Load) -> None:
     assert scheduler.step() is False
 
 
+def test_clients_take_turns_where_requests_wait(load: Load) -> None:
+    scheduler = Scheduler(load("llama", num_parallel=2, context_size=128), 2)
+    heard = [submit(scheduler, PROMPTS[0], asked(4 + each), client="a") for each in range(6)]
+    heard += [submit(scheduler, PROMPTS[0], asked(4), client="b") for _ in range(2)]
+    ends: list[int] = []
+    while scheduler.step():
+        ends += [i for i, each in enumerate(heard) if each.finish_infos and i not in ends]
+    assert set(ends[:2]) == {0, 6}
+    assert set(ends[2:4]) == {1, 7}
+    assert ends[4:] == [2, 3, 4, 5]
+
+
 class Faulty:
     """A constraint that fails at its third choice."""
 
