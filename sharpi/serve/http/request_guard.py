@@ -37,7 +37,7 @@ class RequestGuard:
         report: Report,
         log: Callable[[str], None],
         takes_body: Callable[[Scope], bool] = lambda scope: scope["method"] == "POST",
-        admitted: Callable[[Scope], AbstractContextManager[None]] = nullcontext,
+        admitted: Callable[[Scope], AbstractContextManager[None]] = lambda scope: nullcontext(),
     ) -> None:
         self._app, self._access, self._limits = app, access, limits
         self._report, self._log = report, log

@@ -244,3 +244,45 @@ def test_a_short_prompt_shows_no_bar(page: Any, server: ScriptedServer, say: Any
     say("short")
     page.wait_for_selector(DONE)
     assert page.locator(".prefill:visible").count() == 0
+
+
+def test_a_reload_keeps_the_chat(page: Any, server: ScriptedServer, say: Any) -> None:
+    server.answers["first"] = [{"reasoning_content": "Let me see."}, *words("An *answer*.")]
+    say("first")
+    page.wait_for_selector(DONE)
+    page.reload()
+    page.wait_for_selector(f"{DONE} em:has-text('answer')")
+    assert page.inner_text(".message.user") == "first"
+    assert "Let me see." in page.locator(".reasoning").text_content()
+    assert page.locator("#welcome:visible").count() == 0
+    say("second")
+    page.wait_for_selector(f"{DONE} >> nth=1")
+    assert server.requests[-1]["messages"] == [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "An *answer*."},
+        {"role": "user", "content": "second"},
+    ]
+    page.click("#new-chat")
+    page.reload()
+    page.wait_for_selector("#welcome:visible")
+    assert page.locator(".message").count() == 0
+
+
+def test_a_reload_within_an_answer_keeps_its_beginning(
+    page: Any, server: ScriptedServer, say: Any
+) -> None:
+    server.answers["long"] = words("one two three four five six")
+    server.pause, server.held_after = 0.01, 3
+    say("long")
+    page.wait_for_selector(f"{ANSWER}:has-text('two')")
+    page.reload()
+    page.wait_for_selector(f"{ANSWER}:has-text('two')")
+    server.held_after = None
+
+
+def test_a_reload_gives_an_unanswered_question_back(page: Any) -> None:
+    kept = '[{"role": "user", "content": "never answered"}]'
+    page.add_init_script(f"sessionStorage.setItem('sharpi-chat', '{kept}')")
+    page.reload()
+    page.wait_for_selector("#welcome:visible")
+    assert page.input_value("#prompt") == "never answered"

@@ -1,5 +1,6 @@
 """Answers as Markdown, in which nothing becomes active content."""
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -148,3 +149,56 @@ def test_a_growing_text_is_only_rendered_where_it_grows(page: Any) -> None:
       return [box.children[0] === first, box.children[1] === second, box.children.length];
     }"""
     assert page.evaluate(script) == [True, False, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            r"\(a^2+b_1\)",
+            "<msup><mi>a</mi><mn>2</mn></msup><mo>+</mo><msub><mi>b</mi><mn>1</mn></msub>",
+        ),
+        (r"\(\frac{1}{2}\)", "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+        (r"\(\sqrt[3]{x}\)", "<mroot><mrow><mi>x</mi></mrow><mrow><mn>3</mn></mrow></mroot>"),
+        (r"\(\alpha \le \infty\)", "<mi>\u03b1</mi><mo>\u2264</mo><mo>\u221e</mo>"),
+        (
+            r"$$\sum_{i=1}^n i$$",
+            "<munderover><mo>\u2211</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>"
+            "<mi>i</mi>",
+        ),
+        (r"\[\left( x \right]\]", "<mrow><mo>(</mo><mi>x</mi><mo>]</mo></mrow>"),
+        (
+            r"\(\text{if } x \in \mathbb{R}\)",
+            "<mtext>if&nbsp;</mtext><mi>x</mi><mo>\u2208</mo><mi>\u211d</mi>",
+        ),
+        (
+            r"\[\begin{cases} 1 & a \\ 0 & b \end{cases}\]",
+            "<mrow><mo>{</mo><mtable><mtr><mtd><mn>1</mn></mtd><mtd><mi>a</mi></mtd></mtr>"
+            "<mtr><mtd><mn>0</mn></mtd><mtd><mi>b</mi></mtd></mtr></mtable></mrow>",
+        ),
+        (r"\(f'(x) = -1\)", "<msup><mi>f</mi><mo>\u2032</mo></msup><mo>(</mo><mi>x</mi><mo>)</mo>"
+         "<mo>=</mo><mo>\u2212</mo><mn>1</mn>"),
+    ],
+)  # fmt: skip
+def test_mathematics(render: Any, text: str, expected: str) -> None:
+    shown = render(f"so {text}.")
+    assert (
+        re.sub(r"<math[^>]*>", "<math>", shown).replace(' stretchy="false"', "")
+        == f"<p>so <math>{expected}</math>.</p>"
+    )
+    assert (' display="block"' in shown) == (not text.startswith(r"\("))
+
+
+@pytest.mark.parametrize("text", [r"\(\unknown{x}\)", r"\(}\)", r"\[\frac{1}\]", r"\(x_\)"])
+def test_tex_that_is_not_known_is_shown_as_it_is_written(render: Any, text: str) -> None:
+    assert render(text) == f"<p><code>{text}</code></p>"
+
+
+def test_mathematics_stays_text_and_takes_linear_time(render: Any) -> None:
+    hostile = r"\(\text{<img src=x onerror=alert(1)>}\)"
+    assert "&lt;img" in render(hostile)
+    assert render("costs $5 and $6") == "<p>costs $5 and $6</p>"
+    begin = time.monotonic()
+    render(r"\(" * 100_000 + "x" + r"\)")
+    render("\\(" + "{" * 3000 + "\\)")
+    assert time.monotonic() - begin < 30

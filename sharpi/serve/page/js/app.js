@@ -29,5 +29,6 @@ panel.onChange = () => experts.refresh();
 key.onChange = begin;
 element("new-chat").addEventListener("click", () => chat.clear());
 
+chat.restore();
 begin();
 composer.focus();

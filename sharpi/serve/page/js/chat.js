@@ -2,12 +2,15 @@
 
 import { AnswerTimer } from "./answer_timer.js";
 import { element, show } from "./elements.js";
+import { KeptChat } from "./kept_chat.js";
 import { AnswerView, showQuestion } from "./message_view.js";
 import { Scroller } from "./scroller.js";
 
 export class Chat {
-  #messages = []; // in the API's form
+  #messages = []; // in the API's form, with the reasoning of answers
   #running = null; // an AbortController
+  #view = null; // of the answer that is streaming
+  #kept = new KeptChat();
   #list = element("messages");
   #scroller = new Scroller();
 
@@ -15,11 +18,22 @@ export class Chat {
     Object.assign(this, { server, settings, composer });
   }
 
+  // Shows the conversation that this tab had before it was loaded again.
+  restore() {
+    this.#messages = this.#kept.load();
+    if (this.#messages.at(-1)?.role === "user") this.composer.restore(this.#messages.pop().content);
+    show(element("welcome"), !this.#messages.length);
+    this.#list.append(...this.#messages.map(viewOf));
+    this.#scroller.toEnd();
+    addEventListener("pagehide", () => this.#keep());
+  }
+
   send(text) {
     this.#giveUpUnanswered();
     show(element("welcome"), false);
     this.#list.append(showQuestion(text));
     this.#messages.push({ role: "user", content: text });
+    this.#keep();
     this.#scroller.toEnd();
     return this.#answer();
   }
@@ -32,6 +46,8 @@ export class Chat {
     this.stop();
     this.#running = null;
     this.#messages = [];
+    this.#view = null;
+    this.#keep();
     this.#list.replaceChildren();
     show(element("welcome"), true);
     this.composer.isBusy = false;
@@ -40,15 +56,16 @@ export class Chat {
 
   async #answer() {
     const running = (this.#running = new AbortController());
-    const view = new AnswerView();
+    const view = (this.#view = new AnswerView());
     this.#list.append(view.node);
     this.composer.isBusy = true;
     this.#say("Answering");
     const outcome = await this.#receive(view, running.signal);
     if (this.#running !== running) return; // another chat has begun in the meantime
-    this.#running = null;
+    this.#running = this.#view = null;
     this.composer.isBusy = false;
     this.#end(view, outcome);
+    this.#keep();
     this.#scroller.follow();
   }
 
@@ -72,7 +89,8 @@ export class Chat {
 
   get #request() {
     const system = this.settings.systemPrompt;
-    const messages = system ? [{ role: "system", content: system }, ...this.#messages] : this.#messages;
+    const said = this.#messages.map(({ role, content }) => ({ role, content }));
+    const messages = system ? [{ role: "system", content: system }, ...said] : said;
     const stream = { stream: true, stream_options: { include_usage: true }, return_progress: true };
     return { model: this.server.model, messages, ...stream, ...this.settings.request };
   }
@@ -80,7 +98,7 @@ export class Chat {
   #end(view, error) {
     const isStopped = error?.name === "AbortError";
     if (view.text) {
-      this.#messages.push({ role: "assistant", content: view.text });
+      this.#messages.push(view.message);
     }
     if (error && !isStopped) {
       this.#fail(view, error);
@@ -118,7 +136,20 @@ export class Chat {
     this.#list.querySelectorAll(".fault button").forEach((button) => button.remove());
   }
 
+  // Keeps what an answer has so far, too.
+  #keep() {
+    this.#kept.save(this.#view?.text ? [...this.#messages, this.#view.message] : this.#messages);
+  }
+
   #say(words) {
     element("status").textContent = words;
   }
+}
+
+function viewOf({ role, content, reasoning }) {
+  if (role === "user") return showQuestion(content);
+  const view = new AnswerView();
+  view.take({ delta: { content, reasoning_content: reasoning } });
+  view.end([]);
+  return view.node;
 }

@@ -1,12 +1,15 @@
 // Parses emphasis, code, links and line breaks within a block into nodes; the rest is text.
 
 import { make } from "./elements.js";
+import { mathNode } from "./math.js";
 import { linkAt, safeLink, urlAt } from "./markdown_links.js";
 
 const MAX_DEPTH = 6;
-const SPECIAL = /[\\`*_~[!<\nh]/g;
+const SPECIAL = /[\\`*_~[!<\nh$]/g;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}_]/u;
+const MATH = { "\\(": "\\)", "\\[": "\\]", "$$": "$$" };
+const MAX_MATH = 4000; // characters
 const EMPHASIS = { 1: ["em"], 2: ["strong"], 3: ["em", "strong"] };
 
 export function inlineNodes(text, depth = 0) {
@@ -49,7 +52,8 @@ class Inline {
   #markup(at) {
     switch (this.text[at]) {
       case "\\":
-        return this.#escape(at);
+      case "$":
+        return this.#math(at) ?? this.#escape(at);
       case "`":
         return this.#code(at);
       case "\n":
@@ -63,7 +67,30 @@ class Inline {
     }
   }
 
+  // Parses \( \), \[ \] or $$ $$; what is no TeX that the page knows is shown as it is written.
+  #math(at) {
+    const end = this.#endOfMath(at);
+    if (end < 0) return null;
+    const source = this.text.slice(at + 2, end - 2).trim();
+    try {
+      return this.#add(mathNode(source, this.text[at + 1] !== "("), end);
+    } catch {
+      return this.#add(make("code", {}, this.text.slice(at, end)), end);
+    }
+  }
+
+  // Returns the end of the mathematics that begins at `at`; -1 if none does, or it has no end.
+  #endOfMath(at) {
+    const { text } = this;
+    const close = MATH[text.slice(at, at + 2)];
+    if (!close || this.#missing.has(close)) return -1;
+    const length = text.slice(at + 2, at + MAX_MATH).indexOf(close);
+    if (length < 0 && at + MAX_MATH >= text.length) this.#missing.add(close);
+    return length < 0 ? -1 : at + length + 4;
+  }
+
   #escape(at) {
+    if (this.text[at] !== "\\") return at;
     const next = this.text[at + 1];
     if (!next || !PUNCTUATION.test(next)) return at;
     this.#plain += next;
@@ -111,7 +138,8 @@ class Inline {
     if (this.#missing.has(mark + run)) return -1;
     for (let at = from; at < text.length;) {
       if (text[at] === "\\") {
-        at += 2;
+        const end = this.#endOfMath(at);
+        at = end < 0 ? at + 2 : end;
       } else if (text[at] === "`") {
         const end = this.#endOfCode(at);
         at = end < 0 ? at + runAt(text, at) : end;

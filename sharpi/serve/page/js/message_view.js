@@ -88,6 +88,11 @@ export class AnswerView {
     if (this.#ending === "length") this.note("cut: no room for more tokens");
   }
 
+  // In the API's form, with the reasoning.
+  get message() {
+    return { role: "assistant", content: this.text, reasoning: this.#reasoningText };
+  }
+
   get isEmpty() {
     return !this.text && !this.#reasoningText;
   }
