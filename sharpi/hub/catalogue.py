@@ -72,6 +72,17 @@ def short_names() -> Iterable[str]:
     return (entry.name for entry in CATALOGUE)
 
 
+def short_names_of(names: Iterable[ModelName]) -> list[str]:
+    """Returns the short names of those models that have one."""
+    known = {str(name).lower() for name in names}
+    every = ((each, quant) for each in CATALOGUE for quant in each.quants)
+    return [
+        each.name if quant == each.quant else f"{each.name}:{quant.lower()}"
+        for each, quant in every
+        if str(each.model_name(quant)).lower() in known
+    ]
+
+
 _QWEN = 151_936
 
 CATALOGUE = (

@@ -2,7 +2,14 @@
 
 import pytest
 
-from sharpi.hub.catalogue import BITS, CATALOGUE, entries_like, find_entry, short_names
+from sharpi.hub.catalogue import (
+    BITS,
+    CATALOGUE,
+    entries_like,
+    find_entry,
+    short_names,
+    short_names_of,
+)
 from sharpi.hub.model_name import ModelName, read_name
 
 
@@ -61,3 +68,12 @@ def test_what_is_no_short_name(text: str) -> None:
 def test_words() -> None:
     assert {each.name for each in entries_like("OSS")} == {"gpt-oss:20b", "gpt-oss:120b"}
     assert entries_like("nothing like it") == []
+
+
+def test_short_names_of_models() -> None:
+    named = [
+        ModelName("qwen/qwen3-30b-a3b-gguf", "Q4_K_M"),
+        ModelName("Qwen/Qwen3-30B-A3B-GGUF", "Q8_0"),
+        ModelName("Org/Other-GGUF", "Q8_0"),
+    ]
+    assert short_names_of(named) == ["qwen3:30b", "qwen3:30b:q8_0"]

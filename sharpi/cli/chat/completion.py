@@ -1,6 +1,7 @@
 """Completes the commands of a chat, and the files, models and settings that they take."""
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -18,6 +19,7 @@ class ChatCompleter(Completer):
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)
+        self._models = PathCompleter(expanduser=True, file_filter=_may_be_model)
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
         """Yields what the word before the cursor may become."""
@@ -27,10 +29,13 @@ class ChatCompleter(Completer):
             return
         if not blank:
             yield from _beginning_with(name, [*NAMES, *ALIASES])
-        elif name in _WITH_FILES or (name == "/model" and rest[:1] in ("/", ".", "~")):
+        elif name in _WITH_FILES:
             yield from self._paths.get_completions(Document(rest), event)
-        elif choices := _CHOICES.get(name):
-            yield from _beginning_with(rest, choices())
+        elif name == "/model":
+            yield from _beginning_with(rest, _model_names())
+            yield from self._models.get_completions(Document(rest), event)
+        elif name == "/set":
+            yield from _beginning_with(rest, setting_names())
 
 
 def _beginning_with(word: str, choices: Iterable[str]) -> Iterable[Completion]:
@@ -39,14 +44,17 @@ def _beginning_with(word: str, choices: Iterable[str]) -> Iterable[Completion]:
             yield Completion(choice, start_position=-len(word))
 
 
+def _may_be_model(path: str) -> bool:
+    return os.path.isdir(path) or path.lower().endswith(".gguf")
+
+
 def _model_names() -> list[str]:
-    """Returns the names of the complete models in the cache."""
+    """Returns the names of the complete models in the cache, and the short names of these."""
     from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.catalogue import short_names_of
 
     with suppress(SharpiError, OSError):
         models = Cache(default_cache_folder()).all_models()
-        return [str(model.name) for model in models if model.is_complete]
+        names = [model.name for model in models if model.is_complete]
+        return [*map(str, names), *short_names_of(names)]
     return []
-
-
-_CHOICES: dict[str, Callable[[], Iterable[str]]] = {"/model": _model_names, "/set": setting_names}

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("prompt_toolkit")
 from terminal import FAKE_ENGINE, Terminal
 
 from sharpi.cli.chat.history_file import HistoryFile
+from sharpi.hub.model_name import ModelName
 
 CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
 ANSWERS = json.dumps([["First."], ["Second."], ["Third."], ["Fourth."]])
@@ -115,25 +117,33 @@ def test_history_of_an_earlier_chat(tmp_path: Path) -> None:
         ("/set temp", "/set temp"),
         ("/set top-", "/set top-k"),
         ("/load talk-of", "/load talk-of-today.json"),
-        ("/model Org/", "/model Org/Some-GGUF:Q4_K_M"),
+        ("/model Qwen/", "/model Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M"),
+        ("/model qwen3:3", "/model qwen3:30b"),
+        ("/model stor", "/model stories.gguf"),
     ],
 )
 def test_tab_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, completed: str
 ) -> None:
-    (tmp_path / "talk-of-today.json").touch()
+    for name in ("talk-of-today.json", "stories.gguf", "stories.txt"):
+        (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
-    assert completed in completions(typed, monkeypatch)
+    found = completions(typed, monkeypatch)
+    assert completed in found
+    assert "/model stories.txt" not in found
 
 
 def completions(typed: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
-    from sharpi.cli.chat import completion
+    from sharpi.cli.chat.completion import ChatCompleter
+    from sharpi.hub.cache import Cache
 
-    monkeypatch.setitem(completion._CHOICES, "/model", lambda: ["Org/Some-GGUF:Q4_K_M"])
-    found = completion.ChatCompleter().get_completions(Document(typed), CompleteEvent())
+    name = ModelName("Qwen/Qwen3-30B-A3B-GGUF", "Q4_K_M")
+    cached = SimpleNamespace(name=name, is_complete=True)
+    monkeypatch.setattr(Cache, "all_models", lambda self: [cached])
+    found = ChatCompleter().get_completions(Document(typed), CompleteEvent())
     return [
         (typed[: len(typed) + each.start_position] if each.start_position else typed) + each.text
         for each in found
