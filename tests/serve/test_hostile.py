@@ -1,10 +1,14 @@
 """Requests that are made to take the server's memory, time or connections."""
 
+import gc
 import json
+import resource
 import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -314,3 +318,29 @@ class TestEchoedLogprobs:
         ids = [5] * 600
         response = demo.complete(prompt=ids, echo=True, logprobs=0)
         assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_refused_bodies_are_forgotten_at_once(roomy: ServedDemo) -> None:
+    """Also without the garbage collector, which would take its time."""
+    body = json.dumps({"prompt": "word " * 400_000})
+    connection = HTTPConnection("127.0.0.1", roomy.port, timeout=60)  # leaves no garbage itself
+
+    def post() -> int:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", body, headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+
+    gc.disable()
+    try:
+        assert {post() for _ in range(5)} == {400}
+        before = resident_bytes()
+        assert {post() for _ in range(25)} == {400}
+        assert resident_bytes() - before < 30 << 20  # a body has 2 MB
+    finally:
+        gc.enable()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

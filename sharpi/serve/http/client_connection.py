@@ -48,6 +48,8 @@ class ClientConnection:
         finally:
             await _ended(watch)
             await _ended(work)
+            # An error's traceback has this frame: the task in it would keep error and body alive.
+            del work, watch
 
     async def send(self, message: Message) -> None:
         """Sends a message to the client; raises ClientGone if it does not read."""
