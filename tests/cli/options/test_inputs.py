@@ -47,6 +47,14 @@ class TestPipe:
         assert (result.exit_code, engine.config) == (2, None)
         assert result.err.startswith("error: no prompt: standard input is empty; give one")
 
+    @pytest.mark.parametrize("arguments", [("m.gguf", "-"), ("-",), ("m.gguf", "-f", "-")])
+    def test_nothing_on_stdin_where_it_was_asked_for(
+        self, sharpi: CommandLine, engine: FakeEngine, arguments: tuple[str, ...]
+    ) -> None:
+        result = sharpi("run", *arguments, stdin="\n")
+        assert result.exit_code == 2
+        assert "no prompt: standard input is empty; give one" in result.err
+
     def test_somebody_who_waits_for_an_open_pipe_is_told(self) -> None:
         code = (
             "import sys; from sharpi.cli.options.inputs import piped_text as it;"

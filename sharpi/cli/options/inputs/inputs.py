@@ -6,6 +6,7 @@ An explicit source overrides a variable; two sources of one kind are refused wit
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from msgspec import Struct
@@ -59,7 +60,8 @@ def find_inputs(
     model = _the_one([_argument("MODEL", named), model_option], "model")
     prompt = _the_one([_argument("PROMPT", text), *prompt_options], "prompt")
     if model is None and text is not None:
-        note(f"no MODEL among the arguments: the demo model continues {text!r}")
+        what = "standard input" if text == STDIN else repr(text)
+        note(f"no MODEL among the arguments: the demo model continues {what}")
     path = _available(context, model.value) if model else demo_model()
     return Inputs(path, _whole(prompt) if prompt else _default_prompt(path))
 
@@ -126,7 +128,7 @@ def _is_model(
 def _whole(prompt: InputValue) -> str:
     """Returns the prompt with what standard input holds in front of it."""
     if prompt.value == STDIN:
-        return _without_last_newline(text_of_file(STDIN))
+        return _without_last_newline(text_of_file(STDIN)) or _refuse_empty()
     before = _without_last_newline(piped_text())
     text = (
         _without_last_newline(text_of_file(prompt.value))
@@ -143,9 +145,13 @@ def _default_prompt(model: Path) -> str:
     if text := _without_last_newline(piped_text()):
         return text
     if model != demo_model():
-        raise UsageError("no prompt: standard input is empty; give one as PROMPT, with -p or -f")
+        _refuse_empty()
     note(f"no prompt given: the demo model continues {DEMO_PROMPT!r}")
     return DEMO_PROMPT
+
+
+def _refuse_empty() -> NoReturn:
+    raise UsageError("no prompt: standard input is empty; give one as PROMPT, with -p or -f")
 
 
 def _without_last_newline(text: str) -> str:
