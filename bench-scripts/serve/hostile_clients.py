@@ -170,6 +170,18 @@ def costly_schema(choices: random.Random) -> bytes:
     return as_json(messages=[{"role": "user", "content": "Hi"}], response_format=form)
 
 
+def exploding_schema(choices: random.Random) -> bytes:
+    """Returns a schema of a few hundred characters that stands for more than memory holds."""
+    again = {"$ref": "#/$defs/a"}
+    names = choices.sample("abcdefgh", 4)
+    branches = [{"properties": {name: {"items": again}, "z": again}} for name in names]
+    form = {"schema": again | {"$defs": {"a": {"oneOf": branches}}}}
+    return as_json(
+        messages=[{"role": "user", "content": "Hi"}],
+        response_format={"type": "json_schema", "json_schema": form},
+    )
+
+
 async def open_idle(client: httpx.AsyncClient, choices: random.Random) -> object:
     """Opens connections that send nothing, or half a head, and leaves them for a moment."""
     url = client.base_url
@@ -207,6 +219,7 @@ ATTACKS: Sequence[tuple[str, Callable[..., Awaitable[object]]]] = [
         ),
     ),
     ("costly schema", sends(CHAT, costly_schema)),
+    ("exploding schema", sends(CHAT, exploding_schema)),
     ("body for GET", sends("/health", lambda _: b"x" * 5_000_000)),
     ("not JSON", sends(CHAT, lambda choices: choices.randbytes(10_000))),
     ("idle connections", open_idle),
