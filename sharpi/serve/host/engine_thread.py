@@ -54,6 +54,7 @@ class EngineThread:
         self._lost_rank: ClusterError | None = None  # since the last look
         self.failure: str | None = None  # why the model was unloaded, or could not be loaded
         self.is_loading = False
+        self.num_users = 0  # requests that are prepared or answered, for which it stays loaded
         self.last_use = time.monotonic()
 
     def start(self) -> None:
@@ -185,6 +186,8 @@ class EngineThread:
             if not self._orders and not self._is_closing:
                 self._wake.wait(self._idle_left())
             is_idle = not self._orders and not self._request_ids
+        if self.num_users:
+            self.last_use = time.monotonic()
         left = self._idle_left()
         if is_idle and left is not None and left <= 0:
             self._log("idle: the model is unloaded, and loaded again at the next request")

@@ -133,7 +133,11 @@ class ModelHost:
         if self._is_stopping:
             raise stopping()
         with self._admission.admitted(client_of(scope)):
-            yield
+            self._thread.num_users += 1
+            try:
+                yield
+            finally:
+                self._thread.num_users -= 1
 
     def answers(self, asked: Sequence[AnswerRequest]) -> AnswerGroup:
         """Begins the answers to one request; the caller has to close them.

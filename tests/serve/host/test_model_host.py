@@ -253,6 +253,18 @@ class TestIdling:
 
         run(test())
 
+    def test_not_while_a_request_is_prepared(self, make_host: Callable[..., ModelHost]) -> None:
+        host = make_host(idle_seconds=0.05)
+
+        async def test() -> None:
+            with host.admitted({"client": ("127.0.0.1", 1)}):
+                await host.ready()
+                await asyncio.sleep(0.5)
+                assert host.state == "loaded"
+            await until(lambda: _is_idle(host))
+
+        run(test())
+
     def test_a_load_that_fails_is_an_error_and_the_next_may_work(
         self, make_host: Callable[..., ModelHost]
     ) -> None:
