@@ -24,6 +24,7 @@ _FOREVER = timedelta(days=365)  # a rank without work waits; the watch notices w
 _JOIN_SECONDS = _EXCHANGE_SECONDS = 300
 _MAX_STATEMENT_BYTES = 64 << 20
 _ASK_SECONDS = 0.5
+_EXCHANGE_PAUSE = 0.02
 _CONNECT_SECONDS = 10
 # The meeting places that this process has opened: later groups meet there, too.
 _STORES: dict[tuple[str, int], Any] = {}
@@ -37,13 +38,15 @@ class Group(Closing):
     def __init__(self, rank: int, size: int, torch: Any, store: Any, interface: Interface) -> None:
         self.rank, self.size, self.interface = rank, size, interface
         self._store = store
+        self._watch: Watch | None = None
         self.hosts: tuple[str, ...] = tuple(self.exchange("host", socket.gethostname()))
         self.channel = Channel(torch, (rank - 1) % size, (rank + 1) % size)
         self._watch = Watch(store, rank, self.hosts, self.channel.fail)
+        self._watch.start()
 
     def start(self) -> None:
-        """Begins to watch the other ranks and to take messages."""
-        self._watch.start()
+        """Begins to take messages."""
+        assert self._watch is not None
         self.channel.start(self._watch)
 
     def exchange(self, name: str, own: T) -> list[T]:
@@ -79,23 +82,34 @@ class Group(Closing):
             return {}
 
     def _wait_for(self, key: str, rank: int) -> bytes:
-        start = time.monotonic()
-        try:
-            return bytes(self._store.get(key))
-        except Exception:
-            if time.monotonic() - start < _EXCHANGE_SECONDS - 1:
+        """Asks again and again, so that the watch can use the store in between."""
+        end = time.monotonic() + _EXCHANGE_SECONDS
+        while time.monotonic() < end:
+            self._require_sound()
+            try:
+                if self._store.check([key]):
+                    return bytes(self._store.get(key))
+            except Exception:
+                self._require_sound()
                 raise ClusterError("rank 0 has ended or cannot be reached") from None
-            raise ClusterError(
-                f"rank {rank} of {self.size} did not come within {_EXCHANGE_SECONDS} seconds"
-            ) from None
+            time.sleep(_EXCHANGE_PAUSE)
+        raise ClusterError(
+            f"rank {rank} of {self.size} did not come within {_EXCHANGE_SECONDS} seconds"
+        )
+
+    def _require_sound(self) -> None:
+        if self._watch is not None and self._watch.fault is not None:
+            raise ClusterError(self._watch.fault)
 
     def fail(self, fault: str) -> None:
         """Makes all ranks end with this fault."""
-        self._watch.fail(fault)
+        if self._watch is not None:
+            self._watch.fail(fault)
 
     def close(self) -> None:
         """Leaves the group in order."""
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()
         self.channel.close()
 
 

@@ -47,11 +47,17 @@ class Watch(Closing):
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
         store.set_timeout(timedelta(seconds=_STORE_SECONDS))
-        self._thread = threading.Thread(target=self._run, name="watch of ranks", daemon=True)
+        self._last_look = time.monotonic()
+        self._threads = [
+            threading.Thread(target=work, name="watch of ranks", daemon=True)
+            for work in (self._run, self._guard)
+        ]
 
     def start(self) -> None:
         """Begins to watch."""
-        self._thread.start()
+        self._last_look = time.monotonic()
+        for thread in self._threads:
+            thread.start()
 
     def fail(self, fault: str, *, is_shared: bool = True) -> None:
         """Reports a fault of the group, once; `is_shared`: the other ranks hear of it, too."""
@@ -68,10 +74,14 @@ class Watch(Closing):
         self.fail(f"rank {rank} on {self._hosts[rank]} {why}")
 
     def close(self) -> None:
-        """Ends the watch; other ranks see that this one has left in order."""
+        """Ends the watch; other ranks see that this one has left in order.
+
+        After a fault nobody is told: the store may be out of reach, and would not return.
+        """
         if not self._has_ended.is_set():
             self._has_ended.set()
-            self._set("", key=f"left/{self._rank}")
+            if self.fault is None:
+                self._set("", key=f"left/{self._rank}")
 
     def _set(self, fault: str, key: str = "fault") -> None:
         try:
@@ -90,6 +100,13 @@ class Watch(Closing):
             except Exception:
                 if not self._has_ended.is_set():
                     self._store_lost()
+            self._last_look = time.monotonic()
+
+    def _guard(self) -> None:
+        """Notices that a call of the store hangs: on a network that is cut off, none returns."""
+        while not self._has_ended.wait(_BEAT_SECONDS) and self.fault is None:
+            if time.monotonic() - self._last_look > SILENCE_SECONDS:
+                self._store_lost()
 
     def _store_lost(self) -> None:
         self.fail(

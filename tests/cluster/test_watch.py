@@ -67,6 +67,15 @@ def test_a_silent_rank_is_named() -> None:
     assert store.values["fault"] == faults.all[0].encode()
 
 
+def test_a_store_that_hangs_is_lost_as_well() -> None:
+    store, faults, answers = FakeStore(), Faults(), threading.Event()
+    store.check = lambda keys: answers.wait(60)  # type: ignore[method-assign]
+    with Watch(store, 1, ("a", "b"), faults) as watch:
+        watch.start()
+        assert faults.wait().startswith("rank 0 on a does not answer")
+    answers.set()
+
+
 def test_what_another_rank_says_is_passed_on() -> None:
     store, faults = FakeStore(), Faults()
     store.values["fault"] = b"rank 2 on c: the disk is broken"

@@ -1,87 +1,26 @@
 """One model by several processes on loopback: the same answers, and one line when one is lost."""
 
-import json
 import os
 import re
 import shutil
 import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import pytest
+from machines import FOREVER, PROMPT, Machines, complete, ended, free_port, wait_for
 
 from sharpi.resources import demo_model
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[3]
-PROMPT = ("Once upon a time", "--temp", "0")
-SECONDS = 120
-Process = subprocess.Popen[str]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Machines:
-    """Starts sharpi's processes, and kills what is left of them."""
-
-    def __init__(self, model: Path) -> None:
-        self.model, self.port = model, free_port()
-        self._processes: list[Process] = []
-
-    @property
-    def first(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start(self, *arguments: str, module: str = "sharpi") -> Process:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
-        library = os.environ.get("SHARPI_NATIVE_LIBRARY")
-        environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
-        self._processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
-                cwd=ROOT,
-                env=environment,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        )
-        return self._processes[-1]
-
-    def join(self, model: Path | None = None) -> Process:
-        return self.start("join", self.first, str(model or self.model), "--once")
-
-    def run(self, *arguments: str, others: int = 1) -> Process:
-        hosts = ",".join([self.first, *["x"] * others])
-        return self.start("run", str(self.model), *arguments, "--hosts", hosts, "--no-log")
-
-    def close(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.communicate()
-
 
 @pytest.fixture
 def machines() -> Iterator[Machines]:
-    own = Machines(demo_model())
+    own = Machines()
     yield own
     own.close()
-
-
-def ended(process: Process) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=SECONDS)
-    return process.returncode, out, err
 
 
 def test_the_text_is_that_of_one_process(machines: Machines) -> None:
@@ -104,7 +43,7 @@ def test_torchrun_starts_both_ranks(machines: Machines) -> None:
 
 def test_a_killed_rank_is_one_line_that_names_it(machines: Machines) -> None:
     joined = machines.join()
-    running = machines.run(*PROMPT, "-n", "1000000", "--ignore-eos", "--context-shift")
+    running = machines.run(*PROMPT, *FOREVER)
     assert running.stdout is not None
     assert running.stdout.read(1)  # it has begun to answer
     joined.kill()
@@ -116,7 +55,7 @@ def test_a_killed_rank_is_one_line_that_names_it(machines: Machines) -> None:
 
 def test_a_first_rank_that_ends_is_one_line(machines: Machines) -> None:
     joined = machines.join()
-    running = machines.run(*PROMPT, "-n", "1000000", "--ignore-eos", "--context-shift")
+    running = machines.run(*PROMPT, *FOREVER)
     assert running.stdout is not None
     assert running.stdout.read(1)
     running.kill()
@@ -142,42 +81,16 @@ def test_another_model_is_refused_by_its_tensor(machines: Machines, tmp_path: Pa
 
 def test_a_server_goes_on_once_the_rank_is_back(machines: Machines) -> None:
     joined, port = machines.join(), str(free_port())
-    server = machines.start(
-        "serve", str(machines.model), "--port", port, "--hosts", f"{machines.first},x"
-    )
+    server = machines.serve(port)
     url = f"http://127.0.0.1:{port}"
-    _wait_for(url, server)
-    text = _complete(url)
+    wait_for(url, server)
+    text = complete(url)
     joined.kill()
-    assert _complete(url).startswith("503")
+    assert complete(url).startswith("503")
     machines.join()
-    assert _complete(url) == text
+    assert complete(url) == text
     server.send_signal(signal.SIGTERM)
     assert ended(server)[0] in (0, -signal.SIGTERM, 143)
-
-
-def _wait_for(url: str, server: Process) -> None:
-    """Waits until the server answers."""
-    while server.poll() is None:
-        try:
-            with urlopen(f"{url}/health", timeout=SECONDS):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(server.communicate()[1])
-
-
-def _complete(url: str) -> str:
-    body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-    request = Request(f"{url}/v1/completions", json.dumps(body).encode(), _HEADERS)
-    try:
-        with urlopen(request, timeout=SECONDS) as response:
-            return str(json.load(response)["choices"][0]["text"])
-    except OSError as error:
-        return str(getattr(error, "code", error))
-
-
-_HEADERS = {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(

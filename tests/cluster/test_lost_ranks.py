@@ -1,0 +1,103 @@
+"""A rank that is killed or stopped, at every stage: the others end with one line, servers go on."""
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machines import FOREVER, PROMPT, Machines, Process, complete, ended, free_port, wait_for
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+NOTICED_SECONDS = 60  # about 8 on a machine that has nothing else to do
+LOST = r"^error: rank 1 on \S+ (does not answer for 6 seconds|has ended or cannot be reached)$"
+# Joins the group and says no more.
+SILENT = """
+import sys
+from sharpi.cluster.group import join_group
+from sharpi.cluster.place import MeetingPlace
+group = join_group(MeetingPlace("127.0.0.1", int(sys.argv[1])))
+print("joined", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    own = Machines()
+    yield own
+    own.close()
+
+
+def require_one_line(process: Process) -> None:
+    code, _, err = ended(process, NOTICED_SECONDS)
+    assert code == 1
+    assert re.search(LOST, err, re.MULTILINE), err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_is_lost_while_models_load(machines: Machines, way: signal.Signals) -> None:
+    running = machines.run(*PROMPT)
+    silent = machines.start_python("-c", SILENT, str(machines.port))
+    assert silent.stdout is not None
+    assert silent.stdout.readline() == "joined\n"
+    silent.send_signal(way)
+    require_one_line(running)
+
+
+def test_a_rank_that_stops_in_a_prompt(machines: Machines, tmp_path: Path) -> None:
+    text = tmp_path / "long.txt"
+    text.write_text("The fox went out on a winter's night. " * 300)
+    joined = machines.join()
+    running = machines.run("-f", str(text), "-c", "4096", "-b", "16")
+    assert running.stderr is not None
+    while "runs layers" not in running.stderr.readline():
+        continue
+    joined.send_signal(signal.SIGSTOP)
+    require_one_line(running)
+
+
+def test_a_rank_that_stops_and_wakes_ends_by_itself(machines: Machines) -> None:
+    joined = machines.join()
+    running = machines.run(*PROMPT, *FOREVER)
+    assert running.stdout is not None
+    assert running.stdout.read(1)
+    joined.send_signal(signal.SIGSTOP)
+    require_one_line(running)
+    joined.send_signal(signal.SIGCONT)
+    code, _, err = ended(joined, NOTICED_SECONDS)
+    assert code == 1
+    assert re.search(r"^error: rank \d on \S+ ", err, re.MULTILINE)
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_running_request_gets_an_error_and_the_next_one_an_answer(
+    machines: Machines, way: signal.Signals
+) -> None:
+    joined, port = machines.join(), str(free_port())
+    server, url = machines.serve(port), f"http://127.0.0.1:{port}"
+    wait_for(url, server)
+    text, answers = complete(url), list[str]()
+    running = threading.Thread(target=lambda: answers.append(complete(url, 3000)))
+    running.start()
+    time.sleep(1)  # it runs on for many
+    joined.send_signal(way)
+    running.join(NOTICED_SECONDS)
+    assert [answer[:3] for answer in answers] == ["503"]
+    machines.join()
+    assert complete(url) == text
+
+
+def test_an_idle_server_notices_a_stopped_rank(machines: Machines) -> None:
+    joined, port = machines.join(), str(free_port())
+    server, url = machines.serve(port), f"http://127.0.0.1:{port}"
+    wait_for(url, server)
+    text = complete(url)
+    joined.send_signal(signal.SIGSTOP)
+    assert complete(url).startswith("503")
+    machines.join()
+    assert complete(url) == text

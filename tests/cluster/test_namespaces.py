@@ -1,0 +1,55 @@
+"""Machines in network namespaces, with links that take time or lose packets, or are cut."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from machines import FOREVER, PROMPT, Machines, ended
+from network import LINKS, ONE_GIGABIT, Network, why_not
+
+pytest.importorskip("torch")
+REASON = why_not()
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.slow,
+    pytest.mark.skipif(REASON is not None, reason=f"no links can be made here: {REASON}"),
+]
+NOTICED_SECONDS = 60  # 10 on a machine that has nothing else to do
+
+
+@pytest.fixture
+def network(request: pytest.FixtureRequest) -> Iterator[Network]:
+    own = Network(getattr(request, "param", ONE_GIGABIT))
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def machines(network: Network) -> Iterator[Machines]:
+    own = Machines(address=network.address(0), launchers=[network.inside(0), network.inside(1)])
+    yield own
+    own.close()
+
+
+@pytest.mark.parametrize("network", LINKS, indirect=True, ids=[link.name for link in LINKS])
+def test_the_text_over_a_link_is_that_of_one_machine(machines: Machines) -> None:
+    joined = machines.join()
+    code, out, err = ended(machines.run(*PROMPT, "-n", "24"))
+    assert code == 0, err
+    assert ended(joined)[0] == 0
+    assert (
+        out == ended(machines.start("run", str(machines.model), *PROMPT, "-n", "24", "--no-log"))[1]
+    )
+
+
+def test_a_cut_link_is_one_line_on_both_sides(machines: Machines, network: Network) -> None:
+    joined = machines.join()
+    running = machines.run(*PROMPT, *FOREVER)
+    assert running.stdout is not None
+    assert running.stdout.read(1)
+    network.cut()
+    for process, other in ((running, 1), (joined, 0)):
+        code, _, err = ended(process, NOTICED_SECONDS)
+        assert code == 1
+        assert re.search(rf"^error: rank {other} on \S+ (does not answer|has ended)", err, re.M)
+        assert "Traceback" not in err
