@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 from sharpi.config import ClusterConfig, RunConfig
 
 if TYPE_CHECKING:
+    from sharpi.cluster.group import Group
+    from sharpi.cluster.interface import Interface
+    from sharpi.cluster.link_rate import LinkRate
     from sharpi.cluster.place import MeetingPlace
     from sharpi.engine.cluster.sharing import Sharing
+
+_MODEL, _LINKS = "model", "links"  # what a group is for
 
 
 @contextmanager
@@ -25,12 +32,47 @@ def joined(config: RunConfig) -> Iterator["Sharing | None"]:
 
 
 def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
-    """Joins the group; raises ClusterError, and UsageError for what a group cannot do."""
+    """Joins the group; raises ClusterError, and UsageError for what a group cannot do.
+
+    Raises click's Exit once the first machine has measured the links, and wanted no more.
+    """
     from sharpi.cluster.group import join_group
     from sharpi.engine.cluster.sharing import Sharing, refuse_for_ranks
 
     refuse_for_ranks(config)
-    return Sharing(join_group(_place(cluster)))
+    group = join_group(_place(cluster))
+    if _purpose(group, _MODEL) == _LINKS:
+        _links(group)
+        group.close()
+        raise click.exceptions.Exit
+    return Sharing(group)
+
+
+def measured_links(
+    cluster: ClusterConfig,
+) -> "tuple[tuple[str, ...], list[Interface], list[LinkRate]]":
+    """Returns the hosts, their interfaces, and the links between them; raises ClusterError.
+
+    The other machines wait with `sharpi join`.
+    """
+    from sharpi.cluster.group import join_group
+
+    with join_group(_place(cluster)) as group:
+        _purpose(group, _LINKS)
+        return group.hosts, *_links(group)
+
+
+def _purpose(group: "Group", own: str) -> str:
+    """Says what the first rank wants of the others."""
+    if group.rank == 0:
+        group.state("purpose", own)
+    return group.statement("purpose", 0, str)
+
+
+def _links(group: "Group") -> "tuple[list[Interface], list[LinkRate]]":
+    from sharpi.cluster.link_rate import measure_links
+
+    return group.exchange("interface", group.interface), measure_links(group)
 
 
 def follows(config: RunConfig) -> bool:

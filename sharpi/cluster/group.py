@@ -36,7 +36,7 @@ class Group(Closing):
     """The joined group: statements of all ranks by `exchange`, then messages on `channel`."""
 
     def __init__(self, rank: int, size: int, torch: Any, store: Any, interface: Interface) -> None:
-        self.rank, self.size, self.interface = rank, size, interface
+        self.rank, self.size, self.torch, self.interface = rank, size, torch, interface
         self._store = store
         self._watch: Watch | None = None
         self.hosts: tuple[str, ...] = tuple(self.exchange("host", socket.gethostname()))
@@ -85,19 +85,20 @@ class Group(Closing):
         """Asks again and again, so that the watch can use the store in between."""
         end = time.monotonic() + _EXCHANGE_SECONDS
         while time.monotonic() < end:
-            self._require_sound()
+            self.require_sound()
             try:
                 if self._store.check([key]):
                     return bytes(self._store.get(key))
             except Exception:
-                self._require_sound()
+                self.require_sound()
                 raise ClusterError("rank 0 has ended or cannot be reached") from None
             time.sleep(_EXCHANGE_PAUSE)
         raise ClusterError(
             f"rank {rank} of {self.size} did not come within {_EXCHANGE_SECONDS} seconds"
         )
 
-    def _require_sound(self) -> None:
+    def require_sound(self) -> None:
+        """Raises ClusterError once a rank is lost."""
         if self._watch is not None and self._watch.fault is not None:
             raise ClusterError(self._watch.fault)
 

@@ -1,5 +1,6 @@
 """Machines in network namespaces, with links that take time or lose packets, or are cut."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -40,6 +41,21 @@ def test_the_text_over_a_link_is_that_of_one_machine(machines: Machines) -> None
     assert (
         out == ended(machines.start("run", str(machines.model), *PROMPT, "-n", "24", "--no-log"))[1]
     )
+
+
+@pytest.mark.parametrize("network", [ONE_GIGABIT], indirect=True)
+def test_the_doctor_measures_both_ways_of_a_link(machines: Machines) -> None:
+    joined = machines.join()
+    doctor = machines.start("doctor", "--hosts", f"{machines.first},b", "--json")
+    code, out, err = ended(doctor)
+    assert (code, ended(joined)[0]) == (0, 0), err
+    found = json.loads(out)
+    assert [each["address"] for each in found["ranks"]] == ["10.123.0.1", "10.123.0.2"]
+    assert {(each["interface"], each["mtu"]) for each in found["ranks"]} == {("link0", 1500)}
+    assert [(each["from"], each["to"]) for each in found["links"]] == [(0, 1), (1, 0)]
+    for each in found["links"]:
+        assert each["latency_seconds"] > ONE_GIGABIT.delay
+        assert 0 < each["bytes_per_second"] < ONE_GIGABIT.rate / 8
 
 
 def test_a_cut_link_is_one_line_on_both_sides(machines: Machines, network: Network) -> None:

@@ -93,6 +93,16 @@ def test_a_server_goes_on_once_the_rank_is_back(machines: Machines) -> None:
     assert ended(server)[0] in (0, -signal.SIGTERM, 143)
 
 
+def test_the_doctor_shows_a_link_each_way(machines: Machines) -> None:
+    joined = [machines.join(), machines.join()]
+    code, out, err = ended(machines.start("doctor", "--hosts", f"{machines.first},b,c"))
+    assert code == 0, err
+    assert [ended(process)[0] for process in joined] == [0, 0]
+    assert re.search(r"^rank 2   \S+: lo, 127.0.0.1, MTU \d+ bytes$", out, re.MULTILINE)
+    rows = re.findall(r"rank (\d) +rank (\d) +[\d.]+ ms +[\d.]+ GB/s", out)
+    assert [(int(a), int(b)) for a, b in rows] == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -24,6 +24,7 @@ NOT_RUN = {
     "claude": "it needs Claude Code",
     'sharpi run model.gguf "Why is the sky blue?" --hosts': _MACHINES,
     "sharpi join": _MACHINES,
+    "sharpi doctor --hosts": _MACHINES,
     "torchrun": _MACHINES,
     "curl http://127.0.0.1:8080/v1/chat/completions": _CLIENT,
 }

@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument
+from sharpi.cli.options.loading.cluster import (
+    ClusterOptions,
+    InsecureLinkOption,
+    LinkOption,
+)
+from sharpi.cli.options.option import argument, local_option
 from sharpi.config import FEATURES
+from sharpi.errors import UsageError
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -26,6 +32,17 @@ def doctor(
             show_default="the current folder",
         ),
     ] = Path(),
+    hosts: Annotated[
+        str | None,
+        local_option(
+            "--hosts",
+            "Measure the links between machines instead, on which `sharpi join ADDRESS MODEL` runs:"
+            " the address of this one, then a name for each other.",
+            "A,B",
+        ),
+    ] = None,
+    link: LinkOption = None,
+    insecure_link: InsecureLinkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the machine's hardware and what is missing.
@@ -33,7 +50,14 @@ def doctor(
     Cores, instruction sets, RAM and its limits, GPUs with their driver, optional packages, and what
     --disable can switch off. Reading
     and copying RAM and reading the disk are measured, which takes a few seconds.
+    With `--hosts` each link between machines is measured both ways: how long 8 KB take, and the
+    bandwidth.
     """
+    if hosts is not None:
+        _show_links(ClusterOptions(hosts, link, insecure_link), as_json=as_json)
+        return
+    if link or insecure_link:
+        raise UsageError("--link and --insecure-link are of use with --hosts only")
     from sharpi.cli.output.doctor_advice import advise
     from sharpi.hardware.report import examine
 
@@ -46,6 +70,17 @@ def doctor(
         print(f"{heading:15}{text}")
     for each in advice:
         print(f"{'missing':15}{each}")
+
+
+def _show_links(options: ClusterOptions, *, as_json: bool) -> None:
+    from sharpi.cli.output.link_table import link_record, print_links
+    from sharpi.cli.ranks import measured_links
+
+    found = measured_links(options.first_of())
+    if as_json:
+        print(json.dumps(link_record(*found)))
+    else:
+        print_links(*found)
 
 
 def _also(advice: "Sequence[Advice]") -> dict[str, Any]:

@@ -60,10 +60,14 @@ class ClusterOptions(Struct, frozen=True):
             raise UsageError("--link and --insecure-link are of use with --hosts only")
         if self.hosts is None:
             return replace(config, cluster=self._config(())) if joins else config
-        names = tuple(name.strip() for name in self.hosts.split(","))
+        return replace(config, cluster=self.first_of())
+
+    def first_of(self) -> ClusterConfig:
+        """Returns the group of `hosts`, of which this machine is the first; raises UsageError."""
+        names = tuple(name.strip() for name in (self.hosts or "").split(","))
         if len(names) < 2 or not all(names):
             raise UsageError(f"--hosts {self.hosts!r}: give two machines or more, as in 10.0.0.1,b")
-        return replace(config, cluster=self._config(names))
+        return self._config(names)
 
     def _config(self, hosts: tuple[str, ...]) -> ClusterConfig:
         hosts, port = _with_port(hosts)

@@ -1,0 +1,60 @@
+"""Prints the links between the machines that are to run one model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sharpi.cli.output.fitted_table import Column, FittedTable, output_console, print_table
+
+if TYPE_CHECKING:
+    from sharpi.cluster.interface import Interface
+    from sharpi.cluster.link_rate import LinkRate
+
+BACKEND = "gloo"
+_COLUMNS = (
+    Column("from"),
+    Column("to"),
+    Column("8 KB", is_right=True),
+    Column("bandwidth", is_right=True),
+)
+
+
+def print_links(
+    hosts: Sequence[str], interfaces: Sequence["Interface"], links: Sequence["LinkRate"]
+) -> None:
+    """Prints a line for each machine, and a row for each link."""
+    print(f"backend  {BACKEND}, between CPUs")
+    for rank, (host, interface) in enumerate(zip(hosts, interfaces, strict=True)):
+        where = f"{interface.name}, {interface.address}, MTU {interface.mtu} bytes"
+        print(f"rank {rank}   {host}: {where}")
+    table = FittedTable(_COLUMNS)
+    for link in links:
+        table.add(
+            f"rank {link.source}",
+            f"rank {link.target}",
+            f"{link.latency * 1e3:.3f} ms",
+            f"{link.rate / 1e9:.3f} GB/s",
+        )
+    print()
+    print_table(output_console(), table)
+
+
+def link_record(
+    hosts: Sequence[str], interfaces: Sequence["Interface"], links: Sequence["LinkRate"]
+) -> dict[str, Any]:
+    """Returns the same for JSON: seconds, and bytes per second."""
+    return {
+        "backend": BACKEND,
+        "ranks": [
+            {"host": host, "interface": own.name, "address": own.address, "mtu": own.mtu}
+            for host, own in zip(hosts, interfaces, strict=True)
+        ],
+        "links": [
+            {
+                "from": link.source,
+                "to": link.target,
+                "latency_seconds": link.latency,
+                "bytes_per_second": link.rate,
+            }
+            for link in links
+        ],
+    }

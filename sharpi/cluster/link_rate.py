@@ -1,0 +1,120 @@
+"""Measures the links between all ranks, each way: how long 8 KB take, and bytes per second."""
+
+import statistics
+import threading
+import time
+from itertools import permutations
+from typing import Any
+
+from msgspec import Struct
+
+from sharpi.cluster.group import Group
+from sharpi.errors import ClusterError
+
+SMALL_BYTES = 8 << 10  # the hidden values of a token, more or less
+_FRAME_BYTES = 256 << 10
+_ROUND_TRIPS = 50
+_FEWEST_FRAMES, _MOST_FRAMES = 16, 1024
+_RATE_SECONDS = 0.3
+_LOOK_SECONDS = 0.1
+
+
+class LinkRate(Struct, frozen=True):
+    """The link from one rank to another."""
+
+    source: int
+    target: int
+    latency: float  # seconds that 8 KB take, half of a round trip
+    rate: float  # bytes per second
+
+
+class _Links(Struct, frozen=True):
+    """The links that one rank has measured."""
+
+    links: list[LinkRate]
+
+
+def measure_links(group: Group) -> list[LinkRate]:
+    """Measures all links, one after the other; every rank calls it and returns the same list.
+
+    Raises ClusterError that names a rank which is lost meanwhile.
+    """
+    done: list[list[LinkRate]] = []
+    worker = threading.Thread(target=lambda: done.append(_measure(group)), daemon=True)
+    worker.start()
+    while worker.is_alive():
+        group.require_sound()
+        worker.join(_LOOK_SECONDS)
+    if not done:
+        group.require_sound()
+        raise ClusterError("another rank has ended or cannot be reached")
+    return done[0]
+
+
+def _measure(group: Group) -> list[LinkRate]:
+    own = []
+    for number, (source, target) in enumerate(permutations(range(group.size), 2)):
+        group.exchange(f"link {number}", True)  # so that nobody sends to one that still measures
+        if group.rank == source:
+            wire = _Wire(group.torch, target)
+            own.append(LinkRate(source, target, wire.latency(), wire.rate()))
+        elif group.rank == target:
+            _Wire(group.torch, source).answer()
+    each = group.exchange("links", _Links(own))
+    return sorted((link for rank in each for link in rank.links), key=_order)
+
+
+def _order(link: LinkRate) -> tuple[int, int]:
+    return link.source, link.target
+
+
+class _Wire:
+    """Messages to and from one other rank."""
+
+    def __init__(self, torch: Any, other: int) -> None:
+        self._torch, self._other = torch, other
+        self._group = torch.distributed.group.WORLD
+        self._small = torch.zeros(SMALL_BYTES, dtype=torch.uint8)
+        self._frame = torch.zeros(_FRAME_BYTES, dtype=torch.uint8)
+
+    def _send(self, tensor: Any) -> None:
+        self._group.send([tensor], self._other, 0).wait()
+
+    def _receive(self, tensor: Any) -> None:
+        self._group.recv([tensor], self._other, 0).wait()
+
+    def latency(self) -> float:
+        """Half of a round trip of 8 KB, the median of some."""
+        return statistics.median(self._round_trip() for _ in range(_ROUND_TRIPS)) / 2
+
+    def _round_trip(self) -> float:
+        start = time.perf_counter()
+        self._send(self._small)
+        self._receive(self._small)
+        return time.perf_counter() - start
+
+    def rate(self) -> float:
+        """Bytes per second: of a few frames, then of as many as take a moment."""
+        first = self._timed_frames(_FEWEST_FRAMES)
+        wanted = int(first * _RATE_SECONDS / _FRAME_BYTES)
+        return self._timed_frames(max(_FEWEST_FRAMES, min(_MOST_FRAMES, wanted)))
+
+    def _timed_frames(self, count: int) -> float:
+        start = time.perf_counter()
+        self._send(self._torch.tensor([count], dtype=self._torch.int64))
+        for _ in range(count):
+            self._send(self._frame)
+        self._receive(self._small)
+        return count * _FRAME_BYTES / (time.perf_counter() - start)
+
+    def answer(self) -> None:
+        """Does the other end of `latency` and `rate`."""
+        for _ in range(_ROUND_TRIPS):
+            self._receive(self._small)
+            self._send(self._small)
+        for _ in range(2):
+            number = self._torch.zeros(1, dtype=self._torch.int64)
+            self._receive(number)
+            for _ in range(min(int(number), _MOST_FRAMES)):
+                self._receive(self._frame)
+            self._send(self._small)
