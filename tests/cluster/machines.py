@@ -46,11 +46,20 @@ class Machines:
         return f"{self._address}:{self.port}"
 
     def start(
-        self, *arguments: str, module: str = "sharpi", launcher: Sequence[str] | None = None
+        self,
+        *arguments: str,
+        module: str = "sharpi",
+        launcher: Sequence[str] | None = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> Process:
-        return self.start_python("-m", module, *arguments, launcher=launcher)
+        return self.start_python("-m", module, *arguments, launcher=launcher, stdin=stdin)
 
-    def start_python(self, *arguments: str, launcher: Sequence[str] | None = None) -> Process:
+    def start_python(
+        self,
+        *arguments: str,
+        launcher: Sequence[str] | None = None,
+        stdin: int = subprocess.DEVNULL,
+    ) -> Process:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
         library = os.environ.get("SHARPI_NATIVE_LIBRARY")
         environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
@@ -61,7 +70,7 @@ class Machines:
                 cwd=ROOT,
                 env=environment,
                 text=True,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
@@ -76,6 +85,10 @@ class Machines:
         hosts = ",".join([self.first, *["x"] * others])
         return self.start("run", str(self.model), *arguments, "--hosts", hosts, "--no-log")
 
+    def command(self, name: str, *arguments: str) -> Process:
+        """Starts another command on the first machine, which may be told something by `ended`."""
+        return self.start(name, str(self.model), *arguments, stdin=subprocess.PIPE)
+
     def serve(self, port: str) -> Process:
         hosts = f"{self.first},x"
         return self.start("serve", str(self.model), "--port", port, "--hosts", hosts)
@@ -86,8 +99,10 @@ class Machines:
             process.communicate()
 
 
-def ended(process: Process, seconds: float = SECONDS) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=seconds)
+def ended(
+    process: Process, typed: str | None = None, seconds: float = SECONDS
+) -> tuple[int, str, str]:
+    out, err = process.communicate(typed, timeout=seconds)
     return process.returncode, out, err
 
 

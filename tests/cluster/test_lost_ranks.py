@@ -33,7 +33,7 @@ def machines() -> Iterator[Machines]:
 
 
 def require_one_line(process: Process) -> None:
-    code, _, err = ended(process, NOTICED_SECONDS)
+    code, _, err = ended(process, seconds=NOTICED_SECONDS)
     assert code == 1
     assert re.search(LOST, err, re.MULTILINE), err
     assert "Traceback" not in err
@@ -69,7 +69,7 @@ def test_a_rank_that_stops_and_wakes_ends_by_itself(machines: Machines) -> None:
     joined.send_signal(signal.SIGSTOP)
     require_one_line(running)
     joined.send_signal(signal.SIGCONT)
-    code, _, err = ended(joined, NOTICED_SECONDS)
+    code, _, err = ended(joined, seconds=NOTICED_SECONDS)
     assert code == 1
     assert re.search(r"^error: rank \d on \S+ ", err, re.MULTILINE)
 

@@ -65,7 +65,7 @@ def test_a_cut_link_is_one_line_on_both_sides(machines: Machines, network: Netwo
     assert running.stdout.read(1)
     network.cut()
     for process, other in ((running, 1), (joined, 0)):
-        code, _, err = ended(process, NOTICED_SECONDS)
+        code, _, err = ended(process, seconds=NOTICED_SECONDS)
         assert code == 1
         assert re.search(rf"^error: rank {other} on \S+ (does not answer|has ended)", err, re.M)
         assert "Traceback" not in err

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from machines import FOREVER, PROMPT, Machines, complete, ended, free_port, wait_for
 
@@ -91,6 +92,35 @@ def test_a_server_goes_on_once_the_rank_is_back(machines: Machines) -> None:
     assert complete(url) == text
     server.send_signal(signal.SIGTERM)
     assert ended(server)[0] in (0, -signal.SIGTERM, 143)
+
+
+@pytest.mark.parametrize("name", ["perplexity", "logits", "chat"])
+def test_other_commands_say_what_they_say_on_one_machine(
+    machines: Machines, name: str, tmp_path: Path
+) -> None:
+    text, ids = tmp_path / "text.txt", tmp_path / "ids.npy"
+    text.write_text("Once upon a time there was a fox who lived in a den. " * 20)
+    np.save(ids, np.arange(5, 75))
+    own, typed = {
+        "perplexity": (["-f", str(text), "-c", "64", "-b", "32"], None),
+        "logits": (["--tokens", str(ids), "-b", "32", "--output", str(tmp_path / "x.npy")], None),
+        "chat": (["--temp", "0", "-n", "12", "--no-log"], "Hello there\n"),
+    }[name]
+    joined, said = machines.join(), []
+    for hosts in ([], ["--hosts", f"{machines.first},x"]):
+        code, out, err = ended(machines.command(name, *own, *hosts), typed)
+        assert code == 0, err
+        said.append((tmp_path / "x.npy").read_bytes() if name == "logits" else out)
+    assert said[0] == said[1]
+    assert ended(joined)[0] == 0
+
+
+def test_bench_measures_all_ranks_together(machines: Machines) -> None:
+    joined, own = machines.join(), ["-p", "64", "-n", "4", "-r", "1"]
+    code, out, err = ended(machines.command("bench", *own, "--hosts", f"{machines.first},x"))
+    assert (code, ended(joined)[0]) == (0, 0), err
+    assert "limits: none where layers are on several machines" in out
+    assert re.search(r"^pp64 +\d+ +[\d.]+ ± 0.00", out, re.MULTILINE)
 
 
 def test_the_doctor_shows_a_link_each_way(machines: Machines) -> None:

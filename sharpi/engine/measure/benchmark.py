@@ -61,7 +61,8 @@ class Benchmark:
 
     def _passes(self, test: BenchmarkTest) -> list[list[int]]:
         ids = self._random_ids(test.num_positions)[test.depth :]
-        size = test.pass_size or self._runner.batch_size
+        batch = min(self._runner.batch_size, self._runner.prompt_chunk(len(ids)))
+        size = test.pass_size or batch
         return [ids[i : i + size] for i in range(0, len(ids), size)]
 
     def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> tuple[Traffic, int]:
@@ -82,6 +83,8 @@ class Benchmark:
             self._sequence.extend(ids)
 
     def _timed(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> float:
+        if self._runner.num_ranks > 1 and test.kind == "pp":  # all at work at once
+            passes = [[token for ids in passes for token in ids]]
         start = time.perf_counter()
         for ids in passes:
             self._extend(test, ids)

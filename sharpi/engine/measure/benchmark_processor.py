@@ -42,7 +42,9 @@ class Processor(Protocol):
 
 
 def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
-    """Returns the processor that runs the engine's model, or both as one."""
+    """Returns the processor that runs the engine's model, or all of them as one."""
+    if engine.runner.num_ranks > 1:
+        return SeveralRanks()
     plan = engine.plan
     first_gpu_layer = engine.model_config.num_layers if plan is None else plan.first_gpu_layer
     if first_gpu_layer == engine.model_config.num_layers:
@@ -78,6 +80,28 @@ class CpuProcessor:
 
     def operations_per_second(self, num_threads: int) -> float | None:
         return self._limits.operations_per_second(num_threads)
+
+    def launches(self, position: int) -> int | None:
+        return None
+
+
+class SeveralRanks:
+    """Measures nothing: a limit of this machine says nothing about a model over several."""
+
+    device: str | None = None
+    has_cpu_layers = True
+
+    def measure(self, num_threads: int) -> None:
+        pass
+
+    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
+        return 0
+
+    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
+        return None
+
+    def operations_per_second(self, num_threads: int) -> float | None:
+        return None
 
     def launches(self, position: int) -> int | None:
         return None

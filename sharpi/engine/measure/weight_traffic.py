@@ -53,14 +53,15 @@ class WeightTraffic:
         """Counts one pass with logits of its last token.
 
         `routes`: (tokens, used) for each MoE layer; for the last layer only the first row counts.
+        Layers of other machines, whose routes are missing, count as the last one that is known.
         """
         read = self._shared_bytes + num_tokens * self._embedding_row_bytes
         operations = num_tokens * self._token_operations + self._output_operations
-        remaining = iter(routes)
+        remaining, chosen = iter(routes), np.zeros((0, 0), np.int32)
         for layer, expert_weights in enumerate(self._experts):
             if expert_weights is None:
                 continue
-            chosen = next(remaining)
+            chosen = next(remaining, chosen)
             if layer == len(self._experts) - 1:
                 chosen = chosen[:1]
             read += len(np.unique(chosen)) * _expert_bytes(expert_weights)

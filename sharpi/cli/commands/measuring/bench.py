@@ -116,7 +116,8 @@ def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
     else:
         with_threads = f"with {row.threads} thread" + ("s" if row.threads > 1 else "")
     if row.read_limit_gigabytes_per_second is None:
-        yield "", "none where layers are on both processors"
+        shared = "on both processors" if row.device else "on several machines"
+        yield "", f"none where layers are {shared}"
     else:
         yield f"reading {with_threads}", f"{row.read_limit_gigabytes_per_second:.1f} GB/s"
     if row.int8_peak_gigaoperations_per_second is not None:
