@@ -1,5 +1,7 @@
 """A rank that is killed or stopped, at every stage: the others end with one line, servers go on."""
 
+import contextlib
+import os
 import re
 import signal
 import threading
@@ -101,3 +103,28 @@ def test_an_idle_server_notices_a_stopped_rank(machines: Machines) -> None:
     assert complete(url).startswith("503")
     machines.join()
     assert complete(url) == text
+
+
+def worker(torchrun: Process, rank: int) -> int:
+    """Waits for the process of a rank that torchrun has started, and returns its id."""
+    wanted = f"RANK={rank}".encode()
+    while torchrun.poll() is None:
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                parent = int((path.parent / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == torchrun.pid and wanted in path.read_bytes().split(b"\0"):
+                    return int(path.parent.name)
+        time.sleep(0.2)
+    raise AssertionError(torchrun.communicate()[1])
+
+
+def test_torchrun_starts_a_lost_rank_again(machines: Machines) -> None:
+    """All ranks begin again, in a group of their own, and the answer is whole."""
+    own = ["-m", "sharpi", "run", str(machines.model), *PROMPT, "-n", "400", "--ignore-eos"]
+    how = ["--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.2"]
+    port = f"--master-port={free_port()}"
+    both = machines.start(*how, port, *own, "--no-log", module="torch.distributed.run")
+    os.kill(worker(both, 1), signal.SIGKILL)
+    code, out, err = ended(both, seconds=2 * NOTICED_SECONDS)
+    assert code == 0, err
+    assert out.endswith(ended(machines.start(*own[2:], "--no-log"))[1])
