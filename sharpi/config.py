@@ -166,8 +166,13 @@ class RunConfig(Struct, frozen=True):
     # reads those there that a GPU reads from RAM, and maps the others.
     load: Load = "auto"
     ram: int | None = None  # bytes for weights, KV cache and buffers; None takes what is free
-    vram: int | None = None  # bytes for weights, KV cache and buffers; None takes what is free
+    # Bytes of each GPU for weights, KV cache and buffers; None takes what is free. `vrams` has
+    # those of each GPU where they differ, and `vram` then the most.
+    vram: int | None = None
+    vrams: tuple[int, ...] = ()
     device: Device = "auto"
+    gpus: tuple[int, ...] = ()  # CUDA's indices; without any, as many as the model needs
+    tensor_split: tuple[float, ...] = ()  # the shares of the layers that these GPUs get
     gpu_layers: int | None = None  # layers on the GPU, at most
     moe_slots: int | None = None  # slots of experts per layer in the fastest tier that has some
     cpu_moe: bool = False  # keeps all experts off the GPU

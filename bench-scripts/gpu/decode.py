@@ -59,7 +59,7 @@ def _parse_options() -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace, findings: Findings) -> None:
-    device = device_opener(options.dry_run)()
+    device = device_opener(options.dry_run)(0)
     free, start = device.free_bytes, time.perf_counter()
     settings = {
         "moe_slots": options.moe_slots,

@@ -11,12 +11,12 @@ from sharpi.ops.cuda import gpu_limits as gpu_limits
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
-def device_opener(is_dry: bool) -> Callable[[], Device]:
+def device_opener(is_dry: bool) -> Callable[[int], Device]:
     """Returns a function that opens the GPU, or with `is_dry` the emulation, for few timings."""
     return _open_cpu if is_dry else open_gpu
 
 
-def _open_cpu() -> Device:
+def _open_cpu(index: int = 0) -> Device:
     add_tests("cuda")
     from cpu_device import CpuDevice
 

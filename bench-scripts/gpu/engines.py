@@ -22,7 +22,7 @@ Logits = npt.NDArray[np.float32]
 class Engines:
     """Loads a file on either processor; RunConfig's fields are keywords."""
 
-    def __init__(self, open_device: Callable[[], Device]) -> None:
+    def __init__(self, open_device: Callable[[int], Device]) -> None:
         self.open_device = open_device
 
     @contextmanager

@@ -78,7 +78,7 @@ class Plan:
 def main() -> None:
     """Parses the command line, prints a line for each kernel and writes the report."""
     options = _parse_options()
-    device = device_opener(options.dry_run)()
+    device = device_opener(options.dry_run)(0)
     plan = Plan(
         sizes=_TINY if options.dry_run else Sizes(),
         types=tuple(options.types),

@@ -147,7 +147,7 @@ def _judge(findings: Findings, name: str, errors: Errors) -> None:
 def check_graph(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
     """Runs three equal steps: launched, captured and launched, and replayed from the graph."""
     for name in _chosen(_GRAPH_CASES, options):
-        device = WatchedDevice(engines.open_device())
+        device = WatchedDevice(engines.open_device(0))
         launched, *replayed = _decoded_thrice(REFERENCES / f"{name}.gguf", device)
         findings.figures[name] = {"captured": device.captured, "replayed": device.replayed}
         if device.captured < 1 or device.replayed < 2:

@@ -51,7 +51,7 @@ def main() -> None:
     """Parses the command line and measures until the time is up."""
     options, findings = _parse_options(), Findings()
     sizes = _DRY_SIZES if options.dry_run else Sizes()
-    device = device_opener(options.dry_run)()
+    device = device_opener(options.dry_run)(0)
     limits = GpuLimits(device)
     limits.measure_bus()
     findings.figures = {"bus_bytes_per_second": limits.bus_bytes_per_second, "loads": []}

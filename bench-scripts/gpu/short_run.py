@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
-    device = device_opener(options.dry_run)()
+    device = device_opener(options.dry_run)(0)
     engines = Engines(lambda: device)
     for case in _CASES[:1] if options.dry_run else _CASES:
         _run(engines, REFERENCES / f"{case}.gguf")

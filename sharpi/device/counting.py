@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import AttendShape, HostArray, Mark, Work
+from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 
 _SOMEWHERE = 1 << 40
@@ -25,9 +25,13 @@ class CountingDevice:
     name = "none"
     free_bytes = _SOMEWHERE
     has_stream_words = True
+    num_gpus = 1
 
     def __init__(self) -> None:
         self.num_bytes = 0
+
+    def sibling(self, index: int) -> Device:
+        raise RuntimeError("a counting device is alone")
 
     def allocate(self, num_bytes: int) -> Memory:
         self.num_bytes += num_bytes

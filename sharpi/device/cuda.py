@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import AttendShape, HostArray, Mark, Work
+from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.fused_attention import (
     FusedKernel,
     efficient,
@@ -27,6 +27,7 @@ from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
 from sharpi.device.page_lock import PageLock
+from sharpi.device.peers import CurrentGpu, check_gpu, enable_peers
 from sharpi.device.staged_upload import StagedUpload
 from sharpi.device.stream_words import StreamWordError, are_served, await_word, write_word
 from sharpi.errors import DeviceError
@@ -51,15 +52,25 @@ class CudaMemory:
 class CudaDevice:
     """One GPU with its main stream and its side stream.
 
-    `sharpi.device.gpu.open_gpu` opens it. `torch` returns torch.
+    `sharpi.device.gpu.open_gpu` opens it. `torch` returns torch. GPUs of one process share `first`:
+    what it page-locks, all of them read.
     """
 
-    def __init__(self, cupy: Any, torch: Callable[[], Any], index: int = 0) -> None:
+    def __init__(
+        self,
+        cupy: Any,
+        torch: Callable[[], Any],
+        index: int = 0,
+        first: "CudaDevice | None" = None,
+    ) -> None:
         self._cupy, self._import_torch, self._index = cupy, torch, index
         self._errors = GpuErrors(cupy, lambda: self.free_bytes)
-        cupy.cuda.Device(index).use()
+        self._current: CurrentGpu = CurrentGpu(cupy) if first is None else first._current
+        self._here()
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._page_lock = PageLock(cupy.cuda.runtime, index)
+        self._page_lock: PageLock = (
+            PageLock(cupy.cuda.runtime, index) if first is None else first._page_lock
+        )
         self._function = cache(self._compile)
         self._module = cache(self._compile_module)
         self._fused_kernel = cache(self._find_fused_kernel)
@@ -82,11 +93,26 @@ class CudaDevice:
         return str(properties["name"].decode())
 
     @property
+    def num_gpus(self) -> int:
+        return int(self._cupy.cuda.runtime.getDeviceCount())
+
+    def sibling(self, index: int) -> Device:
+        check_gpu(self._cupy, index)
+        enable_peers(self._cupy, self._index, index)
+        return CudaDevice(self._cupy, self._import_torch, index, self)
+
+    def _here(self) -> None:
+        """Makes this GPU the one that the thread's next calls are for."""
+        self._current.use(self._index)
+
+    @property
     def free_bytes(self) -> int:
         """The free memory that the driver reports."""
+        self._here()
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
     def allocate(self, num_bytes: int) -> Memory:
+        self._here()
         try:
             return CudaMemory(self._cupy.cuda.Memory(max(1, num_bytes)), num_bytes)
         except (RuntimeError, MemoryError) as error:
@@ -95,6 +121,7 @@ class CudaDevice:
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         runtime = self._cupy.cuda.runtime
         flags = runtime.hostAllocMapped | runtime.hostAllocPortable
+        self._here()
         try:
             owner = self._cupy.cuda.PinnedMemory(max(1, num_bytes), flags)
         except runtime.CUDARuntimeError as error:
@@ -148,12 +175,14 @@ class CudaDevice:
     def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
         if not num_bytes:
             return
+        self._here()
         with self._errors:
             runtime = self._cupy.cuda.runtime
             runtime.memcpyAsync(target, source, num_bytes, kind, self._stream.ptr)
 
     def launch(self, launch: Launch) -> None:
         arguments = tuple(map(_as_passed, launch.arguments))
+        self._here()
         with self._errors, self._stream:
             function = self._function(launch.kernel)
             if launch.shared_bytes > _PLAIN_SHARED_BYTES:
@@ -243,12 +272,14 @@ class CudaDevice:
         self._stream.wait_event(mark)
 
     def _mark(self) -> Any:
+        self._here()
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(self._stream)
         return event
 
     @cached_property
     def _other(self) -> Any:
+        self._here()
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def record(self, work: Sequence[Work]) -> Work:
@@ -264,6 +295,7 @@ class CudaDevice:
             return lambda: _do_all(calls)
 
     def _captured(self, work: Sequence[Work]) -> Work:
+        self._here()
         with self._errors:
             self._stream.begin_capture()
         try:
@@ -277,10 +309,12 @@ class CudaDevice:
         return partial(self._replay, graph)
 
     def _replay(self, graph: Any) -> None:
+        self._here()
         with self._errors:
             graph.launch(self._stream)
 
     def synchronise(self) -> None:
+        self._here()
         with self._errors:
             self._stream.synchronize()
 

@@ -41,6 +41,16 @@ class Device(Protocol):
         """The name of the device."""
 
     @property
+    def num_gpus(self) -> int:
+        """The GPUs of this machine that the driver shows."""
+
+    def sibling(self, index: int) -> "Device":
+        """Opens another GPU of this machine, which may copy from this one, and back.
+
+        Raises DeviceError for one that is not there, or cannot be used.
+        """
+
+    @property
     def free_bytes(self) -> int:
         """The bytes that can be allocated now."""
 

@@ -1,8 +1,9 @@
-"""Opens the first GPU, or says in one line what is missing."""
+"""Opens a GPU, or says in one line what is missing."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sharpi.device.peers import check_gpu
 from sharpi.device.torch_import import TorchImport
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
@@ -10,21 +11,21 @@ from sharpi.resources import install_command
 if TYPE_CHECKING:
     from sharpi.device.cuda import CudaDevice
 
-_LEAST_CAPABILITY = (7, 5)
 _LEAST_CUDA = 12
 
 
-def open_gpu() -> "CudaDevice":
-    """Opens the GPU; raises DeviceError, which names what is missing or too old.
+def open_gpu(index: int = 0) -> "CudaDevice":
+    """Opens a GPU by CUDA's index; raises DeviceError, which names what is missing or too old.
 
     That is a Python package, the driver, or the GPU itself.
     """
     cupy = _package("cupy")
     _check_driver(cupy)
+    check_gpu(cupy, index)
     torch = TorchImport(_extra(cupy))  # only if there is a GPU
     from sharpi.device.cuda import CudaDevice  # its imports are needed for a GPU only
 
-    return CudaDevice(cupy, torch.module)
+    return CudaDevice(cupy, torch.module, index)
 
 
 def _package(name: str) -> Any:
@@ -53,17 +54,6 @@ def _check_driver(cupy: Any) -> None:
         )
     if not count:
         raise DeviceError("the NVIDIA driver shows no GPU; see `sharpi doctor`")
-    _check_capability(cupy)
-
-
-def _check_capability(cupy: Any) -> None:
-    text = str(cupy.cuda.Device(0).compute_capability)
-    capability = int(text[:-1]), int(text[-1])
-    if capability < _LEAST_CAPABILITY:
-        least = ".".join(map(str, _LEAST_CAPABILITY))
-        raise DeviceError(
-            f"the GPU has compute capability {text[:-1]}.{text[-1]}; sharpi needs {least}"
-        )
 
 
 def _extra(cupy: Any) -> str:

@@ -107,12 +107,15 @@ def _load(
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
-    slots, slots_notes = None, tuple[str, ...]()
-    if gpu.device is not None and plan is not None:
-        slots, slots_notes = _gpu_slots(gpu.device, config, model_config, weights, plan, profile)
+    slots: tuple[GpuSlots | None, ...] = ()
+    slots_notes: tuple[str, ...] = ()
+    if gpu.devices and plan is not None:
+        slots, slots_notes = _gpu_slots(
+            gpu.devices[0], config, model_config, weights, plan, profile
+        )
     ram_policy = None if tier is None else tier.policy.settings
     parts = make_parts(
-        gpu.device, plan, model_config, weights, settings, tier, slots, layers,
+        gpu.devices, plan, model_config, weights, settings, tier, slots, layers,
         keeps_router_logits=keeps,
     )  # fmt: skip
     if sharing is not None:
@@ -126,7 +129,7 @@ def _load(
         settings, weights.output.rows, parts, records, head, has_states=has_states,
         remote=sharing.remote if sharing else None,
     )  # fmt: skip
-    gpu_name = None if gpu.device is None else f"{gpu.device.name}, {plan and plan.first_gpu_layer}"
+    gpu_name = gpu.description(plan)
     prompt_cache = open_prompt_cache(folder, config, file, model_config, settings, runner, gpu_name)
     draft_model = _draft_model(config, file, runner)
     report("ready", 1.0)
@@ -149,7 +152,9 @@ def _load(
             *_notes(plan, warning, is_limited=config.moe_slots is not None),
             *notes_on_given(
                 config,
-                lambda: expert_use(config, model_config, plan, profile, slots, ram_policy),
+                lambda: expert_use(
+                    config, model_config, plan, profile, next(filter(None, slots), None), ram_policy
+                ),
             ),
         ),
         plan=plan,
@@ -181,7 +186,7 @@ def _why_no_head(gpu: GpuChoice, *, is_shared: bool) -> str | None:
     """Says why an MTP head cannot run; None where it can."""
     if is_shared:
         return "several machines share the model"
-    return None if gpu.device is None else "it runs on the CPU only, and a GPU runs the model"
+    return None if not gpu.devices else "it runs on the CPU only, and a GPU runs the model"
 
 
 def _head(
@@ -211,18 +216,23 @@ def _gpu_slots(
     weights: ModelWeights,
     plan: TierPlan,
     profile: ExpertProfile | None,
-) -> "tuple[GpuSlots | None, tuple[str, ...]]":
-    """Decides about the slots on a GPU, with notes about what its driver refuses.
+) -> "tuple[tuple[GpuSlots | None, ...], tuple[str, ...]]":
+    """Decides about the slots on each GPU, with notes about what their driver refuses.
 
-    Their modules are imported only where there is a GPU.
+    The first one, `device`, page-locks memory for all of them.
+
+    The modules are imported only where there is a GPU.
     """
     from sharpi.engine.backends.gpu.reach import find_reach
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
     reach = find_reach(device, config, plan, weights)
-    slots = gpu_slots(
-        config.experts, model, plan, profile,
-        is_reached=reach.reads_ram, can_ask=reach.can_ask, num_computed=config.num_cpu_moe,
+    slots = tuple(
+        gpu_slots(
+            config.experts, model, plan, place, profile,
+            is_reached=reach.reads_ram, can_ask=reach.can_ask, num_computed=config.num_cpu_moe,
+        )
+        for place in plan.gpus
     )  # fmt: skip
     return slots, reach.notes
 

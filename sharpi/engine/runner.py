@@ -1,4 +1,4 @@
-"""Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or two."""
+"""Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or more."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +28,7 @@ from sharpi.ops.state_layout import num_draft_states, num_states
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.head_part import HeadPart
+    from sharpi.ops.cuda.replay.gpu_values import Passed
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 # A prompt goes through several ranks in chunks: with few, the last rank waits long for the first
@@ -97,7 +98,8 @@ class Runner:
     @property
     def prompt_batch(self) -> int:
         """Tokens of one sequence that one step takes at most, if only the last has an output."""
-        return max(self.batch_size, self.parts[-1].max_tokens)
+        sizes = (part.max_tokens for part in self.parts)
+        return min((size for size in sizes if size > self.batch_size), default=self.batch_size)
 
     @property
     def num_ranks(self) -> int:
@@ -153,17 +155,18 @@ class Runner:
 
     def _run_parts(self, step: StepOfPart, max_outputs: int) -> StepInFlight:
         """Runs the parts in turn, up to one whose layers other machines run."""
-        self._kept, values = {}, None
+        values: Passed | None = None
+        self._kept = {}
         for part in self.parts:
             if values is not None:
                 step = step._replace(incoming=values)
             if part is self._remote:
                 return StepInFlight(step, max_outputs, self._remote.send(step, max_outputs), _NONE)
-            if step.num_tokens <= part.max_tokens:
+            if part.splits_steps or step.num_tokens <= part.max_tokens:
                 values = part.run(step, max_outputs)
             else:
                 values = self._in_batches(part, step, max_outputs)
-        assert values is not None
+        assert isinstance(values, np.ndarray)
         return StepInFlight(step, max_outputs, None, values)
 
     def finish(self, begun: StepInFlight) -> Values:
@@ -172,7 +175,9 @@ class Runner:
             return begun.values
         values = self._remote.receive(begun.number)
         for part in self.parts[self.parts.index(self._remote) + 1 :]:
-            values = part.run(begun.step._replace(incoming=values), begun.max_outputs)
+            given = part.run(begun.step._replace(incoming=values), begun.max_outputs)
+            assert isinstance(given, np.ndarray)
+            values = given
         return values
 
     def give_up(self, begun: StepInFlight) -> None:
@@ -181,12 +186,14 @@ class Runner:
             self._remote.forget(begun.number)
 
     def _in_batches(self, part: ModelPart, step: StepOfPart, max_outputs: int) -> Values:
-        """Runs a long prompt through a part that takes fewer tokens at once than another."""
+        """Runs a long prompt through the first part, which takes fewer tokens at once."""
         kept = self._kept[part] = KeptRoutes(trims=False)
         (segment,) = step.segments
         values = []
         for own, batch in batches(segment, part.max_tokens):
-            values.append(part.run(StepOfPart((batch,), len(batch.ids)), max_outputs).copy())
+            given = part.run(StepOfPart((batch,), len(batch.ids)), max_outputs)
+            assert isinstance(given, np.ndarray)
+            values.append(given.copy())
             kept.add({own.start: batch}, part)
         return np.concatenate(values)
 

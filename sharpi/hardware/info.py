@@ -30,6 +30,8 @@ class HardwareInfo(Struct, frozen=True):
     instruction_set: str
     ram_limit: int | None = None  # of the memory cgroup
     free_vram: int = 0  # of the first GPU; 0 without one or if not probed
+    free_vrams: tuple[int, ...] = ()  # of each GPU, where there are several
+    vram_rates: tuple[float, ...] = ()  # bytes per second that each of them reads, if measured
     rates: Rates = Rates()
     topology: Topology = Topology(())
 
@@ -47,7 +49,7 @@ def probe_hardware(
     A GPU's driver takes a while to answer, so it is asked only on demand. `system` is where sysfs
     is mounted.
     """
-    memory = probe_memory()
+    memory, vrams = probe_memory(), _free_vrams() if with_gpu else ()
     topology = read_topology(usable_cores(), system)
     return HardwareInfo(
         physical_cores=topology.num_physical,
@@ -56,14 +58,15 @@ def probe_hardware(
         free_ram=memory.free,
         instruction_set=instruction_set(wanted_instruction_set),
         ram_limit=memory.limit,
-        free_vram=_free_vram() if with_gpu else 0,
+        free_vram=vrams[0] if vrams else 0,
+        free_vrams=vrams,
         topology=topology,
     )
 
 
-def _free_vram() -> int:
+def _free_vrams() -> tuple[int, ...]:
     driver = probe_gpus()
-    return driver.gpus[0].free_vram if driver is not None and driver.gpus else 0
+    return () if driver is None else tuple(gpu.free_vram for gpu in driver.gpus)
 
 
 def usable_cores() -> set[int]:

@@ -1,15 +1,15 @@
 """Plans the GPU: dense weights and KV cache of whole layers first, then slots in what is left."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu_experts import GpuExperts, goes_whole, gpu_experts, whole_experts_bytes
+from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import Purpose, Tier
-from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.request import TierRequest
-from sharpi.tiers.staging import NO_STAGING, GpuStaging
 from sharpi.tiers.tier_budget import TierBudget
 
 RESERVE_BYTES = 512 << 20  # driver context, cuBLAS, graph pools, allocator granularity
@@ -19,16 +19,14 @@ LEARNED_REASON = "what the policy learns about which experts come next"
 
 
 class GpuPlan(Struct, frozen=True):
-    """The GPU's part of a plan."""
+    """The GPUs' part of a plan."""
 
-    layers: frozenset[int]  # indices of the layers on the GPU
+    layers: frozenset[int]  # indices of the layers on GPUs
     slots: dict[int, int]  # experts of each layer that have room there
     has_output: bool
     tier_budget: TierBudget
     notes: tuple[str, ...] = ()
-    staging: GpuStaging = NO_STAGING  # room for other experts, if not all have slots
-    stash: StashPlan = NO_STASH  # room for prompts that pass layer by layer
-    growth: KvGrowth | None = None  # if the KV cache begins small
+    places: tuple[GpuPlace, ...] = ()  # of the GPUs that have layers, in order
 
     def takes_experts(self, index: int) -> bool:
         """Returns True if the layer's experts may have slots on the GPU."""
@@ -40,43 +38,65 @@ class GpuPlan(Struct, frozen=True):
 
 
 def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
-    """Plans the GPU; `kv`: bytes of each layer's KV cache, `scratch`: bytes of the buffers.
+    """Plans one GPU; `kv`: bytes of each layer's KV cache, `scratch`: bytes of the buffers.
 
     The last layers go first, after the output matrix. Experts get slots only if no layer was left
     out for lack of memory: a layer on the GPU is worth more than its bytes in slots. If a number of
     layers was requested, each goes there with all its experts.
     """
-    tier_budget = TierBudget(Tier.VRAM, request.vram or 0)
     scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
-    kv = kv if request.gpu_kv is None else list(request.gpu_kv)
-    wanted = _wanted_layers(model, request)
-    room = tier_budget.left - RESERVE_BYTES - scratch
-    beside = kv
-    if goes_whole(request):
-        beside = [kv[i] + whole_experts_bytes(model, request, i) for i in range(len(model.layers))]
-    fitting = _fitting_layers(model, beside, wanted, room)
+    wanted = wanted_layers(model, request)
+    room = (request.vram or 0) - RESERVE_BYTES - scratch
+    fitting = _fitting_layers(model, bytes_beside(model, request, kv), wanted, room)
     if fitting is None:
-        return GpuPlan(frozenset(), {}, False, tier_budget, _left_out_notes(wanted, 0))
+        budget = TierBudget(Tier.VRAM, request.vram or 0)
+        return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
+    has_slots = len(fitting) == wanted or goes_whole(request)
+    plan = plan_layers(model, request, kv, scratch, fitting, has_slots=has_slots)
+    return replace(plan, notes=(*left_out_notes(wanted, len(fitting)), *plan.notes))
+
+
+def bytes_beside(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[int]:
+    """Returns the bytes that each layer needs on a GPU besides its dense weights."""
+    kv = kv if request.gpu_kv is None else list(request.gpu_kv)
+    if not goes_whole(request):
+        return kv
+    return [kv[i] + whole_experts_bytes(model, request, i) for i in range(len(model.layers))]
+
+
+def plan_layers(
+    model: ModelFacts,
+    request: TierRequest,
+    kv: list[int],
+    scratch: int,
+    fitting: list[int],
+    *,
+    has_slots: bool,
+    has_output: bool = True,
+    gpu: int = 0,
+) -> GpuPlan:
+    """Plans a GPU's memory for given layers, which fit; `gpu` is its index in the request."""
+    tier_budget = TierBudget(Tier.VRAM, request.vram or 0)
+    kv = kv if request.gpu_kv is None else list(request.gpu_kv)
     tier_budget.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
     tier_budget.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
-    dense_weights = model.output_bytes + sum(model.layers[i].dense_weights_bytes for i in fitting)
+    dense_weights = sum(model.layers[i].dense_weights_bytes for i in fitting)
     tier_budget.take(
         Purpose.DENSE_WEIGHTS,
-        dense_weights,
-        f"read for every token: {len(fitting)} layers and the output",
+        dense_weights + (model.output_bytes if has_output else 0),
+        f"read for every token: {len(fitting)} layers{' and the output' if has_output else ''}",
     )
-    has_slots = len(fitting) == wanted or goes_whole(request)
     left = tier_budget.left - sum(kv[i] for i in fitting)
     experts = gpu_experts(model, request, fitting if has_slots else [], left)
     _take_kv(tier_budget, request, [kv[i] for i in fitting], fitting, experts.growth)
     _take_experts(tier_budget, experts)
-    notes = _left_out_notes(wanted, len(fitting))
-    if experts.growth is not None:
-        notes = (*notes, experts.growth.note(request.num_pages))
-    return GpuPlan(
-        frozenset(fitting), experts.slots, True, tier_budget, notes,
-        experts.staging, experts.stash, experts.growth,
+    growth = experts.growth
+    notes = () if growth is None else (growth.note(request.num_pages),)
+    place = GpuPlace(
+        gpu, fitting[0], fitting[-1] + 1, tier_budget.budget, tier_budget.taken,
+        experts.staging, experts.stash, growth,
     )  # fmt: skip
+    return GpuPlan(frozenset(fitting), experts.slots, has_output, tier_budget, notes, (place,))
 
 
 def _take_kv(
@@ -102,7 +122,8 @@ def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
     tier_budget.take(Purpose.SLOTS, experts.slots_bytes, reason)
 
 
-def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:
+def wanted_layers(model: ModelFacts, request: TierRequest) -> int:
+    """Returns the number of the last layers that are to go to GPUs, if they have room."""
     if not request.vram:
         return 0
     most = len(model.layers)
@@ -129,7 +150,8 @@ def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
     return all(source is None or source >= layers[0] for source in sources)
 
 
-def _left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
+def left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
+    """Returns a note if fewer layers are on GPUs than were to go there."""
     if on_gpu == wanted:
         return ()
     return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit in VRAM",)

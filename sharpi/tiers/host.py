@@ -41,7 +41,9 @@ def plan_host(
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
     tier_budget.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
     tier_budget.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
-    tier_budget.take(Purpose.STASH, gpu.stash.host_bytes, f"{gpu.stash.reason}: page-locked")
+    for place in gpu.places:
+        stash = place.stash
+        tier_budget.take(Purpose.STASH, stash.host_bytes, f"{stash.reason}: page-locked")
     layers = {
         i: layer
         for i, layer in enumerate(model.layers)

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from sharpi.errors import UsageError
+from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.kv_growth import KvGrowth
-from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
-from sharpi.tiers.staging import NO_STAGING, GpuStaging
+from sharpi.tiers.prompt_stash import StashPlan
 from sharpi.units import format_bytes
 
 # The names of `sharpi plan --json`, which are kept for its readers.
@@ -19,6 +19,9 @@ _PUBLISHED = {
     "dense_weights": "trunk",
     "dense_weights_bytes": "trunk_bytes",
 }
+
+
+_NO_GPU = GpuPlace(0, 0, 0, 0, 0)
 
 
 class Tier(StrEnum):
@@ -119,9 +122,7 @@ class TierPlan(Struct, frozen=True):
     layers: tuple[LayerPlan, ...]
     speed: Speed
     notes: tuple[str, ...]
-    gpu_staging: GpuStaging = NO_STAGING  # the same on a GPU with fewer slots than experts
-    stash: StashPlan = NO_STASH  # the GPU's room for prompts that pass layer by layer
-    kv_growth: KvGrowth | None = None  # if the GPU's KV cache begins small
+    gpus: tuple[GpuPlace, ...] = ()  # those that have layers, in order
     learns_little: bool = False  # RAM is short for what the usual policy of its slots learns
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
@@ -157,6 +158,20 @@ class TierPlan(Struct, frozen=True):
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property
+    def kv_growth(self) -> KvGrowth | None:
+        """The first GPU's KV cache, if it begins small."""
+        return self._first_gpu.growth
+
+    @property
+    def stash(self) -> StashPlan:
+        """The first GPU's room for prompts that pass layer by layer."""
+        return self._first_gpu.stash
+
+    @property
+    def _first_gpu(self) -> GpuPlace:
+        return self.gpus[0] if self.gpus else _NO_GPU
+
+    @property
     def slotted_layers(self) -> tuple[int, ...]:
         """The GPU's layers of which some experts are elsewhere."""
         return tuple(
@@ -186,10 +201,13 @@ class TierPlan(Struct, frozen=True):
             "fits": self.fits,
             "shortfall": self.shortfall,
             "is_mapped": self.is_mapped,
+            "gpu_staging": to_builtins(self._first_gpu.staging),
+            "stash": to_builtins(self.stash),
+            "kv_growth": to_builtins(self.kv_growth),
             "bytes_by_tier": {tier.value: self.bytes_in(tier) for tier in Tier},
         }
-        plain: dict[str, Any] = _published(to_builtins(self))
-        return plain | derived
+        plain: dict[str, Any] = _published(to_builtins(self) | derived)
+        return plain
 
 
 def _published(plain: Any, name: str = "") -> Any:

@@ -4,7 +4,8 @@ from msgspec.structs import replace
 
 from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu import GpuPlan, plan_gpu
+from sharpi.tiers.gpu import GpuPlan
+from sharpi.tiers.gpus import plan_gpus
 from sharpi.tiers.host import HostPlan, plan_host
 from sharpi.tiers.notes import layer_reason, plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
@@ -33,11 +34,9 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         whole = _gpu_and_host(model, request, most, kv, scratch)
         if whole[1].tier is Tier.RAM:
             budget, (gpu, host) = most, whole
-    if request.gpu_kv is not None:
-        on_gpu = request.gpu_kv
-        if gpu.growth is not None and request.gpu_kv_first is not None:
-            on_gpu = request.gpu_kv_first
-        kv = [on_gpu[i] if i in gpu.layers else size for i, size in enumerate(kv)]
+    for place in gpu.places:
+        for i in place.layers:
+            kv[i] = _gpu_kv(request, i, kv[i], grows=place.growth is not None)
     layers = tuple(_layer(model, request, i, kv[i], gpu, host) for i in range(len(model.layers)))
     num_layers = len(layers) - model.has_head
     return TierPlan(
@@ -51,22 +50,27 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         layers=layers,
         speed=expected_speed(model, request, layers[:num_layers], gpu.has_output, hardware.rates),
         notes=(*gpu.notes, *plan_notes(model, hardware, request, host, layers)),
-        gpu_staging=gpu.staging,
-        stash=gpu.stash,
-        kv_growth=gpu.growth,
+        gpus=gpu.places,
         learns_little=host.learns_little,
     )
+
+
+def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
+    """Returns the bytes that a layer's KV cache begins with on a GPU; `kv_bytes` as on the CPU."""
+    if grows and request.gpu_kv_first is not None:
+        return request.gpu_kv_first[layer]
+    return kv_bytes if request.gpu_kv is None else request.gpu_kv[layer]
 
 
 def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
     """Plans both; if RAM is too small as well, the GPU gets no buffers that are filled from RAM."""
-    gpu = plan_gpu(model, request, kv, scratch)
+    gpu = plan_gpus(model, request, kv, scratch)
     host = plan_host(model, request, gpu, budget, kv, scratch)
     if host.tier is not Tier.DISK or not gpu.slots:
         return gpu, host
-    gpu = plan_gpu(model, replace(request, fills_from_ram=False), kv, scratch)
+    gpu = plan_gpus(model, replace(request, fills_from_ram=False), kv, scratch)
     return gpu, plan_host(model, request, gpu, budget, kv, scratch)
 
 

@@ -18,7 +18,11 @@ class TierRequest(Struct, frozen=True):
     num_threads: int = 1
     num_outputs: int = 1  # tokens of a step whose logits are needed
     ram: int | None = None  # for weights, KV cache and buffers
-    vram: int | None = None  # likewise; without it no GPU is used
+    vram: int | None = None  # likewise, of all GPUs together; without it no GPU is used
+    vrams: tuple[int, ...] = ()  # of each GPU, where there are several
+    vram_rates: tuple[float, ...] = ()  # bytes per second that each of them reads, if measured
+    tensor_split: tuple[float, ...] = ()  # the shares of the layers that these GPUs get
+    uses_all_gpus: bool = False  # else the first GPU alone, if it holds the whole model
     gpu_layers: int | None = None  # the most layers on the GPU
     moe_slots: int | None = None  # slots per layer in the fastest tier that has some
     cpu_moe: bool = False  # all layers keep their experts off the GPU
@@ -68,7 +72,7 @@ def tier_request(
     `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
     `num_kv_pages`: pages of all sequences. `max_drafts`: drafts that a step checks.
     """
-    experts = config.experts
+    experts, vrams = config.experts, _vrams(config, hardware)
     return TierRequest(
         context_size=context_size,
         batch_size=batch_size,
@@ -76,7 +80,11 @@ def tier_request(
         num_threads=num_threads,
         num_outputs=num_outputs,
         ram=config.ram,
-        vram=_vram(config, hardware),
+        vram=sum(vrams) or None,
+        vrams=vrams if len(vrams) > 1 else (),
+        vram_rates=hardware.vram_rates,
+        tensor_split=config.tensor_split,
+        uses_all_gpus=bool(config.gpus),
         gpu_layers=config.gpu_layers,
         moe_slots=config.moe_slots,
         cpu_moe=config.cpu_moe,
@@ -90,10 +98,17 @@ def tier_request(
     )
 
 
-def _vram(config: RunConfig, hardware: HardwareInfo) -> int | None:
-    """Returns the requested VRAM, limited to what is free, or by default all that is free."""
+def _vrams(config: RunConfig, hardware: HardwareInfo) -> tuple[int, ...]:
+    """Returns the VRAM of each GPU: what is free, or less where less is requested."""
     if config.device == "cpu":
-        return None
-    if config.vram is None:
-        return hardware.free_vram or None
-    return min(config.vram, hardware.free_vram or config.vram)
+        return ()
+    free = hardware.free_vrams or (hardware.free_vram,)
+    if len(free) < len(config.gpus):
+        free = (*free, *free[:1] * len(config.gpus))[: len(config.gpus)]
+    limits = config.vrams or (config.vram,) * len(free)
+    return tuple(_limited(*each) for each in zip(limits, free, strict=False))
+
+
+def _limited(limit: int | None, free: int) -> int:
+    """Returns the bytes of one GPU; where nothing is known of it, what is requested."""
+    return free if limit is None else min(limit, free or limit)

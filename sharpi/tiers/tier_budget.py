@@ -11,6 +11,11 @@ class TierBudget:
         self.left = budget
         self.lines: list[PlanLine] = []
 
+    @property
+    def taken(self) -> int:
+        """The bytes taken so far."""
+        return self.budget - self.left
+
     def take(self, purpose: Purpose, num_bytes: int, reason: str) -> None:
         """Takes bytes from the budget; 0 bytes leave no line."""
         if num_bytes:

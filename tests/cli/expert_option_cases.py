@@ -10,6 +10,28 @@ CASES = [
         "SHARPI_RAM", ["--ram", "2GiB"], 2 << 30, "3GB", 3 * 10**9, "config.ram", ("x", "9" * 400)
     ),
     Case("SHARPI_VRAM", ["--vram", "1.5k"], 1500, "12 GiB", 12 << 30, "config.vram", ("1 XB",)),
+    Case(
+        "SHARPI_VRAM",
+        ["--vram", "2GiB,1GiB"],
+        (2 << 30, 1 << 30),
+        "1 GiB,2GB",
+        (1 << 30, 2 * 10**9),
+        "config.vrams",
+        ("1GiB,", "1GiB,x"),
+    ),
+    Case("SHARPI_VRAM", ["--vram", "2GiB,1GiB"], (0, 1), "1 GiB", (), "config.gpus"),
+    Case("SHARPI_DEVICE", ["--device", "cuda:1"], (1,), "CUDA3,CUDA0", (3, 0), "config.gpus"),
+    Case("SHARPI_DEVICE", ["--device", "cuda:0,2"], (0, 2), "cuda", (), "config.gpus"),
+    Case(
+        "SHARPI_TENSOR_SPLIT",
+        ["--tensor-split", "3,1"],
+        (3.0, 1.0),
+        "1/0.5",
+        (1.0, 0.5),
+        "config.tensor_split",
+        ("0,0", "3,-1", "half", "1,nan"),
+    ),
+    Case("SHARPI_TENSOR_SPLIT", ["-ts", "3,1,1"], (0, 1, 2), "1,1", (0, 1), "config.gpus"),
     Case("SHARPI_DEVICE", ["--device", "cpu"], "cpu", "cuda", "cuda", "config.device", ("gpu",)),
     Case("SHARPI_DEVICE", ["--device", "none"], "cpu", "CUDA0", "cuda", "config.device"),
     Case(
@@ -19,7 +41,7 @@ CASES = [
         "None",
         "cpu",
         "config.device",
-        ("CUDA1", "cuda:7", "cuda:", "CPU0"),
+        ("cuda:0,0", "cuda:99999", "cuda:", "CPU0"),
     ),
     Case(
         "SHARPI_GPU_LAYERS",

@@ -42,7 +42,7 @@ def load(device: Device) -> Iterator[Load]:
 
     def load_one(model: Path, **options: Any) -> Engine:
         config = RunConfig(model=model, **({"device": "cuda"} | options))
-        engines.append(load_engine(config, open_device=lambda: device))
+        engines.append(load_engine(config, open_device=lambda _: device))
         return engines[-1]
 
     yield load_one

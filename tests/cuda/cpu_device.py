@@ -11,7 +11,7 @@ from cpu_kernel import REACHED, CpuKernel, Region, Shape
 from cpu_memory import AdoptedMemory, CpuMemory, host_bytes, memory_of
 from kernel_build import build_kernels
 
-from sharpi.device.device import AttendShape, HostArray, Mark, Work
+from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.errors import DeviceError
@@ -29,7 +29,7 @@ class CpuDevice:
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
     `adopts`: whether memory of the host can be page-locked where it lies. `attends`: whether there
-    is a library's attention. Streams are simulated in
+    is a library's attention. `others`: more devices of the same machine. Streams are simulated in
     the order of the calls: where a GPU would wait for the host, the host has its turn, and a word
     that it does not write then fails the test.
     """
@@ -43,7 +43,10 @@ class CpuDevice:
         adopts: bool = True,
         attends: bool = True,
         has_stream_words: bool = True,
+        others: Sequence["CpuDevice"] = (),
+        name: str = "the CPU in place of a GPU",
     ) -> None:
+        self._others, self.name = tuple(others), name
         self._adopts, self._attends = adopts, attends
         self.has_stream_words = has_stream_words
         self._check = check
@@ -52,8 +55,13 @@ class CpuDevice:
         self._texts = dict(texts or {})
 
     @property
-    def name(self) -> str:
-        return "the CPU in place of a GPU"
+    def num_gpus(self) -> int:
+        return 1 + len(self._others)
+
+    def sibling(self, index: int) -> Device:
+        if index > len(self._others):
+            raise DeviceError(f"cuda:{index} is not there")
+        return self._others[index - 1]
 
     @property
     def free_bytes(self) -> int:

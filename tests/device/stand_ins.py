@@ -33,6 +33,7 @@ class Gpu:
     capability: str = "90"
     fused: tuple[str, ...] = ("flash", "efficient")  # torch's attention kernels
     torch_sees_it: bool = True
+    peers: bool = True  # GPUs reach each other's memory
     free: int = 5 << 30
     failing: dict[str, int] = field(default_factory=dict)
     log: list[tuple[Any, ...]] = field(default_factory=list)
@@ -152,6 +153,8 @@ def cupy_module(gpu: Gpu) -> ModuleType:
         runtimeGetVersion=lambda: gpu.runtime,
         getDeviceCount=count,
         getDeviceProperties=lambda index: {"name": b"Some GPU"},
+        deviceCanAccessPeer=lambda own, other: int(gpu.peers),
+        deviceEnablePeerAccess=lambda other: gpu.called("deviceEnablePeerAccess", other),
         memGetInfo=lambda: (gpu.free, 2 * gpu.free),
         memcpyAsync=lambda *values: gpu.called("memcpyAsync", *values),
         hostAllocMapped=2,

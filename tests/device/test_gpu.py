@@ -28,6 +28,7 @@ from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.device.stream_words import StreamWordError
 from sharpi.errors import DeviceError
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
+from sharpi.ops.cuda.replay.gpu_values import GpuValues
 
 
 @pytest.fixture
@@ -391,3 +392,62 @@ def test_a_build_of_torch_without_cuda_is_not_imported(
             open_gpu()
     else:
         assert open_gpu().name == "Some GPU"
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    gpu = Gpu(count=2)
+    install(monkeypatch, gpu)
+    return gpu
+
+
+def test_each_of_two_gpus_is_current_for_its_own_calls(two: Gpu) -> None:
+    first = open_gpu()
+    assert first.num_gpus == 2
+    second = first.sibling(1)
+    two.log.clear()
+    for device in (second, second, first, second):
+        device.allocate(8)
+    assert [(name, *values) for name, *values in two.log] == [
+        ("Memory", 8), ("Memory", 8), ("use", 0), ("Memory", 8), ("use", 1), ("Memory", 8),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("peers", [True, False])
+def test_gpus_copy_directly_where_the_driver_says_so(two: Gpu, peers: bool) -> None:
+    two.peers = peers
+    first = open_gpu()
+    first.sibling(1)
+    assert two.calls("deviceEnablePeerAccess") == ([[1], [0]] if peers else [])
+    two.failing["deviceEnablePeerAccess"] = OTHER_ERROR  # as where another library was first
+    first.sibling(1)
+
+
+def test_values_go_from_one_gpu_to_the_other_without_the_host(two: Gpu) -> None:
+    sender = open_gpu()
+    receiver = sender.sibling(1)
+    source, target = (Span(device.allocate(64), 0, 64) for device in (sender, receiver))
+    two.log.clear()
+    GpuValues(sender, source.part(0, 32), 4).send(receiver, target)
+    (copied,) = two.calls("memcpyAsync")
+    assert copied[:3] == [target.address, source.address, 32]
+    names = [name for name, *_ in two.log]
+    before, after = names[: names.index("memcpyAsync")], names[names.index("memcpyAsync") :]
+    assert "wait_event" in before  # the sender's values are computed
+    assert "wait_event" in after  # the sender may not write over them before
+    assert "synchronize" not in names
+
+
+def test_a_gpu_that_is_not_there(two: Gpu) -> None:
+    with pytest.raises(DeviceError, match="cuda:2 is not there: the driver shows cuda:0 to cuda:1"):
+        open_gpu(2)
+    with pytest.raises(DeviceError, match="cuda:7 is not there"):
+        open_gpu(1).sibling(7)
+    two.count = 1
+    with pytest.raises(DeviceError, match="shows cuda:0 alone"):
+        open_gpu(1)
+
+
+def test_what_one_gpu_page_locks_the_other_reads(two: Gpu) -> None:
+    first = open_gpu()
+    assert first.sibling(1)._page_lock is first._page_lock

@@ -21,6 +21,7 @@ NOT_RUN = {
     "make run": _SETUP,
     "source .venv/bin/activate": _SETUP,
     "pip install -e '.[cuda13]'": "it needs a network, and a GPU to be of use",
+    "sharpi run model.gguf --device cuda:0,1": "it needs two GPUs",
     "claude": "it needs Claude Code",
     'sharpi run model.gguf "Why is the sky blue?" --hosts': _MACHINES,
     "sharpi join": _MACHINES,

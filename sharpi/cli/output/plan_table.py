@@ -14,6 +14,7 @@ from sharpi.cli.output.fitted_table import (
     print_labelled,
     print_table,
 )
+from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.plan import LayerPlan, SlotStatus, Tier, TierPlan
 from sharpi.units import format_bytes
 
@@ -50,7 +51,14 @@ def _head(path: Path, plan: TierPlan) -> Iterator[str]:
     for tier, budget in ((Tier.VRAM, plan.vram_budget), (Tier.RAM, plan.ram_budget)):
         if budget:
             yield f"{tier.name:8} {format_bytes(plan.bytes_in(tier))} of {format_bytes(budget)}"
+    if len(plan.gpus) > 1:
+        yield from (f"GPU {each.gpu:<4} {_of_gpu(each)}" for each in plan.gpus)
     yield f"slots    {_status(plan)}"
+
+
+def _of_gpu(place: GpuPlace) -> str:
+    used, budget = format_bytes(place.num_bytes), format_bytes(place.budget)
+    return f"layers {ranges(place.layers)}, {used} of {budget}"
 
 
 def _status(plan: TierPlan) -> str:

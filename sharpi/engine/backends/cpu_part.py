@@ -41,6 +41,7 @@ class CpuPart(RecordedPart[Program]):
     gpu_tier = None
     is_host_memory = True
     leaves_states = True
+    splits_steps = False
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class CpuPart(RecordedPart[Program]):
             num_outputs += len(segment.outputs)
         self._step.num_tokens, self._step.num_outputs = num_tokens, num_outputs
         if step.incoming is not None:
+            assert isinstance(step.incoming, np.ndarray)  # no GPU comes before
             program.incoming[: len(step.incoming)] = step.incoming
         self._run(program, step.segments)
         return program.logits[: num_outputs if self._gives_outputs else num_tokens]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.stats_collect import RunFacts
     from sharpi.experts.stats.view import ExpertView
+    from sharpi.ops.cuda.replay.gpu_values import Passed
 
 Values = npt.NDArray[np.float32]
 HostBytes = npt.NDArray[np.uint8]
@@ -37,7 +38,7 @@ class StepOfPart(NamedTuple):
 
     segments: tuple[Segment, ...]
     num_tokens: int  # of all segments
-    incoming: Values | None = None  # (tokens, hidden) from the part before
+    incoming: "Passed | None" = None  # (tokens, hidden) from the part before
     # For one output alone: the part keeps the logits, and only `ModelPart.largest` is asked.
     wants_largest: bool = False
 
@@ -88,8 +89,8 @@ class SlotTier(Protocol):
 class ModelPart(StepRoutes, Protocol):
     """The first part looks up the embedding; the last gives logits (outputs, vocabulary).
 
-    The others give hidden states (tokens, hidden). The result of `run` may be a view that the next
-    call overwrites.
+    The others give hidden states (tokens, hidden), of all tokens. The result of `run` may be a view
+    that the next call overwrites.
     """
 
     @property
@@ -101,6 +102,10 @@ class ModelPart(StepRoutes, Protocol):
         """
 
     @property
+    def splits_steps(self) -> bool:
+        """True if it runs larger steps all the same, in several passes."""
+
+    @property
     def leaves_states(self) -> bool:
         """True if it does what `Segment.states_after` asks for."""
 
@@ -108,8 +113,12 @@ class ModelPart(StepRoutes, Protocol):
     def gpu_tier(self) -> SlotTier | None:
         """The owner of the slots for experts, if this part is a GPU that has some."""
 
-    def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        """Runs one pass; passes of this kind request at most `max_outputs` outputs."""
+    def run(self, step: StepOfPart, max_outputs: int) -> "Passed":
+        """Runs one pass; passes of this kind request at most `max_outputs` outputs.
+
+        The last part returns its values on the host; a GPU may leave them where they are for the
+        next GPU, until its own next pass.
+        """
 
     def largest(self) -> int:
         """Returns the last step's most likely id, the lowest of equals; -1 if not finite."""

@@ -1,11 +1,12 @@
-"""Makes the parts that run a model as planned: layers on the CPU first, then those on a GPU."""
+"""Makes the parts that run a model as planned: layers on the CPU first, then those on GPUs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sharpi.device.device import Device
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart, SlotTier
+from sharpi.engine.backends.slot_tiers import joined
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
@@ -17,26 +18,24 @@ if TYPE_CHECKING:
 
 
 def make_parts(
-    device: Device | None,
+    devices: Sequence[Device],
     plan: TierPlan | None,
     config: ModelConfig,
     weights: ModelWeights,
     settings: EngineSettings,
     tier: "ExpertTier | None",
-    slots: "GpuSlots | None",
+    slots: "Sequence[GpuSlots | None]",
     layers: range | None = None,
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """Returns one or two parts; a GPU looks up the embedding if that is its output matrix, too.
+    """Returns a part for each processor; one GPU alone may look up the embedding.
 
-    `slots`: for a GPU without some experts of its layers. With `layers`, other machines run the
-    other layers, and the output is no part of these.
+    It does if that is its output matrix, too. `slots`: for each GPU of the plan, None for one with
+    all experts of its layers. With `layers`, other machines run the other layers, and the output is
+    no part of these.
     """
-    first = config.num_layers
-    if device is not None and plan is not None:
-        first = plan.first_gpu_layer
-    if device is None or plan is None or first == config.num_layers:
+    if not devices or plan is None or not plan.gpus:
         return [
             CpuPart(
                 config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits,
@@ -44,37 +43,45 @@ def make_parts(
                 keeps_hidden=config.has_head,
             )
         ]  # fmt: skip
-    return _with_gpu(device, slots, tier, first, config, weights, settings, keeps_router_logits)
+    return _with_gpus(
+        devices, slots, tier, plan, config, weights, settings,
+        keeps_router_logits=keeps_router_logits,
+    )  # fmt: skip
 
 
-def _with_gpu(
-    device: Device,
-    slots: "GpuSlots | None",
+def _with_gpus(
+    devices: Sequence[Device],
+    slots: "Sequence[GpuSlots | None]",
     tier: "ExpertTier | None",
-    first: int,
+    plan: TierPlan,
     config: ModelConfig,
     weights: ModelWeights,
     settings: EngineSettings,
+    *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """Returns the parts with layers from `first` on on the GPU, and imports its modules."""
+    """Returns the parts with the plan's layers on GPUs, and imports their modules."""
     from sharpi.engine.backends.gpu.part import GpuPart
 
-    embeds = first == 0 and weights.embedding is weights.output
-    gpu = GpuPart(
-        device, config, weights, settings, first_layer=first, embeds=embeds,
-        slots=slots, tier=tier,
-        keeps_router_logits=keeps_router_logits,
-    )  # fmt: skip
+    places = plan.gpus
+    embeds = len(places[0].layers) == config.num_layers and weights.embedding is weights.output
+    gpus: list[ModelPart] = [
+        GpuPart(
+            devices[place.gpu], config, weights, settings,
+            layers=place.layers, embeds=embeds, hands_on=place is not places[-1],
+            slots=own, tier=tier, keeps_router_logits=keeps_router_logits,
+        )
+        for place, own in zip(places, slots, strict=True)
+    ]  # fmt: skip
     if embeds:
-        return [gpu]
+        return gpus
     host = CpuPart(
-        config, weights, settings, layers=range(first), tier=tier,
+        config, weights, settings, layers=range(places[0].first), tier=tier,
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
-    return [host, gpu]
+    return [host, *gpus]
 
 
 def gpu_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
-    """Returns the owner of a GPU's slots, or None."""
-    return next((part.gpu_tier for part in parts if part.gpu_tier is not None), None)
+    """Returns the owner of the slots on GPUs, or None."""
+    return joined([part.gpu_tier for part in parts if part.gpu_tier is not None])

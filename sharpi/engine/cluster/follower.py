@@ -68,6 +68,7 @@ class Follower:
             raise ClusterError(fault) from error
         self._busy_seconds += time.perf_counter() - start
         self._num_steps += 1
+        assert isinstance(values, np.ndarray)  # ranks compute on their CPUs
         self._pass_on(message.number, sent, values)
 
     def _pass_on(self, number: int, sent: SentStep, values: "np.ndarray") -> None:

@@ -23,6 +23,7 @@ class RemotePart:
 
     gpu_tier = None
     leaves_states = True
+    splits_steps = False
     is_host_memory = False
     page_bytes = 0  # here: a prompt cache on disk is refused for several machines
     state_bytes = 0
@@ -62,7 +63,7 @@ class RemotePart:
 
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step on; raises ClusterError if a rank is lost."""
-        assert step.incoming is not None
+        assert isinstance(step.incoming, np.ndarray)  # no GPU comes before
         self._send(Kind.STEP, step_body(step, step.incoming, max_outputs))
         if not any(len(segment.outputs) for segment in step.segments):
             return None

@@ -42,7 +42,7 @@ class Processor(Protocol):
 
 
 def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
-    """Returns the processor that runs the engine's model, or all of them as one."""
+    """Returns the processor that runs the engine's model, or several as one."""
     if engine.runner.num_ranks > 1:
         return SeveralRanks()
     plan = engine.plan
@@ -51,9 +51,10 @@ def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
         return CpuProcessor(engine)
     from sharpi.engine.backends.gpu.part import GpuPart
 
-    (gpu,) = (part for part in engine.runner.parts if isinstance(part, GpuPart))
-    if first_gpu_layer:
-        return BothProcessors(gpu)
+    gpus = [part for part in engine.runner.parts if isinstance(part, GpuPart)]
+    if first_gpu_layer or len(gpus) > 1:
+        return SeveralProcessors(gpus, has_cpu_layers=first_gpu_layer > 0)
+    (gpu,) = gpus
     assert plan is not None
     resident = [layer.vram_slots for layer in plan.layers if layer.num_experts]
     return GpuProcessor(gpu, BusTraffic(traffic, resident, engine.model_config.num_experts))
@@ -140,14 +141,13 @@ class GpuProcessor:
         return self._gpu.launches_of_token(position)
 
 
-class BothProcessors:
-    """Runs layers on the CPU and on a GPU: the limit of neither is that of the whole."""
+class SeveralProcessors:
+    """Runs layers on the CPU and on a GPU, or on several: no limit of one is that of the whole."""
 
-    has_cpu_layers = True
-
-    def __init__(self, gpu: "GpuPart") -> None:
-        self.device: str | None = gpu.device.name
-        self._gpu = gpu
+    def __init__(self, gpus: Sequence["GpuPart"], *, has_cpu_layers: bool) -> None:
+        self.device: str | None = " and ".join(gpu.device.name for gpu in gpus)
+        self.has_cpu_layers = has_cpu_layers
+        self._gpus = tuple(gpus)
 
     def measure(self, num_threads: int) -> None:
         """Does nothing, because there is no limit to compare the rates with."""
@@ -162,7 +162,7 @@ class BothProcessors:
         return None
 
     def launches(self, position: int) -> int | None:
-        return self._gpu.launches_of_token(position)
+        return sum(gpu.launches_of_token(position) for gpu in self._gpus)
 
 
 class BusTraffic:

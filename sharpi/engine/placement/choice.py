@@ -1,16 +1,18 @@
-"""GpuChoice: decides which processor computes, and where everything lives then.
+"""GpuChoice: decides which processors compute, and where everything lives then.
 
 A GPU is used if there is one, unless something prevents that; then the CPU computes and a note says
-why. With `--device cuda` the reason is raised instead.
+why. With `--device cuda` the reason is raised instead. Further GPUs are used where the first one
+does not hold the model, or where they are named.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.device.traced import traced
+from sharpi.engine.placement.gpu_rates import measured_rates
 from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
@@ -18,9 +20,9 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.gpu import has_gpu, probe_gpus
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.plan import Tier, TierPlan
 
-OpenGpu = Callable[[], Device]
+OpenGpu = Callable[[int], Device]  # of CUDA's index
 _NO_GPU = "no NVIDIA GPU was found; `sharpi doctor` shows what this machine has"
 Placed = tuple[Placement, TierPlan | None, str | None]
 
@@ -31,21 +33,40 @@ def is_there() -> bool:
 
 
 class GpuChoice:
-    """Chooses the GPU as `device`, or None for the CPU; `notes` say why the GPU is not used."""
+    """Chooses GPUs as `devices`, none for the CPU; `notes` say why no GPU is used."""
 
     def __init__(
         self, config: RunConfig, open_device: OpenGpu, is_there: Callable[[], bool] = is_there
     ) -> None:
         self._config = config
         self.notes: tuple[str, ...] = ()
-        self.device: Device | None = None
+        self.devices: tuple[Device, ...] = ()
         if config.device == "cpu" or config.gpu_layers == 0 or not _is_wanted(config, is_there):
             return
+        first, *others = config.gpus or (0,)
         try:
-            device = open_device()
-            self.device = traced(device) if config.trace_vram else device
+            device = open_device(first)
+            self.devices = (self._traced(device),)
+            self._add(others)
         except DeviceError as error:
             self._give_up(_cause(error, is_there))
+
+    def _traced(self, device: Device) -> Device:
+        return traced(device) if self._config.trace_vram else device
+
+    def _add(self, indices: Sequence[int]) -> None:
+        """Opens further GPUs; raises DeviceError for one that is not there, or cannot be used."""
+        first = self.devices[0]
+        for index in indices:
+            self.devices = (*self.devices, self._traced(first.sibling(index)))
+
+    def _add_usable(self, indices: Sequence[int]) -> None:
+        """Opens those of further GPUs that can be used; a note says why another one cannot."""
+        for index in indices:
+            try:
+                self._add([index])
+            except DeviceError as error:
+                self.notes = (*self.notes, f"cuda:{index} is not used: {error}")
 
     def place(
         self,
@@ -59,38 +80,65 @@ class GpuChoice:
 
         With `layers`, other machines run the other layers.
         """
-        if self.device is not None:
+        if self.devices:
             try:
-                return self._place_on_gpu(self.device, file, model, settings, hardware)
+                return self._place_on_gpus(file, model, settings, hardware)
             except (DeviceError, UnsupportedModelError) as error:
                 self._give_up(error)
-        config = replace(self._config, device="cpu", vram=None, gpu_layers=None)
+        config = replace(
+            self._config, device="cpu", vram=None, vrams=(), gpus=(), tensor_split=(),
+            gpu_layers=None,
+        )  # fmt: skip
         placement = Placement(config, file, model, settings, hardware, layers)
         return placement, *running_plan(placement, config)
 
-    def _place_on_gpu(
-        self,
-        device: Device,
-        file: GgufFile,
-        model: ModelConfig,
-        settings: EngineSettings,
-        hardware: HardwareInfo,
+    def _place_on_gpus(
+        self, file: GgufFile, model: ModelConfig, settings: EngineSettings, hardware: HardwareInfo
     ) -> Placed:
-        hardware = replace(hardware, free_vram=device.free_bytes)
-        placement = Placement(self._config, file, model, settings, hardware)
-        plan, warning = running_plan(placement, self._config)
+        placed = self._planned(file, model, settings, hardware)
+        first = self.devices[0]
+        if not self._config.gpus and first.num_gpus > 1 and not _is_whole(placed[1]):
+            self._add_usable(range(1, first.num_gpus))
+            placed = self._planned(file, model, settings, hardware)
+        _, plan, _ = placed
         if plan is None:
             raise DeviceError("RAM is too small for what VRAM does not hold")
         if plan.first_gpu_layer == len(plan.layers):
-            raise DeviceError(f"{device.name} has no room for a single layer")
-        _require_words(device, self._config, plan)
-        return placement, plan, warning
+            names = " or ".join(device.name for device in self.devices)
+            raise DeviceError(f"{names} has no room for a single layer")
+        _require_words(first, self._config, plan)
+        return placed
+
+    def _planned(
+        self, file: GgufFile, model: ModelConfig, settings: EngineSettings, hardware: HardwareInfo
+    ) -> Placed:
+        frees = tuple(device.free_bytes for device in self.devices)
+        rates = () if self._config.tensor_split else measured_rates(self.devices)
+        hardware = replace(hardware, free_vram=frees[0], free_vrams=frees, vram_rates=rates)
+        placement = Placement(self._config, file, model, settings, hardware)
+        return placement, *running_plan(placement, self._config)
+
+    def description(self, plan: TierPlan | None) -> str | None:
+        """Returns the GPUs with their layers, as far as they matter to values; None without any."""
+        if not self.devices:
+            return None
+        first, *others = plan.gpus if plan is not None else ()
+        rest = "".join(f"; {self.devices[each.gpu].name}, {each.first}" for each in others)
+        return f"{self.devices[first.gpu].name}, {first.first}{rest}"
 
     def _give_up(self, error: SharpiError) -> None:
         if self._config.device == "cuda":
             raise error
-        self.device = None
+        self.devices = ()
         self.notes = (f"the CPU computes, not the GPU: {error}",)
+
+
+def _is_whole(plan: TierPlan | None) -> bool:
+    """Returns True if VRAM holds every layer, with all of its experts."""
+    return plan is not None and all(
+        layer.dense_weights is Tier.VRAM and layer.vram_slots == layer.num_experts
+        for layer in plan.layers
+    )
 
 
 def _require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:

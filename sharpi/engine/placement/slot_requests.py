@@ -51,19 +51,24 @@ def has_gpu_layers(plan: TierPlan) -> bool:
 def gpu_request(
     config: RunConfig, model: ModelConfig, plan: TierPlan | None, profile: ExpertProfile | None
 ) -> "GpuSlots | None":
-    """Decides about the slots on a GPU as it is planned; imports modules only where there is one.
+    """Decides about the slots on GPUs as planned; imports modules only where there is a GPU.
 
-    When a model is loaded, the driver has a say, too: see `find_reach`.
+    Returns those of the first GPU that lacks experts: all of them are used alike. When a model is
+    loaded, the driver has a say, too: see `find_reach`.
     """
     if plan is None or not has_gpu_layers(plan):
         return None
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
     is_reached = plan.is_mapped and not config.cpu_moe
-    return gpu_slots(
-        config.experts, model, plan, profile,
-        is_reached=is_reached, num_computed=config.num_cpu_moe,
+    found = (
+        gpu_slots(
+            config.experts, model, plan, place, profile,
+            is_reached=is_reached, num_computed=config.num_cpu_moe,
+        )
+        for place in plan.gpus
     )  # fmt: skip
+    return next((slots for slots in found if slots is not None), None)
 
 
 def ram_policy(

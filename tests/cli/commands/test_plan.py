@@ -14,6 +14,7 @@ from sharpi.cli.commands.models import plan as plan_module
 from sharpi.config import RunConfig
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.hardware import rates as hardware_rates
+from sharpi.hardware.gpu import Gpu, GpuDriver
 from sharpi.hardware.info import HardwareInfo
 from sharpi.resources import demo_model, native_library
 
@@ -246,6 +247,36 @@ def test_the_gpus_free_memory_is_the_default(
     plan = record(sharpi("plan", MODEL, "--device", "cuda", "--json"))
     assert plan["vram_budget"] == 600 * MIB
     assert total(plan, "vram") > 0
+
+
+def test_two_gpus_that_need_not_exist(sharpi: CommandLine) -> None:
+    flags = ("--vram", "600MiB,560MiB", str(demo_model()))
+    plan = record(sharpi("plan", "--json", *flags))
+    assert plan["vram_budget"] == 1160 * MIB
+    assert [gpu["budget"] for gpu in plan["gpus"]] == [600 * MIB, 560 * MIB]
+    assert [gpu["first"] for gpu in plan["gpus"]] == [0, plan["gpus"][0]["end"]]
+    assert plan["gpus"][-1]["end"] == 6
+    out = sharpi("plan", *flags).out
+    assert "GPU 0    layers 0-" in out
+    assert "of 560.0 MiB" in out
+    split = record(sharpi("plan", "--json", *flags, "--tensor-split", "1,2"))
+    assert [gpu["first"] for gpu in split["gpus"]] == [0, 2]
+
+
+def test_named_gpus_are_those_of_the_driver(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = tuple(
+        Gpu(f"GPU {i}", size * MIB, size * MIB, "9.0") for i, size in enumerate((560, 600))
+    )
+    monkeypatch.setattr("sharpi.hardware.info.probe_gpus", lambda: GpuDriver("1", "13.0", gpus))
+    plan = record(sharpi("plan", MODEL, "--device", "cuda:1", "--json"))
+    assert plan["vram_budget"] == 600 * MIB
+    plan = record(sharpi("plan", MODEL, "--device", "cuda:1,0", "--json"))
+    assert [gpu["budget"] for gpu in plan["gpus"]] == [600 * MIB, 560 * MIB]
+    result = sharpi("plan", MODEL, "--device", "cuda:0,2")
+    assert (result.exit_code, result.err.count("\n")) == (2, 1)
+    assert "cuda:2 is not there" in result.err
 
 
 def test_missing_model(sharpi: CommandLine, tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ def test_a_fixed_set_needs_the_static_policy(
         ("--device", "cpu", "--vram", "1G"),
         ("--device", "cpu", "--gpu-layers", "1"),
         ("--expert-stats", "same", "--moe-trace", "same"),
+        ("--device", "cuda:0,1", "--vram", "1GiB,1GiB,1GiB"),
+        ("--device", "cuda:0", "--vram", "1GiB,1GiB"),
+        ("--device", "cuda:0,1", "--tensor-split", "1,1,1"),
+        ("--vram", "1GiB,1GiB", "--tensor-split", "1,1,1"),
+        ("--device", "cpu", "--tensor-split", "1,1"),
         ("--moe-trace", "same", "--moe-profile", "same"),
     ],
 )

@@ -38,7 +38,7 @@ def measure(device: Device) -> Measure:
 
     def run(**options: Any) -> list[BenchmarkRow]:
         config = replace(RunConfig(model=MODEL, device="cuda", context_size=64), **options)
-        with load_engine(config, open_device=lambda: device) as engine:
+        with load_engine(config, open_device=lambda _: device) as engine:
             tests = [BenchmarkTest("pp", 3), BenchmarkTest("tg", 2)]
             return list(run_benchmark(engine, tests, 1))
 

@@ -44,7 +44,7 @@ def run(*disabled: Any, attends: bool = True, **options: Any) -> tuple[np.ndarra
         disabled=disabled,
         **options,
     )
-    engine = load_engine(config, open_device=lambda: device)
+    engine = load_engine(config, open_device=lambda _: device)
     sequence = Sequence(engine.runner)
     device.calls.clear()
     logits = [sequence.extend(IDS), *(sequence.extend([token]) for token in (5, 6, 7, 8))]

@@ -25,7 +25,7 @@ MIB = 1 << 20
 Load = Callable[..., Engine]
 
 
-def missing() -> Device:
+def missing(_: int) -> Device:
     raise DeviceError("the driver went home")
 
 
@@ -33,7 +33,7 @@ def missing() -> Device:
 def load() -> Iterator[Load]:
     engines: list[Engine] = []
 
-    def load_one(open_device: Callable[[], Device], **options: Any) -> Engine:
+    def load_one(open_device: Callable[[int], Device], **options: Any) -> Engine:
         model = options.pop("model", MODEL)
         engines.append(load_engine(RunConfig(model=model, **options), open_device=open_device))
         return engines[-1]
@@ -62,7 +62,7 @@ def test_who_insists_is_told(load: Load) -> None:
 
 
 def test_packages_are_only_advised_where_there_is_a_gpu() -> None:
-    def without_cupy() -> Device:
+    def without_cupy(_: int) -> Device:
         raise MissingPackageError("cupy is missing; pip install a lot")
 
     config = RunConfig(model=MODEL, gpu_layers=5)
@@ -81,21 +81,21 @@ def test_a_gpu_that_is_not_wanted_is_not_opened(options: dict[str, Any], load: L
 
 def test_a_gpu_is_used_where_there_is_one() -> None:
     config = RunConfig(model=MODEL)
-    assert GpuChoice(config, CpuDevice, is_there=lambda: True).device is not None
-    assert GpuChoice(config, CpuDevice, is_there=lambda: False).device is None
+    assert GpuChoice(config, lambda _: CpuDevice(), is_there=lambda: True).devices
+    assert GpuChoice(config, lambda _: CpuDevice(), is_there=lambda: False).devices == ()
 
 
 def test_a_gpu_without_room_is_left_alone(load: Load) -> None:
-    engine = load(lambda: CpuDevice(memory_bytes=RESERVE_BYTES), vram=8 << 30)
+    engine = load(lambda _: CpuDevice(memory_bytes=RESERVE_BYTES), vram=8 << 30)
     assert not on_gpu(engine)
     assert any("no room for a single layer" in note for note in engine.notes)
     with pytest.raises(DeviceError, match="no room"):
-        load(lambda: CpuDevice(memory_bytes=RESERVE_BYTES), device="cuda")
+        load(lambda _: CpuDevice(memory_bytes=RESERVE_BYTES), device="cuda")
 
 
 def test_more_than_is_free_is_not_planned_for(load: Load) -> None:
     device = CpuDevice(memory_bytes=RESERVE_BYTES + 64 * MIB)
-    engine = load(lambda: device, vram=1 << 40)
+    engine = load(lambda _: device, vram=1 << 40)
     assert engine.plan is not None
     assert engine.plan.vram_budget == RESERVE_BYTES + 64 * MIB
 
@@ -113,7 +113,7 @@ def test_no_more_is_taken_than_was_planned(case: str, batch_size: int, load: Loa
     device = CpuDevice(check=False)
     before = device.free_bytes
     engine = load(
-        lambda: device, model=REFERENCES / f"{case}.gguf", device="cuda", batch_size=batch_size
+        lambda _: device, model=REFERENCES / f"{case}.gguf", device="cuda", batch_size=batch_size
     )
     engine.runner.prepare()
     pages = np.array([engine.runner.pages.take()], np.int32)

@@ -28,7 +28,7 @@ def load_on(device: CpuDevice | None, **options: Any) -> Engine:
     config = RunConfig(model=DEMO, **(usual | options))
     if device is None:
         return load_engine(config)
-    return load_engine(config, open_device=lambda: device)
+    return load_engine(config, open_device=lambda _: device)
 
 
 def recorded(device: CpuDevice | None, path: Path, **options: Any) -> ExpertStats:

@@ -33,7 +33,7 @@ def notes() -> Iterator[Notes]:
             given=GivenFlags("run", names),
             **options,
         )
-        engines.append(load_engine(config, open_device=lambda: CpuDevice(check=False)))
+        engines.append(load_engine(config, open_device=lambda _: CpuDevice(check=False)))
         return [note for note in engines[-1].notes if "--" in note or "slot" in note]
 
     yield load

@@ -57,7 +57,7 @@ def load() -> Iterator[Load]:
             model=REFERENCES / f"{case}.gguf", device="cuda", context_size=CONTEXT, batch_size=64,
             **options,
         )  # fmt: skip
-        engines.append(load_engine(config, open_device=lambda: device))
+        engines.append(load_engine(config, open_device=lambda _: device))
         return engines[-1]
 
     yield load_one

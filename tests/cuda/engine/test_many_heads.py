@@ -88,7 +88,7 @@ def test_a_prompt_gives_the_logits_of_the_cpu(model: Path, device: Device) -> No
     device = CpuDevice(check=False) if isinstance(device, CpuDevice) else device
     ids = np.random.default_rng(1).integers(3, 280, 5, dtype=np.int32)
     config = RunConfig(model=model, context_size=64, batch_size=8)
-    with load_engine(replace(config, device="cuda"), open_device=lambda: device) as engine:
+    with load_engine(replace(config, device="cuda"), open_device=lambda _: device) as engine:
         found = engine.logits(ids)
     with load_engine(replace(config, device="cpu")) as engine:
         wanted = engine.logits(ids)

@@ -200,7 +200,7 @@ def words(device: Device, **fields: Any) -> tuple[list[list[int]], list[ExpertSt
     Before them, and after them.
     """
     config = RunConfig(model=DEMO, device="cuda", **options(), **fields)
-    engine, some, stats = load_engine(config, open_device=lambda: device), texts(2000, 3), []
+    engine, some, stats = load_engine(config, open_device=lambda _: device), texts(2000, 3), []
     run(engine.runner, {0: 4, 1: 3, 2: 2}, some)
     for count in (1, 6):
         for _ in range(count):

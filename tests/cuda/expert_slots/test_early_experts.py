@@ -66,7 +66,7 @@ def load() -> Iterator[Load]:
 
     def load_one(device: CpuDevice, model: Path = DEMO, **options: Any) -> Engine:
         config = RunConfig(model=model, device="cuda", context_size=64, **options)
-        engines.append(load_engine(config, open_device=lambda: device))
+        engines.append(load_engine(config, open_device=lambda _: device))
         return engines[-1]
 
     yield load_one

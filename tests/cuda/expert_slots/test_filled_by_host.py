@@ -35,7 +35,7 @@ THREE_TIERS = {"moe_slots": SLOTS, "ram": 9 * MIB}
 def load_on(device: CpuDevice, **options: Any) -> Engine:
     usual = {"context_size": 128, "batch_size": 16, "device": "cuda"}
     config = RunConfig(model=DEMO, **(usual | options))
-    return load_engine(config, open_device=lambda: device)
+    return load_engine(config, open_device=lambda _: device)
 
 
 def answer(engine: Engine, count: int = NUM_DECODED) -> list[int]:

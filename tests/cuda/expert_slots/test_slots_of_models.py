@@ -36,7 +36,7 @@ def quick(device: Device) -> Device:
 
 def load_on(device: Device, **options: Any) -> Engine:
     config = RunConfig(**({"model": DEMO, "device": "cuda"} | SMALL | options))
-    return load_engine(config, open_device=lambda: device)
+    return load_engine(config, open_device=lambda _: device)
 
 
 def greedy(engine: Engine, prompt: list[int], count: int) -> list[int]:

@@ -52,8 +52,8 @@ def plan(
 
     The plan shows every layer's dense weights and experts with their tier (VRAM, RAM or disk), KV
     cache, buffers, expert slots beside the recommended number, and the range of speeds that the
-    measured bandwidths allow. `--vram 12GiB` plans for a GPU that need not exist. The exit code is
-    1 if the model does not fit.
+    measured bandwidths allow. `--vram 12GiB` plans for a GPU that need not exist, and `--vram
+    24GiB,24GiB` for two. The exit code is 1 if the model does not fit.
     """
     from sharpi.gguf.reader import open_gguf
 
@@ -114,6 +114,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.tiers.draft_gain import draft_notes
 
     hardware = probe_hardware(config.instruction_set, with_gpu=_asks_for_gpu(config))
+    hardware = _with_named_gpus(hardware, config)
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
         raise UsageError("--device cuda: no GPU was found; give --vram SIZE to plan for one")
     model = read_config(file)
@@ -127,6 +128,21 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     idle = _idle_notes(config, model, decided)
     notes = (*notes, *draft_notes(placement.facts, decided))
     return replace(decided, notes=(*decided.notes, *idle, *notes))
+
+
+def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareInfo":
+    """Returns the machine with the GPUs that were named; raises UsageError for an unknown one."""
+    free = hardware.free_vrams
+    if not free or not config.gpus:
+        return hardware
+    unknown = [index for index in config.gpus if index >= len(free)]
+    if unknown:
+        raise UsageError(
+            f"cuda:{unknown[0]} is not there: the driver shows {len(free)} GPU(s), from cuda:0 on;"
+            " give --vram SIZE to plan for others"
+        )
+    named = tuple(free[index] for index in config.gpus)
+    return replace(hardware, free_vram=named[0], free_vrams=named)
 
 
 def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") -> Iterator[str]:

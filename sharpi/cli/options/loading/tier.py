@@ -1,12 +1,18 @@
 """The options for placing a model: memory budgets, layers on the GPU, expert slots."""
 
-import re
-from typing import Annotated, ClassVar, cast, get_args
+from typing import Annotated, ClassVar, get_args
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.cli.options.loading.gpu_list import (
+    DeviceNames,
+    device_of,
+    list_of,
+    shares_of,
+    with_gpus,
+)
 from sharpi.cli.options.option import LARGEST_COUNT, count, option
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import Device, Load, RunConfig
@@ -34,23 +40,6 @@ def memory(text: str) -> int:
     if 0 < value < _LEAST_MEMORY and text.strip().isdecimal():
         raise click.BadParameter(f"{text!r} is {value} bytes; did you mean {text.strip()}GiB?")
     return value
-
-
-def _device_of(text: str) -> str:
-    """Reads a device by sharpi's name, or as llama.cpp and torch spell it: CUDA0, cuda:0, none."""
-    name = text.lower()
-    if name == "none":
-        return "cpu"
-    number = re.fullmatch(r"cuda:?(\d+)", name)
-    if number is not None and int(number[1]):
-        raise click.BadParameter(
-            f"{text!r}: sharpi uses the first GPU; CUDA_VISIBLE_DEVICES={number[1]} makes it that."
-        )
-    if number is not None:
-        return "cuda"
-    if name in get_args(Device):
-        return name
-    raise click.BadParameter(f"{text!r} is not one of 'auto', 'cpu', 'cuda', 'CUDA0', 'none'.")
 
 
 def _layers_of(text: str) -> int:
@@ -87,25 +76,36 @@ class TierOptions(Struct, frozen=True):
         ),
     ] = None
     vram: Annotated[
-        int | None,
+        tuple[int, ...] | None,
         option(
             "--vram",
-            "Maximum GPU memory to use.",
+            "Maximum GPU memory to use; 24GiB,16GiB for two GPUs.",
             "SIZE",
-            parser=memory,
+            parser=list_of(memory),
             show_default="what is free",
             is_everyday=True,
         ),
     ] = None
     device: Annotated[
-        str | None,
+        DeviceNames | None,
         option(
             "--device",
-            "auto: a GPU if one is usable, else the CPU; also CUDA0, cuda:0 or none.",
+            "auto: a GPU if one is usable, else the CPU, and further GPUs where one does not hold "
+            "the model; cuda:0,1 (or CUDA0,CUDA1): these, which divide the layers.",
             "auto|cpu|cuda",
-            parser=_device_of,
+            parser=device_of,
             autocompletion=lambda: list(get_args(Device)),
             show_default="auto",
+        ),
+    ] = None
+    tensor_split: Annotated[
+        tuple[float, ...] | None,
+        option(
+            "-ts --tensor-split",
+            "Shares of the layers that the GPUs get, as in 3,1.",
+            "N,N",
+            parser=shares_of,
+            show_default="by memory and speed",
         ),
     ] = None
     gpu_layers: Annotated[
@@ -149,15 +149,20 @@ class TierOptions(Struct, frozen=True):
         if self.cpu_moe and self.n_cpu_moe:
             sources.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
         gpu_layers = None if self.gpu_layers == AS_MANY_AS_FIT else self.gpu_layers
-        if self.device == "cpu" and (self.vram or gpu_layers):
-            other = "vram" if self.vram else "gpu_layers"
+        named = self.device or DeviceNames("auto")
+        needs_gpu = (
+            ("vram", any(self.vram or ())),
+            ("gpu_layers", gpu_layers),
+            ("tensor_split", self.tensor_split),
+        )
+        other = next((name for name, value in needs_gpu if value), None)
+        if named.device == "cpu" and other is not None:
             sources.refuse("device", other, "the other needs a GPU")
+        config = with_gpus(config, sources, named, self.vram or (), self.tensor_split or ())
         return replace(
             config,
             load=self.load,
             ram=self.ram,
-            vram=self.vram,
-            device=cast(Device, self.device or "auto"),
             gpu_layers=gpu_layers,
             moe_slots=self.moe_slots,
             cpu_moe=self.cpu_moe,

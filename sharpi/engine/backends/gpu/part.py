@@ -1,4 +1,4 @@
-"""A model's layers on a GPU: the last ones, and the output."""
+"""A model's layers on a GPU: the last ones with the output, or some for another GPU to go on."""
 
 import time
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ from sharpi.ops.cuda.recorded import MissMode, RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.recorder import GpuRecorder
 from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs, StepSizes
@@ -41,14 +42,16 @@ from sharpi.tiers.prompt_stash import NO_STASH
 
 
 class GpuPart(RecordedPart[GpuProgram]):
-    """Runs layers from `first_layer` on; `embeds` if no earlier part looks up the embedding.
+    """Runs `layers`, by default all; `embeds` if no earlier part looks up the embedding.
 
-    `slots`: for layers with experts that are not on the GPU; `tier` reads those of them that are
-    not in RAM for the CPU, None if all are in RAM.
+    With the model's last layer it computes the output. With `hands_on` another GPU is next, which
+    takes its values from this one's memory. `slots`: for layers with experts that are not on the
+    GPU; `tier` reads those of them that are not in RAM for the CPU, None if all are in RAM.
     """
 
     is_host_memory = False
     leaves_states = False
+    splits_steps = True
 
     def __init__(
         self,
@@ -57,8 +60,9 @@ class GpuPart(RecordedPart[GpuProgram]):
         weights: ModelWeights,
         settings: EngineSettings,
         *,
-        first_layer: int = 0,
+        layers: range | None = None,
         embeds: bool = True,
+        hands_on: bool = False,
         slots: GpuSlots | None = None,
         tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
@@ -66,7 +70,9 @@ class GpuPart(RecordedPart[GpuProgram]):
         super().__init__(settings.num_outputs)
         self._device, self._config, self._weights = device, config, weights
         self._settings = settings
-        self._first_layer, self._embeds = first_layer, embeds
+        self._layers = range(config.num_layers) if layers is None else layers
+        self._embeds, self._hands_on = embeds, hands_on
+        self._has_output = self._layers.stop == config.num_layers
         self._keeps_router_logits = keeps_router_logits
         self._gpu_weights = GpuWeights(device)
         self._tier, source = tier, None if tier is None else tier.feed
@@ -78,7 +84,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self.gpu_tier: GpuTier | None = None
         if slots is not None and self._expert_weights.slotted is not None:
             self.gpu_tier = GpuTier(slots, self._expert_weights.slotted, self._prompts.counts, tier)
-        shapes = [shape for shape in config.attention if shape.layer >= first_layer]
+        shapes = [shape for shape in config.attention if shape.layer in self._layers]
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
         self._cache = GpuKvCache(device, shapes, num_pages, gpu_kv_type(settings.kv_types))
@@ -91,12 +97,13 @@ class GpuPart(RecordedPart[GpuProgram]):
                 settings.num_pages,
                 self.gpu_tier.notes,
             )
-        shapes_of_states = [s for s in config.states if s.layer >= first_layer]
+        shapes_of_states = [s for s in config.states if s.layer in self._layers]
         factor = settings.capacity_factor
         self._states = GpuStates(
             device, shapes_of_states, num_states(settings.num_parallel), has_backup=bool(factor)
         )
-        self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
+        trims = self._has_output and not keeps_router_logits
+        self._trims = trims and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
         self._routed: RoutedRows | None = None
         if factor is not None and config.is_moe:
@@ -107,7 +114,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._program(self._settings.num_outputs)
         return self._prompts.max_tokens
 
-    def run(self, step: StepOfPart, max_outputs: int) -> Values:
+    def run(self, step: StepOfPart, max_outputs: int) -> Passed:
         """Runs short segments in one pass; a prompt's segment has a pass of its own, or several."""
         if self._growth is not None:
             self._make_room(pages_of(step.segments))
@@ -120,7 +127,11 @@ class GpuPart(RecordedPart[GpuProgram]):
         if len(passes) > 1:
             return self._in_turn(program, passes, step.incoming)
         self._kept = None
-        return self._run(program, step.segments, step.incoming, largest=step.wants_largest)
+        largest = step.wants_largest and self._has_output
+        values = self._run(
+            program, step.segments, step.incoming, largest=largest, reads=not self._hands_on
+        )
+        return program.results if self._hands_on else values
 
     @property
     def _most_shared(self) -> int:
@@ -133,26 +144,32 @@ class GpuPart(RecordedPart[GpuProgram]):
         return int(self.gpu_tier.shares)
 
     def _in_turn(
-        self, program: GpuProgram, passes: Sequence[GpuPass], incoming: Values | None
+        self, program: GpuProgram, passes: Sequence[GpuPass], incoming: Passed | None
     ) -> Values:
         self._kept = kept = KeptRoutes(trims=self._trims)
+        given = None if incoming is None else on_host(incoming)
         logits: dict[int, Values] = {}
         for each in passes:
-            own = None if incoming is None else incoming[each.rows]
+            own = None if given is None else given[each.rows]
             segments = tuple(each.segments.values())
-            ends = np.cumsum([len(segment.outputs) for segment in segments])
+            ends = np.cumsum([self._num_rows(segment) for segment in segments])
             values = self._run(program, segments, own)
             logits |= zip(each.segments, np.split(values, ends[:-1]), strict=True)
             kept.add(each.segments, program)
         return np.concatenate([logits[row] for row in sorted(logits)])
 
+    def _num_rows(self, segment: Segment) -> int:
+        """Returns the number of rows that it gives for a segment."""
+        return len(segment.outputs if self._has_output else segment.ids)
+
     def _run(
         self,
         program: GpuProgram,
         segments: tuple[Segment, ...],
-        incoming: Values | None,
+        incoming: Passed | None,
         *,
         largest: bool = False,
+        reads: bool = True,
         prompt: PromptProgram | None = None,
     ) -> Values:
         """Runs one pass; with slots, its misses are served in the present miss mode."""
@@ -164,12 +181,15 @@ class GpuPart(RecordedPart[GpuProgram]):
         misses: MissMode = "stream" if self.gpu_tier is None else self.gpu_tier.mode
         sequences = [_inputs(segment) for segment in segments]
         if prompt is not None:
-            values = prompt.run(sequences[0], incoming, misses=misses)
+            given = None if incoming is None else on_host(incoming)
+            values = prompt.run(sequences[0], given, misses=misses)
         else:
             predicts = self.gpu_tier is not None and self.gpu_tier.predicts
             values = program.run(
-                sequences, incoming, largest=largest, misses=misses, predicts=predicts
+                sequences, incoming, largest=largest, reads=reads, misses=misses, predicts=predicts
             )
+            if self.gpu_tier is not None and not reads:
+                self._device.synchronise()  # the time of the step decides about its slots
         seconds = time.perf_counter() - start
         if self._tier is not None:
             self._tier.end_step(num_tokens, seconds)
@@ -182,8 +202,7 @@ class GpuPart(RecordedPart[GpuProgram]):
     def _slotted_routes(self, program: GpuProgram, segments: tuple[Segment, ...]) -> list[IntArray]:
         """Returns the routes of the pass in the layers that have slots."""
         assert self._expert_weights.slotted is not None
-        layers = range(self._first_layer, self._config.num_layers)
-        with_experts = [i for i in layers if self._weights.layers[i].experts is not None]
+        with_experts = [i for i in self._layers if self._weights.layers[i].experts is not None]
         rows = step_rows(segments, program.routes, trims=self._trims)
         of_layer = dict(zip(with_experts, rows, strict=True))
         return [of_layer[number] for number in self._expert_weights.slotted.numbers]
@@ -286,8 +305,8 @@ class GpuPart(RecordedPart[GpuProgram]):
             self._config, self._weights, recorder, trims_last_layer=not keeps
         )
         x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
-        layers = range(self._first_layer, self._config.num_layers)
-        program = recorder.finish(model.logits(model.layers(x, layers)))
+        x = model.layers(x, self._layers)
+        program = recorder.finish(model.logits(x) if self._has_output else x)
         if max_outputs == self._settings.num_outputs:
             self._prompts.prepare(program)
         return program

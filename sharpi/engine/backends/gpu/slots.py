@@ -22,6 +22,7 @@ from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.launchers.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
 from sharpi.ops.cuda.unsupported import refuse
+from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
@@ -49,20 +50,21 @@ def gpu_slots(
     asked: ExpertConfig,
     model: ModelConfig,
     plan: TierPlan,
+    place: GpuPlace,
     profile: ExpertProfile | None,
     *,
     is_reached: bool,
     can_ask: bool = True,
     num_computed: int = 0,
 ) -> GpuSlots | None:
-    """Decides about the slots; returns None if the GPU has all experts of its layers.
+    """Decides about the slots of a GPU; returns None if it has all experts of its layers.
 
     `is_reached`: the GPU can read experts from RAM. `can_ask`: it can ask the CPU for what they
     give, and wait for that; one of the two is needed. The experts of the first `num_computed`
     layers are computed by the CPU. Raises UsageError, and UnsupportedModelError for more experts
     than a GPU's slots can have.
     """
-    slotted = plan.slotted_layers
+    slotted = tuple(index for index in plan.slotted_layers if index in place.layers)
     if not slotted:
         return None
     if model.num_experts > MAX_EXPERTS or model.num_experts_per_token > MAX_USED:
@@ -78,7 +80,7 @@ def gpu_slots(
     if not is_reached:
         policy = _begun(policy)
     kind = policy.kind if is_reached else PolicyKind.STATIC
-    predicts = predictor is not None and is_reached and plan.gpu_staging.num_early > 0
+    predicts = predictor is not None and is_reached and place.staging.num_early > 0
     if predicts and predictor not in GPU_PREDICTORS:
         notes = (*notes, f"on a GPU the predictor is {DEFAULT_PREDICTOR}, not {predictor}")
         predictor = DEFAULT_PREDICTOR
@@ -88,9 +90,9 @@ def gpu_slots(
     settings = SlotSettings(
         rules=rules,
         first={index: _first(policy, index, slots[index], is_reached) for index in slotted},
-        num_staging=plan.gpu_staging.num_missed,
-        num_early=plan.gpu_staging.num_early if predicts else 0,
-        num_streamed=plan.gpu_staging.num_streamed,
+        num_staging=place.staging.num_missed,
+        num_early=place.staging.num_early if predicts else 0,
+        num_streamed=place.staging.num_streamed,
         predictor=predictor or DEFAULT_PREDICTOR,
         is_reached=is_reached,
         computed=frozenset(index for index in slotted if index < num_computed),
@@ -99,8 +101,8 @@ def gpu_slots(
     reads = is_reached and len(settings.computed) < len(slotted)
     modes = _modes(asked, is_reached=reads, can_ask=can_ask)
     return GpuSlots(
-        settings, policy, modes, sizes, predicts, plan.stash, notes, pin_note(asked, policy),
-        plan.kv_growth, is_filled, may_stop_filling=falls_back(asked, policy.kind),
+        settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(asked, policy),
+        place.growth, is_filled, may_stop_filling=falls_back(asked, policy.kind),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sharpi.device.device import Mark, Work
 from sharpi.device.launch import Kernel, Launch
+from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.recorded import (
@@ -25,7 +26,8 @@ from sharpi.ops.cuda.recorded import (
     WaitFor,
     WriteWord,
 )
-from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
 
@@ -59,6 +61,7 @@ class GpuProgram:
         self._device, self._limits = recording.device, recording.limits
         self._operations = operations
         self._logits = Rows4(recording.of(logits), logits.width)
+        self._result_rows, self._num_results = logits.rows, 0
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
         self._graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
         self._seen: set[StepShape] = set()
@@ -67,13 +70,17 @@ class GpuProgram:
     def run(
         self,
         sequences: Sequence[SequenceInputs],
-        incoming: npt.NDArray[np.float32] | None = None,
+        incoming: Passed | None = None,
         *,
         largest: bool = False,
+        reads: bool = True,
         misses: MissMode = "stream",
         predicts: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Runs a step and returns the logits (outputs, vocabulary) of the wanted rows.
+
+        A program without the output returns (tokens, hidden) of all tokens. Without `reads` this
+        does not wait for the step, whose values are `results`.
 
         Each of several sequences has fewer tokens than `PRODUCT_TOKENS`, and a single one if layers
         have slots. `incoming` (tokens, hidden) is the output of the layers before these, if another
@@ -92,10 +99,25 @@ class GpuProgram:
             self.replay(step._replace(is_exact=step.sequences > 1))
         else:
             routed.guard(lambda exactly: self.replay(step._replace(is_exact=exactly)), state)
-        return self.read_logits(0 if largest else step.outputs)
+        self._num_results = step.rows(self._result_rows)
+        if not reads:
+            return np.zeros((0, self._logits.width), np.float32)
+        return self.read_logits(0 if largest else self._num_results)
+
+    @property
+    def has_output(self) -> bool:
+        """True if the results are logits, rather than the values of all tokens."""
+        return self._result_rows is Rows.OUTPUTS
+
+    @property
+    def results(self) -> GpuValues:
+        """The last step's results where they are."""
+        span, width = self._logits
+        size = self._num_results * width * FLOAT_BYTES
+        return GpuValues(self._device, span.part(0, size), width)
 
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:
-        """Returns the logits of the first `count` outputs of the last step."""
+        """Returns the first `count` rows of the last step's results."""
         return self.outputs.read(self._logits, count)
 
     def largest(self) -> int:

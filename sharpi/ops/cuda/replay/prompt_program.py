@@ -59,6 +59,7 @@ class PromptProgram:
         self._inputs = PromptInputs(self._device, program.inputs, max_turns)
         program.outputs.make_room(room.max_tokens)
         self._num_tokens = 0
+        self._results: list[npt.NDArray[np.float32]] = []  # of each batch
 
     @property
     def room(self) -> StashRoom:
@@ -72,7 +73,10 @@ class PromptProgram:
         *,
         misses: MissMode = "stream",
     ) -> npt.NDArray[np.float32]:
-        """Runs a prompt as `GpuProgram.run` does; wanted outputs must be in the last batch."""
+        """Runs a prompt as `GpuProgram.run` does; wanted outputs must be in the last batch.
+
+        A program without the output returns the values of all tokens, (tokens, hidden).
+        """
         turns = self._turns(prompt, misses)
         assert all(row >= turns[-1].first for row in prompt.outputs), "outputs of an earlier batch"
         self._num_tokens = len(prompt.ids)
@@ -84,6 +88,8 @@ class PromptProgram:
             self._run(turns, incoming)
         else:
             routed.guard(lambda exactly: self._run(turns, incoming, is_exact=exactly), prompt.state)
+        if not self._program.has_output:
+            return np.concatenate(self._results)
         return self._program.read_logits(len(prompt.outputs))
 
     def _run(
@@ -95,12 +101,16 @@ class PromptProgram:
     ) -> None:
         turns = [t._replace(step=t.step._replace(is_exact=is_exact)) for t in turns]
         self._program.expert_weights.begin(turns[-1].step._replace(tokens=self._num_tokens))
-        for number, each in enumerate(self._passes()):
+        self._results.clear()
+        passes = self._passes()
+        for number, each in enumerate(passes):
             for index, turn in enumerate(turns):
                 if incoming is not None and number == 0:
                     end = turn.first + turn.step.tokens
                     self._program.inputs.write_incoming(incoming[turn.first : end])
                 self._take_turn(each, index, turn)
+                if each is passes[-1] and not self._program.has_output:
+                    self._results.append(self._program.read_logits(turn.step.tokens))
 
     def _turns(self, prompt: SequenceInputs, misses: MissMode) -> list[_Turn]:
         ids, position, outputs, _, _ = prompt

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
 
 _INT_BYTES, _FLOAT_BYTES = 4, 4
 
@@ -98,6 +98,9 @@ class StepInputs:
         first = row * self.num_pages
         tables[first : first + len(each.pages)] = each.pages
 
-    def write_incoming(self, values: npt.NDArray[np.float32]) -> None:
+    def write_incoming(self, values: Passed) -> None:
         """Writes the values (tokens, hidden) that another processor computed."""
+        if isinstance(values, GpuValues):
+            values.send(self._device, self.incoming)
+            return
         self._device.upload(self.incoming.part(0, values.nbytes), values)

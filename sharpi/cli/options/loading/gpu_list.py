@@ -1,0 +1,90 @@
+"""The values of options that name several GPUs: which ones, their memory, their shares."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import NamedTuple, cast, get_args
+
+import click
+from msgspec.structs import replace
+
+from sharpi.cli.options.option_sources import OptionSources
+from sharpi.config import Device, RunConfig
+
+_GPUS = re.compile(r"cuda:?\d+(?:,(?:cuda:?)?\d+)*")
+_MOST_GPUS = 1024
+
+
+class DeviceNames(NamedTuple):
+    """A device, and the GPUs by CUDA's indices where some are named."""
+
+    device: Device
+    gpus: tuple[int, ...] = ()
+
+
+def device_of(text: str) -> DeviceNames:
+    """Reads sharpi's names, and GPUs as torch and llama.cpp spell them: cuda:0,1 or CUDA0,CUDA1."""
+    name = text.lower()
+    if name == "none":
+        return DeviceNames("cpu")
+    if name in get_args(Device):
+        return DeviceNames(cast(Device, name))
+    if not _GPUS.fullmatch(name):
+        raise click.BadParameter(
+            f"{text!r} is not one of 'auto', 'cpu', 'cuda', 'cuda:0,1', 'none'."
+        )
+    gpus = tuple(int(number) for number in re.findall(r"\d+", name))
+    if len(set(gpus)) < len(gpus):
+        raise click.BadParameter(f"{text!r} names a GPU twice.")
+    if max(gpus) >= _MOST_GPUS:
+        raise click.BadParameter(f"{text!r}: GPUs are counted from cuda:0.")
+    return DeviceNames("cuda", gpus)
+
+
+def list_of(read: Callable[[str], int]) -> Callable[[str], tuple[int, ...]]:
+    """Returns a parser of values that commas separate."""
+    return lambda text: tuple(map(read, text.split(",")))
+
+
+def shares_of(text: str) -> tuple[float, ...]:
+    """Reads the shares of GPUs, as in 3,1 or 3/1."""
+    try:
+        shares = tuple(float(each) for each in re.split("[,/]", text))
+    except ValueError:
+        shares = ()
+    if any(each < 0 or not math.isfinite(each) for each in shares) or not sum(shares):
+        raise click.BadParameter(f"{text!r}: give a share for each GPU, as in 3,1.")
+    return shares
+
+
+def with_gpus(
+    config: RunConfig,
+    sources: OptionSources,
+    named: DeviceNames,
+    vram: tuple[int, ...],
+    shares: tuple[float, ...],
+) -> RunConfig:
+    """Returns `config` with these GPUs; raises UsageError where the options contradict each other.
+
+    Without names, as many GPUs are meant as have a size or a share of their own.
+    """
+    count = len(named.gpus)
+    if count and 1 < len(vram) != count:
+        sources.refuse("device", "vram", f"{len(vram)} sizes for {_gpus(count)}")
+    if count and len(shares) > count:
+        sources.refuse("device", "tensor_split", f"{len(shares)} shares for {_gpus(count)}")
+    if 1 < len(vram) < len(shares):
+        sources.refuse("vram", "tensor_split", f"{len(shares)} shares for {_gpus(len(vram))}")
+    most = max(len(vram), len(shares))
+    return replace(
+        config,
+        device=named.device,
+        gpus=named.gpus or (tuple(range(most)) if most > 1 else ()),
+        vram=max(vram, default=None),
+        vrams=vram if len(vram) > 1 else (),
+        tensor_split=shares if len(shares) > 1 else (),
+    )
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"

@@ -1,0 +1,96 @@
+"""The slots of several GPUs as records see them: as if one GPU had all of them."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from sharpi.engine.backends.model_part import SlotTier
+
+if TYPE_CHECKING:
+    from sharpi.experts.stats.counts import HitCount
+    from sharpi.experts.stats.stats import ExpertStats, PredictionStats
+    from sharpi.experts.stats.stats_collect import RunFacts
+    from sharpi.experts.stats.view import ExpertView
+
+
+def joined(tiers: Sequence[SlotTier]) -> SlotTier | None:
+    """Returns the owner of all of these slots, None without any."""
+    return SlotTiers(tiers) if len(tiers) > 1 else next(iter(tiers), None)
+
+
+class SlotTiers:
+    """The slots of several GPUs, each with its own layers, in their order."""
+
+    def __init__(self, tiers: Sequence[SlotTier]) -> None:
+        self._tiers = tuple(tiers)
+
+    def stats(self, run: "RunFacts") -> "ExpertStats | None":
+        """Returns the statistics so far, None before there are slots."""
+        found = [tier.stats(run) for tier in self._tiers]
+        made = [stats for stats in found if stats is not None]
+        return _joined_stats(made) if made else None
+
+    def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
+        """Returns each layer's loads so far and its pinned experts; empty without slots yet."""
+        return dict(chain.from_iterable(tier.loads_and_pins().items() for tier in self._tiers))
+
+    def pin_note(self) -> str | None:
+        """Returns a sentence if the warm pin that the user asked for did not happen."""
+        return next(filter(None, (tier.pin_note() for tier in self._tiers)), None)
+
+    def view(self, num_tokens: int) -> "ExpertView | None":
+        """Returns which experts have slots and were used; None before there are slots."""
+        found = [tier.view(num_tokens) for tier in self._tiers]
+        views = [view for view in found if view is not None]
+        return _joined_views(views) if views else None
+
+
+def _joined_stats(all_stats: "Sequence[ExpertStats]") -> "ExpertStats":
+    first = all_stats[0]
+    return replace(
+        first,
+        layers=tuple(chain.from_iterable(stats.layers for stats in all_stats)),
+        before_pin=_sum_of(stats.before_pin for stats in all_stats),
+        after_pin=_sum_of(stats.after_pin for stats in all_stats),
+        prediction=_joined_predictions([e.prediction for e in all_stats if e.prediction]),
+        notes=tuple(dict.fromkeys(chain.from_iterable(stats.notes for stats in all_stats))),
+    )
+
+
+def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
+    """Returns the sum of what was counted; None if nothing was."""
+    from sharpi.experts.stats.counts import HitCount
+
+    found = [count for count in counts if count is not None]
+    return HitCount(*map(sum, zip(*found, strict=True))) if found else None
+
+
+def _joined_predictions(found: "Sequence[PredictionStats]") -> "PredictionStats | None":
+    """Returns all predictions as one predictor's; the GPUs decode the same steps."""
+    if not found:
+        return None
+    return replace(
+        found[0],
+        is_on=any(each.is_on for each in found),
+        steps=max(each.steps for each in found),
+        predicted_steps=max(each.predicted_steps for each in found),
+        guessed=sum(each.guessed for each in found),
+        used=sum(each.used for each in found),
+        right=sum(each.right for each in found),
+        bytes_moved=sum(each.bytes_moved for each in found),
+    )
+
+
+def _joined_views(views: "Sequence[ExpertView]") -> "ExpertView":
+    counts = [view.counts for view in views if view.counts is not None]
+    return replace(
+        views[0],
+        layers=tuple(chain.from_iterable(view.layers for view in views)),
+        slots=tuple(chain.from_iterable(view.slots for view in views)),
+        resident=np.concatenate([view.resident for view in views]),
+        uses=np.concatenate([view.uses for view in views]),
+        counts=tuple(chain.from_iterable(counts)) or None,
+    )

@@ -1,0 +1,20 @@
+"""Measures how fast different GPUs read their memory, so that each gets the layers it is worth."""
+
+from collections.abc import Sequence
+
+from sharpi.device.device import Device
+
+_BYTES_A_TRY = 256 << 20  # beyond any GPU's cache
+
+
+def measured_rates(devices: Sequence[Device]) -> tuple[float, ...]:
+    """Returns bytes per second of each GPU; nothing for GPUs that are alike, or for one alone."""
+    if len({device.name for device in devices}) < 2:
+        return ()
+    from sharpi.ops.cuda.gpu_limits import filled_memory, read_bytes_per_second
+
+    def rate(device: Device) -> float:
+        size = min(_BYTES_A_TRY, device.free_bytes // 2)
+        return read_bytes_per_second(device, filled_memory(device, size // 16 * 16))
+
+    return tuple(map(rate, devices))

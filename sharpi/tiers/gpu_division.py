@@ -1,0 +1,167 @@
+"""Divides layers among the GPUs of one machine: by their memory and speed, or by given shares.
+
+GPUs take their layers in order, the last of them with the output, and compute one after the other.
+So a token takes the sum of their times, and every byte counts that is in no GPU's memory.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+
+from msgspec import Struct
+
+from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.gpu_experts import goes_whole
+from sharpi.tiers.hit_rates import curve
+from sharpi.tiers.layer_division import first_layers
+from sharpi.tiers.request import TierRequest
+
+Division = tuple[tuple[int, int], ...]  # the first layer and the end, for each GPU
+_BUS_RATE = 12e9  # bytes per second of 16 lanes of PCIe 3
+_FULL_SECONDS = 1e-6  # of a full GPU: among divisions of equal speed, all GPUs are equally full
+_NO_ROOM = float("inf")
+
+
+class GpuRoom(Struct, frozen=True):
+    """The memory that one GPU has for layers, and its speed."""
+
+    num_bytes: int
+    read_rate: float  # bytes per second
+
+
+class _Sums(Struct, frozen=True):
+    """Sums over the layers before each index."""
+
+    beside: list[int]  # bytes that have to be in VRAM
+    dense: list[int]  # bytes of dense weights, which every token reads
+    experts: list[int]  # bytes of slots for all experts that may have some
+    chosen: list[int]  # bytes of a token's experts
+
+    def of(self, values: list[int], first: int, end: int) -> int:
+        return values[end] - values[first]
+
+
+def divide_gpus(
+    model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
+) -> Division | None:
+    """Returns each GPU's layers, empty ranges for GPUs without any; None if none has room.
+
+    `beside`: the bytes of each layer that have to be with it besides its dense weights. As many of
+    the last layers as fit are divided, by `request.tensor_split` where it is given. Every GPU gets
+    a layer, unless one has no room for any.
+    """
+    wanted = len(model.layers)
+    if request.gpu_layers is not None:
+        wanted = min(wanted, request.gpu_layers)
+    starts = [i for i in first_layers(model) if i >= len(model.layers) - wanted]
+    seconds = _cost(model, request, beside, rooms)
+    if request.tensor_split:
+        return _by_shares(starts, len(model.layers), request.tensor_split, len(rooms), seconds)
+    return _fastest(starts, len(model.layers), len(rooms), seconds, leaves_none=True) or _fastest(
+        starts, len(model.layers), len(rooms), seconds, leaves_none=False
+    )
+
+
+def _cost(
+    model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
+) -> Callable[[int, int, int], float]:
+    """Returns a function of a GPU, a first layer and an end: the seconds of a token."""
+    sums, num_layers = _sums(model, request, beside), len(model.layers)
+
+    def seconds(gpu: int, first: int, end: int) -> float:
+        if first == end:
+            return 0.0
+        room, output = rooms[gpu], model.output_bytes if end == num_layers else 0
+        dense = output + sums.of(sums.dense, first, end)
+        left = room.num_bytes - output - sums.of(sums.beside, first, end)
+        if left < 0:
+            return _NO_ROOM
+        wanted, chosen = (sums.of(each, first, end) for each in (sums.experts, sums.chosen))
+        hits = curve(min(1.0, left / wanted)) if wanted else 1.0
+        full = 1 - max(0, left - wanted) / max(1, room.num_bytes)
+        read = (dense + hits * chosen) / room.read_rate + (1 - hits) * chosen / _BUS_RATE
+        return read + _FULL_SECONDS * full * full
+
+    return cache(seconds)
+
+
+def _sums(model: ModelFacts, request: TierRequest, beside: Sequence[int]) -> _Sums:
+    used = model.num_experts_per_token
+    may_miss = [
+        bool(e.num_experts) and not (goes_whole(request) or request.keeps_off_gpu(i))
+        for i, e in _indexed(model)
+    ]
+
+    def before(values: Sequence[int]) -> list[int]:
+        return list(accumulate(values, initial=0))
+
+    return _Sums(
+        before([e.dense_weights_bytes + own for e, own in zip(model.layers, beside, strict=True)]),
+        before([e.dense_weights_bytes for e in model.layers]),
+        before([may_miss[i] * e.num_experts * e.slot_bytes for i, e in _indexed(model)]),
+        before([may_miss[i] * used * (e.expert_bytes or 0) for i, e in _indexed(model)]),
+    )
+
+
+def _indexed(model: ModelFacts) -> list[tuple[int, LayerFacts]]:
+    return list(enumerate(model.layers))
+
+
+def _fastest(
+    starts: Sequence[int],
+    num_layers: int,
+    count: int,
+    seconds: Callable[[int, int, int], float],
+    *,
+    leaves_none: bool,
+) -> Division | None:
+    """Returns the fastest division of as many layers as have room."""
+    ends = [*starts, num_layers]
+
+    @cache
+    def best(gpu: int, first: int) -> tuple[float, Division]:
+        if gpu == count:
+            return (0.0 if first == num_layers else _NO_ROOM), ()
+        least = first + 1 if leaves_none else first
+        found: tuple[float, Division] = (_NO_ROOM, ())
+        for end in ends[bisect_left(ends, least) :]:
+            own = seconds(gpu, first, end)
+            if own == _NO_ROOM:
+                break  # more layers have no room either
+            rest, later = best(gpu + 1, end)
+            found = min(found, (own + rest, ((first, end), *later)))
+        return found
+
+    divisions = (best(0, first) for first in starts)
+    return next((division for cost, division in divisions if cost < _NO_ROOM), None)
+
+
+def _by_shares(
+    starts: Sequence[int],
+    num_layers: int,
+    shares: Sequence[float],
+    count: int,
+    seconds: Callable[[int, int, int], float],
+) -> Division | None:
+    """Returns the division by shares of as many layers as have room."""
+    for first in starts:
+        division = _shared(starts, first, num_layers, [*shares, *[0.0] * count][:count])
+        if all(seconds(gpu, *own) < _NO_ROOM for gpu, own in enumerate(division)):
+            return division
+    return None
+
+
+def _shared(
+    starts: Sequence[int], first: int, num_layers: int, shares: Sequence[float]
+) -> Division:
+    """Divides layers from `first` on as llama.cpp does; GPUs begin where `starts` allow it."""
+    total, ends = sum(shares), [*starts, num_layers]
+    parts = [each / total for each in accumulate(shares)]
+    owners = [
+        min(bisect_right(parts, (i - first) / (num_layers - first)), len(shares) - 1)
+        for i in range(first, num_layers)
+    ]
+    bounds = [first + bisect_left(owners, gpu) for gpu in range(len(shares))]
+    bounds = [ends[bisect_left(ends, each)] for each in bounds]
+    return tuple(zip(bounds, (*bounds[1:], num_layers), strict=True))

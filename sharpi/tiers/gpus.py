@@ -1,0 +1,98 @@
+"""Plans the GPUs of one machine together: which layers each has, and what else it holds."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from msgspec.structs import replace
+
+from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.gpu import (
+    RESERVE_BYTES,
+    GpuPlan,
+    bytes_beside,
+    left_out_notes,
+    plan_gpu,
+    plan_layers,
+    wanted_layers,
+)
+from sharpi.tiers.gpu_division import GpuRoom, divide_gpus
+from sharpi.tiers.gpu_experts import goes_whole
+from sharpi.tiers.plan import PlanLine, Tier
+from sharpi.tiers.request import TierRequest
+from sharpi.tiers.tier_budget import TierBudget
+
+_READ_RATE = 400e9  # bytes per second of a desktop GPU, where nothing was measured
+
+
+def plan_gpus(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
+    """Plans all GPUs of the request; parameters as of `plan_gpu`.
+
+    Unless all are to be used, the first one has the model alone where it holds all of it.
+    """
+    if len(request.vrams) < 2:
+        return plan_gpu(model, request, kv, scratch)
+    if not request.uses_all_gpus:
+        alone = replace(request, vram=request.vrams[0], vrams=(), tensor_split=())
+        plan = plan_gpu(model, alone, kv, scratch)
+        if holds_model(model, alone, plan):
+            return plan
+    return _plan_together(model, request, kv, scratch)
+
+
+def holds_model(model: ModelFacts, request: TierRequest, plan: GpuPlan) -> bool:
+    """Returns True if a plan leaves nothing out that was to be on a GPU."""
+    return len(plan.layers) == wanted_layers(model, request) and all(
+        plan.holds_all_experts(i, layer) or not layer.num_experts or request.keeps_off_gpu(i)
+        for i, layer in enumerate(model.layers)
+        if i in plan.layers
+    )
+
+
+def _plan_together(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
+    scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
+    wanted = wanted_layers(model, request)
+    division = None
+    if wanted:
+        rooms = list(_rooms(request, scratch))
+        division = divide_gpus(model, request, bytes_beside(model, request, kv), rooms)
+    if division is None:
+        budget = TierBudget(Tier.VRAM, request.vram or 0)
+        return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
+    num_on_gpus = len(model.layers) - division[0][0]
+    has_slots = num_on_gpus == wanted or goes_whole(request)
+    plans = [
+        plan_layers(
+            model, replace(request, vram=request.vrams[gpu]), kv, scratch, list(range(first, end)),
+            has_slots=has_slots, has_output=end == len(model.layers), gpu=gpu,
+        )
+        for gpu, (first, end) in enumerate(division)
+        if first < end
+    ]  # fmt: skip
+    return _joined(plans, request, left_out_notes(wanted, num_on_gpus))
+
+
+def _rooms(request: TierRequest, scratch: int) -> Iterable[GpuRoom]:
+    rates = request.vram_rates or (_READ_RATE,) * len(request.vrams)
+    for vram, rate in zip(request.vrams, rates, strict=True):
+        yield GpuRoom(vram - RESERVE_BYTES - scratch, rate)
+
+
+def _joined(plans: Sequence[GpuPlan], request: TierRequest, notes: tuple[str, ...]) -> GpuPlan:
+    """Returns the plans of all GPUs as one."""
+    budget = TierBudget(Tier.VRAM, request.vram or 0)
+    for plan in plans:
+        for line in plan.tier_budget.lines:
+            budget.take(line.purpose, line.num_bytes, _reason(plan, line))
+    places = tuple(chain.from_iterable(plan.places for plan in plans))
+    return GpuPlan(
+        layers=frozenset(chain.from_iterable(plan.layers for plan in plans)),
+        slots={i: count for plan in plans for i, count in plan.slots.items()},
+        has_output=True,
+        tier_budget=budget,
+        notes=(*notes, *(note for plan in plans for note in plan.notes)),
+        places=places,
+    )
+
+
+def _reason(plan: GpuPlan, line: PlanLine) -> str:
+    return f"GPU {plan.places[0].gpu}: {line.reason}"
