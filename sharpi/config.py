@@ -22,7 +22,7 @@ Feature = Literal["graphs", "fused-attention", "tensor-cores", "prefetch", "vnni
 FEATURES: dict[Feature, str] = {
     "graphs": "a GPU replays a token's kernels as one CUDA graph; without, it launches each",
     "fused-attention": "a GPU computes attention over prompts with torch's fused kernel",
-    "tensor-cores": "a GPU multiplies prompts as f16 matrices, and experts in tiles",
+    "tensor-cores": "a GPU computes prompts and their attention in f16, and experts in tiles",
     "prefetch": "experts are read before they are needed",
     "vnni": "the CPU multiplies with AVX-512 VNNI; without, with AVX2",
     "vbmi": "the CPU decodes quant blocks with AVX-512 VBMI",

@@ -20,6 +20,43 @@ __device__ __forceinline__ void load_matrices(const uint8_t* row, uint32_t (&out
 #endif
 }
 
+// Loads four matrices of 8 x 8 halves as above, but turned: the lane gets column l / 4 of rows
+// 2 * (l % 4) and the next.
+__device__ __forceinline__ void load_matrices_transposed(const uint8_t* row, uint32_t (&out)[4]) {
+#ifdef CUDA_ON_CPU
+  emulator_load_matrices_transposed(row, out);
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(uint32_t(__cvta_generic_to_shared(row)))
+               : "memory");
+#endif
+}
+
+// Adds to c a product of 16 rows with 8 columns over 16 halves. a: halves 2 * (l % 4) and the next
+// of rows l / 4 and l / 4 + 8, then those 8 further on; b0, b1: the same halves of column l / 4.
+__device__ __forceinline__ void multiply_halves(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                                float (&c)[4]) {
+#ifdef CUDA_ON_CPU
+  const uint32_t b[2] = {b0, b1};
+  emulator_multiply_halves(a, b, c);
+#elif __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b0));
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+
 // Adds to c a product of 16 rows with 8 columns over 16 signed bytes. a: rows l / 4 and l / 4 + 8,
 // bytes 4 * (l % 4)...; b: the same bytes of column l / 4.
 __device__ __forceinline__ void multiply_16_bytes(uint32_t a0, uint32_t a1, uint32_t b,

@@ -41,6 +41,31 @@ def test_four_matrices_of_16_bytes(order: int) -> None:
     assert found.tolist() == rows.reshape(4, 32).T.tolist()
 
 
+@ORDERS
+def test_product_of_halves(order: int) -> None:
+    """A (16, 16) times B (8, 16) transposed, summed in float32."""
+    device, rng = CpuDevice(), np.random.default_rng(3)
+    a, b = (rng.normal(0, 2, (rows, 16)).astype(np.float16) for rows in (16, 8))
+    c = np.arange(128, dtype=np.float32).reshape(16, 8)
+    out = upload(device, c)
+    KERNELS.run("multiply_halves", out, upload(device, a), upload(device, b), order=order)
+    expected = c + a.astype(np.float64) @ b.astype(np.float64).T
+    np.testing.assert_allclose(
+        read(device, out, np.float32, (16, 8)), expected, rtol=1e-5, atol=1e-4
+    )
+
+
+@ORDERS
+def test_four_matrices_of_8_by_8_halves_are_transposed(order: int) -> None:
+    """Lane l has column l // 4 of rows 2 * (l % 4) and the next of each matrix."""
+    device = CpuDevice()
+    halves = np.arange(32 * 8, dtype=np.int16).reshape(4, 8, 8)
+    out = empty(device, halves.nbytes)
+    KERNELS.run("load_transposed", out, upload(device, halves), order=order)
+    found = read(device, out, np.int16, (32, 4, 2)).transpose(1, 0, 2).reshape(4, 8, 8)
+    assert found.tolist() == halves.transpose(0, 2, 1).tolist()
+
+
 @pytest.mark.parametrize("entry", ["load_unaligned", "load_of_half_a_warp"])
 def test_faults(entry: str) -> None:
     device = CpuDevice()

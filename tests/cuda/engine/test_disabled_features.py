@@ -9,6 +9,7 @@ import pytest
 from cpu_device import CpuDevice
 
 from sharpi.config import FEATURES, ExpertConfig, GivenFlags, RunConfig
+from sharpi.device.launch import Launch
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
@@ -26,6 +27,10 @@ class CountingCpuDevice(CpuDevice):
     def __init__(self, attends: bool = True) -> None:
         super().__init__(check=False, attends=attends)
         self.calls: Counter[str] = Counter()
+
+    def launch(self, launch: Launch) -> None:
+        self.calls[launch.kernel.file] += 1
+        super().launch(launch)
 
     def __getattribute__(self, name: str) -> Any:
         if name in USES.values():
@@ -75,13 +80,16 @@ def test_a_feature_of_the_gpu_is_not_used(
 def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
     with_everything: tuple[np.ndarray, Counter[str]],
 ) -> None:
-    """Nothing falls back to a mask: sharpi's own kernel computes instead."""
-    expected, _ = with_everything
-    logits, calls = run(attends=False)
-    assert calls["attend"] == 0
-    assert calls["matmul"] > 0
-    error = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
-    assert np.median(error) < 0.02
+    """Nothing falls back to a mask: sharpi's own kernels compute instead."""
+    expected, everything = with_everything
+    assert everything["attention_tiles"] == 0
+    for disabled in ((), ("tensor-cores",)):
+        logits, calls = run(*disabled, attends=False)
+        assert calls["attend"] == 0
+        assert (calls["matmul"] > 0) == (not disabled)
+        assert (calls["attention_tiles"] > 0) == (not disabled)
+        error = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+        assert np.median(error) < 0.02
 
 
 def on_cpu(*disabled: Any, **options: Any) -> Engine:

@@ -17,9 +17,27 @@ __device__ void multiply(int* y, const unsigned* a, const unsigned* b) {
 KERNEL multiply_16(int* y, const unsigned* a, const unsigned* b) { multiply<16>(y, a, b); }
 KERNEL multiply_32(int* y, const unsigned* a, const unsigned* b) { multiply<32>(y, a, b); }
 
+// The same of halves, a (16, 16) and b (8, 16), two of which are in a word.
+KERNEL multiply_halves(float* y, const unsigned* a, const unsigned* b) {
+  const int lane = threadIdx.x, row = lane / 4, word = lane % 4;
+  unsigned own_a[4], own_b[2];
+  for (int i = 0; i < 4; i++) own_a[i] = a[(row + i % 2 * 8) * 8 + word + i / 2 * 4];
+  for (int i = 0; i < 2; i++) own_b[i] = b[row * 8 + word + 4 * i];
+  float c[4];
+  for (int i = 0; i < 4; i++) c[i] = y[(row + i / 2 * 8) * 8 + 2 * word + i % 2];
+  emulator_multiply_halves(own_a, own_b, c);
+  for (int i = 0; i < 4; i++) y[(row + i / 2 * 8) * 8 + 2 * word + i % 2] = c[i];
+}
+
 __device__ void load_rows(int* y, const int* x, int offset) {
   unsigned words[4];
   emulator_load_matrices((const unsigned char*)(x + 4 * threadIdx.x + offset), words);
+  for (int m = 0; m < 4; m++) y[4 * threadIdx.x + m] = int(words[m]);
+}
+
+KERNEL load_transposed(int* y, const int* x) {
+  unsigned words[4];
+  emulator_load_matrices_transposed((const unsigned char*)(x + 4 * threadIdx.x), words);
   for (int m = 0; m < 4; m++) y[4 * threadIdx.x + m] = int(words[m]);
 }
 

@@ -11,6 +11,7 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import attention, heads
+from sharpi.ops.cuda.launchers import attention_tiles as tiles
 from sharpi.ops.cuda.launchers.heads import KvCacheSlice
 from sharpi.ops.cuda.recorded import Attend, Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
@@ -95,6 +96,10 @@ class _Attention(Struct, frozen=True):
             yield self._fused(step, layer.keys, layer.values)
             yield from self.recording.round(self.out, step)
             return
+        if self._is_tiled(step):
+            yield self._tiles(step)
+            yield from self.recording.round(self.out, step)
+            return
         for first in range(0, step.tokens, self.at_once):
             count = min(self.at_once, step.tokens - first)
             yield from self._attend(first, count, step)
@@ -111,6 +116,33 @@ class _Attention(Struct, frozen=True):
         if not (is_product(step.tokens, step) and is_plain and sees_all and fits and is_known):
             return False
         return self.recording.device.attends(self._attend_shape(step))
+
+    def _is_tiled(self, step: StepShape) -> bool:
+        """Says if tensor cores compute this attention: of prompts, where f16 is exact enough."""
+        s = self.shape
+        fits = s.key_dim <= tiles.MAX_KEY_DIM and s.value_dim <= tiles.MAX_VALUE_DIM
+        is_wanted = self.recording.planes > 0 and "tensor-cores" not in self.recording.disabled
+        return is_wanted and fits and is_product(step.tokens, step)
+
+    def _tiles(self, step: StepShape) -> Call:
+        s, at, layer = self.shape, self.recording, self.cache.layers[self.shape.layer]
+        return tiles.attention_tiles(
+            at.of(self.qkv[0]),
+            layer.keys,
+            layer.values,
+            at.of(self.out),
+            place=self._place(step),
+            sinks=at.weights.optional(self.sinks),
+            tokens=step.tokens,
+            num_heads=s.num_heads,
+            num_kv_heads=s.num_kv_heads,
+            key_dim=s.key_dim,
+            value_dim=s.value_dim,
+            scale=s.scale,
+            window=s.window,
+            is_chunked=s.is_chunked,
+            soft_cap=s.soft_cap,
+        )
 
     def _attend_shape(self, step: StepShape) -> AttendShape:
         s = self.shape

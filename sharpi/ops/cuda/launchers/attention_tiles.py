@@ -1,0 +1,65 @@
+"""Launches attention of many tokens on tensor cores."""
+
+from typing import Final
+
+import numpy as np
+
+from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.heads import KvCacheSlice
+
+MAX_KEY_DIM: Final = 576  # that shared memory holds for 32 queries, on every GPU
+MAX_VALUE_DIM: Final = 512
+
+_THREADS: Final = 256
+_ROWS: Final = 32  # of a block: queries of heads that share a KV head
+_COLUMNS, _PAGE, _PADDING, _SCORE_PADDING = 64, 64, 8, 4
+_VARIANTS: Final = (64, 128, 256, 512)  # the widest values of an entry point
+_HALF, _FLOAT = 2, 4
+
+
+def attention_tiles(
+    q: Span,
+    keys: Span,
+    values: Span | None,
+    out: Span,
+    *,
+    place: KvCacheSlice,
+    tokens: int,
+    num_heads: int,
+    num_kv_heads: int,
+    key_dim: int,
+    value_dim: int,
+    scale: float,
+    window: int,
+    is_chunked: bool = False,
+    soft_cap: float,
+    sinks: Span | None,
+) -> Launch:
+    """Computes the same as `attention`, of adjacent tokens of one sequence, as floats alone.
+
+    Queries and weights are rounded to f16. Keys have at most MAX_KEY_DIM dims, and values
+    MAX_VALUE_DIM.
+    """
+    assert place.sequences is None, "tokens of several sequences"
+    variant = min(most for most in _VARIANTS if most >= value_dim)
+    rows = tokens * (num_heads // num_kv_heads)
+    return Launch(
+        Kernel("attention_tiles", f"attention_tiles_{variant}_{place.kv_type}", place.kv_type),
+        grid=(-(-rows // _ROWS), num_kv_heads, 1),
+        block=_THREADS,
+        arguments=(
+            *(q, keys, values, place.page_tables, place.positions, sinks, out),
+            *(np.int32(tokens), np.int32(num_heads), np.int32(key_dim), np.int32(value_dim)),
+            *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
+        ),
+        writes=frozenset({6}),
+        shared_bytes=_shared_bytes(key_dim),
+    )
+
+
+def _shared_bytes(key_dim: int) -> int:
+    """Returns the bytes of kernels/cuda/attention/attention_tiles.cu's TileShared."""
+    queries = _ROWS * (-(-key_dim // _COLUMNS) * _COLUMNS + _PADDING)
+    staged, weights = ((count * (_COLUMNS + _PADDING)) for count in (_PAGE, _ROWS))
+    scores = _ROWS * (_PAGE + _SCORE_PADDING + 3)
+    return _HALF * (queries + staged + weights) + _FLOAT * scores
