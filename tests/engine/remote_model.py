@@ -21,6 +21,7 @@ class LateLayers:
 
     gpu_tier = None
     leaves_states = True
+    splits_steps = False
     is_host_memory = False
     page_bytes = state_bytes = 0
     progress = 0.0

@@ -8,10 +8,10 @@ import pytest
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.measure.benchmark_processor import (
-    BothProcessors,
     BusTraffic,
     CpuProcessor,
     GpuProcessor,
+    SeveralProcessors,
     processor_of,
 )
 from sharpi.engine.measure.benchmark_row import BenchmarkRow
@@ -128,6 +128,6 @@ def test_the_slower_link_is_the_limit(
     assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(100 / seconds)
     assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(limit, rel=0.12)
     assert processor.launches(7) == 7
-    both = BothProcessors(gpu)
-    assert both.bytes_per_second(1, 100, 0) is None
-    assert (both.device, both.launches(7)) == ("Some GPU", 7)
+    several = SeveralProcessors([gpu, gpu], has_cpu_layers=True)
+    assert several.bytes_per_second(1, 100, 0) is None
+    assert (several.device, several.launches(7)) == ("Some GPU and Some GPU", 14)
