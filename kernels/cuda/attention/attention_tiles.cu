@@ -11,8 +11,8 @@
 namespace sharpi {
 
 constexpr int kTileThreads = 256, kTileRows = 32, kColumns = 64;
-constexpr int kStride = kColumns + 8;       // halves: adjacent rows lie in different banks
-constexpr int kScoreStride = kPage + 4;     // floats
+constexpr int kStride = kColumns + 8;    // halves: adjacent rows lie in different banks
+constexpr int kScoreStride = kPage + 4;  // floats
 constexpr int kRowThreads = kTileThreads / kTileRows;
 
 // The block's shared memory, one part after the other.
@@ -256,21 +256,20 @@ __device__ __forceinline__ void attend_tile(const TileShared& shared, const Tile
 // each row's values are the beginning of its key. page_table: the sequence's pages; positions (T,)
 // are adjacent; sinks: (num_heads,), one more score in each head's denominator, or null. out: (T,
 // num_heads * value_dim). Grid (rows / 32, KV heads), shared memory as TileShared has it.
-#define ATTENTION_TILES(NAME, KV, CHUNKS)                                                       \
-  KERNEL __launch_bounds__(256, 2)                                                              \
-      NAME(const float* queries, const uint8_t* keys, const uint8_t* values,                    \
-           const int* page_table, const int* positions, const float* sinks, float* out,         \
-           int tokens, int num_heads, int key_dim, int value_dim, float scale, int window,      \
-           int is_chunked, float soft_cap) {                                                    \
-    DYN_SHARED(uint8_t, memory);                                                                \
-    const sharpi::TileShared shared(memory, key_dim);                                           \
-    const int group = num_heads / int(gridDim.y), first = int(blockIdx.x) * sharpi::kTileRows;  \
+#define ATTENTION_TILES(NAME, KV, CHUNKS)                                                        \
+  KERNEL __launch_bounds__(256, 2) NAME(                                                         \
+      const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_table,   \
+      const int* positions, const float* sinks, float* out, int tokens, int num_heads,           \
+      int key_dim, int value_dim, float scale, int window, int is_chunked, float soft_cap) {     \
+    DYN_SHARED(uint8_t, memory);                                                                 \
+    const sharpi::TileShared shared(memory, key_dim);                                            \
+    const int group = num_heads / int(gridDim.y), first = int(blockIdx.x) * sharpi::kTileRows;   \
     const sharpi::TileQueries rows{positions, first, tokens * group, group, window, is_chunked}; \
-    sharpi::attend_tile<sharpi::KV, CHUNKS>(shared, rows, queries, keys, values, page_table,    \
-                                            sinks, out, num_heads, key_dim, value_dim, scale,   \
-                                            soft_cap);                                          \
+    sharpi::attend_tile<sharpi::KV, CHUNKS>(shared, rows, queries, keys, values, page_table,     \
+                                            sinks, out, num_heads, key_dim, value_dim, scale,    \
+                                            soft_cap);                                           \
   }
-#define ATTENTION_TILES_OF_TYPE(TYPE, KV)          \
+#define ATTENTION_TILES_OF_TYPE(TYPE, KV)            \
   ATTENTION_TILES(attention_tiles_64_##TYPE, KV, 1)  \
   ATTENTION_TILES(attention_tiles_128_##TYPE, KV, 2) \
   ATTENTION_TILES(attention_tiles_256_##TYPE, KV, 4) \
