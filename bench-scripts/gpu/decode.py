@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace, findings: Findings) -> None:
         "ram": options.ram,
         "context_size": options.depth + options.prompt + options.tokens,
     }
-    with Engines(lambda: device).on_gpu(options.model, **settings) as engine:
+    with Engines(lambda _: device).on_gpu(options.model, **settings) as engine:
         engine.runner.prepare()
         plan = engine.plan
         assert plan is not None

@@ -67,8 +67,8 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, few tokens")
     options = parser.parse_args()
     findings, opener = Findings(), device_opener(options.dry_run)
-    device = opener()
-    _CHECKS[options.check](Engines(lambda: device), findings, options)
+    device = opener(0)
+    _CHECKS[options.check](Engines(lambda _: device), findings, options)
     sys.exit(findings.finish(options.json))
 
 
@@ -158,7 +158,7 @@ def check_graph(engines: Engines, findings: Findings, options: argparse.Namespac
 
 def _decoded_thrice(path: Path, device: WatchedDevice) -> list[Logits]:
     """Returns the logits of the same token at the same position, three times."""
-    with Engines(lambda: device).on_gpu(path) as engine:
+    with Engines(lambda _: device).on_gpu(path) as engine:
         sequence = Sequence(engine.runner)
         sequence.extend([3, 5, 7])
         return list(_repeated(sequence, 11, 3))

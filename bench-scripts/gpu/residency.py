@@ -91,7 +91,7 @@ def _loads(options: argparse.Namespace) -> Iterator[Load]:
 def _measure(model: Path, device: Device, load: Load, sizes: Sizes, findings: Findings) -> None:
     free, start = device.free_bytes, time.perf_counter()
     options = load.options | {"context_size": sizes.context_size, "batch_size": sizes.batch_size}
-    with Engines(lambda: device).on_gpu(model, **options) as engine:
+    with Engines(lambda _: device).on_gpu(model, **options) as engine:
         engine.runner.prepare()
         seconds = time.perf_counter() - start
         vram = free - device.free_bytes

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
     device = device_opener(options.dry_run)(0)
-    engines = Engines(lambda: device)
+    engines = Engines(lambda _: device)
     for case in _CASES[:1] if options.dry_run else _CASES:
         _run(engines, REFERENCES / f"{case}.gguf")
     with TemporaryDirectory() as folder:

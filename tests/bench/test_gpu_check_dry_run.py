@@ -88,7 +88,7 @@ def test_the_usual_types_come_first() -> None:
 
 
 def test_models_against_the_cpu(device: Device) -> None:
-    engines, findings = Engines(lambda: device), Findings()
+    engines, findings = Engines(lambda _: device), Findings()
     check_references(engines, findings, options("qwen3moe"))
     check_types(engines, findings, options("Q4_K"))
     assert findings.failures == []
@@ -99,7 +99,7 @@ def test_models_against_the_cpu(device: Device) -> None:
 
 
 def test_errors_are_found(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    engines, findings = Engines(lambda: device), Findings()
+    engines, findings = Engines(lambda _: device), Findings()
     monkeypatch.setattr(models, "error", lambda *logits: error(*logits) + 1)
     monkeypatch.setattr(models, "typical_error", lambda *logits: error(*logits) + 1)
     check_references(engines, findings, options("qwen3moe"))
@@ -121,7 +121,7 @@ def test_a_typical_error_is_that_of_most_tokens() -> None:
 
 def test_graphs(device: Device) -> None:
     findings = Findings()
-    check_graph(Engines(lambda: device), findings, options("qwen3moe"))
+    check_graph(Engines(lambda _: device), findings, options("qwen3moe"))
     assert findings.failures == []
     assert findings.figures["qwen3moe"] == {"captured": 1, "replayed": 2}
 
