@@ -82,12 +82,12 @@ def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
 ) -> None:
     """Nothing falls back to a mask: sharpi's own kernels compute instead."""
     expected, everything = with_everything
-    assert everything["attention_tiles"] == 0
+    assert everything["tiled_attention"] == 0
     for disabled in ((), ("tensor-cores",)):
         logits, calls = run(*disabled, attends=False)
         assert calls["attend"] == 0
         assert (calls["matmul"] > 0) == (not disabled)
-        assert (calls["attention_tiles"] > 0) == (not disabled)
+        assert (calls["tiled_attention"] > 0) == (not disabled)
         error = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
         assert np.median(error) < 0.02
 

@@ -11,7 +11,7 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import attention, heads
-from sharpi.ops.cuda.launchers import attention_tiles as tiles
+from sharpi.ops.cuda.launchers import tiled_attention as tiles
 from sharpi.ops.cuda.launchers.heads import KvCacheSlice
 from sharpi.ops.cuda.recorded import Attend, Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
@@ -126,7 +126,7 @@ class _Attention(Struct, frozen=True):
 
     def _tiles(self, step: StepShape) -> Call:
         s, at, layer = self.shape, self.recording, self.cache.layers[self.shape.layer]
-        return tiles.attention_tiles(
+        return tiles.tiled_attention(
             at.of(self.qkv[0]),
             layer.keys,
             layer.values,

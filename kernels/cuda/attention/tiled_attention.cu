@@ -256,7 +256,7 @@ __device__ __forceinline__ void attend_tile(const TileShared& shared, const Tile
 // each row's values are the beginning of its key. page_table: the sequence's pages; positions (T,)
 // are adjacent; sinks: (num_heads,), one more score in each head's denominator, or null. out: (T,
 // num_heads * value_dim). Grid (rows / 32, KV heads), shared memory as TileShared has it.
-#define ATTENTION_TILES(NAME, KV, CHUNKS)                                                        \
+#define TILED_ATTENTION(NAME, KV, CHUNKS)                                                        \
   KERNEL __launch_bounds__(256, 2) NAME(                                                         \
       const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_table,   \
       const int* positions, const float* sinks, float* out, int tokens, int num_heads,           \
@@ -269,15 +269,15 @@ __device__ __forceinline__ void attend_tile(const TileShared& shared, const Tile
                                             sinks, out, num_heads, key_dim, value_dim, scale,    \
                                             soft_cap);                                           \
   }
-#define ATTENTION_TILES_OF_TYPE(TYPE, KV)            \
-  ATTENTION_TILES(attention_tiles_64_##TYPE, KV, 1)  \
-  ATTENTION_TILES(attention_tiles_128_##TYPE, KV, 2) \
-  ATTENTION_TILES(attention_tiles_256_##TYPE, KV, 4) \
-  ATTENTION_TILES(attention_tiles_512_##TYPE, KV, 8)
+#define TILED_ATTENTION_OF_TYPE(TYPE, KV)            \
+  TILED_ATTENTION(tiled_attention_64_##TYPE, KV, 1)  \
+  TILED_ATTENTION(tiled_attention_128_##TYPE, KV, 2) \
+  TILED_ATTENTION(tiled_attention_256_##TYPE, KV, 4) \
+  TILED_ATTENTION(tiled_attention_512_##TYPE, KV, 8)
 
 #ifndef ONLY_Q8_0
-ATTENTION_TILES_OF_TYPE(f16, KvF16)
+TILED_ATTENTION_OF_TYPE(f16, KvF16)
 #endif
 #ifndef ONLY_F16
-ATTENTION_TILES_OF_TYPE(q8_0, KvQ8_0)
+TILED_ATTENTION_OF_TYPE(q8_0, KvQ8_0)
 #endif

@@ -17,7 +17,7 @@ _VARIANTS: Final = (64, 128, 256, 512)  # the widest values of an entry point
 _HALF, _FLOAT = 2, 4
 
 
-def attention_tiles(
+def tiled_attention(
     q: Span,
     keys: Span,
     values: Span | None,
@@ -44,7 +44,7 @@ def attention_tiles(
     variant = min(most for most in _VARIANTS if most >= value_dim)
     rows = tokens * (num_heads // num_kv_heads)
     return Launch(
-        Kernel("attention_tiles", f"attention_tiles_{variant}_{place.kv_type}", place.kv_type),
+        Kernel("tiled_attention", f"tiled_attention_{variant}_{place.kv_type}", place.kv_type),
         grid=(-(-rows // _ROWS), num_kv_heads, 1),
         block=_THREADS,
         arguments=(
@@ -58,7 +58,7 @@ def attention_tiles(
 
 
 def _shared_bytes(key_dim: int) -> int:
-    """Returns the bytes of kernels/cuda/attention/attention_tiles.cu's TileShared."""
+    """Returns the bytes of kernels/cuda/attention/tiled_attention.cu's TileShared."""
     queries = _ROWS * (-(-key_dim // _COLUMNS) * _COLUMNS + _PADDING)
     staged, weights = ((count * (_COLUMNS + _PADDING)) for count in (_PAGE, _ROWS))
     scores = _ROWS * (_PAGE + _SCORE_PADDING + 3)

@@ -10,8 +10,8 @@ from device_arrays import empty, read, upload
 from kv_pages import PAGE, pack_pages
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.attention_tiles import attention_tiles
 from sharpi.ops.cuda.launchers.heads import KvCacheSlice
+from sharpi.ops.cuda.launchers.tiled_attention import tiled_attention
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ def attend(device: Device, case: Case) -> Array:
         for rows in (keys, values)
     ]
     device.launch(
-        attention_tiles(
+        tiled_attention(
             upload(device, case.queries()),
             stored[0],
             None if case.values_in_keys else stored[1],
