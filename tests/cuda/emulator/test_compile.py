@@ -43,7 +43,7 @@ def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_instructions_are_those_of_the_table(architecture: int) -> None:
+def test_costs_are_those_of_the_table(architecture: int) -> None:
     """`python tests/cuda/usage_table.py` writes it again, for a change that is worth its cost."""
     toolkit, (held, rows) = TOOLKITS[0], table()
     if version(toolkit) != held:
@@ -56,12 +56,19 @@ def test_instructions_are_those_of_the_table(architecture: int) -> None:
 
 
 def test_finds_excesses() -> None:
-    (architecture, entry), (*_, turn) = next(iter(table()[1].items()))
-    few, many = (
-        Usage(entry, 256, 0, 0, 0, 0, around=(n,), innermost=(n,)) for n in (turn, 2 * turn)
-    )
-    assert list(excesses(int(architecture), [few])) == []
-    assert len(list(excesses(int(architecture), [many]))) == 1
+    (architecture, entry), (registers, shared, _, turn) = next(iter(table()[1].items()))
+
+    def found(registers: int, shared: int, turn: int) -> list[str]:
+        usage = Usage(entry, 256, registers, shared, 0, 0, around=(turn,), innermost=(turn,))
+        return list(excesses(int(architecture), [usage]))
+
+    assert found(registers, shared, turn) == []
+    assert found(registers - 8, 0, turn - 1) == []
+    assert [text.split(" ", 2)[2] for text in found(registers + 8, shared + 4, 2 * turn)] == [
+        f"registers, not {registers}",
+        f"bytes of shared memory, not {shared}",
+        f"instructions a turn, not {int(1.05 * turn)}",
+    ]
 
 
 def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:
