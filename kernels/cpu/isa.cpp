@@ -19,6 +19,20 @@ const VectorOps* best_avx512_vector_ops() {
   static const VectorOps with_bf16 = with_bf16_attention(kAvx512VectorOps);
   return all_present(avx512_bf16_features()) ? &with_bf16 : &kAvx512VectorOps;
 }
+
+VectorOps with_loops(VectorOps ops, const char* name, const RoundedLoops& loops) {
+  ops.name = name;
+  for (int type = int(KvType::F16) + 1; type < kNumKvTypes; type++) {
+    const int layout = kv_layout(KvType(type), true);
+    ops.keys[layout].scores = loops.scores, ops.values[layout].add = loops.add;
+  }
+  return ops;
+}
+
+const VectorOps* avx_vnni_vector_ops() {
+  static const VectorOps ops = with_loops(kAvx2VectorOps, "avx_vnni", kAvxVnniLoops);
+  return &ops;
+}
 #endif
 
 // All instruction sets, best first.
@@ -29,7 +43,7 @@ std::span<const Isa> all_isas() {
        &kAvx512VnniInt8Loop},
       {"avx512_vnni", avx512_vnni_features(), &kAvx512VnniMatmul, best_avx512_vector_ops(),
        &kAvx512VnniInt8Loop},
-      {"avx_vnni", avx_vnni_features(), &kAvxVnniMatmul, &kAvx2VectorOps, &kAvxVnniInt8Loop},
+      {"avx_vnni", avx_vnni_features(), &kAvxVnniMatmul, avx_vnni_vector_ops(), &kAvxVnniInt8Loop},
       {"avx2", avx2_features(), &kAvx2Matmul, &kAvx2VectorOps, &kAvx2Int8Loop},
       {"sse41", sse41_features(), &kSse41Matmul, &kSse41VectorOps, &kSse41Int8Loop},
 #elif defined(__aarch64__)

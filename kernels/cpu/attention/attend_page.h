@@ -178,7 +178,7 @@ void attend_page(const PageAttention& a, const KeyOps& keys, const ValueOps& val
   keys.scores(a, range, scores);
   for (int n = 0; n < a.num_queries; n++) peaks[n] = page_peak(a, n, scores[n]);
   for (int n = 0; n < a.num_queries; n++)
-    rescale[n] = page_probabilities(a.states[n], peaks[n], scores[n]);
+    rescale[n] = page_probabilities(*a.states[n], peaks[n], scores[n]);
   values.add(a, range, scores, rescale);
 }
 

@@ -2,26 +2,26 @@
 // are used.
 #pragma once
 #include "attend_page.h"
-#include "packed_view.h"
+#include "unpack_page.h"
 
 namespace {
 
 // Extracts number `j` of each of 16 quads of a key.
-inline F32x16 numbers_of_quads(const uint8_t* quads, int j) {
+[[gnu::always_inline]] inline F32x16 numbers_of_quads(const uint8_t* quads, int j, int zero) {
   return each_part([=](int i) {
     OwnInts words;
     memcpy(&words, quads + i * sizeof words, sizeof words);
-    return __builtin_convertvector((words >> 8 * j & 255) - kLevelZero, Own);
+    return __builtin_convertvector((words >> 8 * j & 255) - zero, Own);
   });
 }
 
 // Extracts one of the two values of each of 16 pairs.
-inline F32x16 values_of_pairs(const uint8_t* pairs, int which) {
+[[gnu::always_inline]] inline F32x16 values_of_pairs(const uint8_t* pairs, int which, int zero) {
   typedef uint16_t Words __attribute__((vector_size(kOwnLanes * sizeof(uint16_t))));
   return each_part([=](int i) {
     Words words;
     memcpy(&words, pairs + i * sizeof words, sizeof words);
-    return __builtin_convertvector((which ? words >> 8 : words & 255), Own) - float(kLevelZero);
+    return __builtin_convertvector((which ? words >> 8 : words & 255), Own) - float(zero);
   });
 }
 
@@ -29,10 +29,10 @@ inline F32x16 values_of_pairs(const uint8_t* pairs, int which) {
 template <bool kHasMinimum>
 struct FloatKeys {
   const PackedKeys& keys;
-  F32x16 at(int panel, int d) const {
-    const uint8_t* quads = keys.panel(panel) + d / kQuad * kVectorCodes;
-    const uint16_t* scale = keys.scale(panel, d / kKvBlock);
-    const F32x16 scaled = numbers_of_quads(quads, d % kQuad) * load_half(scale);
+  [[gnu::always_inline]] F32x16 at(int panel, int d) const {
+    const uint8_t* quads = panel_of(keys, panel) + d / kQuad * kVectorCodes;
+    const uint16_t* scale = scale_of(keys, panel, d / kKvBlock);
+    const F32x16 scaled = numbers_of_quads(quads, d % kQuad, keys.zero) * load_half(scale);
     return kHasMinimum ? scaled + load_half(scale + keys.minimum_apart) : scaled;
   }
 };
@@ -41,15 +41,15 @@ struct FloatValues {
   const PackedValues& values;
   float scales[kPage], minimums[kPage];
 
-  F32x16 at(int position, int d) const {
+  [[gnu::always_inline]] F32x16 at(int position, int d) const {
     const uint8_t* pairs =
-        values.column(d / kKvBlock) + value_vector(position) * kVectorCodes + d % kKvBlock * 2;
-    const F32x16 scaled = values_of_pairs(pairs, value_place(position)) * scales[position];
+        values.bytes + size_t(d / kKvBlock) * kColumnCodes + value_vector(position) * kVectorCodes + d % kKvBlock * 2;
+    const F32x16 scaled = values_of_pairs(pairs, value_place(position), values.zero) * scales[position];
     return kHasMinimum ? scaled + minimums[position] : scaled;
   }
   // Converts the scales of the column with dimension `d`.
   void begin_column(int d) {
-    const uint16_t* from = values.scale(d / kKvBlock);
+    const uint16_t* from = scale_of(values, d / kKvBlock);
     for (int p = 0; p < kPage; p += kLanes) {
       store(scales + p, load_half(from + p));
       if (kHasMinimum) store(minimums + p, load_half(from + values.minimum_apart + p));
@@ -70,29 +70,25 @@ void packed_columns(const PageAttention& a, const PackedValues& view, Visible ra
 }
 
 template <class Type>
-constexpr bool kHasMinimum = format_of(Type::kType).has_minimum;
+constexpr bool kTypeHasMinimum = format_of(Type::kType).has_minimum;
 
-template <class Type>
+template <bool kHasMinimum>
 void packed_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
-  const PackedKeys view = view_keys<Type>(a, range);
-  const FloatKeys<kHasMinimum<Type>> keys{view};
+  const FloatKeys<kHasMinimum> keys{*a.packed_keys};
   with_count(a.num_queries, [&](auto n) { page_scores<n>(a, keys, range, scores); });
 }
 
-template <class Type>
+template <bool kHasMinimum>
 void packed_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
                    const float* rescale) {
-  if (a.values) {
-    const PackedValues view = view_values<Type>(a, range);
-    with_count(a.num_queries, [&](auto n) {
-      packed_columns<n, kHasMinimum<Type>>(a, view, range, probabilities, rescale);
-    });
-  } else {
-    const PackedKeys view = view_keys<Type>(a, range);
-    const FloatKeys<kHasMinimum<Type>> keys{view};
-    with_count(a.num_queries,
-               [&](auto n) { page_values_in_keys<n>(a, keys, range, probabilities, rescale); });
-  }
+  with_count(a.num_queries, [&](auto n) {
+    if (a.values) {
+      packed_columns<n, kHasMinimum>(a, *a.packed_values, range, probabilities, rescale);
+    } else {
+      const FloatKeys<kHasMinimum> keys{*a.packed_keys};
+      page_values_in_keys<n>(a, keys, range, probabilities, rescale);
+    }
+  });
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "kv_layout.h"
 #include "operations/ops.h"
+#include "page_scratch.h"
 #include "runtime/program.h"
 
 namespace sharpi {
@@ -31,6 +33,7 @@ struct Queries {
   int count = 0;
   int tokens[kQueries], heads[kQueries];
   float* partials[kQueries];
+  const uint8_t* prepared;
 
   void add(int token, int head, float* partial) {
     tokens[count] = token, heads[count] = head, partials[count] = partial;
@@ -59,36 +62,49 @@ class SpanAttention {
                                          : page_of(p_.cache, step.page_at(token, begin), head).keys;
   }
 
-  // Computes the queries' partial results of a span. `after`: the page that is read afterwards, or
-  // null.
-  void attend(const Step& step, int head, const Queries& q, int span, const uint8_t* after) const {
-    SoftmaxState states[kQueries];
-    float* sums[kQueries];
+  // Returns the bytes of a group's prepared queries.
+  size_t prepared_bytes() const { return size_t(kQueries) * kQueryBytes * p_.cache.key_dim; }
+
+  // Prepares queries for all pages, in `memory` of prepared_bytes.
+  void prepare(Queries& q, uint8_t* memory) const {
+    thread_local std::vector<float> rotated;
+    const int dim = p_.cache.key_dim;
+    if (p_.cache.key_rotation) rotated.resize(size_t(kQueries) * dim);
+    const float* from[kQueries];
     for (int i = 0; i < q.count; i++) {
-      states[i] = {-INFINITY, 0};
-      sums[i] = Partial(q.partials[i]).sums;
-      memset(sums[i], 0, sizeof(float) * p_.cache.value_stride);
+      from[i] = p_.queries + (size_t(q.tokens[i]) * p_.num_heads + q.heads[i]) * dim;
+      if (p_.cache.key_rotation) from[i] = rotate_key(from[i], rotated.data() + size_t(i) * dim);
     }
-    const int lowest = first_visible(step, q.tokens[0]),
-              highest = step.positions[q.tokens[q.count - 1]];
-    const int begin = std::max(span * kSpan, lowest / kPage * kPage),
-              end = std::min((span + 1) * kSpan, highest + 1);
-    const uint8_t* prepared = prepare(q);
+    keys_.prepare_queries(from, q.count, p_.scale, dim, memory);
+    q.prepared = memory;
+  }
+
+  // Says if any of the queries sees a position of the span.
+  bool sees(const Step& step, const Queries& q, int span) const {
+    return first_span(step, q) <= span && span <= step.positions[q.tokens[q.count - 1]] / kSpan;
+  }
+  int first_span(const Step& step, const Queries& q) const {
+    return first_visible(step, q.tokens[0]) / kSpan;
+  }
+
+  // Computes the partial results of a span for groups of queries of one sequence, in the order of
+  // their tokens. A page is read, and unpacked, once for all groups. `after`: the page that is read
+  // afterwards, or null.
+  void attend(const Step& step, int head, std::span<const Queries> groups, int span,
+              const uint8_t* after) const {
+    for (const Queries& q : groups) clear(q);
+    const Queries &first = groups.front(), &last = groups.back();
+    const int begin = first_page_at(step, first, span), end = end_of(step, last, span);
     for (int at = begin; at < end; at += kPage) {
-      int first[kQueries], last[kQueries];
-      for (int i = 0; i < q.count; i++) {
-        first[i] = first_visible(step, q.tokens[i]) - at;
-        last[i] = step.positions[q.tokens[i]] - at;
+      const PageView page = view(step, first, at, head);
+      const uint8_t* next = at + kPage < end ? view(step, first, at + kPage, head).keys : after;
+      Unpacked unpacked = unpack(page, in_page(step, groups, at));
+      for (const Queries& q : groups) {
+        if (at < first_page_at(step, q, span) || at >= end_of(step, q, span)) continue;
+        attend_page(step, q, at, page, unpacked, next);
+        next = nullptr;
       }
-      const PageView page = view(step, q, at, head);
-      const uint8_t* next = at + kPage < end ? view(step, q, at + kPage, head).keys : after;
-      const size_t key_bytes = kv_key_bytes(p_.cache);
-      vectors_.attend_page({prepared, first, last, q.count, page.keys, page.values,
-                            p_.cache.key_dim, p_.cache.value_stride, p_.soft_cap, states, sums,
-                            next, key_bytes, kv_head_bytes(p_.cache) - key_bytes},
-                           keys_, values_);
     }
-    for (int i = 0; i < q.count; i++) *Partial(q.partials[i]).state = states[i];
   }
 
   // Merges the result of a later span into `into`.
@@ -109,20 +125,62 @@ class SpanAttention {
   }
 
  private:
-  const uint8_t* prepare(const Queries& q) const {
-    thread_local std::vector<uint8_t> memory;
-    thread_local std::vector<float> rotated;
-    const int dim = p_.cache.key_dim;
-    memory.resize(size_t(kQueries) * kQueryBytes * dim);
-    if (p_.cache.key_rotation) rotated.resize(size_t(kQueries) * dim);
-    const float* from[kQueries];
+  struct Unpacked {
+    PackedKeys keys;
+    PackedValues values;
+  };
+
+  void clear(const Queries& q) const {
     for (int i = 0; i < q.count; i++) {
-      from[i] = p_.queries + (size_t(q.tokens[i]) * p_.num_heads + q.heads[i]) * dim;
-      if (p_.cache.key_rotation) from[i] = rotate_key(from[i], rotated.data() + size_t(i) * dim);
+      *Partial(q.partials[i]).state = {-INFINITY, 0};
+      memset(Partial(q.partials[i]).sums, 0, sizeof(float) * p_.cache.value_stride);
     }
-    keys_.prepare_queries(from, q.count, p_.scale, dim, memory.data());
-    return memory.data();
   }
+  // Returns the position that begins the first page of a span that a group sees, and the position
+  // after the last one that it sees.
+  int first_page_at(const Step& step, const Queries& q, int span) const {
+    return std::max(span * kSpan, first_visible(step, q.tokens[0]) / kPage * kPage);
+  }
+  int end_of(const Step& step, const Queries& q, int span) const {
+    return std::min((span + 1) * kSpan, step.positions[q.tokens[q.count - 1]] + 1);
+  }
+  // Returns the positions of the page at `at` that any of the groups sees.
+  Visible in_page(const Step& step, std::span<const Queries> groups, int at) const {
+    const Queries& last = groups.back();
+    return {std::max(first_visible(step, groups.front().tokens[0]) - at, 0),
+            std::min(step.positions[last.tokens[last.count - 1]] - at + 1, kPage)};
+  }
+
+  Unpacked unpack(const PageView& page, Visible range) const {
+    const KvPage from{page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride};
+    const size_t for_keys = keys_.unpack ? unpacked_key_bytes(from.key_dim) : 0;
+    const size_t for_values = values_.unpack ? unpacked_value_bytes(from.value_dim) : 0;
+    Unpacked unpacked{};
+    if (!for_keys && !for_values) return unpacked;
+    uint8_t* memory = page_scratch(for_keys + for_values);
+    if (for_keys) keys_.unpack(from, range, memory, unpacked.keys);
+    if (for_values) values_.unpack(from, range, memory + for_keys, unpacked.values);
+    return unpacked;
+  }
+
+  void attend_page(const Step& step, const Queries& q, int at, const PageView& page,
+                   const Unpacked& unpacked, const uint8_t* next) const {
+    int first[kQueries], last[kQueries];
+    SoftmaxState* states[kQueries];
+    float* sums[kQueries];
+    for (int i = 0; i < q.count; i++) {
+      first[i] = first_visible(step, q.tokens[i]) - at;
+      last[i] = step.positions[q.tokens[i]] - at;
+      states[i] = Partial(q.partials[i]).state, sums[i] = Partial(q.partials[i]).sums;
+    }
+    const size_t key_bytes = kv_key_bytes(p_.cache);
+    vectors_.attend_page({q.prepared, first, last, q.count, page.keys, page.values,
+                          p_.cache.key_dim, p_.cache.value_stride, p_.soft_cap, states, sums, next,
+                          key_bytes, kv_head_bytes(p_.cache) - key_bytes, &unpacked.keys,
+                          &unpacked.values},
+                         keys_, values_);
+  }
+
   const float* rotate_key(const float* query, float* out) const {
     vectors_.rotate(query, out, p_.cache.key_dim, p_.cache.key_rotation);
     return out;

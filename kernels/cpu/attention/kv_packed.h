@@ -49,7 +49,7 @@ template <int kBits, int kVector>
   }
 }
 
-// Unpacks groups to the numbers of their codes plus 128, in whole vectors.
+// Unpacks groups to the levels of their codes plus the type's zero, in whole vectors.
 template <class Type>
 inline void unpack_groups(const uint8_t* packed, int count, uint8_t* numbers) {
   for (int g = 0; g < count; g++, packed += group_bytes(Type::kBits), numbers += kGroupCodes) {

@@ -9,7 +9,6 @@ namespace {
 constexpr int kQuad = 4;        // numbers of a key that lie side by side
 constexpr int kPairApart = 16;  // positions between two values that lie side by side
 constexpr int kColumnGroups = kPage * kKvBlock / kGroupCodes;
-constexpr int kColumnCodes = kPage * kKvBlock;
 
 constexpr size_t panel_codes(KvType type, int dim) {
   return size_t(kPanel) * dim * format_of(type).bits / 8;

@@ -18,8 +18,6 @@
 namespace {
 using namespace sharpi;
 
-constexpr int kLevelZero = 128;  // is added to levels where they are stored as bytes
-
 // Scales a block to codes: code = (x - minimum) * inverse + the type's own offset.
 struct BlockScale {
   float scale, minimum, inverse;
@@ -35,11 +33,6 @@ inline float extreme_of(const float* x, int count) {
 }
 constexpr float kTiny = 1e-35f;  // below it, inverses would not be finite
 inline float inverse_of(float scale) { return std::fabs(scale) < kTiny ? 0.f : 1.f / scale; }
-
-// Adds to every byte of a group; bytes wrap around.
-inline void add_to_group(uint8_t* numbers, int summand) {
-  for (int i = 0; i < 512; i++) numbers[i] = uint8_t(numbers[i] + summand);
-}
 
 // Replaces every code of a group, below 16, by its entry of a table.
 inline void look_up_group(uint8_t* codes, const uint8_t table[16]) {
@@ -61,13 +54,11 @@ inline void look_up_group(uint8_t* codes, const uint8_t table[16]) {
 #endif
 }
 
-// Types whose levels are whole numbers from -kZero on.
-template <int kBitsOfCode, int kZero>
+// Types whose levels are whole numbers from -kZero on. Unpacked, kZero is part of the numbers.
+template <int kBitsOfCode, int kZeroCode>
 struct EvenLevels {
-  static constexpr int kBits = kBitsOfCode;
-  static void to_numbers(uint8_t* codes) {
-    if (kZero != kLevelZero) add_to_group(codes, kLevelZero - kZero);
-  }
+  static constexpr int kBits = kBitsOfCode, kZero = kZeroCode;
+  static void to_numbers(uint8_t*) {}
   static void encode(const float* x, BlockScale s, uint8_t* codes) {
     constexpr float kLargest = (1 << kBits) - 1;
     for (int i = 0; i < kKvBlock; i++) {
@@ -111,11 +102,11 @@ struct TypeQ4_0 : EvenLevels<4, 8> {
 // Types whose levels are in a table, in rising order.
 template <class Table, int kBitsOfCode>
 struct TabledLevels {
-  static constexpr int kBits = kBitsOfCode, kCount = 1 << kBits;
+  static constexpr int kBits = kBitsOfCode, kCount = 1 << kBits, kZero = 128;
 
   static void to_numbers(uint8_t* codes) {
     uint8_t table[16] = {};
-    for (int i = 0; i < kCount; i++) table[i] = uint8_t(Table::kLevels[i] + kLevelZero);
+    for (int i = 0; i < kCount; i++) table[i] = uint8_t(Table::kLevels[i] + kZero);
     look_up_group(codes, table);
   }
   static void encode(const float* x, BlockScale s, uint8_t* codes) {
@@ -169,5 +160,12 @@ struct TypeTurbo3 : TabledLevels<NormalLevels, 3> {
     return fit(x, count, inverse_of(deviation / NormalLevels::kDeviation), false);
   }
 };
+
+// Calls `add` with each packed type.
+template <class Add>
+constexpr void each_packed_type(Add add) {
+  add(TypeQ8_0{}), add(TypeQ5_1{}), add(TypeQ5_0{});
+  add(TypeQ4_0{}), add(TypeIQ4_NL{}), add(TypeTurbo3{});
+}
 
 }  // namespace

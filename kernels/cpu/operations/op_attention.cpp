@@ -48,14 +48,17 @@ class Attention : public Stage {
   void run(const Step& step, int task, int next, Worker&) const override {
     if (splits(step)) return split(step, task, next < 0 ? nullptr : first_page(step, next));
     const int head = task % p_.cache.heads;
-    thread_local std::vector<Queries> groups;
-    thread_local std::vector<float> results;
+    thread_local std::vector<Queries> groups, seeing;
     const TokenBlock block = find_block(step, task / p_.cache.heads);
     gather(block, head, groups);
-    float* partials = place(groups, results);
+    float* later = place(groups);
+    prepare(groups);
     const int end = step.positions[block.end - 1] / kSpan + 1;
-    for (int span = span_.first_visible(step, block.begin) / kSpan; span < end; span++)
-      for (const Queries& q : groups) add_span(step, head, q, span, partials);
+    for (int span = span_.first_visible(step, block.begin) / kSpan; span < end; span++) {
+      choose(step, groups, span, later, seeing);
+      span_.attend(step, head, seeing, span, nullptr);
+      merge(step, groups, span, later);
+    }
     for (const Queries& q : groups)
       for (int i = 0; i < q.count; i++) span_.write(q.tokens[i], q.heads[i], q.partials[i]);
   }
@@ -114,12 +117,22 @@ class Attention : public Stage {
   void split(const Step& step, int task, const uint8_t* after) const {
     const Task t = split_task(step, task);
     const int spans = max_spans(step);
+    thread_local std::vector<Queries> groups;
+    groups.clear();
     for (int g = 0; g < group_; g += kQueries) {
-      Queries queries;
-      for (int h = t.head * group_ + g; queries.count < std::min(kQueries, group_ - g); h++)
-        queries.add(t.token, h, partial(t.token, h, t.span, spans));
-      span_.attend(step, t.head, queries, t.span, after);
+      Queries& q = groups.emplace_back();
+      for (int h = t.head * group_ + g; q.count < std::min(kQueries, group_ - g); h++)
+        q.add(t.token, h, partial(t.token, h, t.span, spans));
     }
+    prepare(groups);
+    span_.attend(step, t.head, groups, t.span, after);
+  }
+
+  void prepare(std::vector<Queries>& groups) const {
+    thread_local std::vector<uint8_t> memory;
+    const size_t bytes = span_.prepared_bytes();
+    memory.resize(groups.size() * bytes);
+    for (size_t i = 0; i < groups.size(); i++) span_.prepare(groups[i], memory.data() + i * bytes);
   }
 
   // Gathers the queries of a block that share a KV head, as many together as a pass takes.
@@ -135,25 +148,39 @@ class Attention : public Stage {
       }
   }
 
-  // Assigns memory to each query's result; returns the memory of kQueries more.
-  float* place(std::vector<Queries>& groups, std::vector<float>& memory) const {
-    const size_t floats = partial_floats(p_);
-    memory.resize((groups.size() + 1) * kQueries * floats + 16);
+  // Assigns memory to each query's result, and returns as much for their results of a later span.
+  float* place(std::vector<Queries>& groups) const {
+    thread_local std::vector<float> memory;
+    const size_t floats = partial_floats(p_), of_group = floats * kQueries;
+    memory.resize(2 * groups.size() * of_group + 16);
     float* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / 4;
-    for (Queries& q : groups)
-      for (int i = 0; i < q.count; i++, at += floats) q.partials[i] = at;
+    for (Queries& q : groups) place(q, at), at += of_group;
     return at;
   }
+  void place(Queries& q, float* at) const {
+    for (int i = 0; i < q.count; i++) q.partials[i] = at + i * partial_floats(p_);
+  }
 
-  // All queries of a block go through a span together: its pages stay in L2 meanwhile.
-  void add_span(const Step& step, int head, const Queries& q, int span, float* partials) const {
-    const int first = span_.first_visible(step, q.tokens[0]) / kSpan;
-    if (span < first || span > step.positions[q.tokens[q.count - 1]] / kSpan) return;
-    if (span == first) return span_.attend(step, head, q, span, nullptr);
-    Queries later = q;
-    for (int i = 0; i < q.count; i++) later.partials[i] = partials + i * partial_floats(p_);
-    span_.attend(step, head, later, span, nullptr);
-    for (int i = 0; i < q.count; i++) span_.merge(q.partials[i], later.partials[i]);
+  // Chooses the groups that see a span. All but those that see their first one have their results
+  // beside, in `later`.
+  void choose(const Step& step, const std::vector<Queries>& groups, int span, float* later,
+              std::vector<Queries>& seeing) const {
+    seeing.clear();
+    for (const Queries& q : groups) {
+      if (span_.sees(step, q, span)) {
+        seeing.push_back(q);
+        if (span > span_.first_span(step, q)) place(seeing.back(), later);
+      }
+      later += partial_floats(p_) * kQueries;
+    }
+  }
+  void merge(const Step& step, const std::vector<Queries>& groups, int span, float* later) const {
+    for (const Queries& q : groups) {
+      if (span > span_.first_span(step, q) && span_.sees(step, q, span))
+        for (int i = 0; i < q.count; i++)
+          span_.merge(q.partials[i], later + i * partial_floats(p_));
+      later += partial_floats(p_) * kQueries;
+    }
   }
 
   const AttentionParams p_;

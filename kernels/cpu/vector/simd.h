@@ -30,16 +30,16 @@ template <class Fold>
     for (int i = 0; i < half; i++) v.part[i] = combine(v.part[i], v.part[i + half]);
   return fold_lanes<kOwnLanes / 2>(v.part[0], combine)[0];
 }
-inline float sum(F32x16 v) {
+[[gnu::always_inline]] inline float sum(F32x16 v) {
   return fold(v, [](Own a, Own b) { return a + b; });
 }
-inline float maximum(F32x16 v) {
+[[gnu::always_inline]] inline float maximum(F32x16 v) {
   return fold(v, [](Own a, Own b) { return a > b ? a : b; });
 }
 
 // Computes e^x with a relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is
 // 0. A NaN stays NaN, because it is compared last.
-inline F32x16 exp(F32x16 x) {
+[[gnu::always_inline]] inline F32x16 exp(F32x16 x) {
   const F32x16 y = min(broadcast(127.f), max(broadcast(-126.f), x * 1.44269504f));
   const F32x16 magic = broadcast(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
   const F32x16 n = (y + magic) - magic, r = y - n;
@@ -80,7 +80,7 @@ inline uint16_t float_to_half(float x) {
   return sign | uint16_t((bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13);
 }
 
-inline F32x16 load_half(const uint16_t* p) {
+[[gnu::always_inline]] inline F32x16 load_half(const uint16_t* p) {
 #if defined(__AVX512F__)
   return {(Own)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p))};
 #elif defined(__F16C__)

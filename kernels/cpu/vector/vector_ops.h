@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/kv_pages.h"
+#include "attention/packed_numbers.h"
 
 namespace sharpi {
 
@@ -25,11 +25,6 @@ struct SoftmaxState {
   float total;
 };
 
-// The positions of a page that a query sees, or some of several queries.
-struct Visible {
-  int begin, end;
-};
-
 // kQueries or fewer queries, and one page of one KV head (kv_pages.h).
 struct PageAttention {
   const uint8_t* queries;  // as `prepare_queries` left them
@@ -40,10 +35,12 @@ struct PageAttention {
   const uint8_t* values;          // null: the values are the beginning of each key
   int key_dim, value_dim;         // value_dim: as stored, a multiple of 16
   float soft_cap;                 // 0: none
-  SoftmaxState* states;           // per query
+  SoftmaxState* const* states;    // per query
   float* const* sums;             // per query (value_dim)
   const uint8_t* next;            // keys of the next page, worth prefetching; or null
   size_t key_bytes, value_bytes;  // of the page
+  const PackedKeys* packed_keys;  // what `unpack` made of packed types
+  const PackedValues* packed_values;
 };
 
 // One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the
@@ -88,9 +85,11 @@ struct KeyOps {
   bool (*takes)(const KvLayer&);  // Returns true if its heads can be stored like this.
   void (*store)(const float* key, int dim, int at, uint8_t* keys);
   // Prepares queries, each (dim), times `scale`, for all pages that they are multiplied with
-  // together; `out` has at most kQueryBytes * dim * count bytes.
+  // together; `out` has kQueryBytes * dim * kQueries bytes.
   void (*prepare_queries)(const float* const* queries, int count, float scale, int dim,
                           uint8_t* out);
+  // Unpacks the positions in `range`; `memory` has unpacked_key_bytes. Null: nothing is packed.
+  void (*unpack)(const KvPage&, Visible range, uint8_t* memory, PackedKeys&);
   // Computes the scores of the queries (num_queries) with the positions in `range`.
   void (*scores)(const PageAttention&, Visible range, float scores[][kPage]);
 };
@@ -98,6 +97,8 @@ struct KeyOps {
 struct ValueOps {
   bool (*takes)(const KvLayer&);
   void (*store)(const float* value, int dim, int at, uint8_t* values);
+  // Does the same as that of keys; `memory` has unpacked_value_bytes.
+  void (*unpack)(const KvPage&, Visible range, uint8_t* memory, PackedValues&);
   // Computes sums = sums * rescale + probabilities . values over the positions in `range`.
   void (*add)(const PageAttention&, Visible range, const float probabilities[][kPage],
               const float* rescale);
@@ -131,11 +132,19 @@ struct VectorOps {
   void (*unit_length)(const float* x, float* out, int n, float epsilon, float factor);
 };
 
+// The loops of packed types' rounded layouts, for a set that has better ones than its VectorOps.
+struct RoundedLoops {
+  void (*scores)(const PageAttention&, Visible range, float scores[][kPage]);
+  void (*add)(const PageAttention&, Visible range, const float probabilities[][kPage],
+              const float* rescale);
+};
+
 // Tables, so that naming one runs no code of its instruction set (isa.h). The second group exists
 // on x86-64 only.
 extern const VectorOps kPortableVectorOps;
 extern const VectorOps kSse41VectorOps, kAvx2VectorOps, kAvx512VectorOps;
 extern const KeyOps kAvx512PairedKeys;  // KvLayout::Bf16Pairs, for CPUs that also have AVX512_BF16
 extern const ValueOps kAvx512PairedValues;
+extern const RoundedLoops kAvxVnniLoops;  // for kAvx2VectorOps
 
 }  // namespace sharpi

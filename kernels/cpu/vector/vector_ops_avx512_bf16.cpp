@@ -5,7 +5,7 @@
 #include "attention/attend_page_bf16.h"
 
 constinit const sharpi::KeyOps sharpi::kAvx512PairedKeys = {takes_pairs, store_key_pairs,
-                                                            prepare_pairs, pair_scores};
-constinit const sharpi::ValueOps sharpi::kAvx512PairedValues = {takes_pairs, store_value_pairs,
+                                                            prepare_pairs, nullptr, pair_scores};
+constinit const sharpi::ValueOps sharpi::kAvx512PairedValues = {takes_pairs, store_value_pairs, nullptr,
                                                                 pair_values};
 #endif

@@ -124,23 +124,18 @@ namespace {
 template <class Type>
 constexpr void add_packed(VectorOps& ops) {
   const int layout = kv_layout(Type::kType, false);
-  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_floats, packed_scores<Type>};
-  ops.values[layout] = {takes_all, store_packed_value<Type>, packed_values<Type>};
-}
-
-// Calls `add` with each packed type.
-template <class Add>
-constexpr void each_packed_type(Add add) {
-  add(TypeQ8_0{}), add(TypeQ5_1{}), add(TypeQ5_0{});
-  add(TypeQ4_0{}), add(TypeIQ4_NL{}), add(TypeTurbo3{});
+  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_floats, unpack_keys<Type>,
+                      packed_scores<kTypeHasMinimum<Type>>};
+  ops.values[layout] = {takes_all, store_packed_value<Type>, unpack_values<Type>,
+                        packed_values<kTypeHasMinimum<Type>>};
 }
 
 constexpr VectorOps make_vector_ops(const char* name) {
   VectorOps ops{name,        rms_norm, gated, add_scaled, rope,       {},        {},
                 attend_page, rotate,   merge, convolve,   delta_step, scan_step, unit_length};
   const int f16 = kv_layout(KvType::F16, false);
-  ops.keys[f16] = {takes_all, store_key_f16, prepare_floats, half_scores};
-  ops.values[f16] = {takes_all, store_value_f16, half_values};
+  ops.keys[f16] = {takes_all, store_key_f16, prepare_floats, nullptr, half_scores};
+  ops.values[f16] = {takes_all, store_value_f16, nullptr, half_values};
   each_packed_type([&](auto type) { add_packed<decltype(type)>(ops); });
   return ops;
 }

@@ -28,7 +28,7 @@ inline Own load_own(const float* p) {
   memcpy(&v, p, sizeof v);
   return v;
 }
-inline void store_own(float* p, Own v) { memcpy(p, &v, sizeof v); }
+[[gnu::always_inline]] inline void store_own(float* p, Own v) { memcpy(p, &v, sizeof v); }
 inline OwnInts own_lanes(int part) {
   OwnInts lanes;
   for (int l = 0; l < kOwnLanes; l++) lanes[l] = part * kOwnLanes + l;
@@ -64,60 +64,60 @@ template <class F>
   return v;
 }
 
-inline F32x16 load(const float* p) {
+[[gnu::always_inline]] inline F32x16 load(const float* p) {
   return each_part([=](int i) { return load_own(p + i * kOwnLanes); });
 }
-inline void store(float* p, F32x16 v) {
+[[gnu::always_inline]] inline void store(float* p, F32x16 v) {
 #pragma GCC unroll 4
   for (int i = 0; i < kOwnParts; i++) store_own(p + i * kOwnLanes, v.part[i]);
 }
-inline F32x16 broadcast(float x) {
+[[gnu::always_inline]] inline F32x16 broadcast(float x) {
   // subtracting zero is a no-op; adding zero is not
   return each_part([=](int) { return x - Own{}; });
 }
 
-inline F32x16 operator+(F32x16 a, F32x16 b) {
+[[gnu::always_inline]] inline F32x16 operator+(F32x16 a, F32x16 b) {
   return each_part([&](int i) { return a.part[i] + b.part[i]; });
 }
-inline F32x16 operator-(F32x16 a, F32x16 b) {
+[[gnu::always_inline]] inline F32x16 operator-(F32x16 a, F32x16 b) {
   return each_part([&](int i) { return a.part[i] - b.part[i]; });
 }
-inline F32x16 operator*(F32x16 a, F32x16 b) {
+[[gnu::always_inline]] inline F32x16 operator*(F32x16 a, F32x16 b) {
   return each_part([&](int i) { return a.part[i] * b.part[i]; });
 }
-inline F32x16 operator/(F32x16 a, F32x16 b) {
+[[gnu::always_inline]] inline F32x16 operator/(F32x16 a, F32x16 b) {
   return each_part([&](int i) { return a.part[i] / b.part[i]; });
 }
-inline F32x16 operator-(F32x16 a) {
+[[gnu::always_inline]] inline F32x16 operator-(F32x16 a) {
   return each_part([&](int i) { return -a.part[i]; });
 }
-inline F32x16 operator+(F32x16 a, float b) { return a + broadcast(b); }
-inline F32x16 operator+(float a, F32x16 b) { return broadcast(a) + b; }
-inline F32x16 operator-(F32x16 a, float b) { return a - broadcast(b); }
-inline F32x16 operator*(F32x16 a, float b) { return a * broadcast(b); }
-inline F32x16 operator*(float a, F32x16 b) { return broadcast(a) * b; }
-inline F32x16 operator/(float a, F32x16 b) { return broadcast(a) / b; }
-inline F32x16& operator+=(F32x16& a, F32x16 b) { return a = a + b; }
+[[gnu::always_inline]] inline F32x16 operator+(F32x16 a, float b) { return a + broadcast(b); }
+[[gnu::always_inline]] inline F32x16 operator+(float a, F32x16 b) { return broadcast(a) + b; }
+[[gnu::always_inline]] inline F32x16 operator-(F32x16 a, float b) { return a - broadcast(b); }
+[[gnu::always_inline]] inline F32x16 operator*(F32x16 a, float b) { return a * broadcast(b); }
+[[gnu::always_inline]] inline F32x16 operator*(float a, F32x16 b) { return broadcast(a) * b; }
+[[gnu::always_inline]] inline F32x16 operator/(float a, F32x16 b) { return broadcast(a) / b; }
+[[gnu::always_inline]] inline F32x16& operator+=(F32x16& a, F32x16 b) { return a = a + b; }
 
-inline F32x16 max(F32x16 a, F32x16 b) {
+[[gnu::always_inline]] inline F32x16 max(F32x16 a, F32x16 b) {
   return each_part([&](int i) { return a.part[i] > b.part[i] ? a.part[i] : b.part[i]; });
 }
-inline F32x16 min(F32x16 a, F32x16 b) {
+[[gnu::always_inline]] inline F32x16 min(F32x16 a, F32x16 b) {
   return each_part([&](int i) { return a.part[i] < b.part[i] ? a.part[i] : b.part[i]; });
 }
 // Returns v, or 0 where x is under the limit.
-inline F32x16 zero_under(F32x16 x, float limit, F32x16 v) {
+[[gnu::always_inline]] inline F32x16 zero_under(F32x16 x, float limit, F32x16 v) {
   return each_part([&](int i) { return x.part[i] < limit ? Own{} : v.part[i]; });
 }
 // Returns v in lanes `first` to `last`, x in the others.
-inline F32x16 keep_lanes(F32x16 v, int first, int last, float x) {
+[[gnu::always_inline]] inline F32x16 keep_lanes(F32x16 v, int first, int last, float x) {
   return each_part([&](int i) {
     const OwnInts lane = own_lanes(i);
     return ((lane < first) | (lane > last)) ? x - Own{} : v.part[i];
   });
 }
 // Returns 2^n for integers n.
-inline F32x16 power_of_two(F32x16 n) {
+[[gnu::always_inline]] inline F32x16 power_of_two(F32x16 n) {
   return each_part([&](int i) {
     const OwnInts exponent = (__builtin_convertvector(n.part[i], OwnInts) + 127) << 23;
     Own power;

@@ -1,0 +1,60 @@
+// The visible part of a page's packed keys or values as numbers that products read, with their
+// scales: the same form for all types. They are unpacked once for all queries of a page.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kv_pages.h"
+
+namespace sharpi {
+
+// The positions of a page that a query sees, or some of several queries.
+struct Visible {
+  int begin, end;
+};
+
+// A page of one KV head.
+struct KvPage {
+  const uint8_t* keys;
+  const uint8_t* values;   // null: the values are the beginning of each key
+  int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
+};
+
+// Keys as [panel][dim / 4][16][4] levels plus `zero`.
+struct PackedKeys {
+  const uint8_t* numbers;  // of the first panel
+  size_t panel_apart;      // bytes from a panel's numbers to the next one's
+  const uint8_t* scales;   // of the first panel, f16
+  size_t scales_apart;     // bytes likewise
+  int block_apart;         // scales from a block to the next one; 0: one for all
+  int minimum_apart;       // scales from a block's to its minimum; 0: there is none
+  int zero;
+};
+
+// The scales of a column's values relative to the largest visible magnitude, and that magnitude.
+struct alignas(64) ColumnScales {
+  float relative[kPage];
+  float largest;
+};
+
+constexpr int kColumnCodes = kPage * kKvBlock;
+
+// Values as [column][32 vectors][32][2] levels: plus `zero` as bytes, or as words without it.
+struct PackedValues {
+  const uint8_t* bytes;
+  const int16_t* words;
+  const uint16_t* scales;  // (64) of the first column, f16
+  int column_apart;        // scales from a column to the next one; 0: one for all
+  int minimum_apart;       // as above
+  int zero;
+  Visible range;                // that `columns` were computed for
+  const ColumnScales* columns;  // beside `words`
+};
+
+// The bytes that unpacked keys and values of a page take, in multiples of a cache line.
+constexpr size_t unpacked_key_bytes(int dim) { return size_t(kPage) * dim; }
+constexpr size_t unpacked_value_bytes(int dim) {
+  return size_t(kPage) * dim * sizeof(int16_t) + (dim / kKvBlock + 1) * sizeof(ColumnScales);
+}
+
+}  // namespace sharpi

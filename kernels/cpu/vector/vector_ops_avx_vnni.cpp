@@ -1,0 +1,8 @@
+// Attention over packed keys and values, for AVX2 with AVX-VNNI.
+#include "vector_ops.h"
+
+#if defined(__AVXVNNI__)
+#include "attention/rounded_values.h"
+
+constinit const sharpi::RoundedLoops sharpi::kAvxVnniLoops = {rounded_scores, rounded_values};
+#endif
