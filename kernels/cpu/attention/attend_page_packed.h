@@ -42,9 +42,10 @@ struct FloatValues {
   float scales[kPage], minimums[kPage];
 
   [[gnu::always_inline]] F32x16 at(int position, int d) const {
-    const uint8_t* pairs =
-        values.bytes + size_t(d / kKvBlock) * kColumnCodes + value_vector(position) * kVectorCodes + d % kKvBlock * 2;
-    const F32x16 scaled = values_of_pairs(pairs, value_place(position), values.zero) * scales[position];
+    const uint8_t* pairs = values.bytes + size_t(d / kKvBlock) * kColumnCodes +
+                           value_vector(position) * kVectorCodes + d % kKvBlock * 2;
+    const F32x16 scaled =
+        values_of_pairs(pairs, value_place(position), values.zero) * scales[position];
     return kHasMinimum ? scaled + minimums[position] : scaled;
   }
   // Converts the scales of the column with dimension `d`.

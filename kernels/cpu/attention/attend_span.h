@@ -174,11 +174,11 @@ class SpanAttention {
       states[i] = Partial(q.partials[i]).state, sums[i] = Partial(q.partials[i]).sums;
     }
     const size_t key_bytes = kv_key_bytes(p_.cache);
-    vectors_.attend_page({q.prepared, first, last, q.count, page.keys, page.values,
-                          p_.cache.key_dim, p_.cache.value_stride, p_.soft_cap, states, sums, next,
-                          key_bytes, kv_head_bytes(p_.cache) - key_bytes, &unpacked.keys,
-                          &unpacked.values},
-                         keys_, values_);
+    vectors_.attend_page(
+        {q.prepared, first, last, q.count, page.keys, page.values, p_.cache.key_dim,
+         p_.cache.value_stride, p_.soft_cap, states, sums, next, key_bytes,
+         kv_head_bytes(p_.cache) - key_bytes, &unpacked.keys, &unpacked.values},
+        keys_, values_);
   }
 
   const float* rotate_key(const float* query, float* out) const {

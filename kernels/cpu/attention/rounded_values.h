@@ -132,8 +132,8 @@ void rounded_values(const PageAttention& a, Visible range, const float probabili
     weigh_column(a, shares, c, probabilities, weights);
     ahead.fetch();
     in_parts(a.num_queries, [&](int from, auto n) {
-      column_of_queries<n>(a, a.packed_values->words + size_t(c) * kColumnCodes, range, weights, from, rescale,
-                           c * kKvBlock);
+      column_of_queries<n>(a, a.packed_values->words + size_t(c) * kColumnCodes, range, weights,
+                           from, rescale, c * kKvBlock);
     });
   }
 }

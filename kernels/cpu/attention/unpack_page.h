@@ -94,8 +94,7 @@ inline void set_column_scales(const uint16_t* scales, Visible range, ColumnScale
   for (int l = 0; l < kOwnLanes; l++) most = std::max(most, int32_t(largest[l]));
   memcpy(&to.largest, &most, sizeof most);
   const float inverse = to.largest > 0 ? 1.f / to.largest : 0.f;
-  for (int i = 0; i < kPage; i += kLanes)
-    store(to.relative + i, load(to.relative + i) * inverse);
+  for (int i = 0; i < kPage; i += kLanes) store(to.relative + i, load(to.relative + i) * inverse);
 }
 
 // Does the same with values, as words, and computes the scales of columns.

@@ -6,6 +6,6 @@
 
 constinit const sharpi::KeyOps sharpi::kAvx512PairedKeys = {takes_pairs, store_key_pairs,
                                                             prepare_pairs, nullptr, pair_scores};
-constinit const sharpi::ValueOps sharpi::kAvx512PairedValues = {takes_pairs, store_value_pairs, nullptr,
-                                                                pair_values};
+constinit const sharpi::ValueOps sharpi::kAvx512PairedValues = {takes_pairs, store_value_pairs,
+                                                                nullptr, pair_values};
 #endif
