@@ -98,7 +98,7 @@ class SpanAttention {
     for (int at = begin; at < end; at += kPage) {
       const PageView page = view(step, first, at, head);
       const uint8_t* next = at + kPage < end ? view(step, first, at + kPage, head).keys : after;
-      Unpacked unpacked = unpack(page, in_page(step, groups, at));
+      Unpacked unpacked = unpack(page, in_page(step, groups, at), next);
       for (const Queries& q : groups) {
         if (at < first_page_at(step, q, span) || at >= end_of(step, q, span)) continue;
         attend_page(step, q, at, page, unpacked, next);
@@ -151,15 +151,16 @@ class SpanAttention {
             std::min(step.positions[last.tokens[last.count - 1]] - at + 1, kPage)};
   }
 
-  Unpacked unpack(const PageView& page, Visible range) const {
-    const KvPage from{page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride};
+  Unpacked unpack(const PageView& page, Visible range, const uint8_t* next) const {
+    const KvPage from{page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride,
+                      next ? next + kv_key_bytes(p_.cache) : nullptr};
     const size_t for_keys = keys_.unpack ? unpacked_key_bytes(from.key_dim) : 0;
     const size_t for_values = values_.unpack ? unpacked_value_bytes(from.value_dim) : 0;
     Unpacked unpacked{};
     if (!for_keys && !for_values) return unpacked;
     uint8_t* memory = page_scratch(for_keys + for_values);
-    if (for_keys) keys_.unpack(from, range, memory, unpacked.keys);
     if (for_values) values_.unpack(from, range, memory + for_keys, unpacked.values);
+    if (for_keys) keys_.unpack(from, range, memory, unpacked.keys);
     return unpacked;
   }
 

@@ -18,6 +18,8 @@ struct KvPage {
   const uint8_t* keys;
   const uint8_t* values;   // null: the values are the beginning of each key
   int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
+  // The values that are read after these, worth prefetching; or null.
+  const uint8_t* next_values;
 };
 
 // Keys as [panel][dim / 4][16][4] levels plus `zero`.

@@ -60,14 +60,16 @@ inline Own scales_at(const uint16_t* p) {
 #endif
 }
 
-// The memory that is prefetched while a page is computed, some at a time.
+// Memory that is prefetched while a page is computed: a little with each vector, because many
+// prefetches at once wait for each other.
 struct Ahead {
   const uint8_t* at;
-  int step;  // bytes
+  size_t step;  // bytes; 0: there is nothing to prefetch
 
-  void fetch() {
-    fetch_lines(at, step);
-    at += step;
+  Ahead(const uint8_t* from, size_t bytes, int num_steps)
+      : at(from), step(from ? bytes / num_steps + 1 : 0) {}
+  [[gnu::always_inline]] void fetch(int index) const {
+    __builtin_prefetch(at + index * step, 0, 2);
   }
 };
 
@@ -86,12 +88,12 @@ template <int N>
   const Wide zero = all_words(uint32_t(keys.zero) * 0x01010101u);
   for (int n = 0; n < N; n++) s[n] = Own{};
   for (int b = 0; b < keys.num_blocks; b++) {
-    ahead.fetch();
     Wide products[N];
     for (int n = 0; n < N; n++)
       products[n] = all_words(KeyBytes::kHasZero ? uint32_t(-keys.zero * q.sums[n]) : 0u);
 #pragma GCC unroll 8
     for (int i = 0; i < kQuads; i++) {
+      ahead.fetch(i);
       const KeyBytes key(keys.numbers + i * kVectorCodes, zero);
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) products[n] = key.add_to(products[n], q.quads[i * kQueries + n]);
@@ -103,18 +105,20 @@ template <int N>
       for (int n = 0; n < N; n++) s[n] += minimum * float(q.sums[n]);
     }
     keys.numbers += kQuads * kVectorCodes, keys.scales += keys.block_apart;
-    q.quads += kQuads * kQueries, q.sums += kQueries;
+    q.quads += kQuads * kQueries, q.sums += kQueries, ahead.at += kQuads * ahead.step;
   }
   for (int n = 0; n < N; n++) s[n] *= q.scales[n];
 }
 
-// Does so with the panels that have visible positions. Meanwhile keys are prefetched.
+// Does so with the panels that have visible positions. Meanwhile the first half
+// of the next page's keys is prefetched.
 template <int N>
 void rounded_panels(const PageAttention& a, int from, Visible range, float scores[][kPage]) {
   const PackedKeys& keys = *a.packed_keys;
   const RoundedQueries queries = RoundedQueries(a.queries, a.key_dim).from(from);
   const int blocks = a.key_dim / kKvBlock;
-  const int step = a.next && !from ? int(a.key_bytes / (kPage / kOwnLanes * blocks)) : 0;
+  const int steps = a.key_dim / kQuad;
+  Ahead ahead(from ? nullptr : a.next, a.key_bytes / 2, kPage / kOwnLanes * steps);
   for (int at = range.begin / kOwnLanes * kOwnLanes; at < range.end; at += kOwnLanes) {
     const int panel = at / kPanel, part = at % kPanel;
     const KeyPanel view{panel_of(keys, panel) + part * kQuad,
@@ -124,7 +128,8 @@ void rounded_panels(const PageAttention& a, int from, Visible range, float score
                         keys.zero,
                         blocks};
     Own s[N];
-    panel_products<N>(view, queries, {a.next + at / kOwnLanes * blocks * step, step}, s);
+    panel_products<N>(view, queries, ahead, s);
+    ahead.at += steps * ahead.step;
     for (int n = 0; n < N; n++) store_own(scores[from + n] + at, s[n]);
   }
 }

@@ -50,12 +50,14 @@ struct ColumnWeights {
 // Computes pairs . values of N queries, for two vectors of a column's values from `words` on.
 template <int N>
 [[gnu::always_inline]] inline void column_products(const int16_t* words, Visible range,
-                                                   const WeightPairs* pairs, Wide products[N][2]) {
+                                                   const WeightPairs* pairs, Ahead ahead,
+                                                   Wide products[N][2]) {
   for (int n = 0; n < N; n++) products[n][0] = products[n][1] = Wide{};
   for (int half = range.begin / kKvBlock; half * kKvBlock < range.end; half++) {
 #pragma GCC unroll 4
     for (int p = 0; p < kPairApart; p++) {
       const int i = half * kPairApart + p;
+      ahead.fetch(i);
       const int16_t* row = words + i * 2 * kKvBlock;
       const Wide low = load_wide(row), high = load_wide(row + 2 * kOwnLanes);
 #pragma GCC unroll 8
@@ -71,10 +73,12 @@ template <int N>
 // Computes sums = sums * rescale + unit * pairs . values + added of N queries from `from`.
 template <int N>
 void column_of_queries(const PageAttention& a, const int16_t* words, Visible range,
-                       const ColumnWeights& w, int from, const float* rescale, int column) {
+                       const ColumnWeights& w, int from, const float* rescale, int column,
+                       Ahead ahead) {
   for (int d = 0; d < kKvBlock; d += 2 * kOwnLanes) {
     Wide products[N][2];
-    column_products<N>(words + 2 * d, range, w.pairs + from, products);
+    column_products<N>(words + 2 * d, range, w.pairs + from, ahead, products);
+    ahead.at += kPage / 2 * ahead.step;
     for (int n = 0; n < N; n++)
       for (int i = 0; i < 2; i++) {
         float* sum = a.sums[from + n] + column + d + i * kOwnLanes;
@@ -121,19 +125,21 @@ inline void weigh_column(const PageAttention& a, const PageShares& shares, int c
   }
 }
 
-// Adds a page's values for all columns. Meanwhile the next page's values are prefetched.
+// Adds a page's values for all columns. Meanwhile the second half of the next page's keys is
+// prefetched.
 void rounded_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
                     const float* rescale) {
   const PageShares shares(probabilities, a.num_queries);
   const int columns = a.value_dim / kKvBlock;
-  Ahead ahead{a.next ? a.next + a.key_bytes : nullptr, a.next ? int(a.value_bytes / columns) : 0};
-  for (int c = 0; c < columns; c++) {
+  constexpr int kRows = kPage / 2 * kKvBlock / (2 * kOwnLanes);  // of a column
+  const size_t half = a.key_bytes / 2;
+  Ahead ahead(a.next ? a.next + half : nullptr, half, columns * kRows);
+  for (int c = 0; c < columns; c++, ahead.at += kRows * ahead.step) {
     ColumnWeights weights;
     weigh_column(a, shares, c, probabilities, weights);
-    ahead.fetch();
     in_parts(a.num_queries, [&](int from, auto n) {
       column_of_queries<n>(a, a.packed_values->words + size_t(c) * kColumnCodes, range, weights,
-                           from, rescale, c * kKvBlock);
+                           from, rescale, c * kKvBlock, from ? Ahead(nullptr, 0, 1) : ahead);
     });
   }
 }

@@ -97,7 +97,17 @@ inline void set_column_scales(const uint16_t* scales, Visible range, ColumnScale
   for (int i = 0; i < kPage; i += kLanes) store(to.relative + i, load(to.relative + i) * inverse);
 }
 
-// Does the same with values, as words, and computes the scales of columns.
+// Prefetches the group of the next page's values that is where group `g` is in this one, and its
+// share of the scales.
+template <class Type>
+inline void fetch_group(const KvPage& page, int g) {
+  constexpr size_t kScales = 2 * kPage / kColumnGroups, kBytes = group_bytes(Type::kBits);
+  const uint8_t* from = page.next_values + g * (kBytes + kScales);
+  for (size_t i = 0; i < kBytes + kScales; i += 64) __builtin_prefetch(from + i, 0, 2);
+}
+
+// Does the same with values, as words, and computes the scales of columns. Meanwhile the next
+// page's values are prefetched.
 template <class Type>
 void unpack_words(const KvPage& page, Visible range, uint8_t* memory, PackedValues& view) {
   view = view_values<Type>(page);
@@ -106,6 +116,7 @@ void unpack_words(const KvPage& page, Visible range, uint8_t* memory, PackedValu
   over_groups(page.value_dim, range, [&](int from, int count) {
     alignas(64) uint8_t codes[kGroupCodes];
     for (int g = from; g < from + count; g++) {
+      if (page.next_values) fetch_group<Type>(page, g);
       const uint8_t* numbers = page.values + g * group_bytes(Type::kBits);
       if constexpr (Type::kBits < 8) {
         unpack_groups<Type>(numbers, 1, codes);
