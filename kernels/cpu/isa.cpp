@@ -39,17 +39,17 @@ const VectorOps* avx_vnni_vector_ops() {
 std::span<const Isa> all_isas() {
   static const Isa all[] = {
 #if defined(__x86_64__)
-    {"avx512_vbmi", avx512_vbmi_features(), &kAvx512VbmiMatmul, best_avx512_vector_ops(),
-     &kAvx512VnniInt8Loop},
-    {"avx512_vnni", avx512_vnni_features(), &kAvx512VnniMatmul, best_avx512_vector_ops(),
-     &kAvx512VnniInt8Loop},
-    {"avx_vnni", avx_vnni_features(), &kAvxVnniMatmul, avx_vnni_vector_ops(), &kAvxVnniInt8Loop},
-    {"avx2", avx2_features(), &kAvx2Matmul, &kAvx2VectorOps, &kAvx2Int8Loop},
-    {"sse41", sse41_features(), &kSse41Matmul, &kSse41VectorOps, &kSse41Int8Loop},
+      {"avx512_vbmi", avx512_vbmi_features(), &kAvx512VbmiMatmul, best_avx512_vector_ops(),
+       &kAvx512VnniInt8Loop},
+      {"avx512_vnni", avx512_vnni_features(), &kAvx512VnniMatmul, best_avx512_vector_ops(),
+       &kAvx512VnniInt8Loop},
+      {"avx_vnni", avx_vnni_features(), &kAvxVnniMatmul, avx_vnni_vector_ops(), &kAvxVnniInt8Loop},
+      {"avx2", avx2_features(), &kAvx2Matmul, &kAvx2VectorOps, &kAvx2Int8Loop},
+      {"sse41", sse41_features(), &kSse41Matmul, &kSse41VectorOps, &kSse41Int8Loop},
 #elif defined(__aarch64__)
-    {"neon", {}, neon_matmul(), &kPortableVectorOps, &kPortableInt8Loop},
+      {"neon", {}, neon_matmul(), &kPortableVectorOps, &kPortableInt8Loop},
 #endif
-    {"portable", {}, &kPortableMatmul, &kPortableVectorOps, &kPortableInt8Loop},
+      {"portable", {}, &kPortableMatmul, &kPortableVectorOps, &kPortableInt8Loop},
   };
   return all;
 }

@@ -143,8 +143,7 @@ inline void in_parts(int all, Run run) {
       (void)((count == kLess + 1 && (run(from, std::integral_constant<int, kLess + 1>{}), true)) ||
              ...);
     }
-  }
-  (std::make_integer_sequence<int, kQueriesAtOnce>{});
+  }(std::make_integer_sequence<int, kQueriesAtOnce>{});
 }
 
 void rounded_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
