@@ -1,6 +1,6 @@
 """A chat: the conversation, the model that answers, and what the user types, put together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from sharpi.cli.chat.prompt import note_useless_options
 from sharpi.cli.chat.reply import note_cut_form, note_early_end, note_length
 from sharpi.cli.chat.slash_command import is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
-from sharpi.cli.log.kept import KeptConversation
+from sharpi.cli.log.kept import Message
 from sharpi.cli.options.answer_form import AnswerForm, ConstrainedAnswers
 from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.output.terminal import complain, say
@@ -66,11 +66,11 @@ class Chat:
             model.__exit__(None, None, None)
         self._log.close()
 
-    def resume(self, kept: KeptConversation) -> None:
+    def resume(self, messages: Sequence[Message], source: str) -> None:
         """Continues a kept conversation; raises UsageError if the model cannot."""
-        self.conversation.restore(kept.messages, f"conversation {kept.id}")
+        self.conversation.restore(messages, source)
         if self.is_interactive:
-            show_messages(kept.messages)
+            show_messages(messages)
 
     @property
     def is_interactive(self) -> bool:

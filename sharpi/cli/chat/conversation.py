@@ -7,9 +7,10 @@ text, and each line continues everything before it.
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.prompt import is_plain, show_prompt
+from sharpi.cli.chat.saved_conversation import read_saved
 from sharpi.cli.chat.transcript import Transcript
 from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.conversation import ConversationOptions
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats
 
 Message = dict[str, str]
-_ROLES = ("system", "user", "assistant")
 
 
 class Conversation:
@@ -169,13 +169,7 @@ class Conversation:
 
         Raises UsageError and then changes nothing.
         """
-        try:
-            record = json.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path} is not a saved conversation: {error}") from error
-        self.restore(_checked_messages(record, path), str(path))
+        self.restore(read_saved(path).messages, str(path))
 
     def restore(self, messages: Iterable[Message], source: str) -> None:
         """Continues these messages.
@@ -215,18 +209,3 @@ def _one_text(messages: Iterable[Message]) -> str:
 
 def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
-
-
-def _checked_messages(record: Any, path: Path) -> list[Message]:
-    messages = record.get("messages") if isinstance(record, dict) else None
-    if not isinstance(messages, list) or not all(map(_is_message, messages)):
-        raise UsageError(f'{path} is not a saved conversation: no "messages" with role and content')
-    return [_message(message["role"], message["content"]) for message in messages]
-
-
-def _is_message(item: Any) -> bool:
-    return (
-        isinstance(item, dict)
-        and item.get("role") in _ROLES
-        and isinstance(item.get("content"), str)
-    )

@@ -60,6 +60,44 @@ def test_nothing_to_go_on_with(
     assert "sharpi log" in result.err
 
 
+def test_a_saved_conversation_goes_on_by_its_name(
+    sharpi: CommandLine, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chat(sharpi, "Hello there", "/save trip")
+    chat(sharpi, "And then?", flags=("--resume", "trip"))
+    told = "[user]Hello there[assistant]Paris it is.[user]And then?[assistant]"
+    assert engine.prompt_text() == told
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "no saved conversation trip"), ("[]", "not a saved conversation")],
+    ids=["none", "another file"],
+)
+def test_a_name_without_a_conversation_is_refused(
+    sharpi: CommandLine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str | None,
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("trip").write_text(content)
+    result = chat(sharpi, "Hi", flags=("--resume", "trip"))
+    assert (result.exit_code, result.err.count("\n")) == (2, 1)
+    assert told in result.err
+
+
+def test_a_saved_conversation_names_its_model(tmp_path: Path) -> None:
+    path, model = tmp_path / "trip", tmp_path / "m.gguf"
+    path.write_text(json.dumps({"model": str(model), "messages": []}))
+    assert find_resumed(str(path)).model is None
+    model.touch()
+    assert find_resumed(str(path)).model == model
+
+
 def test_both_ways_to_go_on(sharpi: CommandLine, engine: FakeEngine) -> None:
     assert "keep one" in chat(sharpi, flags=("--continue", "--resume", "1")).err
 

@@ -44,9 +44,10 @@ def chat(
         local_option("--continue", "Go on with the latest chat of `sharpi log`.", is_everyday=True),
     ] = False,
     resume: Annotated[
-        int | None,
+        str | None,
         local_option(
-            "--resume", "Go on with this conversation of the log.", "ID", is_everyday=True
+            "--resume", "Go on with what /save wrote, or with an id of the log.", "NAME",
+            is_everyday=True,
         ),
     ] = None,
     no_log: NoLogOption = False,
@@ -62,16 +63,18 @@ def chat(
     from sharpi.cli.chat.greeting import greeting
     from sharpi.cli.chat.open_input import open_input
     from sharpi.cli.chat.prompt import refuse_contradictions
+    from sharpi.cli.chat.resumed import find_resumed
     from sharpi.cli.chat.slash_commands import SlashCommands
-    from sharpi.cli.log.conversation_log import ConversationLog, kept_conversation
+    from sharpi.cli.log.conversation_log import ConversationLog
 
     refuse_contradictions(conversation)
     if continues and resume is not None:
         raise UsageError("--continue and --resume both name a conversation; keep one")
     form = form_options.form(context)
-    kept = kept_conversation(resume) if continues or resume is not None else None
+    resumed = find_resumed(resume) if continues or resume is not None else None
     is_named = model is not None or model_file is not None
-    path = Path(kept.model) if kept and not is_named else find_model(context, model)
+    known = resumed.model if resumed and not is_named else None
+    path = known or find_model(context, model)
     config = engine_options.run_config(
         context,
         path,
@@ -84,11 +87,12 @@ def chat(
         return open_engine(replace(config, model=path))
 
     settings = ChatSettings(sampling, length, conversation)
+    kept = resumed.kept if resumed else None
     log = ConversationLog("chat", is_wanted=not no_log, kept=kept)
     with Chat(open_model, settings, open_input(), log, form) as chat:
         chat.open(path)
         if chat.is_interactive:
             say(greeting(chat.description, chat.conversation.is_plain))
-        if kept is not None:
-            chat.resume(kept)
+        if resumed is not None:
+            chat.resume(resumed.messages, resumed.source)
         chat.talk(SlashCommands(chat).run, single_turn=single_turn)

@@ -1,0 +1,38 @@
+"""Finds the conversation that a chat goes on with: one of the log, or a file of `/save`."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from sharpi.cli.chat.saved_conversation import read_saved
+from sharpi.cli.log.conversation_log import kept_conversation
+from sharpi.cli.log.kept import KeptConversation, Message
+from sharpi.errors import UsageError
+
+
+class Resumed(Struct, frozen=True):
+    """What a chat goes on with; `kept` is its place in the log, if it has one."""
+
+    messages: tuple[Message, ...]
+    model: Path | None  # None where a file names none, or one that is gone
+    source: str
+    kept: KeptConversation | None = None
+
+
+def find_resumed(name: str | None) -> Resumed:
+    """Returns the conversation of a name: an id of the log, or else a file.
+
+    Without a name it is the log's latest chat. Raises UsageError where there is none.
+    """
+    if name is None or (name.isascii() and name.isdigit()):
+        kept = kept_conversation(None if name is None else int(name))
+        return Resumed(kept.messages, Path(kept.model), f"conversation {kept.id}", kept)
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise UsageError(
+            f"there is no saved conversation {name}; --resume takes what /save wrote, or an id of"
+            " `sharpi log`"
+        )
+    saved = read_saved(path)
+    model = Path(saved.model) if saved.model and Path(saved.model).exists() else None
+    return Resumed(saved.messages, model, name)
