@@ -9,6 +9,8 @@ import pytest
 from command_line import CommandLine, Result
 from fake_engine import FakeEngine
 
+from sharpi.cli.chat.resumed import find_resumed
+
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -46,7 +46,9 @@ def chat(
     resume: Annotated[
         str | None,
         local_option(
-            "--resume", "Go on with what /save wrote, or with an id of the log.", "NAME",
+            "--resume",
+            "Go on with what /save wrote, or with an id of the log.",
+            "NAME",
             is_everyday=True,
         ),
     ] = None,
