@@ -21,6 +21,13 @@ def kv_notes(model: ModelConfig, context_size: int) -> Iterator[str]:
         yield f"keys and values of {context_size} positions, once all are used: {sizes}"
     if any(shape.values_in_keys for shape in model.attention):
         yield "its latent attention keeps one small row per position, so types save little"
+    windows = [shape for shape in model.attention if shape.window]
+    if windows:
+        largest = max(shape.window for shape in windows)
+        yield (
+            f"{len(windows)} of {model.num_layers} layers read a window of {largest} positions at"
+            " most, but keep those before it as well"
+        )
     states = sum(state_bytes(mixer.state_shapes) for mixer in model.mixers)
     if states:
         count = sum(bool(mixer.state_shapes) for mixer in model.mixers)

@@ -32,7 +32,12 @@ def test_heads_that_are_no_blocks_have_f16_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("deepseek3", "latent attention"), ("granitehybrid", "keep a state of")]
+    ("name", "said"),
+    [
+        ("deepseek3", "latent attention"),
+        ("granitehybrid", "keep a state of"),
+        ("gemma3", "read a window of"),
+    ],
 )
 def test_what_types_do_not_change(name: str, said: str) -> None:
     assert any(said in line for line in notes(DATA / f"{name}.gguf"))
