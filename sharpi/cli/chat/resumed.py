@@ -11,7 +11,7 @@ from sharpi.errors import UsageError
 
 
 class Resumed(Struct, frozen=True):
-    """What a chat goes on with; `kept` is its place in the log, if it has one."""
+    """The messages that a chat goes on with; `kept` is their place in the log, if they have one."""
 
     messages: tuple[Message, ...]
     model: Path | None  # None where a file names none, or one that is gone
