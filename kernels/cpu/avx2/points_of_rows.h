@@ -31,9 +31,14 @@ struct Turned : TurnedPoints<Points, kLanes> {
 // Returns the points of 32 columns of one row; number(i) is the index of point i in the grid.
 template <class Points, class Number>
 [[gnu::always_inline]] inline Ints points_of_row(Number number) {
-  const auto at = [&](int i) __attribute__((always_inline)) { return Points::of(number(i)); };
-  if constexpr (sizeof(typename Points::Point) == 8) return qwords(at(0), at(1), at(2), at(3));
-  else return dwords(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+  if constexpr (sizeof(typename Points::Point) == 8) {
+    const auto at = [&](int i) __attribute__((always_inline)) { return Points::at(number(i)); };
+    return load_qwords(at(0), at(1), at(2), at(3));
+  } else {
+    const auto at = [&](int i)
+                        __attribute__((always_inline)) { return int(*Points::at(number(i))); };
+    return dwords(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+  }
 }
 
 // Reads the indices of points from the blocks, one by one.

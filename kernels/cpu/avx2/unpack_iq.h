@@ -40,9 +40,9 @@ struct Signs {
   }
   // Multiplies one row with a token's values, which get the signs, so that no bias is needed.
   static constexpr int kBiasOfRow = 0;
-  [[gnu::always_inline]] static auto of_row(Ints w, uint32_t signs) {
+  [[gnu::always_inline]] static auto of_row(Ints w, Ints signs) {
     const Ints bit_of_column = qwords(int64_t(0x8040201008040201));
-    const Ints minus = equal8(bit_and(spread_bytes(signs), bit_of_column), bit_of_column);
+    const Ints minus = equal8(bit_and(signs, bit_of_column), bit_of_column);
     return [=](Ints q) { return multiply_unsigned(w, sub8(bit_xor(q, minus), minus)); };
   }
 };

@@ -13,8 +13,8 @@ struct Moves {
   [[gnu::always_inline]] static void apply(Ints moves, Ints w[8]) {
     for (int k = 0; k < 8; k++) w[k] = add8(w[k], shuffle_bytes(moves, repeat_byte(k / 2)));
   }
-  [[gnu::always_inline]] static auto of_row(Ints w, uint32_t moves) {
-    const Ints moved = add8(w, spread_bytes(moves));
+  [[gnu::always_inline]] static auto of_row(Ints w, Ints moves) {
+    const Ints moved = add8(w, moves);
     return [=](Ints q) { return multiply_unsigned(moved, q); };
   }
 };

@@ -26,11 +26,20 @@ inline Ints fields_as_bytes(Ints x) {
   return all;
 }
 
-// Repeats byte i of a dword for columns 8i..8i+7.
-inline Ints spread_bytes(uint32_t x) {
-  const Ints each = qwords(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-  return shuffle_bytes(dwords(int(x)), each);
-}
+// Spreads the bytes of one row's dword over 32 columns: byte i over columns 8i..8i+7.
+class SpreadBytes {
+ public:
+  explicit SpreadBytes(Ints of_rows)
+      : four_{low_halves(of_rows, of_rows), high_halves(of_rows, of_rows)} {}
+  [[gnu::always_inline]] Ints operator[](int row) const {
+    const int64_t every = 0x0101010101010101, first = every * (row % 4 * 4);
+    return shuffle_bytes(four_[row / 4],
+                         qwords(first, first + every, first + 2 * every, first + 3 * every));
+  }
+
+ private:
+  Ints four_[2];  // of four rows, in both halves
+};
 
 // A Type has Points, their Numbers (indices in the grid) and Change, and begin(), which stores the
 // scales of a part of 32 columns and returns each row's dword for Change.
@@ -61,8 +70,7 @@ struct UnpackPoints {
     const Type type(blocks);
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
-      alignas(32) uint32_t changes[kLanes];
-      store(changes, type.begin(part, out));
+      const SpreadBytes changes(type.begin(part, out));
       const typename Type::Numbers numbers(type, blocks, part);
       out.rows(part, [&](int r) __attribute__((always_inline)) {
         return Change::of_row(numbers.row(r), changes[r]);

@@ -31,45 +31,45 @@ inline uint16_t short_at(const uint8_t* p) {
 // For each type: the points by number, and the number of point i of a block's 256 values.
 struct PointsOfIQ2_XXS {
   using Point = uint64_t;
-  static Point of(unsigned number) { return kIQ2XXSPoints[number]; }
+  static const Point* at(unsigned number) { return kIQ2XXSPoints.data() + number; }
   static unsigned number(const uint8_t* block, unsigned i) { return block[2 + i / 4 * 8 + i % 4]; }
 };
 struct PointsOfIQ2_XS {
   using Point = uint64_t;
-  static Point of(unsigned number) { return kIQ2XSPoints[number]; }
+  static const Point* at(unsigned number) { return kIQ2XSPoints.data() + number; }
   static unsigned number(const uint8_t* block, unsigned i) {
     return short_at(block + 2 + 2 * i) & 511u;
   }
 };
 struct PointsOfIQ2_S {
   using Point = uint64_t;
-  static Point of(unsigned number) { return kIQ2SPoints[number]; }
+  static const Point* at(unsigned number) { return kIQ2SPoints.data() + number; }
   static unsigned number(const uint8_t* block, unsigned i) {
     return block[2 + i] | (unsigned(block[66 + i / 4]) << (8 - i % 4 * 2) & 0x300);
   }
 };
 struct PointsOfIQ3_XXS {
   using Point = uint32_t;
-  static Point of(unsigned number) { return kIQ3XXSPoints[number]; }
+  static const Point* at(unsigned number) { return kIQ3XXSPoints.data() + number; }
   static unsigned number(const uint8_t* block, unsigned i) { return block[2 + i]; }
 };
 struct PointsOfIQ3_S {
   using Point = uint32_t;
-  static Point of(unsigned number) { return kIQ3SPoints[number]; }
+  static const Point* at(unsigned number) { return kIQ3SPoints.data() + number; }
   static unsigned number(const uint8_t* block, unsigned i) {
     return block[2 + i] | (unsigned(block[66 + i / 8]) << (8 - i % 8) & 0x100);
   }
 };
 struct PointsOfIQ1_S {
   using Point = uint64_t;
-  static Point of(unsigned number) { return kIQ1Points[number]; }
+  static const Point* at(unsigned number) { return kIQ1Points.data() + number; }
   static unsigned number(const uint8_t* block, unsigned i) {
     return block[2 + i] | (unsigned(short_at(block + 34 + i / 4 * 2)) << 8 >> (i % 4 * 3) & 0x700);
   }
 };
 struct PointsOfIQ1_M {
   using Point = uint64_t;
-  static Point of(unsigned number) { return kIQ1Points[number]; }
+  static const Point* at(unsigned number) { return kIQ1Points.data() + number; }
   static unsigned number(const uint8_t* block, unsigned i) {
     return block[i] | (unsigned(block[32 + i / 2]) << (8 - i % 2 * 4) & 0x700);
   }
@@ -78,7 +78,7 @@ struct PointsOfIQ1_M {
 // Returns point i of a block.
 template <class Points>
 inline typename Points::Point point_at(const uint8_t* block, unsigned i) {
-  return Points::of(Points::number(block, i));
+  return *Points::at(Points::number(block, i));
 }
 
 // Points of kRows blocks, transposed: point i of all rows is stored together. The eight columns of

@@ -50,6 +50,11 @@ inline Ints load_unsigned_words(const void* p) {
   const __m128i x = _mm_loadu_si128((const __m128i*)p);
   return {_mm_cvtepu16_epi32(x), _mm_unpackhi_epi16(x, _mm_setzero_si128())};
 }
+// From places of their own.
+inline Ints load_qwords(const uint64_t* a, const uint64_t* b, const uint64_t* c,
+                        const uint64_t* d) {
+  return qwords(int64_t(*a), int64_t(*b), int64_t(*c), int64_t(*d));
+}
 inline void store(void* p, Ints x) {
   auto* both = (__m128i*)p;
   _mm_store_si128(both, x.low), _mm_store_si128(both + 1, x.high);
