@@ -301,6 +301,7 @@ def _for_clients(finish_info: FinishInfo) -> FinishInfo:
 
 def release_memory() -> None:
     """Frees reference cycles, which may hold mappings, and trims the C library's heap."""
+    gc.unfreeze()  # a server freezes what there was when it began
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
