@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 # One thread for NumPy's products: a second one spins while it waits for a core that runs tests too,
 # and tripled the time of the kernels' tests.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Programs that tests start end when their terminal hangs up, also where nohup started the tests:
+# what was ignored stays ignored in them, and what was handled does not.
+signal.signal(signal.SIGHUP, lambda *_: None)
 # Nothing that a test starts may write the developer's own history or log.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sharpi-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)

@@ -59,8 +59,11 @@ def python(processor: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """No settings of the developer's but the library to be tested."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
+    """No settings of the developer's but the library to be tested.
+
+    OPENBLAS_CORETYPE would have NumPy use instructions that the emulated processor lacks.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHARPI_", "OPENBLAS_"))}
     library = os.environ.get("SHARPI_NATIVE_LIBRARY")
     return kept | ({"SHARPI_NATIVE_LIBRARY": library} if library else {})
 
