@@ -87,4 +87,3 @@ def test_the_table_of_a_gpu(
     rows, below = capsys.readouterr().out.split("limits: ")
     assert rows.endswith(" %\n")
     assert f"GB/s reading on the GPU {device.name}, " in " ".join(below.split())
-
