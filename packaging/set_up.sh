@@ -7,7 +7,7 @@
 # made; an environment that was left half-made, or has an unsuitable Python, is made anew.
 set -euo pipefail
 venv=$1 asked=${2-}
-readonly OLDEST=3.11 BUILD_CPU_SECONDS=420
+readonly OLDEST=3.11 BUILD_CPU_SECONDS=170
 
 fail() {
   printf 'error: %s\n' "$@" >&2
