@@ -9,6 +9,7 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from sharpi.serve.http.watched_protocol import WatchedProtocol, raise_file_limit
 _KEEP_ALIVE_SECONDS = 75  # longer than clients do, so that none writes to a closed connection
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NUM_PREPARING = 12  # threads; half of them may wait for grammars
+_SWITCH_SECONDS = 0.0005  # a tenth of Python's own: after it, a thread lets another one compute
 _OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new ones that nothing has freed
 _CUT_SECONDS = 5.0  # time for clients to read the end of answers that were cut
 
@@ -57,8 +59,13 @@ class WebServer(uvicorn.Server):
         self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves; a few threads prepare requests, and the limit of open files is raised."""
+        """Serves; a few threads prepare requests, and the limit of open files is raised.
+
+        Requests that are dear to prepare would else keep the event loop from its turn, for as many
+        intervals as there are threads.
+        """
         raise_file_limit()
+        sys.setswitchinterval(_SWITCH_SECONDS)
         _collect_garbage_of_requests()
         threads = ThreadPoolExecutor(_NUM_PREPARING, thread_name_prefix="prepare")
         asyncio.get_running_loop().set_default_executor(threads)
