@@ -13,17 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels import has, quantised_types, random_matrix, record, type_list
+from kernels import RecordedProduct, has, quantised_types, random_matrix, type_list
 from sharpi.gguf.quant_types import QuantType, row_bytes
-from sharpi.ops.cpu import abi
-from sharpi.ops.cpu.program import Program, int_pointer
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Matrix
 
 _COLUMNS = 2048
 _BYTES = {1: 64 << 20, 2: 32 << 20, 4: 32 << 20, 8: 16 << 20}  # of weights, by tokens
 _FEW_BYTES = 1 << 20  # for larger batches
-_GRAPH_BYTES = 1 << 20
 _F32 = 0
 _RETURN_POINTERS: tuple[str, ...] = ("ggml_init", "ggml_new_tensor_2d", "ggml_mul_mat")
 _RETURN_POINTERS += ("ggml_new_graph", "ggml_get_data")
@@ -87,27 +83,6 @@ class GgmlProduct:
         self._base.ggml_free(self._context)
 
 
-class SharpiProduct:
-    """A recorded step of one product, on one thread."""
-
-    def __init__(self, matrix: Matrix, isa: str, tokens: int) -> None:
-        self._program: Program = record(matrix, isa, tokens)
-        self._pool = ThreadPool(1)
-        self._ids = np.arange(tokens, dtype=np.int32)
-        self._none = np.zeros(tokens, np.int32)
-        step = abi.Step(num_tokens=tokens, num_outputs=1, pages_per_sequence=1)
-        step.ids = step.positions = int_pointer(self._ids)
-        step.sequences = step.output_rows = step.page_table = int_pointer(self._none)
-        self._step = step
-
-    def run(self) -> None:
-        self._program.run(self._step, self._pool, 1)
-
-    def close(self) -> None:
-        self._program.close()
-        self._pool.close()
-
-
 def main() -> None:
     """Parses the command line and prints a line for each type."""
     options = parse_options()
@@ -143,7 +118,9 @@ def cell(ggml: Ggml, quant_type: QuantType, isa: str, tokens: int, rounds: int) 
     matrix = random_matrix(
         quant_type, _BYTES.get(tokens, _FEW_BYTES) // row_bytes(quant_type, _COLUMNS) // 32 * 32
     )
-    ours, theirs = seconds(SharpiProduct(matrix, isa, tokens), ggml.product(matrix, tokens), rounds)
+    ours, theirs = seconds(
+        RecordedProduct(matrix, isa, tokens, threads=1), ggml.product(matrix, tokens), rounds
+    )
     work = matrix.data.nbytes if tokens < 64 else 2 * tokens * matrix.rows * _COLUMNS
     ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
     rates = [work / statistics.median(each) / 1e9 for each in (ours, theirs)]
@@ -151,7 +128,7 @@ def cell(ggml: Ggml, quant_type: QuantType, isa: str, tokens: int, rounds: int) 
 
 
 def seconds(
-    ours: SharpiProduct, theirs: GgmlProduct, rounds: int
+    ours: RecordedProduct, theirs: GgmlProduct, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Returns the seconds of both in each round, after one that is not counted."""
     times: tuple[list[float], list[float]] = ([], [])

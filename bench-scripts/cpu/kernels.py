@@ -131,20 +131,34 @@ def random_matrix(quant_type: QuantType, rows: int) -> Matrix:
 
 def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> list[float]:
     """Returns the seconds of each round, after a warm-up."""
-    program, pool = record(matrix, isa, tokens), ThreadPool(threads)
-    ids = np.arange(tokens, dtype=np.int32)
-    none = np.zeros(tokens, np.int32)
-    step = abi.Step(num_tokens=tokens, num_outputs=1, pages_per_sequence=1)
-    step.ids = step.positions = int_pointer(ids)
-    step.sequences = step.output_rows = step.page_table = int_pointer(none)
+    product = RecordedProduct(matrix, isa, tokens, threads)
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()
-        program.run(step, pool, threads)
+        product.run()
         seconds.append(time.perf_counter() - start)
-    program.close()
-    pool.close()
+    product.close()
     return seconds[1:]
+
+
+class RecordedProduct:
+    """A recorded step of one product, with the threads that run it."""
+
+    def __init__(self, matrix: Matrix, isa: str, tokens: int, threads: int) -> None:
+        self._program, self._pool = record(matrix, isa, tokens), ThreadPool(threads)
+        self._threads = threads
+        self._ids, self._none = np.arange(tokens, dtype=np.int32), np.zeros(tokens, np.int32)
+        step = abi.Step(num_tokens=tokens, num_outputs=1, pages_per_sequence=1)
+        step.ids = step.positions = int_pointer(self._ids)
+        step.sequences = step.output_rows = step.page_table = int_pointer(self._none)
+        self._step = step
+
+    def run(self) -> None:
+        self._program.run(self._step, self._pool, self._threads)
+
+    def close(self) -> None:
+        self._program.close()
+        self._pool.close()
 
 
 def record(matrix: Matrix, isa: str, tokens: int) -> Program:
