@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arrivals import arrivals, few_pages, prompt_of, submit_all
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from remote_model import remote_model
-from scheduled import Heard, alone, asked, assert_nothing_is_left, finish, submit
+from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
@@ -23,7 +24,6 @@ Load = Callable[..., Engine]
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
 IDS = np.random.default_rng(3).integers(3, 280, 900).tolist()
 PROMPTS = [IDS[:5], IDS[100:180], IDS[200:201], IDS[300:430], IDS[500:564]]
-TEXTS = [np.random.default_rng(s).integers(3, 280, 240).tolist() for s in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
@@ -112,20 +112,6 @@ def test_a_prompt_is_cut_into_chunks_for_all_ranks(load: Load) -> None:
     assert chunk(remote_model(engine, 5).runner, 8192) == 128
 
 
-arrivals = st.lists(
-    st.tuples(
-        st.integers(0, 9),  # steps before it comes
-        st.sampled_from(TEXTS),
-        st.integers(1, 200),  # tokens that are the text's
-        st.lists(st.integers(3, 280), max_size=3),
-        st.integers(1, 40),  # tokens to make
-        st.none() | st.integers(1, 30),  # steps after which it is cancelled
-    ),
-    min_size=1,
-    max_size=6,
-)
-
-
 @pytest.fixture(scope="module", params=["qwen3next", "gemma3"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     options = {"context_size": 256, "batch_size": 48, "num_parallel": 3}
@@ -141,22 +127,13 @@ def test_whatever_comes_every_answer_is_what_it_would_be_alone(
     engine: Engine, arrivals: list[tuple], num_pages: int, num_ranks: int
 ) -> None:
     far = remote_model(engine, num_ranks)
-    pages = far.runner.pages
-    held = [pages.take() for _ in range(pages.num_pages - num_pages)]
     scheduler = Scheduler(far, 3)
-    heard: list[Heard] = []
-    for steps, text, length, tail, count, cancelled_after in arrivals:
-        for _ in range(steps):
-            scheduler.step()
-        heard.append(submit(scheduler, [*text[:length], *tail], asked(count)))
-        for _ in range(cancelled_after or 0):
-            scheduler.step()
-        if cancelled_after is not None:
-            scheduler.cancel(heard[-1].request_id)  # type: ignore[arg-type]
-    finish(scheduler)
-    pages.give_back(page for page in held if page is not None)
-    for each, (_, text, length, tail, count, _) in zip(heard, arrivals, strict=True):
-        ids = alone(engine, [*text[:length], *tail], asked(count))[1]
+    with few_pages(far, num_pages):
+        heard = submit_all(scheduler, arrivals)
+        finish(scheduler)
+    for each, arrival in zip(heard, arrivals, strict=True):
+        count = arrival[4]
+        ids = alone(engine, prompt_of(arrival), asked(count))[1]
         assert each.ids == ids[: len(each.ids)]
         assert len(each.ids) == count or each.finish_info.reason == "cancelled"
     assert_nothing_is_left(scheduler, far)
