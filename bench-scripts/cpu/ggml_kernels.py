@@ -1,6 +1,6 @@
 """Measures sharpi's matrix kernels and ggml's by turns, on the same random blocks and one thread.
 
---library names a folder that holds libggml-base.so and libggml-cpu.so, built for the instruction
+--ggml names a folder that holds libggml-base.so and libggml-cpu.so, built for the instruction
 set that --isa names. The products are ggml's mapped ones, without the repacking at load that some
 of its types have.
 """
@@ -88,7 +88,7 @@ def main() -> None:
     options = parse_options()
     if not has(options.isa):
         raise SystemExit(f"error: this processor has no {options.isa}")
-    ggml = Ggml(options.library)
+    ggml = Ggml(options.ggml)
     print(
         "type     "
         + "".join(f"{f'T={tokens}: sharpi, ggml, ratio':>34}" for tokens in options.tokens)
@@ -101,7 +101,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--ggml", type=Path, required=True, metavar="DIR")
     parser.add_argument("--isa", required=True)
     parser.add_argument("--types", type=type_list, metavar="Q4_K,...")
     parser.add_argument("--tokens", type=_numbers, default="1,4,8,512", metavar="N,...")
