@@ -89,9 +89,9 @@ class Machines:
         """Starts another command on the first machine, which may be told something by `ended`."""
         return self.start(name, str(self.model), *arguments, stdin=subprocess.PIPE)
 
-    def serve(self, port: str) -> Process:
-        hosts = f"{self.first},x"
-        return self.start("serve", str(self.model), "--port", port, "--hosts", hosts)
+    def serve(self, port: str, *arguments: str) -> Process:
+        hosts = ("--hosts", f"{self.first},x")
+        return self.start("serve", str(self.model), "--port", port, *hosts, *arguments)
 
     def close(self) -> None:
         for process in self._processes:

@@ -44,9 +44,9 @@ def test_greeting_and_bottom_line(tmp_path: Path) -> None:
     with Chat(tmp_path) as chat:
         assert re.fullmatch(r"sharpi [0-9.]+ · m \(fake, no weights\)", chat.lines[0])
         assert chat.lines[1] == "context 64 tokens, on the CPU with 2 threads"
-        assert chat.lines[4] == " m · 0 of 64 tokens"
+        chat.wait_for(lambda _: chat.lines[4] == " m · 0 of 64 tokens")
         chat.send("Hi")
-        assert chat.text.splitlines()[-1].startswith(" m · 21 of 64 tokens · 25.0 tokens/s")
+        chat.wait_for("\n m · 21 of 64 tokens · 25.0 tokens/s")
 
 
 def test_a_paste_of_several_lines_is_one_question(tmp_path: Path) -> None:
