@@ -1,9 +1,12 @@
 """Decides if there are drafts where nobody asked for any, and if the model's MTP head drafts."""
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig, SpeculationConfig
 from sharpi.errors import UsageError
+from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head, with_head
@@ -20,14 +23,39 @@ def known_to_pay(config: RunConfig, *, is_on_cpu: bool) -> RunConfig:
     return replace(config, speculation=SpeculationConfig())
 
 
+class HeadChoice(NamedTuple):
+    """A model with its head, if that is to draft, and without it otherwise."""
+
+    file: GgufFile  # with the tensors of a head that has a file of its own
+    model: ModelConfig
+    config: RunConfig
+    notes: tuple[str, ...]
+
+
 def choose_head(
     file: GgufFile, model: ModelConfig, config: RunConfig, why_not: str | None = None
-) -> tuple[ModelConfig, tuple[str, ...]]:
-    """Returns the model with its head if that is to draft, and notes.
+) -> HeadChoice:
+    """Decides if a head drafts: that of the model's file, or of --spec-draft-model.
 
     `why_not` says why no head can run here. Raises UsageError where it was asked for by name and
-    the file has none.
+    the file has none, or where the other file's head belongs to another model.
     """
+    metadata = None
+    if config.speculation.draft_model is not None:
+        from sharpi.engine.head_file import join_head
+
+        file, model, config, metadata = join_head(file, model, config)
+    model, notes = _with_chosen(file, model, config, why_not, metadata)
+    return HeadChoice(file, model, config, notes)
+
+
+def _with_chosen(
+    file: GgufFile,
+    model: ModelConfig,
+    config: RunConfig,
+    why_not: str | None,
+    metadata: Metadata | None,
+) -> tuple[ModelConfig, tuple[str, ...]]:
     speculation = config.speculation
     if "mtp" not in speculation.kinds or not speculation.is_on:
         return model, ()
@@ -41,5 +69,5 @@ def choose_head(
     if config.experts.trace is not None:
         return model, ()
     if why_not is not None:
-        return model, (f"the file's MTP head does not draft: {why_not}",)
-    return with_head(file, model), ()
+        return model, (f"the MTP head does not draft: {why_not}",)
+    return with_head(file, model, metadata), ()

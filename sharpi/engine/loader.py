@@ -82,7 +82,8 @@ def _load(
     gpu = GpuChoice(config, open_device)
     why_no_head = _why_no_head(gpu, is_shared=sharing is not None)
     config = known_to_pay(config, is_on_cpu=why_no_head is None)
-    model_config, head_notes = choose_head(file, model_config, config, why_no_head)
+    chosen = choose_head(file, model_config, config, why_no_head)
+    file, model_config, config, head_notes = chosen
     settings = decide(config, file, model_config, hardware)
     if sharing is not None:
         settings = sharing.agree(config, file, model_config, settings, hardware)

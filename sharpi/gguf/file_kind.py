@@ -12,6 +12,7 @@ from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 
 MODEL = "model"
+HEAD = "head"
 
 _DESCRIPTIONS = {
     "mmproj": "an image projector (mmproj)",
@@ -20,6 +21,7 @@ _DESCRIPTIONS = {
     "controlvector": "a control vector",
     "embedding": "an embedding model",
     "vocabulary": "a vocabulary without weights",
+    HEAD: "a head that drafts for a model (MTP), without the model",
 }
 _ADVICE = {
     "mmproj": "name the language model that it belongs to",
@@ -28,6 +30,7 @@ _ADVICE = {
     "controlvector": "it changes a model and cannot answer by itself; name the model",
     "embedding": "it cannot write text",
     "vocabulary": "`sharpi tokenize` reads it; a model is needed to write text",
+    HEAD: "name the model, and this file as --spec-draft-model",
 }
 _TYPES = ("mmproj", "adapter", "imatrix")  # of general.type, besides "model"
 _EMBEDDERS = {
@@ -51,6 +54,8 @@ def kind_of(file: GgufFile) -> str:
         return "adapter"
     if architecture in _EMBEDDERS or _pools(metadata, architecture):
         return "embedding"
+    if _is_head(file, architecture):
+        return HEAD
     has_vocabulary = "tokenizer.ggml.tokens" in metadata
     return "vocabulary" if has_vocabulary and not file.tensors else MODEL
 
@@ -66,7 +71,7 @@ def require_model(file: GgufFile) -> None:
     if kind == MODEL:
         return
     beside = ""
-    if kind in ("mmproj", "adapter") and (names := list(_others(file.path))):
+    if kind in ("mmproj", "adapter", HEAD) and (names := list(_others(file.path))):
         beside = f"; beside it: {', '.join(names)}"
     raise UnsupportedModelError(
         printable(
@@ -74,6 +79,13 @@ def require_model(file: GgufFile) -> None:
             f" {_ADVICE[kind]}{beside}"
         )
     )
+
+
+def _is_head(file: GgufFile, architecture: str) -> bool:
+    """Returns whether there are layers for multi-token prediction and none before them."""
+    count = file.metadata.get(f"{architecture}.nextn_predict_layers")
+    has_some = isinstance(count, int) and count > 0 and any(".nextn." in x for x in file.tensors)
+    return has_some and not any(name.startswith("blk.0.") for name in file.tensors)
 
 
 def _text(metadata: Metadata, key: str) -> str:

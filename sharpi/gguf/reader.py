@@ -71,6 +71,21 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         tensors = self._tensors | dict(copies)
         return replace(self, tensors=MappingProxyType(tensors), _tensors=tensors)
 
+    def with_tensors_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
+        """Returns the file with those tensors of `other` that begin with `prefix`, as more parts.
+
+        They replace its own of the same names.
+        """
+        first = len(self.parts)
+        added = {
+            name: replace(tensor, part=first + tensor.part)
+            for name, tensor in other.tensors.items()
+            if name.startswith(prefix)
+        }
+        joined = self.with_data(added)
+        num_bytes = self.num_bytes + other.num_bytes
+        return replace(joined, parts=(*self.parts, *other.parts), num_bytes=num_bytes)
+
     def close(self) -> None:
         """Drops the references to the tensors.
 

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.model.hyperparameter_reader import HyperparameterReader
@@ -18,13 +19,14 @@ def has_head(file: GgufFile, config: ModelConfig) -> bool:
     return bool(config.num_predict_layers) and is_there and not config.spec.has_one_branch
 
 
-def with_head(file: GgufFile, config: ModelConfig) -> ModelConfig:
+def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = None) -> ModelConfig:
     """Returns the model with its head, or as it is where the file has none.
 
-    Raises ModelFileError, which names the key at fault.
+    `metadata` is that of the head's own file, if it comes from one. Raises ModelFileError, which
+    names the key at fault.
     """
     if not has_head(file, config):
         return config
-    reader = HyperparameterReader(file.metadata, config.architecture, counts_heads=True)
+    reader = HyperparameterReader(metadata or file.metadata, config.architecture, counts_heads=True)
     mixer = read_head_mixer(reader, config.spec, config.norm_epsilon, config.num_layers)
     return replace(config, head_mixer=mixer)

@@ -158,7 +158,8 @@ class TensorSource(Struct, frozen=True):
         if not fits:
             want = " x ".join("?" if n is None else str(n) for n in expected)
             have = " x ".join(map(str, tensor.shape))
-            raise ModelFileError(f"{self.file.path}: tensor {tensor.name} is {have}, not {want}")
+            path = self.file.parts[tensor.part]
+            raise ModelFileError(f"{path}: tensor {tensor.name} is {have}, not {want}")
 
     def _floats(self, tensor: Tensor) -> FloatArray:
         data = tensor.data_in_file

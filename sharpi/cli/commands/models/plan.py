@@ -120,7 +120,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     model = read_config(file)
     has_gpu = config.device != "cpu" and bool(config.vram or hardware.free_vram)
     config = known_to_pay(replace(config, speculation=USUAL_DRAFTS), is_on_cpu=not has_gpu)
-    model, _ = choose_head(file, model, config)
+    model = choose_head(file, model, config).model
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))

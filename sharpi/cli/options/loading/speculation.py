@@ -94,7 +94,8 @@ class SpeculationOptions(Struct, frozen=True):
         Path | None,
         option(
             "-md --spec-draft-model",
-            "A smaller GGUF file with the same vocabulary, which drafts.",
+            "A smaller GGUF file with the same vocabulary, which drafts; or a file that holds the "
+            "model's head for multi-token prediction (MTP) alone.",
             "FILE",
         ),
     ] = None

@@ -1,0 +1,75 @@
+"""Joins an MTP head that has a file of its own to the model's file.
+
+llama.cpp's converter writes such files with `--mtp`: the architecture and keys of the whole model,
+and of its layers those for multi-token prediction alone. What the head shares with the model, its
+embedding and output matrix, is in both files; the model's are used.
+"""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from sharpi.config import RunConfig
+from sharpi.engine.draft_model import check_vocabulary
+from sharpi.errors import UsageError
+from sharpi.gguf.file_kind import HEAD, kind_of
+from sharpi.gguf.metadata import Metadata
+from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.model.config import ModelConfig
+from sharpi.model.head_config import has_head
+from sharpi.model.hyperparameter_reader import HyperparameterReader
+
+
+class Joined(NamedTuple):
+    """A model's file, settings and configuration with a head, and the head's metadata."""
+
+    file: GgufFile
+    model: ModelConfig
+    config: RunConfig
+    metadata: Metadata
+
+
+def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
+    """Returns the model with the head of --spec-draft-model; as it is if that is a whole model.
+
+    Raises UsageError if the head belongs to another model, ModelFileError for a damaged file.
+    """
+    speculation = config.speculation
+    unchanged = Joined(file, model, config, file.metadata)
+    if speculation.draft_model is None or not {"mtp", "draft"} & set(speculation.kinds):
+        return unchanged
+    head = open_gguf(speculation.draft_model)
+    if kind_of(head) != HEAD:
+        head.close()
+        return unchanged
+    reader = _check(file, model, head)
+    model = replace(model, num_predict_layers=reader.num_predict_layers)
+    file = file.with_tensors_of(head, f"blk.{model.num_layers}.")
+    if not has_head(file, model):
+        raise UsageError(f"{head.path.name} holds a head of a kind that sharpi does not know")
+    named = dict.fromkeys("mtp" if kind == "draft" else kind for kind in speculation.kinds)
+    return Joined(
+        file,
+        model,
+        replace(config, speculation=replace(speculation, kinds=tuple(named), draft_model=None)),
+        head.metadata,
+    )
+
+
+def _check(file: GgufFile, model: ModelConfig, head: GgufFile) -> HyperparameterReader:
+    """Raises UsageError, which names both values, where the head is for another model."""
+    architecture = head.metadata.get_str("general.architecture")
+    _same(file, head, "architecture", model.architecture, architecture)
+    reader = HyperparameterReader(head.metadata, architecture)
+    _same(file, head, "layers", model.num_layers, reader.num_layers)
+    _same(file, head, "embedding_length", model.hidden_size, reader.hidden_size)
+    check_vocabulary(file, head)
+    return reader
+
+
+def _same(file: GgufFile, head: GgufFile, what: str, own: object, other: object) -> None:
+    if own != other:
+        raise UsageError(
+            f"{head.path.name} holds a head for another model than {file.path.name}: {what} is"
+            f" {other} there, and {own} in the model"
+        )
