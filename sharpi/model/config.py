@@ -41,6 +41,7 @@ class ModelConfig(Struct, frozen=True):
     layer_input_width: int = 0  # of the per-layer inputs, 0 for none
     has_long_context: bool = False  # the KV cache is larger than the rope's original context
     head_mixer: MixerSettings | None = None  # of the MTP head, if it is used
+    head_norm_epsilon: float = 0.0  # of the layer norm that ends the head; 0 for an RMS norm
 
     def for_context(self, num_positions: int) -> "ModelConfig":
         """Returns the configuration for a KV cache of `num_positions`."""

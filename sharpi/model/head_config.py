@@ -12,11 +12,11 @@ from sharpi.model.mixers.mixers import read_head_mixer
 def has_head(file: GgufFile, config: ModelConfig) -> bool:
     """Says if the file has a head that sharpi can run.
 
-    Some files have the key but not the tensors. Layers of one branch have heads of another kind.
+    Some files have the key but not the tensors.
     """
     prefix = f"blk.{config.num_layers}."
     is_there = {f"{prefix}nextn.eh_proj.weight", f"{prefix}attn_norm.weight"} <= set(file.tensors)
-    return bool(config.num_predict_layers) and is_there and not config.spec.has_one_branch
+    return bool(config.num_predict_layers) and is_there
 
 
 def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = None) -> ModelConfig:
@@ -29,4 +29,7 @@ def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = N
         return config
     reader = HyperparameterReader(metadata or file.metadata, config.architecture, counts_heads=True)
     mixer = read_head_mixer(reader, config.spec, config.norm_epsilon, config.num_layers)
-    return replace(config, head_mixer=mixer)
+    epsilon = 0.0
+    if config.spec.head_ends_with_layer_norm:
+        epsilon = reader.positive("attention.layer_norm_epsilon", config.norm_epsilon)
+    return replace(config, head_mixer=mixer, head_norm_epsilon=epsilon)

@@ -4,6 +4,7 @@ As DeepSeek-V3 describes it (arXiv 2412.19437, section 2.2) and GGUF files carry
 the model's last one, with `nextn` tensors beside those of any layer.
 """
 
+import numpy as np
 from msgspec import Struct
 
 from sharpi.model.config import ModelConfig
@@ -51,14 +52,24 @@ def final_logits(ops: Ops[X], config: ModelConfig, logits: X) -> X:
 
 
 def load_head(
-    tensors: TensorSource, layer: Layer, embedding: Matrix, output_norm: Norm, output: Matrix
+    tensors: TensorSource,
+    layer: Layer,
+    embedding: Matrix,
+    output_norm: Norm,
+    output: Matrix,
+    layer_norm_epsilon: float = 0.0,
 ) -> PredictHead:
-    """Loads the head from its layer's tensors; raises ModelFileError for a misshapen one."""
+    """Loads the head from its layer's tensors; raises ModelFileError for a misshapen one.
+
+    With an epsilon for it, the last norm is a layer norm.
+    """
     hidden, epsilon = embedding.columns, output_norm.epsilon
     shape = (embedding.rows, hidden)
     norm = output_norm
     if tensors.has("nextn.shared_head_norm.weight"):
         norm = load_norm(tensors, "nextn.shared_head_norm", epsilon, hidden)
+        if layer_norm_epsilon:
+            norm = Norm(norm.weight, layer_norm_epsilon, np.zeros(hidden, np.float32))
     return PredictHead(
         embedding=tensors.optional_matrix("nextn.embed_tokens", shape) or embedding,
         embedding_norm=load_norm(tensors, "nextn.enorm", epsilon, hidden),

@@ -1,6 +1,7 @@
 """Loads the model's tensors by name, checks their shapes, and groups them by layer."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.branch import Branch
@@ -38,8 +39,8 @@ def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
     head = None
     if config.head_mixer is not None:
         tensors = source.layer(config.num_layers)
-        layer = _layer(tensors, config, config.head_mixer, config.num_layers)
-        head = load_head(tensors, layer, embedding, output_norm, output)
+        layer = _head_layer(tensors, config, config.head_mixer)
+        head = load_head(tensors, layer, embedding, output_norm, output, config.head_norm_epsilon)
     return ModelWeights(
         embedding=embedding,
         layers=tuple(
@@ -82,6 +83,20 @@ def _layer(
         input_gate=gate,
         output_scale=1.0 if scale is None else float(scale[0]),
     )
+
+
+def _head_layer(tensors: TensorSource, config: ModelConfig, settings: MixerSettings) -> Layer:
+    """Loads the MTP head's layer, which has a mixer and a feed-forward in every model."""
+    if not config.spec.has_one_branch:
+        return _layer(tensors, config, settings, config.num_layers)
+    both = replace(
+        config,
+        spec=replace(config.spec, has_one_branch=False),
+        feed_forward=replace(config.feed_forward, norm="post_attention_norm"),
+    )
+    layer = _layer(tensors, both, settings, config.num_layers)
+    assert layer.branch is not None
+    return replace(layer, branch=replace(layer.branch, post_norm=None))
 
 
 def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:

@@ -18,7 +18,7 @@ from sharpi.errors import ModelFileError, UnsupportedModelError, UsageError
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
-FAMILIES = ["glm4moe", "deepseek3", "qwen3next", "qwen35moe", "qwen3moe"]
+FAMILIES = ["nemotron_h_moe", "glm4moe", "deepseek3", "qwen3next", "qwen35moe", "qwen3moe"]
 IDS = np.random.default_rng(7).integers(3, 280, 80).tolist()
 
 

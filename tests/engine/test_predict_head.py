@@ -28,7 +28,10 @@ pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
 # The families whose files carry heads, and one whose block is plain.
-FAMILIES = ["glm4moe", "glm4.7-flash", "deepseek3", "qwen3next", "qwen35", "qwen35moe", "qwen3moe"]
+FAMILIES = [
+    *("glm4moe", "glm4.7-flash", "deepseek3", "qwen3next", "qwen35", "qwen35moe"),
+    *("nemotron_h_moe", "nemotron_h_moe-latent", "qwen3moe"),
+]
 IDS = np.random.default_rng(7).integers(3, 280, 80).tolist()
 MTP = Speculation(kinds=("mtp",), max_drafts=3)
 

@@ -1,8 +1,9 @@
 """Adds a head for multi-token prediction (MTP) to a GGUF, so that tests need no trained one.
 
-The head's block is a copy of the model's last layer with attention. Its projection passes the
-embedding on and adds a little of the hidden state, so that drafts of a small random model, whose
-next token mostly follows from the last one, are often right.
+The head's block is a copy of the model's last layer with attention. Where a layer is attention or
+experts, the head has both, as llama.cpp's converter joins them for Nemotron 3. Its projection
+passes the embedding on and adds a little of the hidden state, so that drafts of a small random
+model, whose next token mostly follows from the last one, are often right.
 """
 
 import re
@@ -13,6 +14,7 @@ from gguf import GGUFReader, GGUFWriter
 from gguf.constants import Keys
 from requantise import copy_metadata, field_value, write
 
+_COUNTED = ("attention.head_count_kv", "feed_forward_length")  # layer by layer in Nemotron 3
 _ATTENTION = ("attn_q.weight", "attn_q_a.weight", "attn_qkv.weight")
 
 
@@ -30,16 +32,27 @@ def with_head(source: Path, target: Path, *, embedding_share: float = 6.0) -> Pa
             counts[key] = int(field_value(reader.fields.pop(key)))
     block_count, extra = counts.values()
     layers = block_count - extra
-    copy_metadata(reader, writer)
+    counted = {
+        key: field_value(field)
+        for key, field in reader.fields.items()
+        if key in (f"{architecture}.{each}" for each in _COUNTED)
+    }
+    arrays = {key: [*own, max(own)] for key, own in counted.items() if isinstance(own, list)}
+    copy_metadata(reader, writer, *arrays)
+    for key, values in arrays.items():
+        writer.add_array(key, values)
     writer.add_block_count(layers + 1)
     writer.add_uint32(f"{architecture}.nextn_predict_layers", 1)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     for tensor in tensors.values():
         writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
-    copied = _last_attention(set(tensors), layers)
+    copied, fed = _last_attention(set(tensors), layers), _last_experts(set(tensors), layers)
     for name, tensor in tensors.items():
-        if name.startswith(f"blk.{copied}."):
-            new = name.replace(f"blk.{copied}.", f"blk.{layers}.")
+        new = name.replace(f"blk.{copied}.", f"blk.{layers}.")
+        if new == name and fed is not None:
+            new = name.replace(f"blk.{fed}.attn_norm", f"blk.{layers}.post_attention_norm")
+            new = new.replace(f"blk.{fed}.", f"blk.{layers}.")
+        if new != name:
             writer.add_tensor(new, np.array(tensor.data), raw_dtype=tensor.tensor_type)
     hidden = int(tensors["token_embd.weight"].shape[0])
     for name, values in head_tensors(hidden, embedding_share).items():
@@ -56,6 +69,19 @@ def _last_attention(names: set[str], layers: int) -> int:
         and not any(re.match(rf"blk\.{layer}\.(ssm|shortconv)", name) for name in names)
     ]
     return found[-1]
+
+
+def _last_experts(names: set[str], layers: int) -> int | None:
+    """Returns the last layer that has experts and nothing else, if there is one."""
+    found = [
+        layer
+        for layer in range(layers)
+        if f"blk.{layer}.ffn_gate_inp.weight" in names
+        and not any(f"blk.{layer}.{name}" in names for name in ("ffn_norm.weight", *_ATTENTION))
+        and f"blk.{layer}.post_attention_norm.weight" not in names
+        and not any(re.match(rf"blk\.{layer}\.(ssm|shortconv)", name) for name in names)
+    ]
+    return found[-1] if found else None
 
 
 def head_tensors(hidden: int, embedding_share: float) -> dict[str, np.ndarray]:
