@@ -27,6 +27,7 @@ from sharpi.ops.reference.reference import ReferenceOps
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
+HEADS = REFERENCES.parent / "heads"
 # The families whose files carry heads, and one whose block is plain.
 FAMILIES = [
     *("glm4moe", "glm4.7-flash", "deepseek3", "qwen3next", "qwen35", "qwen35moe"),
@@ -91,6 +92,35 @@ def test_the_head_agrees_with_the_numpy_reference(
 
 def engine_weights(engine: Engine) -> ModelWeights:
     return load_weights(engine.file, engine.model_config)
+
+
+def answers(program: str) -> dict[str, np.ndarray]:
+    with np.load(HEADS / f"{program}.npz") as arrays:  # by llama_cpp_heads.py and the other
+        return {case: arrays[case] for case in arrays.files}
+
+
+ANSWERS = {program: answers(program) for program in ("transformers", "llama_cpp")}
+
+
+@pytest.mark.parametrize(
+    ("program", "case"), [(program, case) for program in ANSWERS for case in ANSWERS[program]]
+)
+def test_the_head_answers_as_others_do(
+    program: str, case: str, headed: Callable[[str], Path], load: Load
+) -> None:
+    """After each of the tokens, from the model's own hidden states."""
+    with np.load(REFERENCES / f"{case}.npz") as arrays:
+        ids = arrays["tokens"].astype(np.int32)
+    engine = load(headed(case), speculation=MTP, precision="f32")
+    Sequence(engine.runner).extend(ids.tolist())
+    hidden, head = engine.runner.hidden.copy(), engine.runner.head
+    assert head is not None
+    pages = np.zeros(1, np.int32)
+    found = [
+        head.predict(ids[i + 1 : i + 2], i, pages, hidden[i : i + 1]).logits.copy()
+        for i in range(len(ids) - 1)
+    ]
+    assert error(np.array(found), ANSWERS[program][case]) < 2e-3
 
 
 def test_the_head_is_what_was_published(headed: Callable[[str], Path], load: Load) -> None:

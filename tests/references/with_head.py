@@ -14,7 +14,8 @@ from gguf import GGUFReader, GGUFWriter
 from gguf.constants import Keys
 from requantise import copy_metadata, field_value, write
 
-_COUNTED = ("attention.head_count_kv", "feed_forward_length")  # layer by layer in Nemotron 3
+# What files have layer by layer.
+_COUNTED = ("attention.head_count_kv", "feed_forward_length", "attention.recurrent_layers")
 _ATTENTION = ("attn_q.weight", "attn_q_a.weight", "attn_qkv.weight")
 
 
@@ -37,7 +38,11 @@ def with_head(source: Path, target: Path, *, embedding_share: float = 6.0) -> Pa
         for key, field in reader.fields.items()
         if key in (f"{architecture}.{each}" for each in _COUNTED)
     }
-    arrays = {key: [*own, max(own)] for key, own in counted.items() if isinstance(own, list)}
+    arrays = {
+        key: [*own[:layers], False if isinstance(own[0], bool) else max(own)]
+        for key, own in counted.items()
+        if isinstance(own, list)
+    }
     copy_metadata(reader, writer, *arrays)
     for key, values in arrays.items():
         writer.add_array(key, values)
