@@ -9,7 +9,7 @@ _PRIOR_WEIGHT = 4.0  # observations that what was learned elsewhere is worth
 _FORGETTING = 0.98  # of each observation, with every newer one of the same level
 _FIRST_CHANCE = 0.5
 _MOST = 0.99  # nothing is certain
-_LEAST = 0.05
+WORTH_A_ROW = 0.05
 
 
 class _Level:
@@ -41,10 +41,10 @@ class Acceptance:
         right = own.right + _PRIOR_WEIGHT * prior
         return min(right / (own.seen + _PRIOR_WEIGHT), _MOST)
 
-    def chances(self, draft: Draft) -> list[float]:
+    def chances(self, draft: Draft, least: float = WORTH_A_ROW) -> list[float]:
         """Returns the chance of each token that it and all before it are right.
 
-        The draft ends for them where that chance is too small to be worth a row.
+        The draft ends for them where that chance is less than `least`.
         """
         reached, chances = 1.0, []
         known: dict[int, float] = {}
@@ -52,7 +52,7 @@ class Acceptance:
             if level not in known:
                 known[level] = self.chance(draft.kind, level)
             reached *= known[level]
-            if reached < _LEAST:
+            if reached < least:
                 break
             chances.append(reached)
         return chances

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sharpi.config import DraftKind, SpeculationConfig
-from sharpi.speculation.acceptance import Acceptance
+from sharpi.speculation.acceptance import WORTH_A_ROW, Acceptance
 from sharpi.speculation.chain import Chain
 from sharpi.speculation.draft import Draft, Drafter
 from sharpi.speculation.model_choice import ModelChoice
@@ -45,14 +45,17 @@ class SequenceDrafts:
         """Ends the drafts for this sequence."""
         self._chain.close()
 
-    def propose(self, most: int, most_of_models: int) -> list[float]:
-        """Drafts for the next step; the chances of the best draft's tokens, empty without one."""
+    def propose(self, most: int, most_of_models: int, least: float) -> list[float]:
+        """Drafts for the next step; the chances of the best draft's tokens, empty without one.
+
+        They end at the first that is less than `least`.
+        """
         self.drafts = []
         if most > 0:
             self._chain.extend(self._new)
             self._new = []
             self.drafts = self._chain.propose(most, self.acceptance, most_of_models)
-        return self.acceptance.chances(self.drafts[0]) if self.drafts else []
+        return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
 
     def learn(self, tokens: Sequence[int]) -> None:
         """Learns from the tokens that came after the drafts were made."""
@@ -144,7 +147,9 @@ class Speculator:
         """Drafts for the next step of these sequences; None for those without one."""
         start = time.perf_counter()
         of_models = self._effort(asked)
-        chances = [self._worthwhile(each.drafts.propose(each.most, of_models)) for each in asked]
+        least = WORTH_A_ROW if self.settings.is_auto else 0.0
+        proposed = [each.drafts.propose(each.most, of_models, least) for each in asked]
+        chances = [self._worthwhile(each) for each in proposed]
         if self.settings.is_auto:
             self._choice = self.rule.choose(chances, self.max_drafts)
         else:

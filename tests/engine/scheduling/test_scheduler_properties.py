@@ -9,29 +9,48 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scheduled import alone, asked, assert_nothing_is_left, finish
 from streamed_models import asked as asked_of_experts
+from with_head import with_head
 
 from sharpi.config import RunConfig
+from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
-CASES = ["qwen3moe", "qwen3next", "gemma3", "qwen3moe streamed", "demo", "demo streamed"]
+CASES = [
+    *("qwen3moe", "qwen3next", "gemma3", "qwen3moe streamed", "demo", "demo streamed"),
+    *("qwen3moe mtp", "qwen3next mtp", "qwen3moe mtp streamed", "demo drafted"),
+]
+DRAFTS = {
+    "mtp": Speculation(kinds=("mtp",), max_drafts=6),
+    "drafted": Speculation(kinds=("ngram", "suffix"), max_drafts=4),
+}
 
 
-def make_engine(case: str, demo: Path) -> Engine:
-    name, _, streamed = case.partition(" ")
+def make_engine(case: str, demo: Path, folder: Path) -> Engine:
+    name, *kinds = case.split()
     model = demo if name == "demo" else REFERENCES / f"{name}.gguf"
-    slots = {"moe_slots": 3, "experts": asked_of_experts(policy="slru")} if streamed else {}
-    options = {"context_size": 256, "batch_size": 48, "num_parallel": 3, **slots}
+    options: dict[str, object] = {"context_size": 256, "batch_size": 48, "num_parallel": 3}
+    if "streamed" in kinds:
+        options |= {"moe_slots": 3, "experts": asked_of_experts(policy="slru")}
+    if "mtp" in kinds:
+        model = with_head(model, folder / f"{name}.gguf")
+    for kind in {*kinds} & {*DRAFTS}:
+        options["speculation"] = DRAFTS[kind]
     return load_engine(RunConfig(model=model, **options))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module", params=CASES)
-def engine(request: pytest.FixtureRequest, quick_demo: Path) -> Iterator[Engine]:
-    with make_engine(request.param, quick_demo) as engine:
+def engine(
+    request: pytest.FixtureRequest, quick_demo: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("headed")
+    with make_engine(request.param, quick_demo, folder) as engine:
         yield engine
+        if engine.config.speculation.is_on:
+            assert engine.speculator.statistics.num_checked > 0
 
 
 @settings(

@@ -1,0 +1,121 @@
+"""Every kind of drafts with every way to choose tokens: the answers are those without drafts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scheduled import GREEDY, asked, finish, submit
+from with_head import with_head
+
+from sharpi.config import DraftKind, RunConfig, SamplingParams
+from sharpi.config import SpeculationConfig as Speculation
+from sharpi.constraints.constraint import Constraint
+from sharpi.constraints.grammars import Grammars
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.scheduling.scheduler import Scheduler
+
+pytestmark = pytest.mark.native
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
+KINDS: tuple[DraftKind, ...] = ("ngram", "suffix", "mtp", "draft")
+PROMPT = (np.random.default_rng(7).integers(3, 280, 12).tolist() * 3)[:30]
+SAMPLED = SamplingParams(temperature=0.7, seed=5)
+FEW = tuple((token, 12.0) for token in (40, 41, 42))  # the text repeats these, so kinds have ideas
+SCHEMA = {"type": "array", "items": {"enum": ["Lily", "Tom"]}, "minItems": 4, "maxItems": 6}
+Answer = list[Any]
+
+
+def penalised(temperature: float) -> SamplingParams:
+    return SamplingParams(
+        temperature=temperature,
+        seed=5,
+        repeat_penalty=1.1,
+        presence_penalty=0.2,
+        frequency_penalty=0.1,
+    )
+
+
+# Each way: what is asked for, and the form that the answer must have.
+WAYS: dict[str, tuple[dict[str, Any], Callable[[Grammars], Constraint] | None]] = {
+    "greedy": ({}, None),
+    "sampled": ({"sampling": SAMPLED, "logit_bias": FEW}, None),
+    "schema": ({"sampling": SAMPLED}, lambda grammars: grammars.json_schema(SCHEMA)),
+    "gbnf": ({}, lambda grammars: grammars.gbnf('root ::= ("ab " | "abc ")+')),
+    "regex": ({"sampling": SAMPLED}, lambda grammars: grammars.regex("([a-c]{2,6} ){12}")),
+    "logprobs": ({"sampling": SAMPLED, "num_logprobs": 3, "logit_bias": FEW}, None),
+    "penalties": ({"sampling": penalised(0.0), "logit_bias": FEW}, None),
+    "penalties and chance": ({"sampling": penalised(0.7), "logit_bias": FEW}, None),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("headed")
+    return with_head(REFERENCES / "qwen3moe.gguf", folder / "headed.gguf")
+
+
+@pytest.fixture(scope="module")
+def plain(model: Path) -> Iterator[Engine]:
+    with load_engine(RunConfig(model=model, context_size=192, num_parallel=3)) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def drafting(request: pytest.FixtureRequest, model: Path) -> Iterator[Engine]:
+    draft_model = model if request.param == "draft" else None
+    speculation = Speculation(kinds=(request.param,), max_drafts=6, draft_model=draft_model)
+    config = RunConfig(model=model, context_size=192, num_parallel=3, speculation=speculation)
+    with load_engine(config) as engine:
+        yield engine
+
+
+def answers(engine: Engine, way: str, num_tokens: int = 40, **more: Any) -> list[Answer]:
+    """The same answer twice, since some kinds remember the first."""
+    fields, form = WAYS[way]
+    found = []
+    for _ in range(2):
+        constraint = None if form is None else form(Grammars(engine.tokenizer))
+        session = engine.session()
+        request = asked(num_tokens, **(fields | more))
+        generation = session.generate(PROMPT, request, constraint=constraint)
+        text = "".join(generation)
+        session.reset()
+        found.append([generation.ids, text, generation.finish_reason, generation.choices])
+    return found
+
+
+def num_checked(engine: Engine) -> int:
+    return engine.speculator.statistics.num_checked
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_answer_is_the_same(way: str, plain: Engine, drafting: Engine) -> None:
+    before = num_checked(drafting)
+    assert answers(drafting, way) == answers(plain, way)
+    assert num_checked(drafting) > before
+
+
+def test_a_stop_string_ends_it_at_the_same_place(plain: Engine, drafting: Engine) -> None:
+    text = answers(plain, "greedy")[0][1]
+    for at in (len(text) // 3, len(text) // 2):
+        expected = answers(plain, "greedy", stop=(text[at : at + 3],))
+        assert answers(drafting, "greedy", stop=(text[at : at + 3],)) == expected
+        assert expected[0][2] == "stop"
+
+
+@pytest.mark.parametrize("is_greedy", [True, False])
+def test_several_answers_to_one_prompt(is_greedy: bool, plain: Engine, drafting: Engine) -> None:
+    """As a server answers `n`: each with a seed of its own, in shared steps."""
+    found = []
+    for engine in (plain, drafting):
+        scheduler = Scheduler(engine, 3)
+        samplings = [GREEDY if is_greedy else SamplingParams(seed=seed) for seed in (7, 8, 9)]
+        heard = [
+            submit(scheduler, PROMPT, asked(25, sampling=sampling, num_logprobs=1))
+            for sampling in samplings
+        ]
+        finish(scheduler)
+        found.append([(each.ids, each.text, each.finish_info.reason) for each in heard])
+    assert found[0] == found[1]
