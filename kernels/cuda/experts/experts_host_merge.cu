@@ -1,16 +1,18 @@
 // Computes residual + scale * the sum over a token's experts of weight * value, in ascending order
 // of expert ids. The CPU has computed some of the values, see host_items.
+#include "common/clock.cuh"
 #include "expert_items.cuh"
 
 // values (tokens * used, rows); host (host items, rows); places (tokens * used,): the item's row of
-// `host`, or -1 where its value is in `values`.
+// `host`, or -1 where its value is in `values`. waited: increased by the nanoseconds since `since`.
 KERNEL __launch_bounds__(256)
     experts_host_merge(const float* values, const float* host, const int* places, const int* ids,
                        const float* weights, const float* residual, float* out, float scale,
-                       int used, int rows) {
+                       int used, int rows, const int64_t* since, int64_t* waited) {
   using namespace sharpi;
   __shared__ int order[kMaxUsed];
   const int token = int(blockIdx.x), row = int(blockIdx.y * blockDim.x + threadIdx.x);
+  if (token + row == 0 && waited) *waited += nanoseconds() - *since;
   order_experts(ids + token * used, used, order);
   __syncthreads();
   if (row >= rows) return;

@@ -3,6 +3,7 @@
 // One warp per token; lane i holds experts i, i + 32, ... Scores are compared as integers that sort
 // like the floats, so that ids stay distinct whatever the logits are.
 #include "common/block_sums.cuh"
+#include "common/clock.cuh"
 
 namespace sharpi {
 
@@ -125,10 +126,11 @@ __device__ __forceinline__ float finish(float weight, int used, int scoring, int
 }  // namespace sharpi
 
 // logits: (T, experts), up to 512; bias: (experts,) or null, which affects the choice alone; ids,
-// weights: (T, used), up to 32, best first. Blocks of one warp; grid (T).
-KERNEL __launch_bounds__(32)
-    route(const float* logits, const float* bias, int* ids, float* weights, int experts, int used,
-          int scoring, int normalise, float scale, int num_groups, int groups_used) {
+// weights: (T, used), up to 32, best first. arrived: the time at which the first token's are known,
+// or null. Blocks of one warp; grid (T).
+KERNEL __launch_bounds__(32) route(const float* logits, const float* bias, int* ids, float* weights,
+                                   int experts, int used, int scoring, int normalise, float scale,
+                                   int num_groups, int groups_used, int64_t* arrived) {
   using namespace sharpi;
   __shared__ float scores[kMaxExperts], choice[kMaxExperts];
   const int lane = threadIdx.x;
@@ -165,4 +167,5 @@ KERNEL __launch_bounds__(32)
   if (lane >= used) return;
   ids[size_t(blockIdx.x) * used + lane] = id;
   weights[size_t(blockIdx.x) * used + lane] = weight;
+  if (arrived && blockIdx.x + lane == 0) *arrived = nanoseconds();
 }

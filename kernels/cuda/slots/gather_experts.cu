@@ -1,5 +1,6 @@
 // Copies experts to the slots that a list names: from their host copies, which may be in host
 // memory, or from other slots. Blocks take chunks in turn; with an empty list they do nothing.
+#include "common/clock.cuh"
 #include "slot_state.cuh"
 
 namespace sharpi {
@@ -69,10 +70,21 @@ __device__ __forceinline__ void copy_chunk(const Piece& piece, const Places& pla
   copy_bytes(piece.at(places, source) + first, piece.at(places, target) + first, bytes);
 }
 
+// Lets the last block that has copied its part say when that was: it adds the time since then to
+// `waited`, or sets it without `since`. `copied` counts the blocks.
+__device__ __forceinline__ void end_wait(int* copied, const int64_t* since, int64_t* waited) {
+  __syncthreads();
+  if (threadIdx.x || atomicAdd(copied, 1) + 1 < int(gridDim.x)) return;
+  atomicExch(copied, 0);
+  const int64_t now = nanoseconds();
+  *waited = since ? *waited + now - *since : now;
+}
+
 }  // namespace sharpi
 
-// loads: as laid out in slot_state.cuh. Up to three pieces; absent ones have 0 bytes. Blocks of 256
-// threads; any grid.
+// loads: as laid out in slot_state.cuh. Up to three pieces; absent ones have 0 bytes. copied,
+// since, waited: see end_wait; without `waited` nothing is measured. Blocks of 256 threads; any
+// grid.
 KERNEL __launch_bounds__(256)
     gather_experts(const int* loads, const uint64_t* host_addresses_a, uint8_t* slots_a,
                    uint8_t* early_a, uint8_t* staging_a, int64_t stride_a, int64_t bytes_a,
@@ -80,7 +92,8 @@ KERNEL __launch_bounds__(256)
                    uint8_t* staging_b, int64_t stride_b, int64_t bytes_b,
                    const uint64_t* host_addresses_c, uint8_t* slots_c, uint8_t* early_c,
                    uint8_t* staging_c, int64_t stride_c, int64_t bytes_c, int experts,
-                   int num_slots, int num_early) {
+                   int num_slots, int num_early, int* copied, const int64_t* since,
+                   int64_t* waited) {
   using namespace sharpi;
   const Piece a = {host_addresses_a, slots_a, early_a, staging_a, stride_a, bytes_a};
   const Piece b = {host_addresses_b, slots_b, early_b, staging_b, stride_b, bytes_b};
@@ -95,4 +108,5 @@ KERNEL __launch_bounds__(256)
     else if (chunk < in_a + in_b) copy_chunk(b, places, load.y, load.z, chunk - in_a);
     else copy_chunk(c, places, load.y, load.z, chunk - in_a - in_b);
   }
+  if (waited && num_chunks) end_wait(copied, since, waited);
 }

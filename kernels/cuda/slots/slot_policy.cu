@@ -1,5 +1,6 @@
 // Decides about a token's experts of a layer: which have a slot, which get one, and from where the
 // others are read. One block; its first warp decides.
+#include "common/clock.cuh"
 #include "slot_learned.cuh"
 #include "slot_rules.cuh"
 
@@ -38,6 +39,15 @@ __device__ __forceinline__ void score_experts(const LearnedMap& map, const int* 
   __syncthreads();
 }
 
+// Counts how long the token had to wait for its prefetch. Returns true if it had to.
+__device__ __forceinline__ bool count_prefetch_wait(SlotHeader& head) {
+  const int64_t waited = head.came - head.arrived;
+  const bool is_late = head.num_early && head.arrived && waited > 0;
+  if (is_late) head.count(kWaited) += waited;
+  head.arrived = 0;
+  return is_late;
+}
+
 // Counts which of the experts that were prefetched or predicted for this token it uses. Returns a
 // bit for each expert that was prefetched.
 __device__ __forceinline__ unsigned count_predictions(const Slots& s, const int* ids, int used) {
@@ -53,6 +63,7 @@ __device__ __forceinline__ unsigned count_predictions(const Slots& s, const int*
   if (lane != 0) return early;
   head.count(kEarlyHits) += hits;
   head.count(kEarlyWasted) += head.num_early - hits;
+  if (count_prefetch_wait(head)) head.count(kLate) += hits;
   head.count(kPredictions) += head.num_predictions;
   head.count(kRightPredictions) += right;
   return early;
@@ -174,6 +185,7 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, const int* bef
     p.s.head->num_early = p.s.head->num_predictions = 0;
     p.loads.words[0] = p.num_loads;
     p.loads.words[1] = p.num_over_bus;
+    p.s.head->since = nanoseconds();
   }
 }
 

@@ -26,7 +26,9 @@ enum Count {
   kOverflows,
   kPredictions,
   kRightPredictions,
-  kFills,  // copied to slots that nothing needed at once
+  kFills,   // copied to slots that nothing needed at once
+  kWaited,  // nanoseconds
+  kLate,    // of the early hits: those that were still on their way
   kCounts = 16
 };
 
@@ -37,7 +39,12 @@ struct SlotHeader {
   float weight;  // of a use, in `frequency`
   int num_early, num_visiting, num_predictions;
   int phase;  // of the present step
-  int reserved[7];
+  int reserved;
+  // Nanoseconds of the GPU's clock: when the route was known, 0 where that is not asked; when the
+  // present wait began; and when the prefetch had come.
+  int64_t arrived, since, came;
+  int copied, copied_early;  // the blocks that have copied their part
+  int reserved_too[2];
   int early[kMaxListed];        // the expert in each early slot
   int visiting[kMaxListed];     // experts whose addresses point elsewhere until the next use
   int predictions[kMaxListed];  // for the next use

@@ -68,11 +68,6 @@ class ExpertStats(TotalCounts, Struct, frozen=True):
     below: Optional["ExpertStats"] = None
 
     @property
-    def measures_stalls(self) -> bool:
-        """False for slots in VRAM: a GPU does not say how long it waits within a token's graph."""
-        return self.tier != "VRAM"
-
-    @property
     def prompt(self) -> PhaseCounts:
         """The counts of prompts, of all layers."""
         return sum_of((PhaseCounts(), *(layer.prompt for layer in self.layers)))

@@ -26,6 +26,8 @@ def _contradictions(stats: ExpertStats) -> Iterator[str]:
 def _of_layer(layer: LayerStats, stats: ExpertStats) -> Iterator[str]:
     for name, counts in (("prompt", layer.prompt), ("decode", layer.decode)):
         yield from (f"{name}: {what}" for what in _of_phase(counts, layer.expert_bytes))
+        if counts.stall_seconds and not _may_stall(counts, stats):
+            yield f"{name}: stalled {counts.stall_seconds:.3f} s, but all experts were there"
     total = layer.total
     if layer.num_slots > stats.num_experts:
         yield f"{layer.num_slots} slots for {stats.num_experts} experts"
@@ -39,6 +41,12 @@ def _of_layer(layer: LayerStats, stats: ExpertStats) -> Iterator[str]:
         layer.uses
     ):
         yield "pinned experts that it does not have, or twice"
+
+
+def _may_stall(counts: PhaseCounts, stats: ExpertStats) -> bool:
+    """Returns True if there was something to wait for; a GPU may have to wait to hear of none."""
+    brought = counts.late + counts.loads + counts.prefetched
+    return bool(brought) or (stats.tier == "VRAM" and counts.accesses > 0)
 
 
 def _of_phase(counts: PhaseCounts, expert_bytes: int) -> Iterator[str]:

@@ -44,8 +44,8 @@ def tier_lines(stats: ExpertStats) -> Iterator[str]:
     yield f"slots       in {stats.tier}, policy {stats.policy}"
     yield f"hits        {_hits(stats.hit_count)}"
     if stats.hit_count.accesses:
-        yield f"prompts     {_phase(stats.prompt, stats)}"
-        yield f"decode      {_phase(stats.decode, stats)}{_per_token(stats)}"
+        yield f"prompts     {_phase(stats.prompt)}"
+        yield f"decode      {_phase(stats.decode)}{_per_token(stats)}"
         filled = f", {stats.fills} experts of them before they were needed" if stats.fills else ""
         yield f"read        {format_bytes(stats.bytes_read)} in all{filled}"
     if stats.before_pin is not None and stats.after_pin is not None:
@@ -81,14 +81,14 @@ def _hits(count: HitCount) -> str:
     return f"{percent(count.rate)} ({count.hits} of {count.accesses})"
 
 
-def _phase(counts: PhaseCounts, stats: ExpertStats) -> str:
+def _phase(counts: PhaseCounts) -> str:
     if not counts.accesses:
         return "no accesses"
     computed = f"; {counts.computed} computed by the CPU" if counts.computed else ""
-    stalled = f"; stalled {counts.stall_seconds:.3f} s" if stats.measures_stalls else ""
     return (
         f"hits {_hits(counts.hit_count)}; {counts.late} late; {counts.loads} loads,"
-        f" {format_bytes(counts.bytes_loaded)}{computed}{stalled}"
+        f" {format_bytes(counts.bytes_loaded)}{computed}"
+        f"; stalled {counts.stall_seconds:.3f} s"
     )
 
 
@@ -97,8 +97,7 @@ def _per_token(stats: ExpertStats) -> str:
     stalls = stats.per_token(1000 * stats.decode.stall_seconds)
     if loads is None or stalls is None:
         return ""
-    stalled = f", {stalls:.2f} ms stalled" if stats.measures_stalls else ""
-    return f"; per token: {loads:.2f} loads{stalled}"
+    return f"; per token: {loads:.2f} loads, {stalls:.2f} ms stalled"
 
 
 def _prediction(found: PredictionStats, total: PhaseCounts) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The emulator's arithmetic is that of a GPU: conversions to the last bit, packed integers."""
 
+import time
 from typing import Any
 
 import gguf
@@ -67,6 +68,14 @@ def test_whole_numbers_are_to_nearest_even_and_within_bounds(
     want = np.clip(np.rint(x.astype(np.float64)), -(2.0**31), 2.0**31 - 1)
     np.testing.assert_array_equal(mapped("to_nearest_int", x, np.int32), want)
     assert mapped("to_nearest_int", np.full(BLOCK, np.nan, np.float32), np.int32)[0] == 0
+
+
+def test_the_clock_is_nanoseconds_and_never_goes_back() -> None:
+    out = empty(DEVICE, BLOCK * 8)
+    start = time.monotonic_ns()
+    KERNELS.run("clock_now", out, block=BLOCK)
+    times = [start, *read(DEVICE, out, np.int64, (BLOCK,)).tolist(), time.monotonic_ns()]
+    assert times == sorted(times)
 
 
 def test_packed_integers() -> None:

@@ -71,6 +71,8 @@ def test_prompts_and_decode(miss: str, experts: dict[str, Any], tmp_path: Path) 
     for layer in stats.layers:
         brought = layer.total.loads + layer.total.prefetched + layer.fills
         assert layer.bytes_read == brought * layer.expert_bytes
+    reads_in_place = miss == "stream" and "resident" in experts
+    assert (stats.decode.stall_seconds > 0) != reads_in_place
     assert stats.fills >= (4 * NUM_LAYERS if "resident" in experts else 0)
     assert (stats.before_pin is not None) == ("warm_pin" in experts)
 
@@ -97,10 +99,11 @@ def test_three_tiers(policy: str | None, tmp_path: Path) -> None:
     assert 0 < below.prompt.accesses <= 3 * stats.prompt.computed
     assert below.bytes_read > 0
     assert below.total.loads > 0
+    assert all(layer.decode.stall_seconds > 0 for layer in stats.layers)
+    assert 0 < below.decode.stall_seconds <= stats.decode.stall_seconds
     text = format_stats(stats)
     in_vram = text[text.index("slots       in VRAM") : text.index("note  ")]
-    assert "stalled" not in in_vram
-    assert "how long the GPU waits for experts is not measured" in text
+    assert f"stalled {stats.decode.stall_seconds:.3f} s" in in_vram
     assert "slots       in RAM" in text
 
 

@@ -1,5 +1,6 @@
 """The tables always hold the addresses of experts: missed, prefetched or moved ones too."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from sharpi.experts.reference.policy_make import make_policy
 from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
-from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, Outcome, PolicyRules
+from sharpi.ops.cuda.launchers import waits
+from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, Outcome, Phase, PolicyRules
 
 EXPERTS, USED = 10, 3
 
@@ -120,6 +122,54 @@ def test_prefetched_experts_move_to_slots(device: Device) -> None:
     world.assert_true(1, range(EXPERTS))
     counts = world.tables.read_counts()[1]
     assert (counts.loads_from_early, counts.over_bus) == (1, 3)
+
+
+def waited(world: SlotWorld, layer: int = 0) -> int:
+    return world.tables.read_phases()[layer].decode.waited
+
+
+@pytest.mark.parametrize("miss", [KernelMissMode.LOAD, KernelMissMode.STREAM])
+def test_the_wait_for_copies_is_measured(device: Device, miss: KernelMissMode) -> None:
+    """What is there, or read in place, is not waited for."""
+    start = time.monotonic_ns()
+    world = static_world(device, miss, Room(staging=3))
+    world.use(0, [1, 2, 3])
+    assert waited(world) == 0
+    world.use(0, [1, 5, 6])
+    first = waited(world)
+    assert (first > 0) == (miss is KernelMissMode.LOAD)
+    world.use(0, [3, 2, 1])
+    assert waited(world) == first < time.monotonic_ns() - start
+
+
+@pytest.mark.parametrize(("delay", "is_late"), [(-500, True), (500, False)])
+def test_a_prefetch_that_comes_after_the_route_is_late(
+    device: Device, delay: int, is_late: bool
+) -> None:
+    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
+    world.use(0, [1, 2, 3])
+    world.prefetch(1, [7, 1, 8], after=0, budget=3)
+    came = read(device, world.tables.came(1), np.int64, (1,))
+    assert came[0] > 0
+    device.upload(world.tables.arrival(1), came + delay)
+    world.use(1, [1, 7, 4])
+    counts = world.tables.read_phases()[1].decode
+    assert (counts.early_hits, counts.late, counts.waited) == (1, is_late, 500 * is_late)
+    world.use(1, [1, 2, 3])  # nothing came early for it
+    assert world.tables.read_phases()[1].decode.waited == 500 * is_late
+
+
+def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
+    world = static_world(device, KernelMissMode.COMPUTE, Room())
+    wait = world.tables.wait(0, Phase.PROMPT)
+    world.run([waits.begin(wait)])
+    start = time.monotonic_ns()
+    time.sleep(0.002)
+    pause = time.monotonic_ns() - start
+    world.run([waits.end(wait)])
+    counts = world.tables.read_phases()[0]
+    assert counts.prompt.waited >= pause
+    assert counts.decode.waited == 0
 
 
 def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:

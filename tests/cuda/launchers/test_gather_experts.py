@@ -7,6 +7,7 @@ from device_arrays import empty, read, upload
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.gather_experts import GatherPiece, gather_experts
+from sharpi.ops.cuda.launchers.waits import CopyWait
 
 EXPERTS = 3
 
@@ -40,6 +41,34 @@ def test_copies_from_homes_and_slots(device: Device, num_bytes: int, apart: int)
         expected[memory, place, :num_bytes] = host[starts[expert] :][:num_bytes]
     found = [read(device, span, np.uint8, (4, stride)) for span in (slots, early, staging)]
     np.testing.assert_array_equal(np.stack(found), expected)
+
+
+def test_the_end_is_noted_once_by_many_blocks(device: Device) -> None:
+    """Of 32 blocks the last adds the time; the next launch counts from 0 again."""
+    home = upload(device, np.zeros((EXPERTS, 256 << 10), np.uint8))
+    steps = np.arange(EXPERTS, dtype=np.uint64) * np.uint64(256 << 10)
+    piece = GatherPiece(
+        host_addresses=upload(device, steps + np.uint64(home.address)),
+        slots=empty(device, 2 * (256 << 10)),
+        early=None,
+        staging=None,
+        stride=256 << 10,
+        num_bytes=256 << 10,
+        reach=(home,),
+    )
+    words = upload(device, np.array([0, 10**6, 0], np.int64))
+    wait = CopyWait(words.part(16, 4), words.part(8, 8), words.part(0, 8))
+    sizes = {"experts": EXPERTS, "num_slots": 2, "num_early": 0, "most_loads": 2, "wait": wait}
+    seen = []
+    for count in (2, 0, 2):
+        loads = np.array([[count, 0, 0, 0], [0, 3, 0, 0], [1, 4, 1, 0]], np.int32)
+        device.launch(gather_experts(upload(device, loads), [piece], **sizes))
+        seen.append(read(device, words, np.int64, (3,)).tolist())
+    (first, _, copied), second, (third, _, _) = seen
+    assert first > 0
+    assert copied == 0
+    assert second == seen[0]
+    assert third > 2 * first  # the beginning stays where it was
 
 
 def test_pieces_side_by_side(device: Device) -> None:

@@ -2,6 +2,7 @@
 // becomes a fiber (engine/), and the blocks of a grid run one after another.
 #pragma once
 #include "cuda/atomics.h"
+#include "cuda/clock.h"
 #include "cuda/export.h"
 #include "cuda/floats.h"
 #include "cuda/integers.h"

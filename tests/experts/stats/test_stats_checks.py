@@ -33,6 +33,9 @@ CASES: dict[str, Callable[[ExpertStats], ExpertStats]] = {
     "59 hits, 3 late, 3 loads and 0 computed": decode_with(hits=59),
     "0 computed do not add up to 61 lookups": decode_with(accesses=61),
     "5 bytes for 3 loads of 1000 bytes": decode_with(bytes_loaded=5),
+    "stalled 1.000 s, but all experts were there": decode_with(
+        hits=60, late=0, loads=0, bytes_loaded=0, prefetched=0, prefetch_used=0, stall_seconds=1.0
+    ),
     "30 of 20 prefetched experts were used": decode_with(prefetch_used=26),
     "5 slots for 4 experts": layer_with(num_slots=5),
     "100 lookups, but 3 uses": layer_with(uses=(1, 1, 1, 0)),

@@ -85,7 +85,6 @@ class GpuReport:
             notes=(
                 *run.notes,
                 *self._slots.notes,
-                "how long the GPU waits for experts is not measured",
                 *_served(total_counts(tuple(totals.values()))),
                 *notes,
             ),
@@ -134,14 +133,16 @@ class GpuReport:
         return max(0, self._layers.num_streamed(number) - prompt.staged)
 
     def _phase(self, number: int, counts: SlotCounts) -> PhaseCounts:
-        """Converts counts; what came early was there when it was needed, and so is a hit."""
+        """Converts counts; what came early is a hit, or late if it was still on its way."""
         size, loads = self._slots.expert_bytes[number], counts.loads + counts.staged
         return PhaseCounts(
             accesses=counts.accesses,
-            hits=counts.hits + counts.early_hits,
+            hits=counts.hits + counts.early_hits - counts.late,
+            late=counts.late,
             loads=loads + counts.streamed,
             computed=counts.computed,
             bytes_loaded=(loads + counts.streamed) * size,
+            stall_seconds=counts.waited / 1e9,
             prefetched=counts.early_loads,
             prefetch_used=counts.early_hits,
             wasted_bytes=counts.early_wasted * size,

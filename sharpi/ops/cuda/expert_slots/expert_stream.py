@@ -14,6 +14,8 @@ from msgspec import Struct
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
+from sharpi.ops.cuda.launchers import waits
+from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import Call, Copy, SideStream, WaitFor
 
 _NUM_BUFFERS = 2
@@ -104,13 +106,17 @@ class ExpertStream:
                 table[expert] = self._part(chunk, tensor, place, 1).address
         return table
 
-    def bring(self, chunk: Chunk) -> Iterator[Call]:
-        """Yields the calls before a chunk computes, which copy it or wait for its copy."""
+    def bring(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
+        """Yields the calls before a chunk computes, which copy it or wait for its copy.
+
+        The wait is measured by `wait`.
+        """
         if chunk.number == 0:
             for early in self._chunks[:_NUM_BUFFERS]:
                 yield from self._fetch(early)
         if chunk.missing:
-            yield WaitFor((self, chunk.buffer))
+            waiting = WaitFor((self, chunk.buffer))
+            yield from (waiting,) if wait is None else (waits.begin(wait), waiting, waits.end(wait))
 
     def done(self, chunk: Chunk) -> Iterator[Call]:
         """Yields the calls after a chunk has computed, which copy another one to its buffer."""

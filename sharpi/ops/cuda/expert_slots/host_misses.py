@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
+from sharpi.ops.cuda.launchers import waits
 from sharpi.ops.cuda.launchers.host_items import host_items, merge
+from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 
 
@@ -48,11 +50,14 @@ class HostMisses:
         rows: int,
         residual: Span | None,
         scale: float,
+        wait: Wait,
     ) -> Iterator[Call]:
         """Waits for the host's values of a layer and sums them with the GPU's."""
+        yield waits.begin(wait)
         yield AwaitWord(self._mailbox.answer, 1, self.experts.await_next, layer)
         yield WriteWord(self._mailbox.answer, 0)
         yield merge(
             values, self._mailbox.values, places, ids, weights, out,
             tokens=tokens, used=used, rows=rows, residual=residual, scale=scale,
+            wait=wait,
         )  # fmt: skip

@@ -10,9 +10,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.launchers.slot_policy import Phase
+from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
+
 STATIC = 8  # the kind of policy that has pinned experts only
 _SLRU = 0
-_COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 64, 176, 7
+_COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 64, 180, 7
+_COUNTS = 16  # of a phase
+_ARRIVED, _SINCE, _CAME, _COPIED, _COPIED_EARLY = 74, 76, 78, 80, 81
 _NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 65, 66, 67, 68
 _SLOT_OF, _LAST_USED, _STAMP, _USES, _FLAGS = range(5)
 _PINNED, _PROTECTED = 1, 2
@@ -40,6 +46,8 @@ class SlotCounts(NamedTuple):
     predictions: int = 0  # predicted for the next use
     right_predictions: int = 0  # predicted and then used
     fills: int = 0  # copied to slots when nothing needed them
+    waited: int = 0  # nanoseconds
+    late: int = 0  # of the early hits: those that were still on their way
 
     @property
     def over_bus(self) -> int:
@@ -125,6 +133,31 @@ def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[in
     first = {name: _HEADER_WORDS + name * num_experts for name in (_SLOT_OF, _FLAGS)}
     count = np.array([len(residents)], np.int32)
     return (_NUM_RESIDENT, count), (first[_SLOT_OF], slot_of), (first[_FLAGS], flags)
+
+
+def arrival(state: Span) -> Span:
+    """Returns the int64 of a layer's state in which the time of its route is noted."""
+    return _int64(state, _ARRIVED)
+
+
+def wait_of(state: Span, phase: Phase) -> Wait:
+    """Returns the words of a layer's state by which a wait is measured."""
+    place = 2 * (_COUNTS * phase + SlotCounts._fields.index("waited"))
+    return Wait(_int64(state, _SINCE), _int64(state, place))
+
+
+def copy_wait(state: Span, phase: Phase) -> CopyWait:
+    """Returns the words by which the wait for copies to slots is measured."""
+    return CopyWait(state.part(4 * _COPIED, 4), *wait_of(state, phase))
+
+
+def prefetch_wait(state: Span) -> CopyWait:
+    """Returns the words in which the end of a prefetch is noted."""
+    return CopyWait(state.part(4 * _COPIED_EARLY, 4), None, _int64(state, _CAME))
+
+
+def _int64(state: Span, word: int) -> Span:
+    return state.part(4 * word, 8)
 
 
 def _arrays(words: Words) -> Words:

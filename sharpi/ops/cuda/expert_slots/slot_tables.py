@@ -19,12 +19,16 @@ from sharpi.ops.cuda.expert_slots.slot_state import (
     PhaseSlotCounts,
     SlotCounts,
     SlotStates,
+    arrival,
+    copy_wait,
     counts_of,
     first_state,
     num_slots_of,
+    prefetch_wait,
     resident_words,
     state_bytes,
     states_of,
+    wait_of,
 )
 from sharpi.ops.cuda.launchers.gather_experts import gather_experts
 from sharpi.ops.cuda.launchers.slot_policy import (
@@ -40,6 +44,7 @@ from sharpi.ops.cuda.launchers.slot_policy import (
     slot_prefetch,
     slot_resize,
 )
+from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
 
 DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8, 9})  # the policies in slot_rules.cuh
 _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
@@ -128,11 +133,24 @@ class SlotTables:
             phase=phase,
             num_before=num_before,
         )
-        return decide, self._gather(memory, memory.loads, rules.experts_per_token)
+        wait = copy_wait(memory.state.words, phase)
+        return decide, self._gather(memory, memory.loads, rules.experts_per_token, wait)
 
     def outcomes(self, layer: int) -> Span:
         """Returns the `Outcome` of each of the token's experts, (experts per token,) int32."""
         return self._memory[layer].outcomes
+
+    def arrival(self, layer: int) -> Span:
+        """Returns the int64 in which the time of a layer's route is noted."""
+        return arrival(self._memory[layer].state.words)
+
+    def came(self, layer: int) -> Span:
+        """Returns the int64 in which the time is noted at which a layer's prefetch ended."""
+        return prefetch_wait(self._memory[layer].state.words).waited
+
+    def wait(self, layer: int, phase: Phase) -> Wait:
+        """Returns the words by which a wait for a layer's experts is measured."""
+        return wait_of(self._memory[layer].state.words, phase)
 
     def use_batch(
         self,
@@ -173,7 +191,8 @@ class SlotTables:
         decide = slot_prefetch(
             self._rules, memory.state, predictions, now, memory.early_loads, budget=budget
         )
-        return decide, self._gather(memory, memory.early_loads, memory.state.num_early)
+        wait = prefetch_wait(memory.state.words)
+        return decide, self._gather(memory, memory.early_loads, memory.state.num_early, wait)
 
     def most_used(self, layer: int, ids: Span) -> Launch:
         """Returns the launch that predicts the experts without a slot that a layer used most."""
@@ -267,7 +286,9 @@ class SlotTables:
         self._device.download(self._words, words)
         return dict(zip(self._layers, words, strict=True))
 
-    def _gather(self, memory: SlotMemory, loads: Span, most_loads: int) -> Launch:
+    def _gather(
+        self, memory: SlotMemory, loads: Span, most_loads: int, wait: CopyWait | None = None
+    ) -> Launch:
         return gather_experts(
             loads,
             memory.pieces,
@@ -275,6 +296,7 @@ class SlotTables:
             num_slots=memory.state.num_slots,
             num_early=memory.state.num_early,
             most_loads=most_loads,
+            wait=wait,
         )
 
     def _run(self, launch: Launch) -> None:

@@ -24,6 +24,7 @@ from sharpi.ops.cuda.launchers.slot_policy import (
     PolicyRules,
     ServedMisses,
 )
+from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.interface import ExpertWeights
 
@@ -37,6 +38,11 @@ _MODES = {
     "stream": KernelMissMode.STREAM,
     "cpu": KernelMissMode.COMPUTE,
 }
+
+
+def phase_of(step: StepShape) -> Phase:
+    """Returns the phase in which a step's experts are counted."""
+    return Phase.DECODE if step.is_decode and step.first is None else Phase.PROMPT
 
 
 class SlottedLayers:
@@ -136,8 +142,15 @@ class SlottedLayers:
 
         The experts of `num_before` tokens of the same step lie before `ids`.
         """
-        phase = Phase.DECODE if step.is_decode and step.first is None else Phase.PROMPT
-        return self.tables.use(number, ids, _MODES[step.misses], phase, num_before)
+        return self.tables.use(number, ids, _MODES[step.misses], phase_of(step), num_before)
+
+    def arrival(self, number: int) -> Span:
+        """Returns the int64 in which the time of a layer's route is noted."""
+        return self.tables.arrival(number)
+
+    def wait(self, number: int, step: StepShape) -> Wait:
+        """Returns the words by which a step's wait for a layer's experts is measured."""
+        return self.tables.wait(number, phase_of(step))
 
     def prefetch(self, number: int, predictions: Span, after: int) -> Iterable[Launch]:
         """Returns the launches that prefetch predicted experts, if layer `after` loads none."""

@@ -6,9 +6,11 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.waits import CopyWait
 
 MAX_PIECES = 3
 _BLOCK, _CHUNK_BYTES, _MOST_BLOCKS = 256, 16 << 10, 512
+_WAIT_WRITES = {22, 24}
 _NO_PIECE: tuple[Argument, ...] = (None, None, None, None, np.int64(0), np.int64(0))
 
 
@@ -32,10 +34,12 @@ def gather_experts(
     num_slots: int,
     num_early: int,
     most_loads: int,
+    wait: CopyWait | None = None,
 ) -> Launch:
     """Copies the pieces of all experts listed in `loads` (kernels/cuda/slots/slot_state.cuh).
 
     `num_slots` is the number of slots in memory. `most_loads` only sets the size of the grid.
+    With `wait` the time that it takes is noted, unless nothing is listed.
     """
     given = [_arguments(piece) for piece in pieces]
     given += [_NO_PIECE] * (MAX_PIECES - len(pieces))
@@ -49,8 +53,9 @@ def gather_experts(
             loads,
             *(argument for arguments in given for argument in arguments),
             *(np.int32(experts), np.int32(num_slots), np.int32(num_early)),
+            *((None, None, None) if wait is None else wait),
         ),
-        writes=frozenset(written),
+        writes=frozenset(written | _WAIT_WRITES),
         reaches=tuple(span for piece in pieces for span in piece.reach),
     )
 

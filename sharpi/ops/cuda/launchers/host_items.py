@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.waits import Wait
 
 _BLOCK = 256
 
@@ -66,10 +67,12 @@ def merge(
     rows: int,
     residual: Span | None,
     scale: float,
+    wait: Wait | None = None,
 ) -> Launch:
     """Computes out (T, rows) = residual + scale * sum of weight * value, in order of expert id.
 
     `values` are those of the GPU, (T * used, rows), and `items` of the host, (host items, rows).
+    `wait` ends here.
     """
     return Launch(
         Kernel("experts_host_merge", "experts_host_merge"),
@@ -78,6 +81,7 @@ def merge(
         arguments=(
             *(values, items, places, ids, weights, residual, out),
             *(np.float32(scale), np.int32(used), np.int32(rows)),
+            *((None, None) if wait is None else wait),
         ),
-        writes=frozenset({6}),
+        writes=frozenset({6, 11}),
     )

@@ -20,12 +20,13 @@ def route(
     scale: float,
     num_groups: int,
     groups_used: int,
+    arrived: Span | None = None,
 ) -> Launch:
     """Chooses ids int32 and weights (T, used), best first, from logits (T, experts).
 
     There are at most 512 experts, of which at most 32 are used. `bias` (experts,) is added for the
     choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
-    logits are NaN.
+    logits are NaN. In `arrived`, an int64, the time is noted at which the first token has them.
     """
     return Launch(
         Kernel("route", "route"),
@@ -34,7 +35,7 @@ def route(
         arguments=(
             *(logits, bias, ids, weights, np.int32(experts), np.int32(used), np.int32(scoring)),
             *(np.int32(normalise), np.float32(scale)),
-            *(np.int32(num_groups), np.int32(groups_used)),
+            *(np.int32(num_groups), np.int32(groups_used), arrived),
         ),
-        writes=frozenset({2, 3}),
+        writes=frozenset({2, 3, 11}),
     )

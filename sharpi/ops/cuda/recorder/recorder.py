@@ -6,6 +6,7 @@ them as one CUDA graph for each token of a decode.
 
 from collections.abc import Iterable, Sequence
 
+from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.gpu_states import GpuStates
@@ -156,9 +157,17 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
                 scale=router.scale,
                 num_groups=router.num_groups,
                 groups_used=router.groups_used,
+                arrived=self._arrival(router, ids, step),
             )
 
         rec.append(calls)
+
+    def _arrival(self, router: Router, ids: RecordedTensor, step: StepShape) -> Span | None:
+        """Returns where the time of a route is noted for which experts may have been prefetched."""
+        slotted, is_own = self._expert_weights.slotted, ids.routes is not None
+        if slotted is None or not (is_own and step.predicts):
+            return None
+        return slotted.arrival(router.layer) if slotted.fetches_early(router.layer) else None
 
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router

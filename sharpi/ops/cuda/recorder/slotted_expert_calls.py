@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import Call, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
@@ -56,7 +56,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from following.fetch(at, slotted, self.layer, step)
         parts = slotted.parts(self.layer)
         if step.misses == "cpu":
-            yield from self._with_host(parts, ids, 1)
+            yield from self._with_host(parts, ids, 1, slotted.wait(self.layer, step))
         else:
             yield from self.launches.by_item(parts, 1)
         if following is not None:
@@ -77,12 +77,12 @@ class SlottedExpertCalls(Struct, frozen=True):
                 assert ids is not None
                 yield from slotted.use(self.layer, ids, step, num_before=row)
             some = replace(self, launches=self.launches.since(first))
-            yield from some._looked_up(slotted.parts(self.layer), stride, step)
+            yield from some._looked_up(slotted, stride, step)
 
-    def _looked_up(self, parts: Parts, tokens: int, step: StepShape) -> Iterator[Call]:
-        it = self.launches
+    def _looked_up(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
+        it, parts = self.launches, slotted.parts(self.layer)
         if step.misses == "cpu":
-            yield from self._batch_with_host(parts, tokens)
+            yield from self._batch_with_host(parts, tokens, slotted.wait(self.layer, step))
         elif tokens >= GROUPED_TOKENS:
             yield from grouped_sum(it, parts, step)
         else:
@@ -93,17 +93,17 @@ class SlottedExpertCalls(Struct, frozen=True):
         tokens = step.rows(it.x.rows)
         access = slotted.prefill_access.access(self.layer)
         if access == "host":
-            yield from self._batch_with_host(parts, tokens)
+            yield from self._batch_with_host(parts, tokens, slotted.wait(self.layer, step))
         elif access == "streamed":
-            yield from self._streamed(slotted.prefill_access.stream, parts, step)
+            yield from self._streamed(slotted, parts, step)
         elif tokens >= GROUPED_TOKENS:
             yield from grouped_sum(it, parts, step)
         else:
             yield from it.by_item(parts, tokens)
 
-    def _streamed(self, stream: ExpertStream, parts: Parts, step: StepShape) -> Iterator[Call]:
+    def _streamed(self, slotted: SlottedLayers, parts: Parts, step: StepShape) -> Iterator[Call]:
         """Yields the calls for experts in chunks, which are copied through buffers meanwhile."""
-        it, turns = self.launches, self._turns(step)
+        it, turns, stream = self.launches, self._turns(step), slotted.prefill_access.stream
         tokens, all_chunks = step.rows(it.x.rows), stream.chunks(self.layer)
         chunks = all_chunks if step.group is None else [all_chunks[step.group]]
         packed = packed_experts(it)
@@ -112,7 +112,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         for chunk in chunks:
             some = range(chunk.first, chunk.first + chunk.count)
             if step.turn == turns[0]:
-                yield from stream.bring(chunk)
+                yield from stream.bring(chunk, slotted.wait(self.layer, step))
             if packed is not None:
                 yield from packed.values(parts, tokens, some, is_exact=step.is_exact)
             else:
@@ -130,16 +130,17 @@ class SlottedExpertCalls(Struct, frozen=True):
             return range(step.turn, step.turn + 1)
         return range(step.turns)
 
-    def _batch_with_host(self, parts: Parts, tokens: int) -> Iterator[Call]:
+    def _batch_with_host(self, parts: Parts, tokens: int, wait: Wait) -> Iterator[Call]:
         """Yields the calls for a batch with the host, at a time for as many tokens as have rows."""
         packed, used = self.launches.scratch.packed, self.launches.what.used
         stride = tokens if packed is None else packed.num_rows // used
         for first in range(0, tokens, stride):
             some = replace(self, launches=self.launches.since(first))
             assert some.launches.ids is not None
-            yield from some._with_host(parts, some.launches.ids, min(stride, tokens - first))
+            count = min(stride, tokens - first)
+            yield from some._with_host(parts, some.launches.ids, count, wait)
 
-    def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
+    def _with_host(self, parts: Parts, ids: Span, tokens: int, wait: Wait) -> Iterator[Call]:
         """Yields calls by which the host computes missed experts while the GPU computes others."""
         it, host = self.launches, self.expert_weights.host
         what, places = it.what, it.at(it.scratch.places)
@@ -155,6 +156,6 @@ class SlottedExpertCalls(Struct, frozen=True):
         yield from host.merge(
             it.values, places, ids, it.weights, it.sums,
             layer=self.layer, rows=what.expert_weights.down.rows,
-            residual=it.residual, scale=what.scale,
+            residual=it.residual, scale=what.scale, wait=wait,
             **sizes,
         )  # fmt: skip

@@ -1,0 +1,9 @@
+// Measures how long a stream waits for experts that no kernel of its own brings: one kernel before
+// the wait, and one after it. One thread.
+#include "common/clock.cuh"
+
+KERNEL __launch_bounds__(32) slot_wait_begin(int64_t* since) { *since = sharpi::nanoseconds(); }
+
+KERNEL __launch_bounds__(32) slot_wait_end(const int64_t* since, int64_t* waited) {
+  *waited += sharpi::nanoseconds() - *since;
+}
