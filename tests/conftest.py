@@ -1,6 +1,7 @@
 """Marks tests by where they are and what they use, so that `make quick` can leave some out."""
 
 import atexit
+import contextlib
 import os
 import shutil
 import signal
@@ -18,6 +19,13 @@ signal.signal(signal.SIGHUP, lambda *_: None)
 # Nothing that a test starts may write the developer's own history or log.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sharpi-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+# No test that is not of speed asserts a time, which hypothesis does by default; gpu_check has none.
+with contextlib.suppress(ImportError):
+    from hypothesis import settings
+
+    settings.register_profile("sharpi", deadline=None)
+    settings.load_profile("sharpi")
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"cuda": "cuda", "processors": "emulated"}
