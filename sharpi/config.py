@@ -133,6 +133,9 @@ class GivenFlags(Struct, frozen=True):
     names: tuple[tuple[str, str], ...] = ()
 
 
+RemoteExperts = Literal["auto", "on", "off"]
+
+
 class ClusterConfig(Struct, frozen=True):
     """The machines that run one model together, the first of which takes the requests."""
 
@@ -141,6 +144,9 @@ class ClusterConfig(Struct, frozen=True):
     port: int = 29400  # where the first listens
     link: str | None = None  # the network interface; None takes the one that leads to the first
     allows_public: bool = False  # the interface may have a public address
+    # Experts that are not in RAM here may be computed by machines that have them in theirs.
+    remote_experts: RemoteExperts = "auto"
+    only_lends: bool = False  # this machine runs no layers, and lends its RAM for experts
 
 
 class RunConfig(Struct, frozen=True):

@@ -45,7 +45,7 @@ def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
         _links(group)
         group.close()
         raise click.exceptions.Exit
-    return Sharing(group)
+    return Sharing(group, cluster)
 
 
 def measured_links(

@@ -26,10 +26,10 @@ _MAX_QUEUED = 4  # messages each way, which bounds the memory of prompts' values
 
 
 class Channel(Closing):
-    """Sends to rank `target` and receives from rank `source` of torch.distributed's group."""
+    """Sends to one rank of torch.distributed's group and receives from another, as `start` says."""
 
-    def __init__(self, torch: Any, source: int, target: int) -> None:
-        self._torch, self._source, self._target = torch, source, target
+    def __init__(self, torch: Any) -> None:
+        self._torch, self._source, self._target = torch, 0, 0
         # Sends without torch.distributed's checks of every call, which take as long as the wire.
         self._group = torch.distributed.group.WORLD
         self._received = torch.empty(FRAME_BYTES, dtype=torch.uint8)
@@ -46,9 +46,9 @@ class Channel(Closing):
             for work in (self._send_all, self._receive_all)
         ]
 
-    def start(self, watch: Watch) -> None:
-        """Begins to send and to receive; what fails is reported to `watch`."""
-        self._watch = watch
+    def start(self, watch: Watch, source: int, target: int) -> None:
+        """Begins to send to a rank and to receive from another; `watch` hears of what fails."""
+        self._watch, self._source, self._target = watch, source, target
         for thread in self._threads:
             thread.start()
 

@@ -7,6 +7,7 @@ the first machine opens the meeting place itself, and `sharpi join` finds it the
 import os
 import socket
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ import msgspec
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.interface import Interface, find_interface
 from sharpi.cluster.place import MeetingPlace
+from sharpi.cluster.question_line import QuestionLine
 from sharpi.cluster.watch import Watch
 from sharpi.errors import ClusterError, MissingPackageError
 from sharpi.system.closing import Closing
@@ -40,14 +42,32 @@ class Group(Closing):
         self._store = store
         self._watch: Watch | None = None
         self.hosts: tuple[str, ...] = tuple(self.exchange("host", socket.gethostname()))
-        self.channel = Channel(torch, (rank - 1) % size, (rank + 1) % size)
+        self.channel = Channel(torch)
+        self._on_lost: Callable[[int], None] = lambda rank: None
         self._watch = Watch(store, rank, self.hosts, self.channel.fail)
         self._watch.start()
 
-    def start(self) -> None:
-        """Begins to take messages."""
+    def start(self, ring: Sequence[int]) -> None:
+        """Begins to take messages, which go from rank to rank along `ring` and back to the first.
+
+        The group lives on without a rank outside of it.
+        """
         assert self._watch is not None
-        self.channel.start(self._watch)
+        self._watch.spare(set(range(self.size)) - set(ring), self._lose)
+        if self.rank in ring and len(ring) > 1:
+            place = ring.index(self.rank)
+            self.channel.start(self._watch, ring[place - 1], ring[(place + 1) % len(ring)])
+
+    def when_lost(self, on_lost: Callable[[int], None]) -> None:
+        """Has a function called, on another thread, once a rank outside of the ring is lost."""
+        self._on_lost = on_lost
+
+    def _lose(self, rank: int) -> None:
+        self._on_lost(rank)
+
+    def line(self, rank: int) -> QuestionLine:
+        """Returns the line for questions to another rank, or from it."""
+        return QuestionLine(self.torch, rank)
 
     def exchange(self, name: str, own: T) -> list[T]:
         """Gives all ranks this rank's statement, a plain value or Struct; returns all, by rank.

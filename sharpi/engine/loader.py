@@ -120,7 +120,10 @@ def _load(
         keeps_router_logits=keeps,
     )  # fmt: skip
     if sharing is not None:
-        parts = sharing.parts(parts, model_config, weights, settings)
+        from sharpi.engine.cluster.lending_round import LoadedModel
+
+        loaded = LoadedModel(file, model_config, weights, settings, plan, tier)
+        parts = sharing.parts(parts, loaded)
     records.watch(gpu_tier_of(parts))
     has_states = bool(model_config.states)
     head = None

@@ -77,8 +77,8 @@ class Machines:
         )
         return self._processes[-1]
 
-    def join(self, model: Path | None = None) -> Process:
-        command = ["join", self.first, str(model or self.model), "--once"]
+    def join(self, model: Path | None = None, *arguments: str) -> Process:
+        command = ["join", self.first, str(model or self.model), "--once", *arguments]
         return self.start(*command, launcher=self._launchers[1])
 
     def run(self, *arguments: str, others: int = 1) -> Process:

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "expert_jobs.h"
+#include "experts/store/expert_feed.h"
 
 namespace sharpi {
 namespace {
@@ -35,9 +36,8 @@ class Down : public Stage {
       for (int i = 0; i < num_tiles; i++) {
         Product product = tile(g.jobs[j].expert, first + i);
         if (i + 1 < num_tiles) product.next = tile(g.jobs[j].expert, first + i + 1).rows;
-        else if (j + 1 < batch.end) product.next = tile(g.jobs[j + 1].expert, first).rows;
-        else if (next >= 0)
-          product.next = tile(g.jobs[batch.first].expert, next * together(step)).rows;
+        else if (j + 1 < batch.end) product.next = first_rows(g.jobs[j + 1], first);
+        else if (next >= 0) product.next = first_rows(g.jobs[batch.first], next * together(step));
         add_job(g, g.jobs[j], (first + i) * kTileRows, product, sums(i), worker);
       }
     for (int i = 0; i < num_tiles; i++) end(*g.num_batches, first + i, num_tokens, sums(i));
@@ -49,6 +49,10 @@ class Down : public Stage {
     const StackedMatrix& stacked = s_.p.down;
     return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows,
                         stacked.columns, tile * kTileRows);
+  }
+  // Returns what a thread reads first of a job here: nothing if another rank computes it.
+  const uint8_t* first_rows(const Job& job, int first) const {
+    return job.is_asked() ? nullptr : tile(job.expert, first).rows;
   }
   // Returns the sums of a tile between two batches, (T, 32).
   float* kept(int tile, int num_tokens) const {
@@ -63,18 +67,15 @@ class Down : public Stage {
     if (batch_ + 1 == num_batches) write(tile * kTileRows, num_tokens, sums);
     else memcpy(kept(tile, num_tokens), sums, sizeof(float) * kTileRows * num_tokens);
   }
+  // The values of another rank have an expert's scale and bias already.
   void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums,
                Worker& worker) const {
-    const auto type = QuantType(s_.p.down.type);
-    const void** at = worker.tokens;
-    for (int slot = job.first; slot < job.first + job.count; slot++)
-      at = add_token(at, s_.hidden_row(slot),
-                     activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()),
-                     s_.width(), type, s_.rounding());
-    run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[0]);
-    const float* bias =
-        s_.p.down.bias ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first : nullptr;
-    const float scale = s_.p.down.scale(job.expert);
+    if (job.is_asked()) copy_answer(job, first, product.num_rows, worker.tiles[0]);
+    else multiply(job, product, worker);
+    const float* bias = s_.p.down.bias && !job.is_asked()
+                            ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first
+                            : nullptr;
+    const float scale = job.is_asked() ? 1.f : s_.p.down.scale(job.expert);
     for (int i = 0; i < job.count; i++) {
       float *y = sums + g.tokens[job.first + i] * kTileRows,
             *value = worker.tiles[0] + i * kTileRows;
@@ -82,6 +83,20 @@ class Down : public Stage {
       for (int r = 0; r < product.num_rows; r++)
         y[r] += weight * (scale * value[r] + (bias ? bias[r] : 0.f));
     }
+  }
+  void copy_answer(const Job& job, int first, int rows, float* values) const {
+    for (int i = 0; i < job.count; i++, values += kTileRows)
+      memcpy(values, s_.p.feed->remote()->values(job.rank, job.item + i) + first,
+             sizeof(float) * rows);
+  }
+  void multiply(const Job& job, Product& product, Worker& worker) const {
+    const auto type = QuantType(s_.p.down.type);
+    const void** at = worker.tokens;
+    for (int slot = job.first; slot < job.first + job.count; slot++)
+      at = add_token(at, s_.hidden_row(slot),
+                     activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()),
+                     s_.width(), type, s_.rounding());
+    run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[0]);
   }
   void write(int first, int num_tokens, const float* sums) const {
     const int width = s_.p.down.rows, rows = std::min(kTileRows, width - first);

@@ -10,6 +10,17 @@
 namespace sharpi {
 namespace {
 
+// Waits for what other ranks compute.
+class Await : public Stage {
+ public:
+  explicit Await(ExpertFeed& feed) : feed_(feed) {}
+  int num_tasks(const Step&) const override { return 1; }
+  void run(const Step&, int, int, Worker&) const override { feed_.await_ranks(); }
+
+ private:
+  ExpertFeed& feed_;
+};
+
 // Releases a batch's experts; with the last batch, those of the whole layer.
 class Release : public Stage {
  public:
@@ -42,6 +53,7 @@ void add_experts(Program& program, const ExpertsParams& p) {
   for (int batch = 0; batch < shape.max_batches; batch++) {
     program.add<GateUp>(shape, batch, Part::There);
     if (p.feed) program.add<GateUp>(shape, batch, Part::InFlight);
+    if (batch == 0 && p.feed && p.feed->remote()) program.add<Await>(*p.feed);
     program.add<Down>(shape, batch);
     if (p.feed) program.add<Release>(shape, batch);
   }

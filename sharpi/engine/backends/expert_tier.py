@@ -1,6 +1,10 @@
 """The experts of a model that does not fit: slots in RAM, the others read from its file."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sharpi.config import ExpertConfig
 from sharpi.engine.backends.model_part import Segment
@@ -25,6 +29,9 @@ from sharpi.experts.stats.stats_collect import RunFacts, TierFacts, collect_stat
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
+
+if TYPE_CHECKING:
+    from sharpi.engine.lending.asker import Asker
 
 _QUEUED_TOKENS = 2  # prefetches in the queue: at most the experts of two tokens of a layer
 
@@ -69,7 +76,18 @@ class ExpertTier:
         self._pins_at = self.policy.settings.next_pin(-1)  # None once it happened, or never does
         self._accesses_of_token = shape.num_moe_layers * shape.experts_per_token
         self._most_accesses = 0  # there were at most so many
+        self._asker: Asker | None = None
         self.store.start()
+
+    def ask(self, asker: "Asker") -> None:
+        """Lets steps ask other machines for their experts; the tier closes the asker."""
+        self._asker = asker
+        asker.start(self.feed)
+
+    def uses(self) -> NDArray[np.int64]:
+        """Returns how many tokens used each expert, (layers, experts)."""
+        uses = self.store.uses()
+        return uses if self._asker is None else uses + self._asker.remote.uses()[1]
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
         """Begins a step of `num_tokens` tokens; returns True if it predicts."""
@@ -131,13 +149,15 @@ class ExpertTier:
     def stats(self, run: RunFacts) -> ExpertStats:
         """Returns the statistics so far."""
         counts = self._learned_counts(run) if self._is_learned else self.feed.counts()
+        asker = self._asker
         facts = TierFacts(
             predictor=LEARNED if self._is_learned else self.feed.predictor,
             predicts=self.trials.prefetches if self.trials.prefetch else self._is_learned,
             predictions=counts,
             notes=(*self.notes, *filter(None, [self._why_no_pin])),
+            asked=asker.stats if asker else None,
         )
-        return collect_stats(self.store, run, facts)
+        return collect_stats(self.store, run, facts, asker.remote if asker else None)
 
     def _learned_counts(self, run: RunFacts) -> FeedCounts:
         """Returns what the policy of that name predicted: it loads experts before their use."""
@@ -153,6 +173,9 @@ class ExpertTier:
 
     def close(self) -> None:
         """Ends the reads and frees the slots; a second call does nothing."""
+        if self._asker is not None:
+            self._asker.close()
+            self._asker = None
         self.feed.close()
         self.store.close()
         self.policy.close()

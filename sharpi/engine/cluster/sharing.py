@@ -1,14 +1,17 @@
 """Sharing: how a model is loaded that several ranks run: what they agree on, and the parts."""
 
+import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from sharpi.cluster.group import Group
 from sharpi.cluster.wire_count import WireCount
-from sharpi.config import RunConfig
+from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.cluster.follower import Follower
+from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
 from sharpi.engine.cluster.terms import (
@@ -16,6 +19,7 @@ from sharpi.engine.cluster.terms import (
     Statement,
     Terms,
     divide,
+    layers_of_all,
     own_statement,
     require_alike,
     terms_of,
@@ -25,17 +29,21 @@ from sharpi.errors import ClusterError, SharpiError, UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.model.weights import ModelWeights
 from sharpi.system.closing import Closing
 from sharpi.tiers.layer_division import Division
+
+_LOOK_SECONDS = 0.2
+_NO_DRAFTS = "several answers at once have no drafts on several machines; one alone has them"
 
 
 class Sharing(Closing):
     """One rank's side of loading a model together; `notes` say what was chosen."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self.layers = range(0)
+    def __init__(self, group: Group, config: ClusterConfig) -> None:
+        self._group, self._config = group, config
+        self.layers: range | None = range(0)  # None where this process runs all of them
+        self._ring: tuple[int, ...] = ()  # the ranks that run layers
+        self._round: LendingRound | None = None
         self.notes: tuple[str, ...] = ()
         self.reports: dict[int, RankReport] = {}  # by rank, once the first has ended the run
         self.remote: RemotePart | None = None  # of the first rank, once there are parts
@@ -60,8 +68,13 @@ class Sharing(Closing):
             terms = self._decide(file, model, settings, statements)
         else:
             terms = self._hear(model)
-        first, end = terms.layers[group.rank]
-        self.layers = range(first, end)
+        self._ring = tuple(rank for rank, (first, end) in enumerate(terms.layers) if end > first)
+        if self._ring == (group.rank,):
+            self.layers = None
+        elif group.rank in self._ring:
+            self.layers = range(*terms.layers[group.rank])
+        else:
+            self.layers = range(model.num_layers, model.num_layers)
         return terms.applied(settings)
 
     def _decide(
@@ -69,16 +82,19 @@ class Sharing(Closing):
         file: GgufFile,
         model: ModelConfig,
         settings: EngineSettings,
-        statements: Sequence[Statement],
+        statements: list[Statement],
     ) -> Terms:
         group = self._group
         try:
-            division = divide(file, model, settings, [each.machine for each in statements])
+            working = [each.machine for each in statements if not each.only_lends]
+            division = divide(file, model, settings, working)
         except SharpiError as error:
             group.state("answer", Answer(refusal=str(error)))
             raise
-        self.notes = _notes(division, group.hosts)
-        terms = terms_of(settings, division)
+        layers = layers_of_all(division, statements)
+        drafts = (_NO_DRAFTS,) if settings.max_drafts and settings.num_parallel > 1 else ()
+        self.notes = (*_notes(division, layers, group.hosts), *(drafts if len(working) > 1 else ()))
+        terms = terms_of(settings, layers)
         group.state("answer", Answer(terms))
         return terms
 
@@ -93,29 +109,50 @@ class Sharing(Closing):
     def parts(
         self,
         own: Sequence[ModelPart],
-        model: ModelConfig,
-        weights: ModelWeights,
-        settings: EngineSettings,
+        loaded: LoadedModel,
     ) -> list[ModelPart]:
         """Returns this rank's part; on the first also the others', and the output."""
-        self._group.start()
-        if self._group.rank > 0:
+        group, model, weights = self._group, loaded.config, loaded.weights
+        settings = loaded.settings
+        group.start(self._ring)
+        self._lend(loaded)
+        if group.rank > 0 or len(self._ring) == 1:
             return list(own)
         (first,) = own
         assert isinstance(first, CpuPart)
-        group = self._group
+        ranks = len(self._ring)
         self.remote = RemotePart(
-            group.channel, model.hidden_size, settings.batch_size, group.size, self._leave
+            group.channel, model.hidden_size, settings.batch_size, ranks, self._leave
         )
         end = range(model.num_layers, model.num_layers)
         output = CpuPart(model, weights, settings, layers=end, has_output=True, pool=first.pool)
         return [first, self.remote, output]
 
+    def _lend(self, loaded: LoadedModel) -> None:
+        """Has experts computed by ranks that have RAM to spare, and computes some for others."""
+        self._round = LendingRound(self._group, loaded, self._config.remote_experts, self._say)
+        self.notes = (*self.notes, *self._round.notes)
+        asker = self._round.asker
+        if asker is not None and loaded.tier is not None:
+            loaded.tier.ask(asker)
+        if len(self._ring) > 1 or self._group.rank > 0:
+            return
+        if asker is None:
+            self._group.close()  # nobody else has anything to do
+        else:
+            asker.when_closed(self._group.close)
+
+    @staticmethod
+    def _say(line: str) -> None:
+        print(f"note: {line}", file=sys.stderr, flush=True)
+
     def follow(self, part: ModelPart, hidden_size: int) -> None:
         """Runs the layers of this rank, which is not the first, until the first rank ends."""
         group = self._group
+        if group.rank not in self._ring:
+            return self._only_lend()
         name = f"rank {group.rank} on {group.hosts[group.rank]}"
-        is_last = group.rank == group.size - 1
+        is_last = group.rank == self._ring[-1]
         try:
             Follower(
                 part, group.channel, hidden_size, self._report, is_last=is_last, name=name
@@ -125,6 +162,13 @@ class Sharing(Closing):
         except SharpiError as error:
             group.fail(f"{name}: {error}")
             raise
+
+    def _only_lend(self) -> None:
+        """Answers until nobody asks any more; raises ClusterError once a rank is lost."""
+        assert self._round is not None
+        while any(lender.is_at_work for lender in self._round.lenders):
+            self._group.require_sound()
+            time.sleep(_LOOK_SECONDS)
 
     @property
     def wire(self) -> WireCount:
@@ -143,6 +187,8 @@ class Sharing(Closing):
 
     def close(self) -> None:
         self._group.close()
+        for lender in self._round.lenders if self._round else ():
+            lender.close()
 
 
 def _require_sound(terms: Terms, model: ModelConfig, size: int) -> None:
@@ -153,14 +199,18 @@ def _require_sound(terms: Terms, model: ModelConfig, size: int) -> None:
         raise ClusterError("the first rank divides the layers in a way that makes no sense")
 
 
-def _notes(division: Division, hosts: Sequence[str]) -> tuple[str, ...]:
+def _notes(
+    division: Division, layers: Sequence[tuple[int, int]], hosts: Sequence[str]
+) -> tuple[str, ...]:
     own = (
         f"rank {rank} on {host} runs layers {first} to {end - 1}"
-        for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True))
+        if end > first
+        else f"rank {rank} on {host} runs no layers, and lends its RAM for experts"
+        for rank, (host, (first, end)) in enumerate(zip(hosts, layers, strict=True))
     )
     if not division.overflow:
         return tuple(own)
-    return (*own, "the ranks' RAM does not hold the model; experts are read from disk")
+    return (*own, "the ranks' RAM does not hold their layers; experts are read from disk")
 
 
 def refuse_for_ranks(config: RunConfig) -> None:

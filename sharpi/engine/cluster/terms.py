@@ -38,6 +38,7 @@ class Statement(Struct, frozen=True):
     machine: Machine
     fingerprint: Fingerprint
     rope: RopeRequest
+    only_lends: bool = False  # it runs no layers, and has experts in memory for the others
 
 
 class Terms(Struct, frozen=True):
@@ -72,7 +73,10 @@ def own_statement(file: GgufFile, hardware: HardwareInfo, config: RunConfig) -> 
     """Returns what this rank says; its RAM is what the user gives it, or else what is free."""
     rate = measure_ram_read(hardware.fast_cores, _SAMPLE_BYTES)
     machine = Machine(hardware.free_ram if config.ram is None else config.ram, rate)
-    return Statement(__version__, sys.byteorder, machine, fingerprint(file), config.rope)
+    only_lends = config.cluster is not None and config.cluster.only_lends
+    return Statement(
+        __version__, sys.byteorder, machine, fingerprint(file), config.rope, only_lends
+    )
 
 
 def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
@@ -110,11 +114,20 @@ def _alike(machines: list[Machine]) -> list[Machine]:
     return [replace(each, read_rate=sum(rates) / len(rates)) for each in machines]
 
 
+def layers_of_all(division: Division, statements: list[Statement]) -> tuple[tuple[int, int], ...]:
+    """Returns first and end of each rank's layers, also of those that run none."""
+    own, end, layers = iter(division.layers), 0, []
+    for statement in statements:
+        first, end = (end, end) if statement.only_lends else next(own)
+        layers.append((first, end))
+    return tuple(layers)
+
+
 def _output(facts: ModelFacts) -> LayerLoad:
     return LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
 
 
-def terms_of(settings: EngineSettings, division: Division) -> Terms:
+def terms_of(settings: EngineSettings, layers: tuple[tuple[int, int], ...]) -> Terms:
     """Returns the terms that follow from the first rank's settings."""
     shared = {name: getattr(settings, name) for name in _SHARED}
-    return Terms(layers=division.layers, **shared)
+    return Terms(layers=layers, **shared)

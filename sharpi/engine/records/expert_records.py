@@ -210,7 +210,7 @@ class ExpertRecords:
         return save_profile(self._asked.profile, profile)
 
     def _all_uses(self) -> npt.NDArray[np.int64]:
-        uses = self._uses if self._tier is None else self._tier.store.uses()
+        uses = self._uses if self._tier is None else self._tier.uses()
         seen = None if self._gpu is None else self._gpu.view(self._num_tokens)
         if seen is not None:
             uses = uses.copy()

@@ -29,13 +29,17 @@ class TopExpert(NamedTuple):
 
 
 class PhaseCounts(Struct, frozen=True):
-    """The accesses of prompts or of decoded tokens; each is a hit, late, a load, or computed."""
+    """The accesses of prompts or of decoded tokens.
+
+    Each is a hit, late, a load, computed or remote.
+    """
 
     accesses: int = 0  # distinct experts of each step
     hits: int = 0  # resident when needed
     late: int = 0  # in flight when needed
     loads: int = 0  # neither: brought because they were needed
     computed: int = 0  # left to the CPU by a GPU that lacks them
+    remote: int = 0  # computed by another machine, which has them in memory
     bytes_loaded: int = 0  # of the loads
     stall_seconds: float = 0.0  # in which the step waited for experts
     prefetched: int = 0  # experts requested before they were needed

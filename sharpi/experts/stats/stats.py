@@ -9,6 +9,7 @@ from typing import Optional
 from msgspec import Struct
 
 from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, TotalCounts, sum_of
+from sharpi.experts.stats.remote_stats import RemoteStats
 
 
 class PredictionStats(Struct, frozen=True):
@@ -63,6 +64,7 @@ class ExpertStats(TotalCounts, Struct, frozen=True):
     prediction: PredictionStats | None = None
     skew: SkewStats | None = None  # None without prompts
     failed_reads: int = 0  # experts that could not be read
+    asked: RemoteStats | None = None  # None where no other machine lends experts
     notes: tuple[str, ...] = ()  # the run's own decisions, in words
     # The slots in RAM of a model that exceeds VRAM and RAM: they serve what the GPU's lack.
     below: Optional["ExpertStats"] = None

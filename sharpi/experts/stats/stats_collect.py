@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from sharpi.experts.native.feed import FeedCounts
+from sharpi.experts.native.remote import RemoteExperts
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.native.store_counts import PhaseAccesses
 from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts
+from sharpi.experts.stats.remote_stats import RemoteStats
 from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
 
 
@@ -30,13 +32,19 @@ class TierFacts(Struct, frozen=True):
     predictor: str | None = None  # None if no predictor was requested
     predicts: bool = False  # as far as the timing trial goes
     predictions: FeedCounts | None = None
+    asked: RemoteStats | None = None
     notes: tuple[str, ...] = ()
 
 
-def collect_stats(store: ExpertStore, run: RunFacts, tier: TierFacts) -> ExpertStats:
-    """Returns the stats of a run so far; may be called at any time between two steps."""
+def collect_stats(
+    store: ExpertStore, run: RunFacts, tier: TierFacts, remote: RemoteExperts | None = None
+) -> ExpertStats:
+    """Returns the stats of a run so far; may be called at any time between two steps.
+
+    With `remote` other machines computed some of the experts.
+    """
     settings, fault = store.policy.settings, store.last_fault()
-    layers = _layers(store)
+    layers = _with_remote(_layers(store), remote)
     before, after = _around_pin(store, layers)
     return ExpertStats(
         model=run.model,
@@ -53,6 +61,7 @@ def collect_stats(store: ExpertStore, run: RunFacts, tier: TierFacts) -> ExpertS
         prediction=_prediction(store, tier),
         skew=run.skew,
         failed_reads=store.totals().failed_reads,
+        asked=tier.asked,
         notes=run.notes + tier.notes + (() if fault is None else (f"a read failed: {fault}",)),
     )
 
@@ -76,6 +85,28 @@ def _layers(store: ExpertStore) -> tuple[LayerStats, ...]:
         )
         if layout.num_experts
     )
+
+
+def _with_remote(
+    layers: tuple[LayerStats, ...], remote: RemoteExperts | None
+) -> tuple[LayerStats, ...]:
+    """Adds the accesses and uses of experts that other machines computed."""
+    if remote is None:
+        return layers
+    accesses, uses = remote.uses()
+    return tuple(
+        structs.replace(
+            layer,
+            prompt=_and_remote(layer.prompt, int(accesses[layer.layer, 0])),
+            decode=_and_remote(layer.decode, int(accesses[layer.layer, 1])),
+            uses=tuple((uses[layer.layer] + layer.uses).tolist()),
+        )
+        for layer in layers
+    )
+
+
+def _and_remote(counts: PhaseCounts, remote: int) -> PhaseCounts:
+    return structs.replace(counts, accesses=counts.accesses + remote, remote=remote)
 
 
 def _phase(counts: PhaseAccesses) -> PhaseCounts:

@@ -13,7 +13,7 @@ from sharpi.experts.stats.stats import ExpertStats
 FORMAT = "sharpi expert stats"
 VERSION = 2
 _MOST = 1 << 63
-_SUMS = ("accesses", "hits", "late", "loads", "computed", "bytes_loaded", "stall_seconds")
+_SUMS = ("accesses", "hits", "late", "loads", "computed", "remote", "bytes_loaded", "stall_seconds")
 
 Plain = dict[str, Any]
 

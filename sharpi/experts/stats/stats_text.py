@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts
+from sharpi.experts.stats.remote_stats import RemoteStats
 from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
 from sharpi.experts.stats.stats_json import to_json
 from sharpi.units import format_bytes
@@ -48,6 +49,8 @@ def tier_lines(stats: ExpertStats) -> Iterator[str]:
         yield f"decode      {_phase(stats.decode)}{_per_token(stats)}"
         filled = f", {stats.fills} experts of them before they were needed" if stats.fills else ""
         yield f"read        {format_bytes(stats.bytes_read)} in all{filled}"
+    if stats.asked is not None:
+        yield f"remote      {_remote(stats.asked, stats.total.remote)}"
     if stats.before_pin is not None and stats.after_pin is not None:
         yield f"warm pin    {_hits(stats.before_pin)} before it, {_hits(stats.after_pin)} after it"
     if stats.prediction is not None:
@@ -62,6 +65,7 @@ def layer_line(layer: LayerStats) -> str:
     top = " ".join(f"{each.expert} ({100 * each.share:.0f} %)" for each in layer.top())
     pinned = f"; pinned {' '.join(map(str, layer.pinned))}" if layer.pinned else ""
     computed = f" {total.computed} computed by the CPU," if total.computed else ""
+    computed += f" {total.remote} by other machines," if total.remote else ""
     read = format_bytes(layer.bytes_read)
     return (
         f"{name}{_hits(total.hit_count)}, {layer.num_slots} slots, {total.loads} loads,{computed}"
@@ -112,6 +116,15 @@ def _prediction(found: PredictionStats, total: PhaseCounts) -> Iterator[str]:
     )
     moved, wasted = format_bytes(found.bytes_moved), format_bytes(total.wasted_bytes)
     yield f"            {moved} moved, {wasted} wasted"
+
+
+def _remote(remote: RemoteStats, num_experts: int) -> str:
+    milliseconds = 1e3 * remote.round_trip_seconds / max(1, remote.questions)
+    return (
+        f"{num_experts} experts by other machines in {remote.questions} questions of"
+        f" {milliseconds:.2f} ms; {format_bytes(remote.bytes_sent)} sent,"
+        f" {format_bytes(remote.bytes_received)} received, {remote.stall_seconds:.3f} s waited"
+    )
 
 
 def _skew(skew: SkewStats) -> str:

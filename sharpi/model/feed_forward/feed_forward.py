@@ -16,6 +16,10 @@ class FeedForward(Protocol):
     def experts(self) -> ExpertWeights | None:
         """The routed experts, None in a dense layer."""
 
+    @property
+    def activation(self) -> Activation:
+        """The activation of its hidden values."""
+
     def feed(self, ops: Ops[X], x: X, following: "FeedForward | None") -> X:
         """Returns the residual stream (hidden,) after the feed-forward.
 

@@ -45,6 +45,7 @@ def _counts(stats: ExpertStats) -> ExpertCounts:
         "late": ("Needed experts that were in flight.", total.late),
         "loads": ("Experts that were read while a step waited.", total.loads),
         "computed": ("Experts that the CPU computed for a GPU.", total.computed),
+        "remote": ("Experts that other machines computed.", total.remote),
         "read_bytes": ("Bytes of experts read.", stats.bytes_read),
         "stall_seconds": ("Time that steps waited for experts.", total.stall_seconds),
     }

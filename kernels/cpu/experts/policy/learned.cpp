@@ -115,6 +115,7 @@ void Learned::touched(int layer, const int32_t* experts, int count) {
 }
 
 void Learned::touched_batch(int layer, const int32_t* routes, int tokens, int k) {
+  if (k != settings_.experts_per_token) return;  // other ranks compute some of a token's experts
   batch_[layer].assign(routes, routes + size_t(tokens) * k);
   batch_tokens_ = tokens;
 }

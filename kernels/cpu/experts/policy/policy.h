@@ -85,6 +85,10 @@ class SlotPolicy {
 
   const PolicySettings& settings() const { return settings_; }
   bool resident(int layer, int expert) const { return layers_[layer].resident(expert); }
+  // Returns true if a slot of the layer is free, and an expert that is used next may take it.
+  bool takes_free(int layer, int expert) const {
+    return layers_[layer].has_free() && may_take_free(layer, expert);
+  }
   bool pinned(int layer, int expert) const { return layers_[layer].pinned(expert); }
   const LayerCounts& counts(int layer) const { return counts_[layer]; }
   int64_t access_count(int layer, int expert) const { return layers_[layer].access_count(expert); }

@@ -37,8 +37,8 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
 
 void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
   if (has_failed() || !tokens) return;
-  store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch,
-                 is_prompt_ ? Phase::Prompt : Phase::Decode);
+  note_asked(layer, routes, tokens, k);
+  store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch, phase(), asked_);
   if (kind == StepKind::Batch) {
     predicted_[layer].clear(), prefetched_[layer].clear();
     if (predicts_ && tokens * k >= kUsesOfAll * store_.num_experts(layer))
@@ -50,6 +50,25 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
   learn(layer, routes, tokens, k, kind);
   const bool knows_better = asks_router_ && layer != last_layer_;
   if (predicts_ && kind != StepKind::Batch && !knows_better) predict(next_[layer]);
+}
+
+// Notes the experts that other ranks have and that are in no buffer here; a free slot is filled
+// first.
+void ExpertFeed::note_asked(int layer, const int32_t* routes, int tokens, int k) {
+  asked_.clear();
+  if (!remote_ || tokens > remote_->max_tokens()) return;
+  asked_.assign(store_.num_experts(layer), -1);
+  bool asks = false;
+  for (int i = 0; i < tokens * k; i++) {
+    const int rank = remote_->rank_of(layer, routes[i]);
+    if (rank < 0 || !store_.lacks(layer, routes[i])) continue;
+    asked_[routes[i]] = int8_t(rank), asks = true;
+  }
+  if (!asks) asked_.clear();
+}
+
+void ExpertFeed::await_ranks() {
+  if (!asked_.empty() && !remote_->await()) failed_.store(true, std::memory_order_relaxed);
 }
 
 void ExpertFeed::learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
@@ -120,7 +139,11 @@ void ExpertFeed::predict_routes(int layer, const int32_t* experts, int count) {
   if (!predicts_ || has_failed()) return;
   predicted_[layer].assign(experts, experts + count);
   prefetched_[layer].clear();
-  store_.prefetch(layer, experts, count, prefetched_[layer]);
+  if (!remote_) return store_.prefetch(layer, experts, count, prefetched_[layer]);
+  own_.clear();  // what another rank has is not read
+  for (int i = 0; i < count; i++)
+    if (remote_->rank_of(layer, experts[i]) < 0) own_.push_back(experts[i]);
+  store_.prefetch(layer, own_.data(), int(own_.size()), prefetched_[layer]);
 }
 
 bool ExpertFeed::begin_step(bool may_predict, bool is_prompt) {

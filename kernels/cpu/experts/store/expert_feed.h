@@ -9,6 +9,7 @@
 
 #include "expert_store.h"
 #include "experts/policy/predictor.h"
+#include "remote_experts.h"
 
 namespace sharpi {
 
@@ -28,6 +29,14 @@ class ExpertFeed {
   // With asks_router, the router predicts for all layers but the first.
   ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
              bool asks_router);
+
+  // Lets small steps ask other ranks for experts that they have and that are not in memory here.
+  void ask_ranks(RemoteExperts* remote) { remote_ = remote; }
+  RemoteExperts* remote() const { return remote_; }
+  // Returns the rank that the present step asks for an expert of its layer, or -1.
+  int asked_rank(int expert) const { return asked_.empty() ? -1 : asked_[expert]; }
+  // Waits for the answers of other ranks; without one the step has failed.
+  void await_ranks();
 
   // Acquires a layer's experts, routes (tokens, k), which starts their reads, and predicts those of
   // the next layer.
@@ -51,6 +60,7 @@ class ExpertFeed {
   // Experts are read in the order of their ids, and predictions leave that many buffers free, so
   // that each of the first ones gets one.
   int max_staging() const { return max_staging_; }
+  Phase phase() const { return is_prompt_ ? Phase::Prompt : Phase::Decode; }
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
   // Returns true if the step failed; the next one starts without a failure.
   bool take_failure() { return failed_.exchange(false); }
@@ -63,6 +73,7 @@ class ExpertFeed {
   FeedCounts counts() const;
 
  private:
+  void note_asked(int layer, const int32_t* routes, int tokens, int k);
   void learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
   void judge(int layer, const int32_t* experts, int count);
   void predict(int layer);
@@ -78,7 +89,9 @@ class ExpertFeed {
   int last_layer_ = -1;
   std::vector<std::vector<int32_t>> predicted_;   // by layer: for its next use
   std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
-  std::vector<int32_t> ids_, likeliest_;
+  std::vector<int32_t> ids_, likeliest_, own_;
+  RemoteExperts* remote_ = nullptr;
+  std::vector<int8_t> asked_;  // ranks, by expert of the step's layer; empty without any
   std::vector<int32_t> sequences_{-1};     // whose routes each history of the predictor holds
   std::vector<int> histories_{0};          // of each row of the step
   float worth_ = 0.5f;                     // the part of the latest prefetches that was used

@@ -31,6 +31,13 @@ def join(
     once: Annotated[
         bool, local_option("--once", "End with the first machine, rather than wait for it again.")
     ] = False,
+    only_lend: Annotated[
+        bool,
+        local_option(
+            "--only-lend",
+            "Run no layers: have experts in this machine's RAM, and compute those for the others.",
+        ),
+    ] = False,
 ) -> None:
     """Run some layers of a model for another machine.
 
@@ -43,7 +50,9 @@ def join(
     if not once:
         _keep_joining()
     asked = config.cluster or ClusterConfig()
-    config = replace(config, cluster=replace(asked, hosts=(), first=address, port=port))
+    config = replace(
+        config, cluster=replace(asked, hosts=(), first=address, port=port, only_lends=only_lend)
+    )
     with open_engine(config):
         return
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cli.options.option import option
-from sharpi.config import ClusterConfig, RunConfig
+from sharpi.config import ClusterConfig, RemoteExperts, RunConfig
 from sharpi.errors import UsageError
 
 LinkOption = Annotated[
@@ -43,6 +43,14 @@ class ClusterOptions(Struct, frozen=True):
     ] = None
     link: LinkOption = None
     insecure_link: InsecureLinkOption = False
+    remote_experts: Annotated[
+        RemoteExperts,
+        option(
+            "--remote-experts",
+            "Whether machines compute experts that another one has in its RAM and they have not:"
+            " `auto` where that is measured to be quicker than reading them from the disk.",
+        ),
+    ] = "auto"
 
     def extend(self, config: RunConfig, *, joins: bool) -> RunConfig:
         """Returns `config` with these options, or with the group that torchrun has set up.
@@ -71,7 +79,13 @@ class ClusterOptions(Struct, frozen=True):
 
     def _config(self, hosts: tuple[str, ...]) -> ClusterConfig:
         hosts, port = _with_port(hosts)
-        return ClusterConfig(hosts, port=port, link=self.link, allows_public=self.insecure_link)
+        return ClusterConfig(
+            hosts,
+            port=port,
+            link=self.link,
+            allows_public=self.insecure_link,
+            remote_experts=self.remote_experts,
+        )
 
 
 def _with_port(hosts: tuple[str, ...]) -> tuple[tuple[str, ...], int]:

@@ -1,0 +1,97 @@
+// Experts that other ranks have in memory: which rank has which, and a step's questions to them.
+//
+// A step asks ranks for the values of their experts, computes its own, and waits. For each rank a
+// thread outside takes its questions and gives the answers. A question holds int32 numbers: layer,
+// tokens, items and columns; for each item its token and its expert; then as float32 each item's
+// weight, and the tokens' inputs (tokens, columns). An answer has the values (items, rows).
+#pragma once
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "expert_store.h"
+
+namespace sharpi {
+
+// What other ranks computed, and what that cost.
+struct RemoteCounts {
+  int64_t questions = 0, sent_bytes = 0, received_bytes = 0;
+  int64_t stall_ns = 0;       // in which a step waited for answers
+  int64_t round_trip_ns = 0;  // of all questions, until their answers were there
+};
+
+class RemoteExperts {
+ public:
+  // Larger steps ask nobody.
+  RemoteExperts(int num_layers, int num_experts, int num_ranks, int max_tokens);
+
+  // Says that a rank, by its index, has experts [first, end) of a layer in memory.
+  void lend(int layer, int first, int end, int rank);
+  // Returns the rank that has an expert, or -1.
+  int rank_of(int layer, int expert) const {
+    return ranks_[size_t(layer) * num_experts_ + expert].load(std::memory_order_relaxed) - 1;
+  }
+  int max_tokens() const { return max_tokens_; }
+
+  // A step's side, one thread: adds an item, whose index it returns, to the question for a rank.
+  int add(int rank, int32_t token, int32_t expert, float weight);
+  // Counts an expert that is asked for, and the tokens that use it.
+  void count(int layer, Phase phase, int expert, int uses);
+  // Asks all ranks for which items were added; `rows` are those of an answer's item.
+  void ask(int layer, const float* x, int tokens, int columns, int rows);
+  // Waits for all answers. Returns false where a rank's thread could give none.
+  bool await();
+  const float* values(int rank, int item) const {
+    return lines_[rank]->answer.data() + size_t(item) * lines_[rank]->rows;
+  }
+
+  // The side of a rank's thread: waits for a question. Returns null at the end.
+  const uint8_t* take(int rank, size_t& bytes);
+  // Returns where the answer to the question goes, and its size.
+  float* answer_of(int rank, size_t& bytes);
+  void give(int rank, bool is_right);
+  // Asks a rank for nothing any more, between two steps or during one.
+  void forget(int rank);
+  // Ends all waiting for questions.
+  void end();
+
+  int num_experts() const { return num_experts_; }
+  int num_layers() const { return num_layers_; }
+  int64_t accesses(int layer, Phase phase) const { return accesses_[layer][int(phase)]; }
+  void uses(int layer, int64_t* uses) const;
+  RemoteCounts counts(int rank) const;
+
+ private:
+  enum class State { Idle, Asked, Answered, Failed };
+  struct Item {
+    int32_t token, expert;
+    float weight;
+  };
+  // What goes to one rank and comes back.
+  struct Line {
+    std::vector<Item> items;
+    std::vector<uint8_t> question;
+    std::vector<float> answer;
+    int rows = 0;
+    State state = State::Idle;
+    bool is_taken = false;
+    std::chrono::steady_clock::time_point since;
+    RemoteCounts counts;
+    mutable std::mutex lock;
+    std::condition_variable changed;
+  };
+  static void write(Line& line, int layer, const float* x, int tokens, int columns);
+
+  const int num_layers_, num_experts_, max_tokens_;
+  std::vector<std::atomic<int8_t>> ranks_;  // (layers, experts), 0 for none, else 1 + the index
+  std::vector<std::array<int64_t, kPhases>> accesses_;
+  std::vector<int64_t> uses_;  // (layers, experts)
+  std::vector<std::unique_ptr<Line>> lines_;
+  bool ends_ = false;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,115 @@
+"""LendingRound: the ranks state their room, derive the loans, and measure whether they pay."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from sharpi.cluster.group import Group
+from sharpi.engine.backends.expert_tier import ExpertTier
+from sharpi.engine.lending.asker import Asker
+from sharpi.engine.lending.expert_programs import ExpertPrograms
+from sharpi.engine.lending.lender import Lender
+from sharpi.engine.lending.loan import Loan, Room, Wish, lend
+from sharpi.engine.settings import EngineSettings
+from sharpi.experts.native.store_layout import read_layout
+from sharpi.gguf.reader import GgufFile
+from sharpi.hardware.disk import measure_disk
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
+from sharpi.tiers.plan import Tier, TierPlan
+
+_DISK_SECONDS = 0.1
+
+
+class LoadedModel(Struct, frozen=True):
+    """What a rank has loaded for its own layers; `tier` is None where all experts are mapped."""
+
+    file: GgufFile
+    config: ModelConfig
+    weights: ModelWeights
+    settings: EngineSettings
+    plan: TierPlan | None
+    tier: ExpertTier | None
+
+
+class LendingRound:
+    """One rank's side: `lenders` answer others, and `notes` say what was decided.
+
+    `on_note` takes lines about ranks that are lost later.
+    """
+
+    def __init__(
+        self, group: Group, model: LoadedModel, wish: Wish, on_note: Callable[[str], None]
+    ) -> None:
+        self._group, self._model, self._on_note = group, model, on_note
+        self.lenders: list[Lender] = []
+        self.notes: tuple[str, ...] = ()
+        self.asker: Asker | None = None
+        self._wish = wish
+        rooms = group.exchange("room", self._room())
+        layout = read_layout(model.file, model.config.num_layers) if any(
+            room.lacking for room in rooms
+        ) else None  # fmt: skip
+        sizes = enumerate(layout.layers if layout else ())
+        self._sizes = {index: (each.num_experts, each.expert_bytes) for index, each in sizes}
+        loans = lend(rooms, self._sizes)
+        self._lend([loan for loan in loans if loan.lender == group.rank])
+        own = [loan for loan in loans if loan.owner == group.rank]
+        if own:
+            self._ask(own)
+        elif wish == "on" and rooms[group.rank].lacking:
+            self.notes = ("no other machine with the same kernels has RAM to spare for experts",)
+
+    def _room(self) -> Room:
+        plan, tier = self._model.plan, self._model.tier
+        is_mapped = plan is not None and plan.is_mapped
+        spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan is not None and is_mapped else 0
+        slots = plan.layers if plan is not None and tier is not None else ()
+        lacking = (each.index for each in slots if each.ram_slots < each.num_experts)
+        own = range(self._model.config.num_layers)  # an MTP head has slots of its own
+        return Room(
+            max(0, spare),
+            tuple(index for index in lacking if index in own),
+            self._model.settings.instruction_set,
+            self._wish,
+        )
+
+    def _programs(self, loans: Sequence[Loan]) -> ExpertPrograms:
+        model = self._model
+        used, layers = model.config.num_experts_per_token, {loan.layer for loan in loans}
+        return ExpertPrograms(model.weights, model.settings, used, layers)
+
+    def _lend(self, loans: Sequence[Loan]) -> None:
+        """Answers those who own the layers; a rank that reads its own experts lends none."""
+        for owner in sorted({loan.owner for loan in loans}):
+            own = [loan for loan in loans if loan.owner == owner]
+            lender = Lender(self._group.line(owner), self._programs(own))
+            if self._group.statement("asks", owner, bool):
+                lender.warm(own)
+            self.lenders.append(lender)
+
+    def _ask(self, loans: Sequence[Loan]) -> None:
+        group, ranks = self._group, sorted({loan.lender for loan in loans})
+        names = [f"rank {rank} on {group.hosts[rank]}" for rank in ranks]
+        shape = self._model.config.num_layers, self._model.config.num_experts
+        lines = [group.line(rank) for rank in ranks]
+        asker = Asker(shape, loans, lines, names, self._programs(loans), self._on_note)
+        round_trip, read = asker.round_trip(), self._read_seconds(loans)
+        asks = self._wish == "on" or round_trip < read
+        group.state("asks", asks)
+        times = f"a question takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
+        whom = " and ".join(names)
+        if asks:
+            group.when_lost(asker.lost)
+            self.asker = asker
+            self.notes = (f"experts without a slot here are computed by {whom}: {times}",)
+            return
+        asker.refuse()
+        asker.close()
+        self.notes = (f"experts are read from the disk, not computed by {whom}: {times}",)
+
+    def _read_seconds(self, loans: Sequence[Loan]) -> float:
+        """Measures how long the disk takes for one of the experts."""
+        num_bytes = sum(self._sizes[loan.layer][1] for loan in loans) / len(loans)
+        rate = measure_disk(self._model.file.parts[0], _DISK_SECONDS).bytes_per_second
+        return num_bytes / rate

@@ -1,0 +1,163 @@
+"""Asker: the threads that take a step's questions to the ranks that lend experts.
+
+Where a rank is lost its questions are answered here, from the mapped file, and no more are asked:
+the values are the same, and only the disk is slower.
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sharpi.cluster.question_line import Bytes, QuestionLine
+from sharpi.engine.lending.expert_programs import MAX_TOKENS, ExpertPrograms
+from sharpi.engine.lending.loan import Loan
+from sharpi.experts.native.feed import ExpertFeed
+from sharpi.experts.native.remote import RemoteExperts
+from sharpi.experts.stats.remote_stats import RemoteStats
+from sharpi.system.closing import Closing
+
+_PROBES = 7  # questions, of which the first ones find pages and caches cold
+_COUNTED = 5
+_LEAVE_SECONDS = 5.0
+
+
+class Asker(Closing):
+    """Asks along `lines` for what `loans` name; `names` are the lenders', in the lines' order.
+
+    `on_note` takes a line about a rank that is lost.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        loans: Sequence[Loan],
+        lines: Sequence[QuestionLine],
+        names: Sequence[str],
+        programs: ExpertPrograms,
+        on_note: Callable[[str], None],
+    ) -> None:
+        self._lines, self._names, self._programs = lines, names, programs
+        self._loans, self._on_note = loans, on_note
+        self._lock = threading.Lock()  # of `programs`, and of what is pending
+        self._pending: list[bytes | None] = [None] * len(lines)
+        self._lost = [False] * len(lines)
+        self._threads: list[threading.Thread] = []
+        self._on_close: Callable[[], None] = lambda: None
+        self.remote = RemoteExperts(shape, len(lines), MAX_TOKENS)
+        ranks = {line.other: index for index, line in enumerate(lines)}
+        for loan in loans:
+            self.remote.lend(loan.layer, loan.first, loan.end, ranks[loan.lender])
+
+    def round_trip(self) -> float:
+        """Measures the seconds of a question about one expert, the median; before any step."""
+        seconds = []
+        for line in self._lines:
+            loan = next(each for each in self._loans if each.lender == line.other)
+            question, size = self._programs.probe(loan.layer, loan.first)
+            own = [_seconds(line, question, size) for _ in range(_PROBES)]
+            seconds.append(statistics.median(own[-_COUNTED:]))
+        return max(seconds)
+
+    def when_closed(self, on_close: Callable[[], None]) -> None:
+        """Has a function called after the lines have ended."""
+        self._on_close = on_close
+
+    def start(self, feed: ExpertFeed) -> None:
+        """Lets the steps of a feed ask."""
+        self.remote.let_ask(feed)
+        for index in range(len(self._lines)):
+            self._begin(self._ask_all, index)
+
+    def _begin(self, work: Callable[[int], None], index: int) -> None:
+        thread = threading.Thread(target=work, args=(index,), name="questions", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _ask_all(self, index: int) -> None:
+        """Takes one rank's questions there, until the end or until the rank is lost."""
+        line = self._lines[index]
+        while (question := self.remote.take(index)) is not None:
+            self._pending[index] = question
+            try:
+                answer = line.ask(question, self.remote.answer_bytes(index))
+            except Exception:  # whatever torch raises for a lost connection
+                self.lost(line.other)
+                return
+            with self._lock:
+                if self._lost[index]:
+                    return
+                self._pending[index] = None
+            self.remote.give(index, answer)
+        if not self._lost[index]:
+            self._end(line)
+
+    def lost(self, rank: int) -> None:
+        """Answers a rank's questions here from now on, also the one that is on its way.
+
+        Any thread may call it, for any rank, more than once.
+        """
+        for index, line in enumerate(self._lines):
+            with self._lock:
+                if line.other != rank or self._lost[index]:
+                    continue
+                self._lost[index] = True
+            self.remote.forget(index)
+            self._on_note(f"{self._names[index]} is lost; its experts are read from the disk here")
+            self._begin(self._answer_all, index)
+
+    def _answer_all(self, index: int) -> None:
+        question = self._pending[index] or self.remote.take(index)
+        while question is not None:
+            self.remote.give(index, self._own_answer(question))
+            question = self.remote.take(index)
+
+    def _own_answer(self, question: bytes) -> Bytes | None:
+        with self._lock:
+            try:
+                values = self._programs.answer(np.frombuffer(question, np.uint8))
+            except Exception:  # then the step fails, with the reader's error
+                return None
+            return None if values is None else values.reshape(-1).copy().view(np.uint8)
+
+    @staticmethod
+    def _end(line: QuestionLine) -> None:
+        try:
+            line.end()
+        except Exception:  # it has ended before
+            return
+
+    def refuse(self) -> None:
+        """Ends the lines, as their ranks will not be asked."""
+        for line in self._lines:
+            self._end(line)
+
+    @property
+    def stats(self) -> RemoteStats:
+        """What other ranks computed so far."""
+        counts = self.remote.counts()
+        return RemoteStats(
+            questions=sum(each.questions for each in counts),
+            bytes_sent=sum(each.sent_bytes for each in counts),
+            bytes_received=sum(each.received_bytes for each in counts),
+            stall_seconds=sum(each.stall_ns for each in counts) / 1e9,
+            round_trip_seconds=sum(each.round_trip_ns for each in counts) / 1e9,
+        )
+
+    def close(self) -> None:
+        """Ends the threads and the lines; no step may ask any more."""
+        self.remote.end()
+        for thread in self._threads:
+            thread.join(_LEAVE_SECONDS)
+        if not any(thread.is_alive() for thread in self._threads):
+            self.remote.close()
+            self._programs.close()
+        self._on_close()
+
+
+def _seconds(line: QuestionLine, question: bytes, size: int) -> float:
+    start = time.perf_counter()
+    line.ask(question, size)
+    return time.perf_counter() - start

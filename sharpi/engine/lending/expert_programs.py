@@ -1,0 +1,131 @@
+"""ExpertPrograms: computes the values of single experts for rows that a question brings.
+
+A rank answers others with it, and itself where another one is lost: the bits are the same.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.engine.settings import EngineSettings
+from sharpi.errors import ClusterError
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.abi import OpKind, Rows
+from sharpi.ops.cpu.program import Program, ProgramLimits
+from sharpi.ops.cpu.stacked_matrix_params import piece_params
+from sharpi.ops.cpu.thread_pool import ThreadPool
+from sharpi.ops.interface import Activation, ExpertWeights
+
+MAX_TOKENS = 16  # of a step that asks; larger ones read experts, which then serve many tokens
+_HEADER = 4  # numbers before the items: layer, tokens, items, columns
+_OF_ITEM = 3  # token, expert, and weight
+
+
+class ExpertPrograms:
+    """A program for each of `layers`, over the mapped file; one thread asks at a time."""
+
+    def __init__(
+        self,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        experts_per_token: int,
+        layers: Iterable[int],
+    ) -> None:
+        self._settings = settings
+        self.max_items = MAX_TOKENS * experts_per_token
+        found = {layer: _experts_of(weights, layer) for layer in sorted(layers)}
+        columns = max((experts.up.columns for experts, _ in found.values()), default=0)
+        rows = max((experts.down.rows for experts, _ in found.values()), default=0)
+        self._rows = np.zeros(self.max_items * columns, np.float32)
+        self._values = np.zeros(self.max_items * rows, np.float32)
+        self._experts = np.zeros(self.max_items, np.int32)
+        self._weights = np.zeros(self.max_items, np.float32)
+        self._found = {layer: experts for layer, (experts, _) in found.items()}
+        threads = max(settings.num_threads, 1)
+        self._pool = ThreadPool(threads, settings.places)
+        self._num_threads = threads
+        self._programs: dict[int, Program] = {}
+        for layer, (experts, activation) in found.items():
+            self._programs[layer] = self._program(experts, activation)
+
+    @property
+    def max_question_bytes(self) -> int:
+        """The size of the largest question."""
+        return 4 * (_HEADER + _OF_ITEM * self.max_items) + self._rows.nbytes
+
+    def _program(self, experts: ExpertWeights, activation: Activation) -> Program:
+        s, most = self._settings, self.max_items
+        limits = ProgramLimits(most, 1, 1, s.rounding, s.instruction_set)
+        program = Program(limits, np.zeros(0, np.uint8), [])
+        params = abi.ExpertsParams(
+            x=self._rows.ctypes.data, ids=self._experts.ctypes.data,
+            weights=self._weights.ctypes.data, out=self._values.ctypes.data,
+            **piece_params(experts, None, program.keep),
+            num_experts=experts.up.num_experts, k=1, activation=activation,
+            precision=limits.precision_code, scale=1.0, rows=Rows.TOKENS,
+            layer=experts.layer or 0, weighs_input=experts.weighs_input,
+        )  # fmt: skip
+        program.append(OpKind.EXPERTS, params)
+        program.seal_scratch(within=self._programs.values())
+        return program
+
+    def answer(self, question: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
+        """Returns the values (items, rows) for a question, a view; None for the last question.
+
+        Raises ClusterError for one that contradicts itself or asks for what is not here.
+        """
+        numbers = question[: len(question) // 4 * 4].view(np.int32)
+        if len(numbers) < _HEADER or not numbers[2]:
+            return None
+        layer, num_tokens, num_items, columns = numbers[:_HEADER].tolist()
+        experts = self._found.get(layer)
+        if experts is None or columns != experts.up.columns:
+            raise ClusterError(f"a question came about layer {layer}, of which nothing is here")
+        ends = np.cumsum([_HEADER, 2 * num_items, num_items, num_tokens * columns]).tolist()
+        if not 0 < num_items <= self.max_items or num_tokens < 1 or ends[-1] > len(numbers):
+            raise ClusterError("a question came whose lengths contradict each other")
+        tokens, ids = numbers[ends[0] : ends[1]].reshape(-1, 2).T
+        if _is_outside(tokens, num_tokens) or _is_outside(ids, experts.up.num_experts):
+            raise ClusterError("a question came about tokens or experts that there are not")
+        x = numbers[ends[2] : ends[3]].view(np.float32).reshape(num_tokens, columns)
+        self._experts[:num_items] = ids
+        self._weights[:num_items] = numbers[ends[1] : ends[2]].view(np.float32)
+        self._rows[: num_items * columns].reshape(num_items, columns)[:] = x[tokens]
+        self._programs[layer].run(abi.Step(num_tokens=num_items), self._pool, self._num_threads)
+        rows = experts.down.rows
+        return self._values[: num_items * rows].reshape(num_items, rows)
+
+    def probe(self, layer: int, expert: int) -> tuple[bytes, int]:
+        """Returns a question about one expert, and the size of its answer in bytes."""
+        experts = self._found[layer]
+        header = np.array([layer, 1, 1, experts.up.columns, 0, expert], np.int32)
+        values = np.ones(1 + experts.up.columns, np.float32)
+        return header.tobytes() + values.tobytes(), 4 * experts.down.rows
+
+    def touch(self, layer: int, first: int, end: int) -> None:
+        """Reads experts [first, end) of a layer, so that they are in memory."""
+        experts = self._found[layer]
+        for stacked in filter(None, (experts.gate, experts.up, experts.down)):
+            data = stacked.data.reshape(-1).view(np.uint8)
+            size = len(data) // stacked.num_experts
+            data[first * size : end * size : 4096].max(initial=0)
+
+    def close(self) -> None:
+        """Frees the programs and ends the threads."""
+        for program in self._programs.values():
+            program.close()
+        self._programs = {}
+        self._pool.close()
+
+
+def _experts_of(weights: ModelWeights, layer: int) -> tuple[ExpertWeights, Activation]:
+    feed_forward = weights.layers[layer].feed_forward
+    assert feed_forward is not None
+    assert feed_forward.experts is not None
+    return feed_forward.experts, feed_forward.activation
+
+
+def _is_outside(numbers: npt.NDArray[np.int32], end: int) -> bool:
+    return bool(numbers.min() < 0 or numbers.max() >= end)

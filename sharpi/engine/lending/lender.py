@@ -1,0 +1,54 @@
+"""Lender: answers another rank's questions about experts that are in this one's memory."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from sharpi.cluster.question_line import QuestionLine
+from sharpi.engine.lending.expert_programs import ExpertPrograms
+from sharpi.engine.lending.loan import Loan
+from sharpi.system.closing import Closing
+
+_LEAVE_SECONDS = 5.0
+
+
+class Lender(Closing):
+    """Answers another rank's questions, on a thread of its own."""
+
+    def __init__(self, line: QuestionLine, programs: ExpertPrograms) -> None:
+        self._line, self._programs = line, programs
+        self._thread = threading.Thread(target=self._answer_all, name="answers", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_at_work(self) -> bool:
+        """True until the other rank has asked its last question, or is lost."""
+        return self._thread.is_alive()
+
+    def warm(self, loans: Sequence[Loan]) -> None:
+        """Begins to read what is lent into memory."""
+        threading.Thread(target=self._touch, args=(loans,), name="reads", daemon=True).start()
+
+    def _touch(self, loans: Sequence[Loan]) -> None:
+        for loan in loans:
+            if self.is_at_work:
+                self._programs.touch(loan.layer, loan.first, loan.end)
+
+    def _answer_all(self) -> None:
+        room = np.zeros(self._programs.max_question_bytes, np.uint8)
+        try:
+            while True:
+                self._line.question(room)
+                values = self._programs.answer(room)
+                if values is None:
+                    return
+                self._line.answer(values.reshape(-1).view(np.uint8))
+        except Exception:  # the other rank is lost, which the watch reports, or sends nonsense
+            return
+
+    def close(self) -> None:
+        """Frees the programs, unless a question is still being answered."""
+        self._thread.join(_LEAVE_SECONDS)
+        if not self._thread.is_alive():
+            self._programs.close()

@@ -1,0 +1,64 @@
+"""Says which rank has which other rank's experts in memory: all ranks derive it from the same."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+Wish = Literal["auto", "on", "off"]
+
+
+class Room(Struct, frozen=True):
+    """One rank's statement after it has planned its own layers."""
+
+    spare: int  # bytes of RAM that its own layers leave free
+    lacking: tuple[int, ...]  # its layers of which some experts have no slot
+    instruction_set: str  # of its kernels: other kernels round differently
+    wish: Wish = "auto"
+
+
+class Loan(Struct, frozen=True):
+    """Experts [first, end) of a layer that rank `owner` runs, in the memory of rank `lender`."""
+
+    lender: int
+    owner: int
+    layer: int
+    first: int
+    end: int
+
+
+def lend(rooms: Sequence[Room], experts: Mapping[int, tuple[int, int]]) -> tuple[Loan, ...]:
+    """Returns the loans; `experts`: number and bytes of one expert, by layer.
+
+    A rank lends as much of its spare RAM as another rank lacks, the same part of each layer, from
+    the experts with the highest ids on. Those without a lender stay on the disk.
+    """
+    loans: list[Loan] = []
+    spare = [room.spare if room.wish != "off" else 0 for room in rooms]
+    for owner, room in enumerate(rooms):
+        if room.wish == "off" or not room.lacking:
+            continue
+        ends = {layer: experts[layer][0] for layer in room.lacking}
+        for lender, other in enumerate(rooms):
+            if lender == owner or other.lacking or other.instruction_set != room.instruction_set:
+                continue
+            for loan in _loans(lender, owner, ends, experts, spare[lender]):
+                spare[lender] -= (loan.end - loan.first) * experts[loan.layer][1]
+                ends[loan.layer] = loan.first
+                loans.append(loan)
+    return tuple(loans)
+
+
+def _loans(
+    lender: int,
+    owner: int,
+    ends: Mapping[int, int],
+    experts: Mapping[int, tuple[int, int]],
+    spare: int,
+) -> Iterator[Loan]:
+    """Yields what one rank lends to another, whose experts [0, end) of each layer lack a lender."""
+    wanted = sum(end * experts[layer][1] for layer, end in ends.items())
+    share = min(1.0, max(0, spare) / wanted) if wanted else 0.0
+    for layer, end in dict(ends).items():
+        if count := int(end * share):
+            yield Loan(lender, owner, layer, end - count, end)

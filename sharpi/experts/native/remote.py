@@ -1,0 +1,120 @@
+"""RemoteExperts of kernels/cpu/experts: experts that other ranks have in memory, and questions.
+
+A step asks for the values of such experts, and a thread outside takes each question and answers it.
+The bytes of questions and answers are described in kernels/cpu/experts/store/remote_experts.h.
+"""
+
+import ctypes
+from ctypes import POINTER, Structure, byref, c_int, c_int64, c_size_t, c_void_p
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.native.feed import ExpertFeed
+from sharpi.native import declare
+from sharpi.ops.cpu.library import load_library
+
+
+class RemoteCounts(Structure):
+    """Mirrors `RemoteCounts` of kernels/cpu/experts/store/remote_experts.h."""
+
+    _fields_ = (
+        ("questions", c_int64),
+        ("sent_bytes", c_int64),
+        ("received_bytes", c_int64),
+        ("stall_ns", c_int64),  # in which a step waited for answers
+        ("round_trip_ns", c_int64),  # of all questions
+    )
+
+
+class RemoteExperts:
+    """The lines to `num_ranks` other ranks, by index; steps above `max_tokens` ask nobody."""
+
+    def __init__(self, shape: tuple[int, int], num_ranks: int, max_tokens: int) -> None:
+        self._shape, self.num_ranks = shape, num_ranks
+        self._library = _library()
+        self._handle = self._library.sharpi_remote_create(*shape, num_ranks, max_tokens)
+        if not self._handle:
+            raise MemoryError("no memory for the experts of other ranks")
+
+    def lend(self, layer: int, first: int, end: int, rank: int) -> None:
+        """Says that a rank, by its index, has the experts [first, end) of a layer in memory."""
+        self._library.sharpi_remote_lend(self._handle, layer, first, end, rank)
+
+    def forget(self, rank: int) -> None:
+        """Asks a rank for nothing any more; any thread may call it."""
+        self._library.sharpi_remote_forget(self._handle, rank)
+
+    def let_ask(self, feed: ExpertFeed) -> None:
+        """Lets the steps of a feed ask, before the first of them is recorded."""
+        self._library.sharpi_feed_ask(feed.handle, self._handle)
+
+    def take(self, rank: int) -> bytes | None:
+        """Waits for a question to a rank; returns None at the end."""
+        size = c_size_t()
+        address = self._library.sharpi_remote_take(self._handle, rank, byref(size))
+        return None if not address else ctypes.string_at(address, size.value)
+
+    def answer_bytes(self, rank: int) -> int:
+        """Returns the size of the answer to the question that was taken."""
+        return self._answer(rank)[1]
+
+    def _answer(self, rank: int) -> tuple[int, int]:
+        size = c_size_t()
+        address = self._library.sharpi_remote_answer(self._handle, rank, byref(size))
+        return address, size.value
+
+    def give(self, rank: int, answer: NDArray[np.uint8] | None) -> None:
+        """Gives the answer to the question that was taken; without one its step fails."""
+        if answer is not None:
+            address, size = self._answer(rank)
+            ctypes.memmove(address, answer.ctypes.data, size)
+        self._library.sharpi_remote_give(self._handle, rank, answer is not None)
+
+    def end(self) -> None:
+        """Ends all waiting for questions."""
+        self._library.sharpi_remote_end(self._handle)
+
+    def counts(self) -> list[RemoteCounts]:
+        """Returns the counts so far, by rank."""
+        counts = [RemoteCounts() for _ in range(self.num_ranks)]
+        for rank, each in enumerate(counts):
+            self._library.sharpi_remote_counts(self._handle, rank, byref(each))
+        return counts
+
+    def uses(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the experts that were asked for: (layers, 2) by phase, and by token.
+
+        A phase is prompt or decode. The second array, (layers, experts), has the tokens that used
+        each expert.
+        """
+        accesses = np.zeros((self._shape[0], 2), np.int64)
+        uses = np.zeros(self._shape, np.int64)
+        self._library.sharpi_remote_uses(self._handle, accesses.ctypes.data, uses.ctypes.data)
+        return accesses, uses
+
+    def close(self) -> None:
+        """Frees the native object, which no step may use any more; a second call does nothing."""
+        if self._handle is not None:
+            self._library.sharpi_remote_destroy(self._handle)
+            self._handle = None
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Returns the native library with types for the functions of remote experts."""
+    signatures = {
+        "sharpi_remote_create": (c_void_p, [c_int] * 4),
+        "sharpi_remote_destroy": (None, [c_void_p]),
+        "sharpi_remote_lend": (None, [c_void_p, c_int, c_int, c_int, c_int]),
+        "sharpi_remote_forget": (None, [c_void_p, c_int]),
+        "sharpi_remote_take": (c_void_p, [c_void_p, c_int, POINTER(c_size_t)]),
+        "sharpi_remote_answer": (c_void_p, [c_void_p, c_int, POINTER(c_size_t)]),
+        "sharpi_remote_give": (None, [c_void_p, c_int, c_int]),
+        "sharpi_remote_end": (None, [c_void_p]),
+        "sharpi_remote_counts": (None, [c_void_p, c_int, POINTER(RemoteCounts)]),
+        "sharpi_remote_uses": (None, [c_void_p] * 3),
+        "sharpi_feed_ask": (None, [c_void_p] * 2),
+    }
+    return declare(load_library(), signatures)

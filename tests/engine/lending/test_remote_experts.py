@@ -1,0 +1,214 @@
+"""Experts that another rank computes: the same bits as experts here, and nothing is lost with it.
+
+The other rank is in this process: questions and answers are the bytes that would be sent.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamed_models import DEMO, NUM_EXPERTS, NUM_LAYERS, decode, write_mixed_model
+
+from sharpi.config import RunConfig
+from sharpi.engine.backends.model_part import ModelPart
+from sharpi.engine.cluster.lending_round import LoadedModel
+from sharpi.engine.engine import Engine
+from sharpi.engine.lending.asker import Asker
+from sharpi.engine.lending.expert_programs import MAX_TOKENS, ExpertPrograms
+from sharpi.engine.lending.loan import Loan
+from sharpi.engine.loader import load_engine
+from sharpi.errors import ClusterError
+from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.experts.stats.stats_json import from_json, to_json
+from sharpi.experts.stats.stats_text import format_stats
+from sharpi.gguf.reader import open_gguf
+
+pytestmark = pytest.mark.native
+REFERENCES = DEMO.parents[2] / "tests" / "references" / "data"
+MOE_CASES = sorted(
+    path.stem
+    for path in REFERENCES.glob("*.gguf")
+    if any("_exps.weight" in name for name in open_gguf(path).tensors)
+)
+NOBODY = 1 << 30
+
+
+class OtherRank:
+    """The line to a rank that has the experts, which is lost after so many questions."""
+
+    def __init__(self, other: int, programs: ExpertPrograms, lost_after: int = NOBODY) -> None:
+        self.other, self.num_asked = other, 0
+        self._programs, self._lost_after = programs, lost_after
+
+    def ask(self, question: bytes, answer_bytes: int) -> np.ndarray:
+        if self.num_asked >= self._lost_after:
+            raise RuntimeError("Connection closed by peer")
+        self.num_asked += 1
+        values = self._programs.answer(np.frombuffer(question, np.uint8))
+        assert values is not None
+        assert values.nbytes == answer_bytes
+        return values.reshape(-1).copy().view(np.uint8)
+
+    def end(self) -> None:
+        """Has nothing to end."""
+
+
+class Ranks:
+    """Shares a model as `Sharing` does, with `num_ranks` others that lend every expert."""
+
+    layers = remote = None
+    notes = ()
+
+    def __init__(self, num_ranks: int = 1, lost_after: int = NOBODY) -> None:
+        self._num_ranks, self._lost_after = num_ranks, lost_after
+        self.lines: list[OtherRank] = []
+        self.said: list[str] = []
+        self._programs: list[ExpertPrograms] = []
+
+    def agree(self, config: RunConfig, file: object, model: object, settings: object,
+              hardware: object) -> object:  # fmt: skip
+        return settings
+
+    def parts(self, own: list[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
+        assert loaded.tier is not None
+        loans = list(self._loans(loaded))
+        layers = {loan.layer for loan in loans}
+        self._programs = [_programs(loaded, layers) for _ in range(self._num_ranks)]
+        self.lines = [
+            OtherRank(rank, own, self._lost_after) for rank, own in enumerate(self._programs, 1)
+        ]
+        names = [f"rank {line.other}" for line in self.lines]
+        shape = loaded.config.num_layers, loaded.config.num_experts
+        fallback = _programs(loaded, layers)
+        loaded.tier.ask(Asker(shape, loans, self.lines, names, fallback, self.said.append))  # type: ignore[arg-type]
+        return own
+
+    def _loans(self, loaded: LoadedModel) -> Iterator[Loan]:
+        for index, layer in enumerate(loaded.weights.layers):
+            count = layer.experts.up.num_experts if layer.experts else 0
+            ends = np.linspace(0, count, self._num_ranks + 1).astype(int).tolist()
+            for rank, (first, end) in enumerate(itertools.pairwise(ends), 1):
+                yield from [Loan(rank, 0, index, first, end)] if count else []
+
+    def close(self) -> None:
+        for each in self._programs:
+            each.close()
+
+
+def _programs(loaded: LoadedModel, layers: set[int]) -> ExpertPrograms:
+    used = loaded.config.num_experts_per_token
+    return ExpertPrograms(loaded.weights, loaded.settings, used, layers)
+
+
+@pytest.fixture
+def load_shared() -> Iterator[Callable[..., Engine]]:
+    engines: list[tuple[Engine, Ranks]] = []
+
+    def load(model: Path, ranks: Ranks, **options: object) -> Engine:
+        config = RunConfig(model, **options)  # type: ignore[arg-type]
+        engines.append((load_engine(config, sharing=ranks), ranks))  # type: ignore[arg-type]
+        return engines[-1][0]
+
+    yield load
+    for engine, ranks in engines:
+        engine.close()
+        ranks.close()
+
+
+def steps(engine: Engine) -> list[bytes]:
+    """Returns the bits of a prompt's last logits, then of steps of one token and of a few."""
+    ids = np.random.default_rng(3).integers(3, 60, 40).astype(np.int32)
+    return [engine.logits(part).tobytes() for part in (ids[:1], ids[:7], ids)]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("name", [*MOE_CASES, "mixed"])
+def test_the_bits_are_those_of_one_machine(
+    name: str, num_ranks: int, load_shared: Callable[..., Engine], tmp_path: Path
+) -> None:
+    model = REFERENCES / f"{name}.gguf"
+    if name == "mixed":
+        model = write_mixed_model(tmp_path / "mixed.gguf")
+    ranks = Ranks(num_ranks)
+    shared = load_shared(model, ranks, moe_slots=1, context_size=256)
+    with load_engine(RunConfig(model, context_size=256)) as alone:
+        assert steps(shared) == steps(alone)
+    assert sum(line.num_asked for line in ranks.lines) > 0
+
+
+def test_counts_add_up_and_are_written(load_shared: Callable[..., Engine]) -> None:
+    ranks = Ranks()
+    engine = load_shared(DEMO, ranks, moe_slots=2, context_size=256)
+    decode(engine, max_tokens=12)
+    stats = engine.expert_stats()
+    assert stats is not None
+    assert contradiction(stats) is None
+    assert stats.asked is not None
+    assert stats.asked.questions == ranks.lines[0].num_asked
+    assert 0 < stats.decode.remote <= 11 * NUM_LAYERS * 2
+    assert stats.prompt.remote == 0  # 40 tokens are more than a question is about
+    assert stats.asked.bytes_received == stats.total.remote * 4 * engine.model_config.hidden_size
+    assert sum(sum(layer.uses) for layer in stats.layers) == (40 + 11) * NUM_LAYERS * 2 - 39 * 2
+    assert from_json(to_json(stats), "x") == stats
+    assert f"{stats.total.remote} experts by other machines" in format_stats(stats)
+
+
+@pytest.mark.parametrize("lost_after", [0, 1, 20])
+def test_a_lost_rank_costs_the_disk_and_no_bit(
+    lost_after: int, load_shared: Callable[..., Engine]
+) -> None:
+    with load_engine(RunConfig(DEMO, context_size=256)) as alone:
+        right = decode(alone)
+    ranks = Ranks(lost_after=lost_after)
+    engine = load_shared(DEMO, ranks, moe_slots=2, context_size=256)
+    assert decode(engine) == right
+    assert ranks.said == ["rank 1 is lost; its experts are read from the disk here"]
+    stats = engine.expert_stats()
+    assert stats is not None
+    assert contradiction(stats) is None
+    assert stats.decode.loads > 0
+
+
+def test_what_has_a_slot_or_finds_a_free_one_is_not_asked_for(
+    load_shared: Callable[..., Engine],
+) -> None:
+    ranks = Ranks()
+    engine = load_shared(DEMO, ranks, moe_slots=NUM_EXPERTS, context_size=256)
+    decode(engine)
+    assert ranks.lines[0].num_asked == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ((0, 99), "about layer 99"),
+        ((1, -1), "lengths contradict"),
+        ((2, 1 << 20), "lengths contradict"),
+        ((3, 5), "about layer 0"),
+        ((4, 1), "tokens or experts that there are not"),
+        ((5, NUM_EXPERTS), "tokens or experts that there are not"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(
+    change: tuple[int, int], reason: str, load_shared: Callable[..., Engine]
+) -> None:
+    ranks = Ranks()
+    load_shared(DEMO, ranks, moe_slots=2, context_size=256)
+    programs = ranks._programs[0]
+    question = np.frombuffer(programs.probe(0, 3)[0], np.uint8).copy()
+    values = programs.answer(question)
+    assert values is not None
+    assert np.isfinite(values).all()
+    question.view(np.int32)[change[0]] = change[1]
+    with pytest.raises(ClusterError, match=reason):
+        programs.answer(question)
+    assert len(question) <= programs.max_question_bytes
+    assert programs.max_items == MAX_TOKENS * 2
+
+
+def test_a_question_about_nothing_is_the_last(load_shared: Callable[..., Engine]) -> None:
+    ranks = Ranks()
+    load_shared(DEMO, ranks, moe_slots=2, context_size=256)
+    assert ranks._programs[0].answer(np.zeros(16, np.uint8)) is None
