@@ -18,8 +18,8 @@ struct Job {
 };
 
 // Consecutive jobs whose experts are in memory at the same time: [first, end) by id. `order` lists
-// them again: [first, in_flight) are ready, [in_flight, asked) are in flight, and other ranks compute
-// [asked, end).
+// them again: [first, in_flight) are ready, [in_flight, asked) are in flight, and other ranks
+// compute [asked, end).
 struct JobBatch {
   int32_t first, in_flight, asked, end;
 };

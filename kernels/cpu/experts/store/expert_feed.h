@@ -91,10 +91,10 @@ class ExpertFeed {
   std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
   std::vector<int32_t> ids_, likeliest_, own_;
   RemoteExperts* remote_ = nullptr;
-  std::vector<int8_t> asked_;  // ranks, by expert of the step's layer; empty without any
-  std::vector<int32_t> sequences_{-1};     // whose routes each history of the predictor holds
-  std::vector<int> histories_{0};          // of each row of the step
-  float worth_ = 0.5f;                     // the part of the latest prefetches that was used
+  std::vector<int8_t> asked_;           // ranks, by expert of the step's layer; empty without any
+  std::vector<int32_t> sequences_{-1};  // whose routes each history of the predictor holds
+  std::vector<int> histories_{0};       // of each row of the step
+  float worth_ = 0.5f;                  // the part of the latest prefetches that was used
   int probe_every_ = 0, until_probe_ = 0;  // steps
   FeedCounts counts_;
   bool predicts_ = true, is_prompt_ = false;
