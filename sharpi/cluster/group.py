@@ -53,7 +53,7 @@ class Group(Closing):
         The group lives on without a rank outside of it.
         """
         assert self._watch is not None
-        self._watch.spare(set(range(self.size)) - set(ring), self._lose)
+        self._watch.do_without(set(range(self.size)) - set(ring), self._lose)
         if self.rank in ring and len(ring) > 1:
             place = ring.index(self.rank)
             self.channel.start(self._watch, ring[place - 1], ring[(place + 1) % len(ring)])

@@ -44,9 +44,9 @@ class Watch(Closing):
     ) -> None:
         self._store, self._rank, self._hosts, self._on_fault = store, rank, hosts, on_fault
         self.fault: str | None = None
-        self._spares: frozenset[int] = frozenset()
-        self._spares_lost: set[int] = set()
-        self._on_spare_lost: Callable[[int], None] = lambda rank: None
+        self._extras: frozenset[int] = frozenset()
+        self._lost_extras: set[int] = set()
+        self._on_extra_lost: Callable[[int], None] = lambda rank: None
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
         store.set_timeout(timedelta(seconds=_STORE_SECONDS))
@@ -62,10 +62,10 @@ class Watch(Closing):
         for thread in self._threads:
             thread.start()
 
-    def spare(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
+    def do_without(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
         """Says which ranks the others can do without; `on_lost` is called once one is lost."""
-        self._on_spare_lost = on_lost
-        self._spares = frozenset(ranks)
+        self._on_extra_lost = on_lost
+        self._extras = frozenset(ranks)
 
     def fail(self, fault: str, *, is_shared: bool = True) -> None:
         """Reports a fault of the group, once; `is_shared`: the other ranks hear of it, too."""
@@ -128,7 +128,7 @@ class Watch(Closing):
             self.fail(self._store.get("fault").decode(errors="replace"), is_shared=False)
             return
         for rank in range(len(self._hosts)):
-            is_known = rank == self._rank or rank in self._spares_lost
+            is_known = rank == self._rank or rank in self._lost_extras
             if not is_known and not self._store.check([f"left/{rank}"]):
                 self._look_at(rank, seen)
 
@@ -140,8 +140,8 @@ class Watch(Closing):
             seen[rank] = beat, time.monotonic()
         elif time.monotonic() - since <= SILENCE_SECONDS:
             return
-        elif rank in self._spares:
-            self._spares_lost.add(rank)
-            self._on_spare_lost(rank)
+        elif rank in self._extras:
+            self._lost_extras.add(rank)
+            self._on_extra_lost(rank)
         else:
             self.lost(rank, f"does not answer for {SILENCE_SECONDS:.0f} seconds")

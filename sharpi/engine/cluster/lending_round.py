@@ -22,7 +22,7 @@ _DISK_SECONDS = 0.1
 
 
 class LoadedModel(Struct, frozen=True):
-    """What a rank has loaded for its own layers; `tier` is None where all experts are mapped."""
+    """A rank's model as loaded; `tier` is None where all experts are mapped."""
 
     file: GgufFile
     config: ModelConfig

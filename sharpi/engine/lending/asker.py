@@ -136,7 +136,7 @@ class Asker(Closing):
 
     @property
     def stats(self) -> RemoteStats:
-        """What other ranks computed so far."""
+        """The counts of what other ranks computed so far."""
         counts = self.remote.counts()
         return RemoteStats(
             questions=sum(each.questions for each in counts),
