@@ -7,6 +7,7 @@ size, experts are read from the disk. All ways are timed in turns, and medians a
 """
 
 import argparse
+import gc
 import random
 import statistics
 import sys
@@ -149,8 +150,7 @@ def print_ways(name: str, options: argparse.Namespace) -> None:
     known: list[int] = []
     for _ in range(options.rounds):
         for way in turns:
-            with engine_of(options, scripted(WAYS[way], options)) as engine:
-                turns[way].append(play(engine, TEXTS[name], known, options))
+            turns[way].append(play_alone(way, TEXTS[name], known, options))
             known = known or turns["off"][0].ids
     assert all(turn.ids == known for own in turns.values() for turn in own), "texts differ"
     for way, own in turns.items():
@@ -162,6 +162,15 @@ def print_ways(name: str, options: argparse.Namespace) -> None:
             f" {own[-1].experts_per_step:6.1f} experts a layer",
             flush=True,
         )
+
+
+def play_alone(way: str, text: str, known: list[int], options: argparse.Namespace) -> Turn:
+    """Plays one way with an engine of its own, whose memory the next one has again."""
+    with engine_of(options, scripted(WAYS[way], options)) as engine:
+        turn = play(engine, text, known, options)
+    del engine
+    gc.collect()
+    return turn
 
 
 def scripted(speculation: Speculation, options: argparse.Namespace) -> Speculation:

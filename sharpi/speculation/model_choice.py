@@ -4,7 +4,7 @@ from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
 _LEAST_UTILITY = 1.03
-_FIRST_LENGTH = 3  # of the first draft, which is made to be timed
+_NUM_FIRST = 3  # drafts of one token that are made to be timed; the first may have to catch up
 _RETRIED_AFTER = 128  # steps without a draft
 _NEWEST_SHARE = 0.1
 
@@ -14,22 +14,21 @@ class ModelChoice:
 
     def __init__(self) -> None:
         self._seconds = self._chance = 0.0
-        self._num_without = 0
+        self._num_drafts = self._num_without = 0
 
     def length(self, times: StepTimes, budget: TrialBudget, num: int, most: int) -> int:
         """Chooses the tokens to draft for each of `num` sequences, at most `most`; 0 for none."""
         usual = times.seconds(num)
         if not usual or most <= 0:
             return 0
-        if not self._seconds:
-            return min(_FIRST_LENGTH, most) if budget.allows(usual) else 0
+        if self._num_drafts < _NUM_FIRST:
+            return 1 if budget.allows(self._seconds or usual) else 0
         best, utility = self._best(times, num, most)
         if utility >= _LEAST_UTILITY:
             return best
         self._num_without += 1
-        length = min(_FIRST_LENGTH, most)
         may_retry = self._num_without % _RETRIED_AFTER == 0
-        return length if may_retry and budget.allows(length * num * self._seconds) else 0
+        return 1 if may_retry and budget.allows(num * self._seconds) else 0
 
     def _best(self, times: StepTimes, num: int, most: int) -> tuple[int, float]:
         best, highest, tokens, reached = 0, 0.0, 1.0, 1.0
@@ -44,8 +43,9 @@ class ModelChoice:
 
     def drafted(self, seconds: float, chance: float) -> None:
         """Records a drafted token: its time, and the chance that it is right."""
-        if not self._seconds:
-            self._seconds, self._chance = seconds, chance
+        self._num_drafts += 1
+        if self._num_drafts <= _NUM_FIRST:
+            self._seconds, self._chance = min(seconds, self._seconds or seconds), chance
             return
         self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) * _NEWEST_SHARE
         self._chance += (chance - self._chance) * _NEWEST_SHARE

@@ -30,6 +30,7 @@ class Rule:
         self.times = StepTimes()
         self.budget = TrialBudget()
         self._num_checks = 0  # since the last step without drafts
+        self._has_checked = False
 
     def choose(self, chances: Sequence[Sequence[float]], most: int) -> Choice:
         """Chooses from drafts, by the chance of each token that it and all before it are right.
@@ -46,7 +47,8 @@ class Rule:
         if best == 0 or utility < _LEAST_UTILITY:
             return none
         if not self.times.is_known(num + best):
-            return self._trial(offers[:best], num, usual) or none
+            trial = self._trial(offers[:best], num, usual)
+            return trial or self._of_known(offers[:best], num, usual) or none
         choice = _of(offers[:best], num)
         if self._num_checks >= _STALE_AFTER and self.budget.allows(usual * (utility - 1)):
             return none._replace(is_trial=True)
@@ -58,6 +60,17 @@ class Rule:
         for count in range(len(offers), 0, -1):
             if self.budget.allows(row * count):
                 return _of(offers[:count], num)._replace(is_trial=True)
+        return None
+
+    def _of_known(
+        self, offers: Sequence[tuple[float, int]], num: int, usual: float
+    ) -> Choice | None:
+        """Returns the most of the offers whose step is known to gain; None without any."""
+        for count in range(len(offers), 0, -1):
+            tokens = num + sum([chance for chance, _ in offers[:count]])
+            seconds = num * self.times.seconds(num + count)
+            if self.times.is_known(num + count) and tokens * usual >= _LEAST_UTILITY * seconds:
+                return _of(offers[:count], num)
         return None
 
     def _best(
@@ -76,7 +89,10 @@ class Rule:
     def record(self, choice: Choice, seconds: float, num_tokens: int) -> None:
         """Records a step with these drafts: its duration, and the tokens that it gave."""
         num, rows = len(choice.lengths), len(choice.lengths) + sum(choice.lengths)
-        self.times.record(rows, seconds)
+        if rows == num or self._has_checked:
+            self.times.record(rows, seconds)
+        # The first check may read experts from the disk that later ones find in slots.
+        self._has_checked |= rows > num
         self._num_checks = self._num_checks + 1 if rows > num else 0
         usual = self.times.seconds(num)
         lost = 0.0

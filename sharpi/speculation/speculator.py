@@ -191,6 +191,8 @@ class Speculator:
             draft = drafts.drafts[0]
             chance = drafts.acceptance.chance(draft.kind, draft.certainty[0])
             self._model_choice.drafted(self._drafting_seconds / count, chance)
+        if by_models and (self._choice.is_trial or not any(self._choice.lengths)):
+            self.rule.budget.spend(self._drafting_seconds)
         self._has_searched = not by_models
         if by_models:
             self._pause.paid()

@@ -17,6 +17,11 @@ class TrialBudget:
         self.lost += lost
         self._usual = usual
 
+    def spend(self, seconds: float) -> None:
+        """Counts seconds that a trial took beside a step."""
+        self.seconds += seconds
+        self.lost += seconds
+
     def allows(self, cost: float) -> bool:
         """True if trials may lose `cost` seconds more."""
         # The allowance is for short answers; long ones earn it back before more is tried.

@@ -11,8 +11,13 @@ from sharpi.speculation.rule import Rule
 from sharpi.speculation.step_times import StepTimes
 
 
-def play(slope: float, chance: float, num_steps: int = 600, most: int = 8) -> tuple[float, Rule]:
-    """Plays steps of 1 + slope per further row; returns tokens per second, and the rule."""
+def play(
+    slope: float, chance: float, num_steps: int = 600, most: int = 8, first_check: float = 0.0
+) -> tuple[float, Rule]:
+    """Plays steps of 1 + slope per further row; returns tokens per second, and the rule.
+
+    The first check takes `first_check` more.
+    """
     rule, dice = Rule(), random.Random(1)
     tokens = seconds = 0.0
     for _ in range(num_steps):
@@ -21,6 +26,8 @@ def play(slope: float, chance: float, num_steps: int = 600, most: int = 8) -> tu
         while right < length and dice.random() < chance:
             right += 1
         took = 1 + slope * length
+        if length:
+            took, first_check = took + first_check, 0.0
         rule.record(choice, took, 1 + right)
         tokens, seconds = tokens + 1 + right, seconds + took
     return tokens / seconds, rule
@@ -34,6 +41,13 @@ def test_cheap_rows_are_filled_with_likely_drafts() -> None:
 def test_a_good_length_is_found_within_few_steps() -> None:
     speed, _ = play(slope=0.3, chance=0.97, num_steps=40, most=15)
     assert speed > 1.7
+
+
+@pytest.mark.parametrize("first_check", [0.5, 1.5])
+def test_a_first_check_that_reads_much_is_no_verdict(first_check: float) -> None:
+    """Experts of drafts may be on the disk at first, and in slots afterwards."""
+    speed, _ = play(slope=0.2, chance=0.7, num_steps=200, first_check=first_check)
+    assert speed > 1.3
 
 
 def test_dear_rows_are_left_empty() -> None:
