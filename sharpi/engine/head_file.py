@@ -19,6 +19,8 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 
+_ASSISTANT = "gemma4-assistant"
+
 
 class Joined(NamedTuple):
     """A model's file, settings and configuration with a head, and the head's metadata."""
@@ -39,6 +41,11 @@ def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
     if speculation.draft_model is None or not {"mtp", "draft"} & set(speculation.kinds):
         return unchanged
     head = open_gguf(speculation.draft_model)
+    if head.metadata.find_printable("general.architecture") == _ASSISTANT:
+        raise UsageError(
+            f"{head.path.name} is Gemma 4's assistant, which reads the model's own keys and values;"
+            " sharpi cannot run it, so leave out --spec-draft-model"
+        )
     if kind_of(head) != HEAD:
         head.close()
         return unchanged

@@ -4,8 +4,8 @@ from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
 _LEAST_UTILITY = 1.03
-_NUM_FIRST = 3  # drafts of one token that are made to be timed; the first may have to catch up
-_RETRIED_AFTER = 128  # steps without a draft
+_NUM_FIRST = 2  # drafts of one token that are made to be timed; the first may have to catch up
+_RETRIED_AFTER = 256  # steps without a draft, and twice as many after each retry in vain
 _NEWEST_SHARE = 0.1
 
 
@@ -15,6 +15,7 @@ class ModelChoice:
     def __init__(self) -> None:
         self._seconds = self._chance = 0.0
         self._num_drafts = self._num_without = 0
+        self._retried_after = _RETRIED_AFTER
 
     def length(self, times: StepTimes, budget: TrialBudget, num: int, most: int) -> int:
         """Chooses the tokens to draft for each of `num` sequences, at most `most`; 0 for none."""
@@ -25,10 +26,13 @@ class ModelChoice:
             return 1 if budget.allows(self._seconds or usual) else 0
         best, utility = self._best(times, num, most)
         if utility >= _LEAST_UTILITY:
+            self._retried_after = _RETRIED_AFTER
             return best
         self._num_without += 1
-        may_retry = self._num_without % _RETRIED_AFTER == 0
-        return 1 if may_retry and budget.allows(num * self._seconds) else 0
+        if self._num_without < self._retried_after or not budget.allows(num * self._seconds):
+            return 0
+        self._num_without, self._retried_after = 0, 2 * self._retried_after
+        return 1
 
     def _best(self, times: StepTimes, num: int, most: int) -> tuple[int, float]:
         best, highest, tokens, reached = 0, 0.0, 1.0, 1.0
@@ -48,5 +52,4 @@ class ModelChoice:
             self._seconds, self._chance = min(seconds, self._seconds or seconds), chance
             return
         self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) * _NEWEST_SHARE
-        self._chance += (chance - self._chance) * _NEWEST_SHARE
-        self._num_without = 0
+        self._chance += (chance - self._chance) * max(_NEWEST_SHARE, 1 / self._num_drafts)

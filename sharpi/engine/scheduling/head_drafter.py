@@ -12,16 +12,18 @@ from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
 from sharpi.speculation.draft import Draft, level_of_chance
-from sharpi.tiers.planner import HEAD_BATCH
+
+_MOST_WAITING = 1024  # hidden states of decoded tokens
 
 
 class HeadDrafter:
     """Drafts the tokens that the head finds most likely.
 
     The head's keys and values follow the model's: after each step it is given the hidden states of
-    the tokens that count. In a prompt it takes them at once, and later when it drafts or when they
-    are many. What a shared beginning of two texts has is kept with its pages. Its last entry may
-    be for another next token, which costs accuracy of drafts and nothing else.
+    the tokens that count. In a prompt it computes them at once, and later when it drafts or when
+    they are many: a head that is not asked, since its drafts are wrong, costs nothing. What a
+    shared beginning of two texts has is kept with its pages. Its last entry may be for another next
+    token, which costs accuracy of drafts and nothing else.
 
     A draft ends before a token less likely than `min_probability`, or that the model does not have.
     """
@@ -40,7 +42,9 @@ class HeadDrafter:
     def extend(self, tokens: Ids[int]) -> None:
         """Does nothing: `computed` says more."""
 
-    def computed(self, table: PageTable, first: int, hidden: Values, tokens: Ids[int]) -> None:
+    def computed(
+        self, table: PageTable, first: int, hidden: Values, tokens: Ids[int], *, is_prompt: bool
+    ) -> None:
         """Takes the hidden states (tokens, hidden) from position `first` on, which it copies.
 
         `tokens` are those of the whole sequence; the one after the last hidden state may be still
@@ -52,7 +56,7 @@ class HeadDrafter:
         self._tokens = tokens
         self._waiting.append(hidden.copy())
         self._num_waiting += len(hidden)
-        if self._num_waiting >= HEAD_BATCH:
+        if self._num_waiting > (1 if is_prompt else _MOST_WAITING):
             with suppress(ModelFileError):  # which the model's own step would raise, too
                 self._fill(table)
 

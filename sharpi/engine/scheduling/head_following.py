@@ -20,7 +20,7 @@ class HeadFollowing:
         """Takes the hidden states of prompts, all of whose tokens count."""
         for share, segment, hidden in self._rows(shares, segments):
             if share.is_prompt:
-                self._take(share.request, segment.position, hidden)
+                self._take(share.request, segment.position, hidden, is_prompt=True)
 
     def take_decoded(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
         """Takes those of other tokens, without drafts that were wrong."""
@@ -28,7 +28,7 @@ class HeadFollowing:
             table = share.request.table
             if not share.is_prompt and table is not None:
                 count = table.length - segment.position
-                self._take(share.request, segment.position, hidden[:count])
+                self._take(share.request, segment.position, hidden[:count], is_prompt=False)
 
     def _rows(
         self, shares: Sequence[Share], segments: Sequence[Segment]
@@ -39,8 +39,10 @@ class HeadFollowing:
             yield share, segment, hidden[row:end]
             row = end
 
-    def _take(self, request: Request, position: int, hidden: Values) -> None:
+    def _take(self, request: Request, position: int, hidden: Values, *, is_prompt: bool) -> None:
         if request.head is None:
             request.head = HeadDrafter(self._head, self._runner.vocab_size, self._least)
         if request.table is not None:
-            request.head.computed(request.table, position, hidden, request.tokens)
+            request.head.computed(
+                request.table, position, hidden, request.tokens, is_prompt=is_prompt
+            )
