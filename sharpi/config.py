@@ -165,6 +165,7 @@ class RunConfig(Struct, frozen=True):
     kv_type: KvType | None = None
     key_type: KvType | None = None
     value_type: KvType | None = None
+    kv_keep: int | None = None  # positions that each head keeps of a long prompt; None keeps all
     rope: RopeRequest = RopeRequest()
     context_shift: bool = False
     instruction_set: str | None = None  # None takes the best of the machine

@@ -1,7 +1,8 @@
 """Hides a pass key at three depths of a long text, and asks for it, per type of keys and values.
 
 `python bench-scripts/quality/needle.py MODEL --text FILE -c 4096` prints how probable the model
-finds the right digits, and whether each of them is its first choice.
+finds the right digits, and whether each of them is its first choice. `--keep N` does so with f16
+and `--kv-keep N`, where the question ends the prompt, and where it comes after the cut.
 """
 
 import argparse
@@ -24,20 +25,38 @@ def _ids(engine: Engine, text: str) -> list[int]:
     return engine.tokenizer.encode(text, add_bos=False, parse_special=False)
 
 
-def _score(engine: Engine, text: list[int], depth: float, context: int) -> tuple[float, bool]:
+def _score(
+    engine: Engine, text: list[int], depth: float, context: int, *, asks_late: bool
+) -> tuple[float, bool]:
     """Returns the probability of the key, and whether it is the first choice throughout."""
     needle, question, key = (_ids(engine, part) for part in (_NEEDLE, _QUESTION, _KEY))
     room = context - len(needle) - len(question) - len(key)
     at = int(depth * room)
     ids = np.asarray([*text[:at], *needle, *text[at:room], *question, *key], np.int32)
-    logits = engine.logits(ids)[-len(key) - 1 : -1]
+    after = len(key) + (len(question) if asks_late else 0)
+    logits = engine.logits(ids, len(ids) - after)[-len(key) - 1 : -1]
     targets = ids[-len(key) :]
     is_first = bool((logits.argmax(axis=1) == targets).all())
     return float(np.exp(-token_losses(logits, targets).sum())), is_first
 
 
-def _config(options: argparse.Namespace, kind: KvType) -> RunConfig:
-    return RunConfig(model=options.model, context_size=options.context, kv_type=kind, device="cpu")
+def _config(options: argparse.Namespace, kind: KvType, kept: int | None) -> RunConfig:
+    return RunConfig(
+        model=options.model, context_size=options.context, kv_type=kind, kv_keep=kept, device="cpu"
+    )
+
+
+def _show(options: argparse.Namespace, kind: KvType, kept: int | None) -> None:
+    with load_engine(_config(options, kind, kept)) as engine:
+        text = _ids(engine, options.text.read_text("utf-8"))
+        for asks_late in (False,) if kept is None else (False, True):
+            scores = [
+                _score(engine, text, depth, options.context, asks_late=asks_late)
+                for depth in options.depths
+            ]
+            name = kind if kept is None else f"keep {kept}{' late' * asks_late}"
+            shown = "  ".join(f"{p:.3f} {'found' if found else 'missed'}" for p, found in scores)
+            print(f"{name:14} {shown}", flush=True)
 
 
 def main() -> None:
@@ -48,13 +67,12 @@ def main() -> None:
     parser.add_argument("-c", "--context", type=int, default=4096)
     parser.add_argument("--depths", type=float, nargs="*", default=[0.1, 0.5, 0.9])
     parser.add_argument("--types", nargs="*", default=list(KV_FORMATS))
+    parser.add_argument("--keep", type=int, nargs="*", default=[])
     options = parser.parse_args()
     for kind in options.types:
-        with load_engine(_config(options, kind)) as engine:
-            text = _ids(engine, options.text.read_text("utf-8"))
-            scores = [_score(engine, text, depth, options.context) for depth in options.depths]
-        shown = "  ".join(f"{p:.3f} {'found' if found else 'missed'}" for p, found in scores)
-        print(f"{kind:8} {shown}", flush=True)
+        _show(options, kind, None)
+    for kept in options.keep:
+        _show(options, "f16", kept)
 
 
 if __name__ == "__main__":

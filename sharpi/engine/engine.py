@@ -81,15 +81,18 @@ class Engine(Closing):
         """Begins a new, empty conversation; sessions share the KV pages, not their text."""
         return Session(self)
 
-    def logits(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+    def logits(
+        self, ids: npt.NDArray[np.int32], num_prompt_tokens: int = 0
+    ) -> npt.NDArray[np.float32]:
         """Computes the logits (tokens, vocabulary) after each of ids (tokens,).
 
-        Raises UsageError for ids that the model does not have.
+        The first `num_prompt_tokens` count as a prompt, of which `--kv-keep` may drop keys and
+        values. Raises UsageError for ids that the model does not have.
         """
         if ids.size == 0:
             raise UsageError("there are no token ids; at least one is needed")
         refuse_unknown(ids.tolist(), self.runner.vocab_size)
-        sequence = Sequence(self.runner)
+        sequence = Sequence(self.runner, num_prompt_tokens)
         try:
             return sequence.extend_scored(ids.tolist())
         finally:

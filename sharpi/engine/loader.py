@@ -13,6 +13,7 @@ from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, make_parts
 from sharpi.engine.engine import Engine
 from sharpi.engine.head_choice import choose_head, known_to_pay
+from sharpi.engine.kv.kv_cut import on_cpu
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
@@ -79,9 +80,10 @@ def _load(
     hardware = probe_hardware(config.instruction_set)
     if sharing is not None:
         config = replace(config, device="cpu")
+    config, keep_notes = on_cpu(config)
     gpu = GpuChoice(config, open_device)
-    why_no_head = _why_no_head(gpu, is_shared=sharing is not None)
-    config = known_to_pay(config, is_on_cpu=why_no_head is None)
+    why_no_head = _why_no_head(config, gpu, is_shared=sharing is not None)
+    config = known_to_pay(config, is_on_cpu=not gpu.devices and sharing is None)
     chosen = choose_head(file, model_config, config, why_no_head)
     file, model_config, config, head_notes = chosen
     settings = decide(config, file, model_config, hardware)
@@ -148,6 +150,7 @@ def _load(
             *tokenizer.notes,
             *notes_on_extra(weights.unused, model_config.num_layers),
             *settings.notes,
+            *keep_notes,
             *head_notes,
             *gpu.notes,
             *(prompt_cache.opening_notes if prompt_cache else ()),
@@ -186,10 +189,12 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
     return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
 
 
-def _why_no_head(gpu: GpuChoice, *, is_shared: bool) -> str | None:
+def _why_no_head(config: RunConfig, gpu: GpuChoice, *, is_shared: bool) -> str | None:
     """Says why an MTP head cannot run; None where it can."""
     if is_shared:
         return "several machines share the model"
+    if config.kv_keep is not None:
+        return "it needs the keys and values that --kv-keep drops"
     return None if not gpu.devices else "it runs on the CPU only, and a GPU runs the model"
 
 

@@ -3,11 +3,13 @@
 from collections import deque
 from collections.abc import Iterator
 from collections.abc import Sequence as Ids
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.backends.model_part import Values
+from sharpi.engine.kv.kv_cut import cut_of
 from sharpi.engine.runner import Runner, StepInFlight
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
@@ -15,13 +17,18 @@ from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.program import IntArray
 
 _NO_ROWS = np.zeros(0, np.int32)
+_NO_PAGES = "all KV pages are in use by other sequences; raise -c"
 
 
 class Sequence:
-    """Tokens whose keys and values are cached; grows by `extend`, shrinks by `truncate`."""
+    """Tokens whose keys and values are cached; grows by `extend`, shrinks by `truncate`.
 
-    def __init__(self, runner: Runner) -> None:
+    The first `num_prompt_tokens` are a prompt, of which heads drop keys if the settings say so.
+    """
+
+    def __init__(self, runner: Runner, num_prompt_tokens: int = 0) -> None:
         self._runner = runner
+        self._cut = cut_of(num_prompt_tokens, runner.settings.kv_keep)
         self._cache = PrefixCache(runner, has_branches=False)
         self._table: PageTable | None = None
         self.tokens: list[int] = []
@@ -37,6 +44,8 @@ class Sequence:
         Recurrent layers go back to the last snapshot before; see `num_ready`.
         """
         del self.tokens[length:]
+        if self._table is not None and self._table.rewind(length):
+            return
         if self._table is not None:
             self._table.release()
             self._table = None
@@ -55,10 +64,10 @@ class Sequence:
         Raises ContextFullError when they do not fit, before anything is computed.
         """
         table, batch = self._ready(len(ids)), self._runner.prompt_chunk(len(ids))
-        for start in range(0, len(ids), batch):
-            last = start + batch >= len(ids)
-            logits = self._step(table, ids[start : start + batch], None if last else _NO_ROWS)
-        return np.asarray(logits[0])
+        *firsts, last = self._parts(table, ids, batch)
+        for part in firsts:
+            self._step(table, part, _NO_ROWS)
+        return np.asarray(self._step(table, last, None)[0])
 
     def extend_largest(self, token: int) -> int:
         """Appends one token; the id of the largest logit after it. Raises as `extend`."""
@@ -77,8 +86,17 @@ class Sequence:
     def extend_scored(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """Appends tokens; logits (tokens, vocabulary) after each of them. Raises as `extend`."""
         table, batch = self._ready(len(ids)), self._runner.scoring_batch
-        parts = [ids[i : i + batch] for i in range(0, len(ids), batch)]
+        parts = self._parts(table, ids, batch)
         return np.concatenate([logits.copy() for logits in self._scored(table, parts)])
+
+    def _parts(self, table: PageTable, ids: Ids[int], batch: int) -> list[Ids[int]]:
+        """Splits the next tokens into steps of at most `batch`, and at the end of the prompt."""
+        ends = set(range(batch, len(ids), batch))
+        if self._cut is not None:
+            window, end = self._cut.window - table.length, self._cut.length - table.length
+            ends = {at for at in (*ends, window, end) if at <= window or at >= end}
+        starts = [0, *sorted(at for at in ends if 0 < at < len(ids)), len(ids)]
+        return [ids[start:end] for start, end in pairwise(starts)]
 
     def _scored(self, table: PageTable, parts: Ids[Ids[int]]) -> Iterator[Values]:
         """Yields each part's logits; as many parts are on their way as there are ranks."""
@@ -99,7 +117,7 @@ class Sequence:
         if self._table is None:
             # A table leaves its last token to be computed: here one that is still to come.
             pages = self._runner.settings.pages_per_sequence
-            self._table = PageTable(self._cache, [*self.tokens, -1], pages)
+            self._table = PageTable(self._cache, [*self.tokens, -1], pages, self._cut)
         return self._table
 
     def _ready(self, count: int) -> PageTable:
@@ -111,10 +129,10 @@ class Sequence:
             )
         table, batch = self._open(), self._runner.prompt_chunk(len(self.tokens))
         if not table.reserve(wanted - table.length):
-            raise ContextFullError("all KV pages are in use by other sequences; raise -c")
-        while table.length < len(self.tokens):
-            missing = self.tokens[table.length : table.length + batch]
-            self._step(table, missing, _NO_ROWS)
+            raise ContextFullError(_NO_PAGES)
+        if table.length < len(self.tokens):
+            for missing in self._parts(table, self.tokens[table.length :], batch):
+                self._step(table, missing, _NO_ROWS)
         return table
 
     def _step(
@@ -136,6 +154,8 @@ class Sequence:
         wants_largest: bool = False,
         num_drafts: int = 0,
     ) -> StepInFlight:
+        if not table.reserve(len(ids)):
+            raise ContextFullError(_NO_PAGES)
         segment = table.segment(ids, outputs, num_drafts=num_drafts)
         begun = self._runner.begin((segment,), wants_largest=wants_largest)
         self.tokens[table.length : table.length + len(ids)] = ids

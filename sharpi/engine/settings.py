@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from sharpi.config import Feature, KvTypes, RunConfig, SpeculationConfig
 from sharpi.engine.kv.kv_choice import choose_kv_types
+from sharpi.engine.kv.kv_cut import checked_keep, pages_of
 from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
@@ -14,6 +15,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
+from sharpi.ops.kv_keep import KEEP_WINDOW
 from sharpi.ops.state_layout import state_bytes
 from sharpi.units import format_bytes
 
@@ -34,7 +36,8 @@ class EngineSettings(Struct, frozen=True):
     sequences, which share `num_kv_pages` pages, those of one context if that is 0.
     `places` has the cores of each thread of the pool; without them threads run anywhere.
     `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
-    A step checks at most `max_drafts` drafts, those of all sequences together.
+    A step checks at most `max_drafts` drafts, those of all sequences together. Each head keeps
+    `kv_keep` positions of a longer prompt; 0 keeps all.
     """
 
     context_size: int
@@ -46,6 +49,7 @@ class EngineSettings(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     kv_notes: tuple[str, ...] = ()  # on a type of keys and values that was chosen
     kv_types: KvTypes = KvTypes()
+    kv_keep: int = 0
     num_parallel: int = 1
     num_kv_pages: int = 0
     capacity_factor: float | None = None
@@ -74,6 +78,7 @@ def decide(
 ) -> EngineSettings:
     """Decides the settings; raises UsageError for a request that cannot be met."""
     wanted, num_parallel = _wanted_context(config, model), _num_parallel(config)
+    kv_keep = checked_keep(config, model)
     types, types_note = choose_kv_types(config, file, model, hardware, wanted)
     check_kv_types(model.attention, types)
     context_size = _context_size(wanted, model, hardware, types)
@@ -84,7 +89,10 @@ def decide(
     max_drafts = _max_drafts(config, file, model, context_size)
     return EngineSettings(
         context_size=context_size,
-        batch_size=max(num_parallel + max_drafts, min(config.batch_size, context_size)),
+        batch_size=max(
+            num_parallel + max_drafts + (KEEP_WINDOW if kv_keep else 0),
+            min(config.batch_size, context_size),
+        ),
         rounding=_rounding(config, file),
         instruction_set=_instruction_set(config, hardware),
         num_threads=threads,
@@ -98,8 +106,9 @@ def decide(
         ),
         kv_notes=types_note,
         kv_types=types,
+        kv_keep=kv_keep,
         num_parallel=num_parallel,
-        num_kv_pages=pages,
+        num_kv_pages=pages + pages_of(kv_keep),
         capacity_factor=config.experts.capacity_factor,
         disabled=config.disabled,
         places=place_threads(hardware.topology, max(threads, batch_threads)),

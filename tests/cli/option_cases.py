@@ -44,6 +44,7 @@ CASES = [
         "config.value_type",
         ("int4",),
     ),
+    Case("SHARPI_KV_KEEP", ["--kv-keep", "512"], 512, "64", 64, "config.kv_keep", ("63", "x")),
     Case(
         "SHARPI_ROPE_SCALING",
         ["--rope-scaling", "yarn"],

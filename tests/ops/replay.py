@@ -86,6 +86,7 @@ class Native:
         self.pool = ThreadPool(len(places) or threads, places)
         self.state = np.full(layout.num_floats, 7, np.float32)  # left by an earlier sequence
         self.states = (c_void_p * 1)(self.state.ctypes.data)
+        self.num_dropped = 0
         # Not in order, so that a page's id is never taken for its position.
         self.pages = np.random.default_rng(9).permutation(pages).astype(np.int32)
 
@@ -95,8 +96,13 @@ class Native:
         threads: int = 2,
         position: int = 0,
         outputs: bool = True,
+        num_kept: int = 0,
     ) -> np.ndarray:
-        """All tokens' outputs; `outputs=False` asks for none and returns an empty array."""
+        """All tokens' outputs; `outputs=False` asks for none and returns an empty array.
+
+        After the last step with `num_kept`, each head keeps so many keys and values, in the pages
+        at the end of the table, which then are the first.
+        """
         outs = []
         for step_ids in steps:
             ids = np.asarray(step_ids, np.int32)
@@ -109,7 +115,12 @@ class Native:
                 output_rows=int_pointer(rows), page_table=int_pointer(self.pages),
                 pages_per_sequence=len(self.pages), states=self.states,
             )  # fmt: skip
+            slots, kept = positions - self.num_dropped, np.full(1, num_kept, np.int32)
+            step.slots, step.num_kept = int_pointer(slots), int_pointer(kept)
+            step.kept_table = int_pointer(backwards := self.pages[::-1].copy())
             self.program.run(step, self.pool, threads)
             outs.append(self.program.logits[:count].copy())
             position += len(ids)
+            if num_kept:
+                self.num_dropped, self.pages = position - num_kept, backwards
         return np.concatenate(outs)

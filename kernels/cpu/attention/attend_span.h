@@ -50,7 +50,7 @@ class SpanAttention {
         values_(value_ops(params.cache, params.precision, vectors_)) {}
 
   int first_visible(const Step& step, int token) const {
-    const int position = step.positions[token];
+    const int position = step.slot(token);
     if (!p_.window) return 0;
     return p_.is_chunked ? position / p_.window * p_.window : std::max(0, position - p_.window + 1);
   }
@@ -58,8 +58,8 @@ class SpanAttention {
   // Returns the first page of a span that a token sees; null where it sees none.
   const uint8_t* first_page(const Step& step, int token, int head, int span) const {
     const int begin = std::max(span * kSpan, first_visible(step, token));
-    return begin > step.positions[token] ? nullptr
-                                         : page_of(p_.cache, step.page_at(token, begin), head).keys;
+    return begin > step.slot(token) ? nullptr
+                                    : page_of(p_.cache, step.page_at(token, begin), head).keys;
   }
 
   // Returns the bytes of a group's prepared queries.
@@ -81,7 +81,7 @@ class SpanAttention {
 
   // Says if any of the queries sees a position of the span.
   bool sees(const Step& step, const Queries& q, int span) const {
-    return first_span(step, q) <= span && span <= step.positions[q.tokens[q.count - 1]] / kSpan;
+    return first_span(step, q) <= span && span <= step.slot(q.tokens[q.count - 1]) / kSpan;
   }
   int first_span(const Step& step, const Queries& q) const {
     return first_visible(step, q.tokens[0]) / kSpan;
@@ -104,6 +104,27 @@ class SpanAttention {
         attend_page(step, q, at, page, unpacked, next);
         next = nullptr;
       }
+    }
+  }
+
+  // Computes the scores of queries with all positions that the last of them sees, page by page:
+  // (count, positions) rounded up to whole pages.
+  void scores(const Step& step, int head, const Queries& q, std::vector<float>& out) const {
+    const int length = step.slot(q.tokens[q.count - 1]) + 1;
+    const int width = (length + kPage - 1) / kPage * kPage;
+    out.resize(size_t(q.count) * width);
+    for (int at = 0; at < length; at += kPage) {
+      alignas(64) float own[kQueries][kPage] = {};
+      const PageView page = view(step, q, at, head);
+      const Visible range{0, std::min(length - at, kPage)};
+      Unpacked unpacked{};
+      if (keys_.unpack) {
+        uint8_t* memory = page_scratch(unpacked_key_bytes(p_.cache.key_dim));
+        keys_.unpack(kv_page(page, nullptr), range, memory, unpacked.keys);
+      }
+      keys_.scores(page_attention(q, page, unpacked), range, own);
+      for (int i = 0; i < q.count; i++)
+        memcpy(out.data() + size_t(i) * width + at, own[i], sizeof own[i]);
     }
   }
 
@@ -142,18 +163,21 @@ class SpanAttention {
     return std::max(span * kSpan, first_visible(step, q.tokens[0]) / kPage * kPage);
   }
   int end_of(const Step& step, const Queries& q, int span) const {
-    return std::min((span + 1) * kSpan, step.positions[q.tokens[q.count - 1]] + 1);
+    return std::min((span + 1) * kSpan, step.slot(q.tokens[q.count - 1]) + 1);
   }
   // Returns the positions of the page at `at` that any of the groups sees.
   Visible in_page(const Step& step, std::span<const Queries> groups, int at) const {
     const Queries& last = groups.back();
     return {std::max(first_visible(step, groups.front().tokens[0]) - at, 0),
-            std::min(step.positions[last.tokens[last.count - 1]] - at + 1, kPage)};
+            std::min(step.slot(last.tokens[last.count - 1]) - at + 1, kPage)};
   }
 
+  KvPage kv_page(const PageView& page, const uint8_t* next) const {
+    return {page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride,
+            next ? next + kv_key_bytes(p_.cache) : nullptr};
+  }
   Unpacked unpack(const PageView& page, Visible range, const uint8_t* next) const {
-    const KvPage from{page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride,
-                      next ? next + kv_key_bytes(p_.cache) : nullptr};
+    const KvPage from = kv_page(page, next);
     const size_t for_keys = keys_.unpack ? unpacked_key_bytes(from.key_dim) : 0;
     const size_t for_values = values_.unpack ? unpacked_value_bytes(from.value_dim) : 0;
     Unpacked unpacked{};
@@ -171,15 +195,33 @@ class SpanAttention {
     float* sums[kQueries];
     for (int i = 0; i < q.count; i++) {
       first[i] = first_visible(step, q.tokens[i]) - at;
-      last[i] = step.positions[q.tokens[i]] - at;
+      last[i] = step.slot(q.tokens[i]) - at;
       states[i] = Partial(q.partials[i]).state, sums[i] = Partial(q.partials[i]).sums;
     }
+    PageAttention a = page_attention(q, page, unpacked);
+    a.first = first, a.last = last, a.states = states, a.sums = sums, a.next = next;
+    vectors_.attend_page(a, keys_, values_);
+  }
+
+  PageAttention page_attention(const Queries& q, const PageView& page,
+                               const Unpacked& unpacked) const {
     const size_t key_bytes = kv_key_bytes(p_.cache);
-    vectors_.attend_page(
-        {q.prepared, first, last, q.count, page.keys, page.values, p_.cache.key_dim,
-         p_.cache.value_stride, p_.soft_cap, states, sums, next, key_bytes,
-         kv_head_bytes(p_.cache) - key_bytes, &unpacked.keys, &unpacked.values},
-        keys_, values_);
+    return {.queries = q.prepared,
+            .first = nullptr,
+            .last = nullptr,
+            .num_queries = q.count,
+            .keys = page.keys,
+            .values = page.values,
+            .key_dim = p_.cache.key_dim,
+            .value_dim = p_.cache.value_stride,
+            .soft_cap = p_.soft_cap,
+            .states = nullptr,
+            .sums = nullptr,
+            .next = nullptr,
+            .key_bytes = key_bytes,
+            .value_bytes = kv_head_bytes(p_.cache) - key_bytes,
+            .packed_keys = &unpacked.keys,
+            .packed_values = &unpacked.values};
   }
 
   const float* rotate_key(const float* query, float* out) const {

@@ -34,6 +34,20 @@ inline void put_code(uint8_t* group, int vector, int at, unsigned code) {
   }
 }
 
+// Returns code `at` of a group's vector.
+template <int kBits>
+inline unsigned code_at(const uint8_t* group, int vector, int at) {
+  if constexpr (kBits == 8) {
+    return group[vector * kVectorCodes + at];
+  } else if constexpr (kBits == 3) {
+    return (group[vector % 2 * kVectorCodes + at] >> vector / 2 * 2 & 3) |
+           (group[2 * kVectorCodes + at] >> vector & 1) << 2;
+  } else {
+    const unsigned low = group[vector % 4 * kVectorCodes + at] >> vector / 4 * 4 & 15;
+    return kBits == 5 ? low | (group[4 * kVectorCodes + at] >> vector & 1) << 4 : low;
+  }
+}
+
 // Unpacks one vector of a group to codes.
 template <int kBits, int kVector>
 [[gnu::always_inline]] inline void unpack_vector(const uint8_t* group, uint8_t* codes) {

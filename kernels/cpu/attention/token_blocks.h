@@ -29,7 +29,7 @@ template <class F>
 void each_page_run(const Step& step, F visit) {
   each_run(step, [&](int begin, int end) {
     for (int at = begin, next; at < end; at = next) {
-      next = std::min(end, at + kPage - step.positions[at] % kPage);
+      next = std::min(end, at + kPage - step.slot(at) % kPage);
       visit(at, next);
     }
   });

@@ -53,7 +53,7 @@ class Attention : public Stage {
     gather(block, head, groups);
     float* later = place(groups);
     prepare(groups);
-    const int end = step.positions[block.end - 1] / kSpan + 1;
+    const int end = step.slot(block.end - 1) / kSpan + 1;
     for (int span = span_.first_visible(step, block.begin) / kSpan; span < end; span++) {
       choose(step, groups, span, later, seeing);
       span_.attend(step, head, seeing, span, nullptr);
@@ -75,7 +75,7 @@ class Attention : public Stage {
 
   static int max_spans(const Step& step) {
     int last = 0;
-    for (int t = 0; t < step.num_tokens; t++) last = std::max(last, step.positions[t]);
+    for (int t = 0; t < step.num_tokens; t++) last = std::max(last, step.slot(t));
     return last / kSpan + 1;
   }
 

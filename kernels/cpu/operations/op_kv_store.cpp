@@ -24,7 +24,7 @@ class KvStore : public Stage {
     const int head = task % c.heads;
     const TokenBlock tokens = find_page_run(step, task / c.heads);
     for (int token = tokens.begin; token < tokens.end; token++) {
-      const int position = step.positions[token], at = position % kPage;
+      const int position = step.slot(token), at = position % kPage;
       const PageView view = page_of(c, step.page_at(token, position), head);
       const size_t row = size_t(token) * c.heads + head;
       keys_.store(rotated(p_.keys + row * c.key_dim, c.key_dim, c.key_rotation), c.key_dim, at,

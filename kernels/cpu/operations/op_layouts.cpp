@@ -17,7 +17,8 @@ using StackedMatrixParams = StackedMatrix;
 
 const std::string kLayouts =
     SHARPI_LAYOUT(Step, num_tokens, num_outputs, ids, positions, sequences, output_rows, page_table,
-                  pages_per_sequence, num_predicted, states, states_after) +
+                  pages_per_sequence, num_predicted, states, states_after, slots, num_kept,
+                  kept_table) +
     SHARPI_LAYOUT(ThreadPlace, cores, num_cores, node, group, speed) +
     SHARPI_LAYOUT(PageSpan, at, bytes, node, reserved) +
     SHARPI_LAYOUT(EmbedParams, table, type, rows, columns, scale, out) +
@@ -33,6 +34,7 @@ const std::string kLayouts =
     SHARPI_LAYOUT(KvStoreParams, keys, values, cache, precision, reserved) +
     SHARPI_LAYOUT(AttentionParams, queries, out, cache, num_heads, window, scale, soft_cap,
                   is_chunked, precision, sinks) +
+    SHARPI_LAYOUT(KvKeepParams, queries, cache, num_heads, precision, scale, soft_cap) +
     SHARPI_LAYOUT(RouteParams, logits, bias, ids, weights, num_experts, k, scoring, normalise,
                   scale, num_groups, groups_used, rows) +
     SHARPI_LAYOUT(AcquireParams, feed, ids, layer, k, rows, reserved) +

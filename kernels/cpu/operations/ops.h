@@ -36,6 +36,7 @@ enum class OpKind : int32_t {
   ScaleByPosition = 17,
   Join = 18,
   Part = 19,
+  KvKeep = 20,
   Convolution = 32,
   DeltaNet = 33,
   Mamba2 = 34,
@@ -126,6 +127,14 @@ struct AttentionParams {
   float scale, soft_cap;
   int32_t is_chunked, precision;  // precision: int8 allows attention to round as well
   const float* sinks;  // optional (num_heads): logits that take part in the softmax without a value
+};
+
+// Copies the keys and values that are used most to other pages, for sequences with `num_kept`.
+struct KvKeepParams {
+  const float* queries;  // (T, num_heads, key_dim)
+  KvLayer cache;
+  int32_t num_heads, precision;
+  float scale, soft_cap;
 };
 
 enum class Scoring : int32_t { Softmax = 0, Sigmoid = 1, SoftmaxOfChosen = 2, SparseMixer = 3 };
@@ -284,6 +293,7 @@ void add_linear(Program&, const LinearParams&);
 void add_rope_angles(Program&, const RopeAnglesParams&);
 void add_rope(Program&, const RopeParams&);
 void add_kv_store(Program&, const KvStoreParams&);
+void add_kv_keep(Program&, const KvKeepParams&);
 void add_attention(Program&, const AttentionParams&);
 void add_route(Program&, const RouteParams&);
 void add_experts(Program&, const ExpertsParams&);

@@ -26,10 +26,22 @@ struct Step {
   // (num_tokens) or null: where a token's state is left, for sequences whose own state is to stay
   // as it was; null for the tokens of other sequences.
   float* const* states_after;
+  // (num_tokens) or null: where a token's keys and values are among those of its sequence. Null:
+  // at its position, which it is unless the sequence has lost some.
+  const int32_t* slots;
+  // (sequences) or null: how many keys and values each head keeps after this step; 0: all. They are
+  // copied to the pages of `kept_table`, which is like `page_table`.
+  const int32_t* num_kept;
+  const int32_t* kept_table;
 
-  // Returns the id of the page that holds a position of the token's sequence.
-  int32_t page_at(int token, int position) const {
-    return page_table[size_t(sequences[token]) * pages_per_sequence + position / kPage];
+  int32_t slot(int token) const { return (slots ? slots : positions)[token]; }
+
+  // Returns the id of the page that holds a slot of the token's sequence.
+  int32_t page_at(int token, int slot) const {
+    return page_table[size_t(sequences[token]) * pages_per_sequence + slot / kPage];
+  }
+  int32_t kept_page_at(int token, int slot) const {
+    return kept_table[size_t(sequences[token]) * pages_per_sequence + slot / kPage];
   }
 };
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sharpi.engine.backends.kept_inputs import KeptInputs
 from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, Values
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
@@ -77,6 +78,7 @@ class CpuPart(RecordedPart[Program]):
         self._state_addresses = (c_void_p * settings.num_parallel)()
         self._addresses_after = (c_void_p * settings.batch_size)()
         self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
+        self._kept = KeptInputs(settings) if settings.kv_keep else None
         self._step = abi.Step(
             ids=int_pointer(self._ids),
             positions=int_pointer(self._positions),
@@ -87,6 +89,8 @@ class CpuPart(RecordedPart[Program]):
             states=self._state_addresses,
             states_after=self._addresses_after,
         )
+        if self._kept is not None:
+            self._kept.join(self._step)
 
     @property
     def max_tokens(self) -> int:
@@ -115,6 +119,8 @@ class CpuPart(RecordedPart[Program]):
         at = segment.position
         self._positions[rows] = at if count == 1 else np.arange(at, at + count)
         self._sequences[rows] = row
+        if self._kept is not None:
+            self._kept.write(row, rows, self._positions[rows], segment)
         end = first_output + len(segment.outputs)
         self._outputs[first_output:end] = segment.outputs + first
         self._pages[row, :num_pages] = segment.pages[:num_pages]
@@ -207,6 +213,7 @@ class CpuPart(RecordedPart[Program]):
             precision=self._settings.rounding,
             instruction_set=self._settings.instruction_set,
             shares_rows=len({place.node for place in self._settings.places}) > 1,
+            drops_keys=self._settings.kv_keep > 0,
         )
         feed = self._tier.feed if self._tier else None
         keeps = self._keeps_router_logits

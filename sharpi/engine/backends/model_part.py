@@ -31,6 +31,11 @@ class Segment(NamedTuple):
     # The states in which recurrent layers leave what they have after each token; `state` then
     # stays as it is. Empty where only the last token's is wanted, in `state` itself.
     states_after: tuple[int, ...] = ()
+    # Keys and values that each head of the sequence has dropped: a slot is a position less those.
+    num_dropped: int = 0
+    # The slots that each head is to keep after this step, copied to these pages; 0 keeps all.
+    num_kept: int = 0
+    kept_pages: IntArray | None = None
 
 
 class StepOfPart(NamedTuple):

@@ -47,6 +47,7 @@ class Benchmark:
         return self._row(test, len(passes), total, bus_bytes, seconds)
 
     def _fill(self, depth: int) -> None:
+        self._sequence = TokenSequence(self._runner, depth)
         if depth:
             self._sequence.extend(self._random_ids(depth))
             self._sequence.remember()

@@ -1,7 +1,8 @@
 """Computes perplexity over windows of a text, as llama.cpp's tool does.
 
 Windows do not overlap. If the model uses BOS, it replaces a window's first token. The second half
-is scored, so that every scored token has at least half a window before it.
+is scored, so that every scored token has at least half a window before it. With `--kv-keep` the
+first half is the prompt of which heads drop keys and values.
 """
 
 import math
@@ -64,4 +65,4 @@ def _scored_logits(engine: Engine, ids: npt.NDArray[np.int32]) -> Logits:
     bos_id = engine.tokenizer.bos_id
     if engine.tokenizer.add_bos and bos_id is not None:
         inputs[0] = bos_id
-    return engine.logits(inputs)[len(ids) // 2 : -1]
+    return engine.logits(inputs, len(ids) // 2)[len(ids) // 2 : -1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.kv.kv_cut import Cut
 from sharpi.engine.kv.state_pool import State
 from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
@@ -22,10 +23,17 @@ class PageTable:
 
     It begins with the cached prefix of `tokens`, except for the last one, whose logits are wanted.
     `num_shared` tokens have their keys and values there, `length` of them their states too.
+
+    At a `cut` each head keeps some positions only, in pages of this table's own, and `num_dropped`
+    are not there any more. Those pages are never found as a prefix; the whole ones before stay.
     """
 
-    def __init__(self, cache: PrefixCache, tokens: Sequence[int], max_pages: int) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: PrefixCache, tokens: Sequence[int], max_pages: int, cut: Cut | None = None
+    ) -> None:
+        self._cache, self._cut = cache, cut
+        self._kept: list[CachedPage] = []  # reserved for what the cut keeps
+        self.num_dropped = 0
         self._path: list[CachedPage] = []
         self.pages = np.zeros(max_pages, np.int32)
         self.length = 0
@@ -34,7 +42,8 @@ class PageTable:
         self._states_after: deque[State] = deque()  # the tokens of the current step
         # The snapshot that this request goes on from, if it alone does.
         self._origin: tuple[CachedPage, int] | None = None
-        prefix, self.num_shared = cache.reuse(tokens[:-1])
+        known = tokens[:-1] if cut is None else tokens[: min(len(tokens) - 1, cut.window)]
+        prefix, self.num_shared = cache.reuse(known)
         self._begin(prefix)
 
     @property
@@ -98,13 +107,41 @@ class PageTable:
 
     def reserve(self, count: int) -> bool:
         """Takes the pages for so many more tokens; False where there are none."""
-        end = self.length + count
+        end = self.length - self.num_dropped + count
         while len(self._path) * PAGE_POSITIONS < end:
             page = self._cache.grow(self._path[-1] if self._path else None)
             if page is None:
                 return False
             self._append(page)
+        return not self._is_cut_after(count) or self._reserve_kept()
+
+    def _is_cut_after(self, count: int) -> bool:
+        return self._cut is not None and self.length + count == self._cut.length
+
+    def _reserve_kept(self) -> bool:
+        assert self._cut is not None
+        while len(self._kept) < self._cut.num_pages:
+            page = self._cache.grow(self._kept[-1] if self._kept else self._cache.apart)
+            if page is None:
+                return False
+            self._kept.append(page)
         return True
+
+    def pages_to_come(self, num_tokens: int) -> int:
+        """Counts the pages that it lacks for so many tokens and one more."""
+        missing = (num_tokens - self.num_dropped) // PAGE_POSITIONS + 1 - len(self._path)
+        if self._cut is not None and not self.num_dropped:
+            missing += self._cut.num_pages - len(self._kept)
+        return max(0, missing)
+
+    def next_count(self, budget: int) -> int:
+        """Limits a step's tokens: the window before a cut is a step of its own, 0 or all."""
+        if self._cut is None or self.length >= self._cut.length:
+            return budget
+        if self.length < self._cut.window:
+            return min(budget, self._cut.window - self.length)
+        rest = self._cut.length - self.length
+        return rest if budget >= rest else 0
 
     def segment(
         self,
@@ -131,13 +168,31 @@ class PageTable:
             outputs = np.array([last], np.int32) if last else _FIRST_ROW
         sequence = request if self._cache.has_branches else 0
         after = tuple(self._states_after)
-        return Segment(
+        segment = Segment(
             np.array(ids, np.int32), self.length, outputs, self.pages, self.state, sequence,
-            num_drafts, after,
+            num_drafts, after, self.num_dropped,
         )  # fmt: skip
+        return self._with_cut(segment) if self._is_cut_after(len(ids)) else segment
+
+    def _with_cut(self, segment: Segment) -> Segment:
+        assert self._cut is not None
+        pages = np.array([page.page for page in self._kept], np.int32)
+        return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
 
     def finish(self, ids: Sequence[int]) -> None:
         """Records that these tokens, the next of the segment, have been computed."""
+        if self.num_dropped:
+            self.length += len(ids)
+        else:
+            self._record(ids)
+        self._is_sound = True
+        if self._states_after:
+            self._go_on_from(len(ids))
+        if self._is_cut_after(0) and not self.num_dropped:
+            self._drop()
+
+    def _record(self, ids: Sequence[int]) -> None:
+        """Records tokens in their pages, where other texts may find them."""
         at = 0
         while at < len(ids):
             index, offset = divmod(self.length, PAGE_POSITIONS)
@@ -148,9 +203,23 @@ class PageTable:
             if page.is_full:
                 self._path[index] = self._cache.seal(page)
                 self.pages[index] = self._path[index].page
-        self._is_sound = True
-        if self._states_after:
-            self._go_on_from(len(ids))
+
+    def _drop(self) -> None:
+        """Goes on in the pages of what was kept; those before are as if the text had ended."""
+        assert self._cut is not None
+        self._cache.save(self._path)
+        self._drop_from(0)
+        kept, self._kept = self._kept, []
+        for page in kept:
+            self._append(page)
+        self.num_dropped = self.length - self._cut.num_kept
+
+    def rewind(self, length: int) -> bool:
+        """Forgets the tokens from `length` on, if that is behind a cut; False where it is not."""
+        if self._cut is None or not self.num_dropped or length < self._cut.length:
+            return False
+        self.length = length
+        return True
 
     def _go_on_from(self, num_tokens: int) -> None:
         """Makes the state after `num_tokens` more tokens of the segment the sequence's own."""
@@ -187,6 +256,8 @@ class PageTable:
             self.state = None
         self._cache.save(self._path)
         self._drop_from(0)
+        while self._kept:
+            self._cache.let_go(self._kept.pop())
         self.length = 0
 
     def _last_place(self) -> tuple[CachedPage, int]:

@@ -38,6 +38,8 @@ class PrefixCache:
     ) -> None:
         self._runner, self.has_branches, self.disk = runner, has_branches, disk
         self.root = CachedPage(-1, None)
+        # Pages after this one are their user's alone: no text is ever found there.
+        self.apart = CachedPage(-1, None)
         self._clock = count(1)
         self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = KeptStates(runner, disk)

@@ -6,12 +6,14 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.kv.kv_cut import Cut
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.restoration import restoration
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.speculation.speculator import SequenceDrafts
 
 _SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
@@ -42,7 +44,9 @@ class Request:
         on_end: Callable[[FinishInfo], None],
         on_progress: Callable[[PrefillProgress], None] | None = None,
         client: str = "",
+        cut: Cut | None = None,
     ) -> None:
+        self._cut = cut
         self.request_id, self.generation_state = request_id, generation_state
         self.client = client
         self.tokens = list(tokens)
@@ -83,7 +87,7 @@ class Request:
 
     def open(self, cache: PrefixCache, max_pages: int) -> PageTable:
         """Begins a table on the cached prefix; raises ContextFullError."""
-        self.table = table = PageTable(cache, self.tokens, max_pages)
+        self.table = table = PageTable(cache, self.tokens, max_pages, self._cut)
         self._marks = self._places_to_remember(table) if cache.states.are_needed else []
         if not self.is_prefilled:
             timings = self.generation_state.timings
@@ -103,10 +107,19 @@ class Request:
 
     def next_count(self, budget: int) -> int:
         """Counts the tokens of the next step, at most `budget`: a snapshot ends a step."""
+        assert self.table is not None
         done = self.num_computed
-        return min(
-            [budget, self.num_pending, *(mark - done for mark in self._marks if mark > done)]
+        return self.table.next_count(
+            min([budget, self.num_pending, *(mark - done for mark in self._marks if mark > done)])
         )
+
+    @property
+    def pages_to_come(self) -> int:
+        """Pages that it lacks for its tokens and one more."""
+        if self.table is not None:
+            return self.table.pages_to_come(len(self.tokens))
+        kept = self._cut.num_pages if self._cut else 0
+        return len(self.tokens) // PAGE_POSITIONS + 1 + kept
 
     def segment(self, count: int) -> Segment:
         """Builds the request's segment of a step, with logits if no token is left after it."""

@@ -7,7 +7,6 @@ from itertools import count
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import Request
 from sharpi.errors import ContextFullError
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 _MAX_CLIENTS = 1000  # whose turns are remembered
 _BYTES_BETWEEN = 32 << 20  # read from disk between two steps of other requests
@@ -74,14 +73,15 @@ class RunQueue:
 
     def _fits(self, request: Request) -> bool:
         """Says if there are pages for the present tokens of all running requests and one more."""
-        promised = sum(_pages_to_come(each) for each in self.running)
+        promised = sum(each.pages_to_come for each in self.running)
         shared = sum(page.num_users > 0 for page in self._cache.find(request.tokens[:-1]).whole)
-        return promised + _pages_to_come(request) - shared <= self._cache.num_available
+        return promised + request.pages_to_come - shared <= self._cache.num_available
 
     def share(self, request: Request, budget: int) -> int:
         """Takes pages for the request's next tokens, at most `budget`, and says for how many.
 
-        For 0 where it had to give way itself, or where its pages still come from disk. Raises
+        For 0 where it had to give way itself, where its pages still come from disk, or where the
+        next tokens belong in one step and `budget` has no room for all. Raises
         ContextFullError where no other can.
         """
         table = request.table
@@ -89,7 +89,7 @@ class RunQueue:
             if not request.restore(self._cache, _BYTES_BETWEEN if len(self.running) > 1 else None):
                 return 0
             table = request.open(self._cache, self._max_pages)
-        num_tokens = 1 if budget == 1 else request.next_count(budget)
+        num_tokens = 1 if request.is_decoding else request.next_count(budget)
         while not table.reserve(num_tokens):
             if len(self.running) == 1:
                 raise ContextFullError("all KV pages are in use by other sequences; raise -c")
@@ -103,8 +103,3 @@ class RunQueue:
         request.release()
         self.running.remove(request)
         self.waiting.appendleft(request)
-
-
-def _pages_to_come(request: Request) -> int:
-    has = request.table.num_pages if request.table else 0
-    return max(0, len(request.tokens) // PAGE_POSITIONS + 1 - has)

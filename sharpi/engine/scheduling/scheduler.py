@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
+from sharpi.engine.kv.kv_cut import cut_of
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
@@ -94,7 +95,10 @@ class Scheduler:
         tokens = self._limit.fitted(generation_state.prompt)
         generation_state.start()
         number = self._inbox.number()
-        queued = Request(number, generation_state, tokens, on_delta, on_end, on_progress, client)
+        cut = cut_of(len(tokens), self._runner.settings.kv_keep)
+        queued = Request(
+            number, generation_state, tokens, on_delta, on_end, on_progress, client, cut
+        )
         self._inbox.put(queued)
         return queued.request_id
 

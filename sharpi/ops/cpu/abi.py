@@ -33,6 +33,7 @@ class OpKind(IntEnum):
     SCALE_BY_POSITION = 17
     JOIN = 18
     PART = 19
+    KV_KEEP = 20
     CONVOLUTION = 32
     DELTA_NET = 33
     MAMBA2 = 34
@@ -63,6 +64,9 @@ class Step(Structure):
         ("num_predicted", c_int32),
         ("states", POINTER(c_void_p)),
         ("states_after", POINTER(c_void_p)),
+        ("slots", POINTER(c_int32)),
+        ("num_kept", POINTER(c_int32)),
+        ("kept_table", POINTER(c_int32)),
     )
 
 
@@ -212,6 +216,17 @@ class AttentionParams(Structure):
         ("is_chunked", c_int32),
         ("precision", c_int32),
         ("sinks", c_void_p),
+    )
+
+
+class KvKeepParams(Structure):
+    _fields_ = (
+        ("queries", c_void_p),
+        ("cache", KvLayerParams),
+        ("num_heads", c_int32),
+        ("precision", c_int32),
+        ("scale", c_float),
+        ("soft_cap", c_float),
     )
 
 

@@ -30,6 +30,7 @@ class ProgramLimits(Struct, frozen=True):
     precision: Rounding = "int8"
     instruction_set: str | None = None  # None for the machine's best
     shares_rows: bool = False  # a thread takes the same rows of every expert
+    drops_keys: bool = False  # a step may keep only some keys and values of a sequence
 
     @property
     def precision_code(self) -> int:

@@ -47,7 +47,7 @@ class AttentionRecorder(Tape):
                 ),
             )
         out = self._buffer(shape.num_heads * shape.value_dim)
-        return self._add(
+        self._add(
             OpKind.ATTENTION,
             [out, q],
             lambda: abi.AttentionParams(
@@ -61,5 +61,23 @@ class AttentionRecorder(Tape):
                 is_chunked=shape.is_chunked,
                 precision=self._limits.precision_code,
                 sinks=self._data(sinks),
+            ),
+        )
+        if self._limits.drops_keys and k is not None:
+            self._keep(q, shape, layer)
+        return out
+
+    def _keep(self, q: Buffer, shape: AttentionShape, layer: abi.KvLayerParams) -> None:
+        """Records the choice of the keys and values that a step keeps (Li et al., 2404.14469)."""
+        self._add(
+            OpKind.KV_KEEP,
+            [q],
+            lambda: abi.KvKeepParams(
+                queries=self._at(q),
+                cache=layer,
+                num_heads=shape.num_heads,
+                precision=self._limits.precision_code,
+                scale=shape.scale,
+                soft_cap=shape.soft_cap,
             ),
         )

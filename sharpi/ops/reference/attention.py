@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.ops.reference.kv_keep import kept_slots
 from sharpi.ops.reference.numbers import softmax
 
 Array = npt.NDArray[Any]
@@ -14,11 +15,25 @@ Array = npt.NDArray[Any]
 class ReferenceAttention:
     """Implements the attention of `Ops[Array]`.
 
-    `kv` holds the keys and values of each layer, (positions, heads, dim).
+    `kv` holds the keys and values of each layer, (slots, heads, dim). A slot is a position, less
+    the `num_dropped` ones that `keep` dropped.
     """
 
     positions: npt.NDArray[np.int32]
     kv: dict[int, tuple[FloatArray, FloatArray]]
+    num_dropped: int
+    newest: dict[int, tuple[AttentionShape, Array]]  # each layer's queries of the last step
+
+    def keep(self, num_kept: int) -> None:
+        """Drops all but `num_kept` keys and values of each head, by the last step's queries."""
+        for layer, (shape, queries) in self.newest.items():
+            keys, values = self.kv[layer]
+            slots = kept_slots(queries, keys, num_kept, shape.scale, shape.soft_cap).T[..., None]
+            self.kv[layer] = (
+                np.take_along_axis(keys, slots, 0),
+                np.take_along_axis(values, slots, 0),
+            )
+        self.num_dropped = int(self.positions[-1]) + 1 - num_kept
 
     def attention(
         self,
@@ -33,6 +48,7 @@ class ReferenceAttention:
         keys, values = self.kv[shape.layer]
         group = shape.num_heads // shape.num_kv_heads
         queries = q.reshape(len(q), shape.num_heads, shape.key_dim)
+        self.newest[shape.layer] = shape, queries
         scores = np.einsum("thd,phd->htp", queries, np.repeat(keys, group, axis=1)) * shape.scale
         if shape.soft_cap:
             scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
@@ -50,7 +66,7 @@ class ReferenceAttention:
 
     def _visible(self, num_positions: int, shape: AttentionShape) -> npt.NDArray[np.bool_]:
         """Returns the attention mask (tokens, positions): true where a token sees a position."""
-        own, all_positions = self.positions[:, None], np.arange(num_positions)
+        own, all_positions = self.positions[:, None] - self.num_dropped, np.arange(num_positions)
         first = np.zeros_like(own)
         if shape.window:
             first = (
@@ -59,7 +75,7 @@ class ReferenceAttention:
         return np.asarray((all_positions <= own) & (all_positions >= first))
 
     def _remember(self, k: Array, v: Array, shape: AttentionShape) -> None:
-        start = int(self.positions[0])
+        start = int(self.positions[0]) - self.num_dropped
         keys = k.reshape(len(k), shape.num_kv_heads, shape.key_dim)
         values = v.reshape(len(v), shape.num_kv_heads, shape.value_dim)
         if shape.layer in self.kv:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.interface import FloatArray, Matrix, RopeTable, StackedMatrix
+from sharpi.ops.interface import AttentionShape, FloatArray, Matrix, RopeTable, StackedMatrix
 from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference.attention import ReferenceAttention
 from sharpi.ops.reference.experts import ReferenceExperts
@@ -29,6 +29,8 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
         self.positions = np.zeros(0, np.int32) if positions is None else positions
         self.output_rows = np.zeros(0, np.int32)
         self.kv: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self.num_dropped = 0
+        self.newest: dict[int, tuple[AttentionShape, Array]] = {}
         self.routes: list[npt.NDArray[np.int32]] = []
         self.states: dict[RecurrentShape, FloatArray] = {}
 

@@ -34,7 +34,8 @@ def perplexity(
 
     The text is cut into windows; the second half of each is scored, given the first. With a type
     of keys and values other than f16 the same windows are computed with f16 as well: the KL
-    divergence and the agreement of the first choice show what the type costs.
+    divergence and the agreement of the first choice show what the type costs. --kv-keep drops
+    keys and values of the first half, and is compared with f16 in the same way.
     """
     config = engine_options.run_config(context, model_path(model), context_size=window)
     text = text_of_file(file)
@@ -52,11 +53,12 @@ def perplexity(
 
 @contextmanager
 def _f16_engine(config: RunConfig) -> "Iterator[Engine | None]":
-    """Opens the same model with keys and values of f16, if others are asked for."""
-    if not {config.kv_type, config.key_type, config.value_type} - {None, "f16"}:
+    """Opens the same model with all keys and values in f16, if anything else is asked for."""
+    types = {config.kv_type, config.key_type, config.value_type} - {None, "f16"}
+    if not types and config.kv_keep is None:
         yield None
         return
-    plain = replace(config, kv_type="f16", key_type=None, value_type=None)
+    plain = replace(config, kv_type="f16", key_type=None, value_type=None, kv_keep=None)
     with open_engine(plain) as engine:
         yield engine
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sharpi.cli.options.option import count, option
 from sharpi.config import KvType, Precision, RunConfig
+from sharpi.ops.kv_keep import KEEP_WINDOW
 
 InstructionSet = Literal[
     "avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "neon", "portable"
@@ -71,6 +72,17 @@ class MachineOptions(Struct, frozen=True):
         KvType | None,
         option("-ctv --cache-type-v", "Type of values alone.", show_default="--kv-type"),
     ] = _RUN.value_type
+    kv_keep: Annotated[
+        int | None,
+        option(
+            "--kv-keep",
+            "Positions that each head keeps of a longer prompt, on the CPU: those that its last "
+            "tokens use most. It forgets the rest; see docs/kv-cache.md.",
+            "N",
+            min=2 * KEEP_WINDOW,
+            show_default="all",
+        ),
+    ] = _RUN.kv_keep
     isa: Annotated[
         InstructionSet | None,
         option("--isa", "Instruction set of the CPU kernels.", show_default="the machine's best"),
@@ -90,6 +102,7 @@ class MachineOptions(Struct, frozen=True):
             kv_type=self.kv_type,
             key_type=self.cache_type_k,
             value_type=self.cache_type_v,
+            kv_keep=self.kv_keep,
             context_shift=context_shift,
             instruction_set=self.isa,
         )

@@ -1,0 +1,94 @@
+// Copies keys and values of one position from page to page, as they are stored (kv_pages.h).
+// Internal linkage: compiled with different target flags.
+#pragma once
+#include "kv_packed_store.h"
+
+namespace {
+
+// A position of one KV head's page.
+struct Place {
+  PageView page;
+  int at;
+};
+
+template <class T>
+inline void copy_spaced(const uint8_t* from, uint8_t* to, int count, size_t apart) {
+  for (int i = 0; i < count; i++) memcpy(to + i * apart, from + i * apart, sizeof(T));
+}
+
+inline void copy_key_f16(const uint8_t* from, int from_at, uint8_t* to, int to_at, int dim) {
+  const auto column = [&](int at) {
+    return sizeof(uint16_t) * (size_t(at / kPanel) * dim * kPanel + at % kPanel);
+  };
+  copy_spaced<uint16_t>(from + column(from_at), to + column(to_at), dim, sizeof(uint16_t) * kPanel);
+}
+inline void copy_value_f16(const uint8_t* from, int from_at, uint8_t* to, int to_at, int stride) {
+  const size_t bytes = sizeof(uint16_t) * stride;
+  memcpy(to + to_at * bytes, from + from_at * bytes, bytes);
+}
+
+constexpr int kPairPanel = 2 * kPanel;  // positions, or columns, of the pairs of bfloat16
+inline void copy_key_pairs(const uint8_t* from, int from_at, uint8_t* to, int to_at, int dim) {
+  const auto column = [&](int at) {
+    return sizeof(uint32_t) * (size_t(at / kPairPanel) * (dim / 2) * kPairPanel + at % kPairPanel);
+  };
+  copy_spaced<uint32_t>(from + column(from_at), to + column(to_at), dim / 2,
+                        sizeof(uint32_t) * kPairPanel);
+}
+inline void copy_value_pairs(const uint8_t* from, int from_at, uint8_t* to, int to_at, int stride) {
+  for (int d = 0; d < stride; d += kPairPanel) {
+    const int width = std::min(kPairPanel, stride - d);
+    const auto row = [&](int at) {
+      return sizeof(uint16_t) * (size_t(d) * kPage + at / 2 * 2 * width + at % 2);
+    };
+    copy_spaced<uint16_t>(from + row(from_at), to + row(to_at), width, 2 * sizeof(uint16_t));
+  }
+}
+
+template <class Type>
+void copy_packed_key(const uint8_t* from, int from_at, uint8_t* to, int to_at, int dim) {
+  constexpr int kBits = Type::kBits;
+  const uint8_t* source = from + from_at / kPanel * panel_bytes(Type::kType, dim);
+  uint8_t* target = to + to_at / kPanel * panel_bytes(Type::kType, dim);
+  for (int d = 0; d < dim; d++) {
+    const size_t group = d / kKvBlock * group_bytes(kBits);
+    const int vector = d % kKvBlock / kQuad, lane = d % kQuad;
+    put_code<kBits>(target + group, vector, to_at % kPanel * kQuad + lane,
+                    code_at<kBits>(source + group, vector, from_at % kPanel * kQuad + lane));
+  }
+  const size_t codes = panel_codes(Type::kType, dim);
+  copy_spaced<uint16_t>(source + codes + sizeof(uint16_t) * (from_at % kPanel),
+                        target + codes + sizeof(uint16_t) * (to_at % kPanel),
+                        scales_of(format_of(Type::kType), dim), sizeof(uint16_t) * kPanel);
+}
+
+template <class Type>
+void copy_packed_value(const uint8_t* from, int from_at, uint8_t* to, int to_at, int dim) {
+  constexpr int kBits = Type::kBits;
+  const auto group = [&](int d, int at) {
+    return (d / kKvBlock * kColumnGroups + value_vector(at) / kGroupVectors) * group_bytes(kBits);
+  };
+  const auto code = [](int d, int at) { return d % kKvBlock * 2 + value_place(at); };
+  for (int d = 0; d < dim; d++)
+    put_code<kBits>(to + group(d, to_at), value_vector(to_at) % kGroupVectors, code(d, to_at),
+                    code_at<kBits>(from + group(d, from_at), value_vector(from_at) % kGroupVectors,
+                                   code(d, from_at)));
+  const size_t codes = size_t(kPage) * dim * kBits / 8;
+  copy_spaced<uint16_t>(from + codes + sizeof(uint16_t) * from_at,
+                        to + codes + sizeof(uint16_t) * to_at,
+                        scales_of(format_of(Type::kType), dim), sizeof(uint16_t) * kPage);
+}
+
+using CopyRow = void (*)(const uint8_t* from, int from_at, uint8_t* to, int to_at, int dim);
+
+// Returns the function that copies a row of a packed type, as a key or as a value.
+inline CopyRow packed_copy(KvType type, bool is_key) {
+  CopyRow found = nullptr;
+  each_packed_type([&](auto each) {
+    using Type = decltype(each);
+    if (Type::kType == type) found = is_key ? copy_packed_key<Type> : copy_packed_value<Type>;
+  });
+  return found;
+}
+
+}  // namespace

@@ -1,0 +1,51 @@
+"""The keys that the last queries of a prompt use most, in plain NumPy: SnapKV's rule.
+
+Source: Li et al., 2024, arXiv 2404.14469.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops.interface import FloatArray
+from sharpi.ops.kv_keep import KEEP_POOL, KEEP_WINDOW
+from sharpi.ops.reference.numbers import softmax
+
+Array = npt.NDArray[Any]
+
+
+def kept_slots(
+    queries: Array, keys: FloatArray, num_kept: int, scale: float, soft_cap: float = 0.0
+) -> npt.NDArray[np.int64]:
+    """Returns the slots that each KV head keeps, in rising order: (kv_heads, num_kept).
+
+    `queries` (tokens, heads, dim) are those of the newest of `keys` (slots, kv_heads, dim). Equal
+    weights: the lower slot is kept.
+    """
+    queries = queries[-KEEP_WINDOW:]
+    before = len(keys) - len(queries)
+    worth = pooled(window_weights(queries, keys, scale, soft_cap)[:, :before])
+    best = np.argsort(-worth, axis=1, kind="stable")[:, : num_kept - len(queries)]
+    newest = np.broadcast_to(np.arange(before, len(keys)), (len(best), len(queries)))
+    return np.concatenate([np.sort(best, axis=1), newest], axis=1)
+
+
+def window_weights(queries: Array, keys: FloatArray, scale: float, soft_cap: float = 0.0) -> Array:
+    """Sums the probabilities that all queries of a KV head give each slot: (kv_heads, slots)."""
+    num_kv_heads = keys.shape[1]
+    grouped = queries.reshape(len(queries), num_kv_heads, -1, queries.shape[2])
+    scores = np.einsum("thgd,phd->htgp", grouped, keys) * scale
+    if soft_cap:
+        scores = soft_cap * np.tanh(scores / soft_cap)
+    newest = np.arange(len(keys) - len(queries), len(keys))
+    is_visible = np.arange(len(keys)) <= newest[:, None]
+    weights = softmax(np.where(is_visible[None, :, None], scores, -np.inf))
+    return np.asarray(weights.sum(axis=(1, 2)))
+
+
+def pooled(weights: Array) -> Array:
+    """Returns the largest of each head's weights within KEEP_POOL slots of each: like `weights`."""
+    wide = np.pad(weights, ((0, 0), (KEEP_POOL, KEEP_POOL)), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(wide, 2 * KEEP_POOL + 1, axis=1)
+    return np.asarray(windows.max(axis=-1))
