@@ -19,6 +19,7 @@ from sharpi.engine.backends.model_part import (
 )
 from sharpi.engine.kv.page_pool import PagePool
 from sharpi.engine.kv.state_pool import StatePool
+from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.sampling.sampler import NOT_FINITE
 from sharpi.engine.settings import EngineSettings
@@ -72,6 +73,9 @@ class Runner:
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
         self.pages = PagePool(settings.num_pages)
+        drops = settings.window_pages and all(isinstance(part, CpuPart) for part in parts)
+        limit = settings.window_pages if drops else 0
+        self.windows = WindowPages(settings.window, limit, self._drop_windows)
         count = num_states(settings.num_parallel) if has_states else 0
         self.states = StatePool(count)
         drafts = num_draft_states(settings.num_parallel, settings.max_drafts)
@@ -241,6 +245,11 @@ class Runner:
         """Copies a page of the KV cache to another, in all layers."""
         for owner in self._page_owners():
             owner.copy_page(source, target)
+
+    def _drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
+        for part in self.parts:
+            assert isinstance(part, CpuPart)
+            part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     def _page_owners(self) -> "Iterator[ModelPart | HeadPart]":
         yield from self.parts

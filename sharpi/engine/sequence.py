@@ -54,6 +54,10 @@ class Sequence:
         else:
             self._cache.clear()
 
+    def recompute(self) -> None:
+        """Computes what `truncate` lost, which the next `extend` would otherwise do first."""
+        self._ready(0)
+
     def remember(self) -> None:
         """Keeps a snapshot of the recurrent layers' state, for a `truncate` to this length."""
         self._open().remember()

@@ -6,6 +6,7 @@ from sharpi.config import Feature, KvTypes, RunConfig, SpeculationConfig
 from sharpi.engine.kv.kv_choice import choose_kv_types
 from sharpi.engine.kv.kv_cut import checked_keep, pages_of
 from sharpi.engine.kv.kv_pool import kv_pages
+from sharpi.engine.kv.window_pages import window_pages, windows_of
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
@@ -37,7 +38,8 @@ class EngineSettings(Struct, frozen=True):
     `places` has the cores of each thread of the pool; without them threads run anywhere.
     `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
     A step checks at most `max_drafts` drafts, those of all sequences together. Each head keeps
-    `kv_keep` positions of a longer prompt; 0 keeps all.
+    `kv_keep` positions of a longer prompt; 0 keeps all. Layers with windows, of at most `window`
+    positions, have keys and values in `window_pages` pages; 0: in all.
     """
 
     context_size: int
@@ -50,6 +52,8 @@ class EngineSettings(Struct, frozen=True):
     kv_notes: tuple[str, ...] = ()  # on a type of keys and values that was chosen
     kv_types: KvTypes = KvTypes()
     kv_keep: int = 0
+    window: int = 0
+    window_pages: int = 0
     num_parallel: int = 1
     num_kv_pages: int = 0
     capacity_factor: float | None = None
@@ -79,9 +83,10 @@ def decide(
     """Decides the settings; raises UsageError for a request that cannot be met."""
     wanted, num_parallel = _wanted_context(config, model), _num_parallel(config)
     kv_keep = checked_keep(config, model)
-    types, types_note = choose_kv_types(config, file, model, hardware, wanted)
+    in_windows = window_pages(config, model)
+    types, types_note = choose_kv_types(config, file, model, hardware, wanted, in_windows)
     check_kv_types(model.attention, types)
-    context_size = _context_size(wanted, model, hardware, types)
+    context_size = _context_size(wanted, model, hardware, types, in_windows)
     one_context = -(-context_size // PAGE_POSITIONS)
     pages, pages_note = kv_pages(config, file, model, hardware, one_context, types)
     batch_threads = config.num_batch_threads or config.num_threads or hardware.fast_cores
@@ -107,6 +112,8 @@ def decide(
         kv_notes=types_note,
         kv_types=types,
         kv_keep=kv_keep,
+        window=max(windows_of(model).values(), default=0),
+        window_pages=in_windows if in_windows < pages else 0,
         num_parallel=num_parallel,
         num_kv_pages=pages + pages_of(kv_keep),
         capacity_factor=config.experts.capacity_factor,
@@ -173,9 +180,11 @@ def _wanted_context(config: RunConfig, model: ModelConfig) -> int:
     return wanted or min(model.context_length, DEFAULT_CONTEXT)
 
 
-def _context_size(size: int, model: ModelConfig, hardware: HardwareInfo, types: KvTypes) -> int:
+def _context_size(
+    size: int, model: ModelConfig, hardware: HardwareInfo, types: KvTypes, in_windows: int
+) -> int:
     """Returns the context; raises UsageError where its KV cache can never fit."""
-    needed = kv_bytes(model.attention, size, types)
+    needed = kv_bytes(model.attention, size, types, in_windows)
     if hardware.total_ram and needed > hardware.total_ram:
         raise UsageError(
             f"a context of {size} needs {format_bytes(needed)} of KV cache, this machine has"

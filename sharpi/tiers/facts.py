@@ -34,6 +34,7 @@ class LayerFacts(Struct, frozen=True):
     state_bytes: int = 0  # one copy of a recurrent layer's state
     # the earlier layer whose keys and values it reads, on the same processor
     kv_layer: int | None = None
+    has_window: bool = False  # its keys and values are read in a window only
 
     @property
     def experts_bytes(self) -> int:
@@ -107,6 +108,7 @@ def _layer(
     return replace(
         _sizes(tensors, config, index, kv_bytes(shapes, PAGE_POSITIONS, kv_types)),
         kv_layer=_kv_layer(_mixer(config, index)),
+        has_window=bool(shapes) and all(shape.window for shape in shapes),
     )
 
 

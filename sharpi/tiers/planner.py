@@ -26,8 +26,11 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     """Plans where everything goes, even for a model that cannot fit: see `TierPlan.fits`."""
     budget = default_ram(hardware) if request.ram is None else request.ram
     scratch = _scratch(model, request)
-    pages, states = request.num_pages, request.num_states
-    kv = [pages * layer.kv_page_bytes + states * layer.state_bytes for layer in model.layers]
+    kv = [
+        request.pages_of(has_window=layer.has_window) * layer.kv_page_bytes
+        + request.num_states * layer.state_bytes
+        for layer in model.layers
+    ]
     gpu, host = _gpu_and_host(model, request, budget, kv, scratch)
     if host.tier is Tier.DISK and request.ram is None:
         most = max(budget, hardware.free_ram - MAPPED_MARGIN)

@@ -34,6 +34,7 @@ class TierRequest(Struct, frozen=True):
     gpu_kv_first: tuple[int, ...] | None = None
     kv_first_pages: int = 0
     num_kv_pages: int | None = None  # pages of the KV cache; None: those of one context
+    window_pages: int = 0  # of them, those that layers with windows have on the CPU; 0: all
     num_states: int = MAX_STATES  # copies of recurrent layers' states
     stash_page_tokens: int = 0  # tokens of a page of the stash; 0: none
     stash_gpu_factor: float = 1.0  # part of the stash's need that is on the GPU
@@ -49,6 +50,12 @@ class TierRequest(Struct, frozen=True):
     def num_pages(self) -> int:
         """Pages of the whole KV cache."""
         return self.num_kv_pages or -(-self.context_size // PAGE_POSITIONS)
+
+    def pages_of(self, *, has_window: bool) -> int:
+        """Returns the pages in which a layer has keys and values."""
+        return min(
+            self.num_pages, self.window_pages or self.num_pages if has_window else self.num_pages
+        )
 
     def keeps_off_gpu(self, index: int) -> bool:
         """Returns True if the CPU computes all experts of a layer."""
@@ -66,11 +73,13 @@ def tier_request(
     num_outputs: int = 1,
     num_kv_pages: int | None = None,
     max_drafts: int = 0,
+    window_pages: int = 0,
 ) -> TierRequest:
     """Combines the user's wishes with the engine's decisions.
 
     `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
-    `num_kv_pages`: pages of all sequences. `max_drafts`: drafts that a step checks.
+    `num_kv_pages`: pages of all sequences, `window_pages`: those of layers with windows.
+    `max_drafts`: drafts that a step checks.
     """
     experts, vrams = config.experts, _vrams(config, hardware)
     return TierRequest(
@@ -91,6 +100,7 @@ def tier_request(
         num_cpu_moe=config.num_cpu_moe,
         miss=config.experts.miss,
         num_kv_pages=num_kv_pages,
+        window_pages=0 if vrams else window_pages,
         num_states=num_states(config.num_parallel, max_drafts),
         stash_page_tokens=experts.stash_page_tokens if experts.paged_stash else 0,
         stash_gpu_factor=experts.stash_gpu_factor if experts.paged_stash else 1.0,

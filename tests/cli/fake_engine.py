@@ -158,7 +158,7 @@ class FakeEngine:
     def session(self) -> FakeSession:
         return FakeSession(self)
 
-    def logits(self, ids: Any) -> Any:
+    def logits(self, ids: Any, num_prompt_tokens: int = 0) -> Any:
         import numpy as np
 
         if ids.min() < 0 or ids.max() >= 300:

@@ -12,6 +12,7 @@ import numpy as np
 from sharpi.engine.backends.kept_inputs import KeptInputs
 from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, Values
 from sharpi.engine.backends.recorded_part import RecordedPart
+from sharpi.engine.kv.window_pages import windows_of
 from sharpi.engine.settings import EngineSettings
 from sharpi.hardware.memory import probe_memory
 from sharpi.model.config import ModelConfig
@@ -65,7 +66,8 @@ class CpuPart(RecordedPart[Program]):
         self._gives_outputs = ends  # a row for each output, rather than for each token
         self._keeps_router_logits, self._keeps_hidden = keeps_router_logits, keeps_hidden
         shapes = [shape for shape in config.attention if shape.layer in self._layers]
-        self._cache = KvCache(shapes, settings.num_pages, settings.kv_types)
+        windows = windows_of(config) if settings.window_pages else ()
+        self._cache = KvCache(shapes, settings.num_pages, settings.kv_types, windows)
         num_threads = max(settings.num_threads, settings.num_batch_threads)
         self._owns_pool = pool is None
         self._pool = pool or ThreadPool(num_threads, settings.places)
@@ -181,6 +183,10 @@ class CpuPart(RecordedPart[Program]):
 
     def copy_page(self, source: int, target: int) -> None:
         self._cache.copy_page(source, target)
+
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
+        """Drops what layers with windows have in a page; see `KvCache`."""
+        self._cache.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     def copy_state(self, source: int, target: int) -> None:
         self._states.copy(source, target)

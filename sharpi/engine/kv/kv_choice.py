@@ -19,19 +19,20 @@ def choose_kv_types(
     model: ModelConfig,
     hardware: HardwareInfo,
     num_positions: int,
+    window_pages: int = 0,
 ) -> tuple[KvTypes, tuple[str, ...]]:
     """Returns the requested types, or those that fit `num_positions`, and a note on a choice.
 
-    Nothing below q8_0 is ever chosen here.
+    Nothing below q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.
     """
     if config.kv_type or config.key_type or config.value_type:
         both = config.kv_type or "f16"
         return KvTypes(config.key_type or both, config.value_type or both), ()
-    needed = kv_bytes(model.attention, num_positions, _F16)
+    needed = kv_bytes(model.attention, num_positions, _F16, window_pages)
     room = _room(config, file, hardware)
     if needed <= room or not _takes_q8(model):
         return _F16, ()
-    halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0))
+    halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))
     return _Q8_0, (
         f"keys and values are q8_0, {halved}: f16 would take {format_bytes(needed)}, and"
         f" {format_bytes(room)} are left beside the dense weights; --kv-type f16 takes it anyway",

@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from sharpi.config import KvTypes
 from sharpi.errors import UsageError
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import KV_FORMATS, check_kv_types, kv_bytes
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.state_layout import state_bytes
 from sharpi.units import format_bytes
 
 
-def kv_notes(model: ModelConfig, context_size: int) -> Iterator[str]:
-    """Yields a line on the KV cache of one full context, and on what is special about it."""
+def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> Iterator[str]:
+    """Yields a line on the KV cache of one full context, and on what is special about it.
+
+    `window_pages`: the pages that layers with windows have, 0 for all.
+    """
     sizes = ", ".join(
-        f"{types} {format_bytes(kv_bytes(model.attention, context_size, types))}"
+        f"{types} {format_bytes(kv_bytes(model.attention, context_size, types, window_pages))}"
         for types in (KvTypes(kind, kind) for kind in KV_FORMATS)
         if _takes(model, types)
     )
@@ -24,9 +27,10 @@ def kv_notes(model: ModelConfig, context_size: int) -> Iterator[str]:
     windows = [shape for shape in model.attention if shape.window]
     if windows:
         largest = max(shape.window for shape in windows)
+        kept = f"{window_pages * PAGE_POSITIONS} at most" if window_pages else "those before it too"
         yield (
             f"{len(windows)} of {model.num_layers} layers read a window of {largest} positions at"
-            " most, but keep those before it as well"
+            f" most, and keep {kept}"
         )
     states = sum(state_bytes(mixer.state_shapes) for mixer in model.mixers)
     if states:

@@ -74,7 +74,7 @@ class Benchmark:
             routes = [r[: len(ids)] for r in self._runner.routes]
             total += self._traffic.of_pass(len(ids), routes)
             bus_bytes += self._processor.bus_bytes(routes)
-        self._sequence.truncate(test.depth)
+        self._go_back(test)
         return total, bus_bytes
 
     def _extend(self, test: BenchmarkTest, ids: list[int]) -> None:
@@ -90,8 +90,12 @@ class Benchmark:
         for ids in passes:
             self._extend(test, ids)
         seconds = time.perf_counter() - start
-        self._sequence.truncate(test.depth)
+        self._go_back(test)
         return seconds
+
+    def _go_back(self, test: BenchmarkTest) -> None:
+        self._sequence.truncate(test.depth)
+        self._sequence.recompute()
 
     def _row(
         self,

@@ -50,6 +50,7 @@ class Placement:
             num_outputs=settings.num_outputs,
             max_drafts=settings.max_drafts,
             num_kv_pages=settings.num_pages,
+            window_pages=settings.window_pages,
         )
         if request.vram:
             from sharpi.engine.placement.memory import gpu_kv_bytes, gpu_scratch_bytes

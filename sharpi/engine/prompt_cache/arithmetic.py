@@ -18,7 +18,8 @@ from sharpi.resources import native_library
 # Settings on which no bit depends: sizes, threads and what is told to the user.
 _WITHOUT_EFFECT = (
     "context_size", "batch_size", "num_threads", "num_batch_threads", "notes", "kv_notes",
-    "num_parallel", "num_kv_pages", "kv_keep", "places",
+    "num_parallel", "num_kv_pages", "kv_keep", "window", "window_pages",
+    "places",
 )  # fmt: skip
 _PACKAGES = ("model", "ops", "engine/backends", "device")  # whose code decides about the bits
 

@@ -43,8 +43,10 @@ class PageTable:
         # The snapshot that this request goes on from, if it alone does.
         self._origin: tuple[CachedPage, int] | None = None
         known = tokens[:-1] if cut is None else tokens[: min(len(tokens) - 1, cut.window)]
+        self._in_windows = range(0)  # the pages that it holds for layers with windows
         prefix, self.num_shared = cache.reuse(known)
         self._begin(prefix)
+        self._hold_windows(self.length)
 
     @property
     def num_pages(self) -> int:
@@ -65,6 +67,15 @@ class PageTable:
                 known = None  # the state is known only where the copied page would have ended
         if self._cache.states.are_needed:
             self._recall(known, rest)
+        else:
+            self._cut_to_windows()
+
+    def _cut_to_windows(self) -> None:
+        """Begins earlier where a page is missing that layers with windows read."""
+        usable = self._cache.windows.usable([page.page for page in self._path], self.length)
+        if usable < self.length:
+            self._drop_from(usable // PAGE_POSITIONS)
+            self.length = usable
 
     def _share_last(self, page: CachedPage, count: int) -> bool:
         """Goes on writing a page that was left so, or a copy of its beginning."""
@@ -104,6 +115,20 @@ class PageTable:
     def _drop_from(self, index: int) -> None:
         while len(self._path) > index:
             self._cache.let_go(self._path.pop())
+
+    def _hold_windows(self, end: int) -> None:
+        """Holds the pages up to position `end` that layers with windows read, and no others."""
+        windows = self._cache.windows
+        if not windows.is_on:
+            return
+        wanted = range(windows.first_needed(self.length), -(-end // PAGE_POSITIONS))
+        for index in wanted:
+            if index not in self._in_windows:
+                windows.hold(self._path[index].page)
+        for index in self._in_windows:
+            if index not in wanted:
+                windows.let_go(self._path[index].page)
+        self._in_windows = wanted
 
     def reserve(self, count: int) -> bool:
         """Takes the pages for so many more tokens; False where there are none."""
@@ -160,6 +185,7 @@ class PageTable:
         of the right ones, and `drop_drafts` of the rest.
         """
         self.drop_drafts()
+        self._hold_windows(self.length + len(ids))
         if num_drafts and self.state is not None:
             self._states_after.extend(self._cache.draft_states.take() for _ in ids)
         self._is_sound = bool(self._states_after)
@@ -190,6 +216,7 @@ class PageTable:
             self._go_on_from(len(ids))
         if self._is_cut_after(0) and not self.num_dropped:
             self._drop()
+        self._hold_windows(self.length)
 
     def _record(self, ids: Sequence[int]) -> None:
         """Records tokens in their pages, where other texts may find them."""
@@ -201,8 +228,15 @@ class PageTable:
             page.tokens.extend(part)
             self.length, at = self.length + len(part), at + len(part)
             if page.is_full:
-                self._path[index] = self._cache.seal(page)
-                self.pages[index] = self._path[index].page
+                self._replace(index, self._cache.seal(page))
+
+    def _replace(self, index: int, page: CachedPage) -> None:
+        """Goes on with a page of the same tokens."""
+        if page is not self._path[index]:
+            self._path[index] = page
+            self.pages[index] = page.page
+            if index in self._in_windows:
+                self._cache.windows.hold(page.page)
 
     def _drop(self) -> None:
         """Goes on in the pages of what was kept; those before are as if the text had ended."""
@@ -255,6 +289,9 @@ class PageTable:
                 self._cache.states.give_back(self.state)
             self.state = None
         self._cache.save(self._path)
+        for index in self._in_windows:
+            self._cache.windows.let_go(self._path[index].page)
+        self._in_windows = range(0)
         self._drop_from(0)
         while self._kept:
             self._cache.let_go(self._kept.pop())

@@ -44,6 +44,7 @@ class PrefixCache:
         self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = KeptStates(runner, disk)
         self.draft_states = runner.draft_states
+        self.windows = runner.windows
         self.num_kept = 0
         runner.pages.reclaimers.append(self._evict)
 
@@ -71,6 +72,8 @@ class PrefixCache:
         found = prefix = self.find(tokens)
         if self.states.are_needed:
             prefix = self.cut_to_state(found, tokens)
+        elif self.windows.is_on:
+            prefix = self.cut_to_windows(found)
         if not self.has_branches:
             self._prune(prefix)
         return prefix, found.length
@@ -100,6 +103,14 @@ class PrefixCache:
                 return Prefix(whole, page, begin + offset)
         return Prefix([], None, 0)
 
+    def cut_to_windows(self, prefix: Prefix) -> Prefix:
+        """Cuts the prefix to where layers with windows have all that the next token reads."""
+        path = [*prefix.whole, *([prefix.last] if prefix.last else [])]
+        length = self.windows.usable([page.page for page in path], prefix.length)
+        if length == prefix.length:
+            return prefix
+        return Prefix(prefix.whole[: length // PAGE_POSITIONS], None, length)
+
     def _prune(self, prefix: Prefix) -> None:
         """Gives back the pages that the prefix does not need, and cuts its last page to it."""
         needed = {*prefix.whole, prefix.last}
@@ -114,6 +125,7 @@ class PrefixCache:
 
     def restore(self, page: CachedPage, tokens: Sequence[int], data: HostBytes) -> None:
         """Sets a page that has just been added to what was read from disk."""
+        self.windows.begin(page.page)
         self._runner.write_page(page.page, data)
         page.tokens[:] = tokens
 
@@ -173,6 +185,9 @@ class PrefixCache:
     def _join(self, page: CachedPage, other: CachedPage) -> None:
         """Gives the page's only user the other one, and the pages that it has reserved after it."""
         self.hold(other)
+        if not self.windows.has(other.page):
+            self.windows.begin(other.page)
+            self._runner.copy_page(page.page, other.page)
         for child in page.children:
             child.parent = other
         other.children += page.children
@@ -184,6 +199,7 @@ class PrefixCache:
 
     def copy(self, source: CachedPage, length: int, target: CachedPage) -> None:
         """Copies the first `length` positions of a page to another."""
+        self.windows.begin(target.page)
         self._runner.copy_page(source.page, target.page)
         target.tokens[:] = source.tokens[:length]
 
@@ -228,5 +244,6 @@ class PrefixCache:
         self.states.drop(page)
         page.parent.children.remove(page)
         page.parent = None
+        self.windows.lose(page.page)
         self._runner.pages.give_back([page.page])
         self.num_kept -= 1

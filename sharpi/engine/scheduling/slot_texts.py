@@ -42,6 +42,7 @@ class SlotTexts:
         prefix = self._cache.find(tokens)
         if self._cache.states.are_needed:
             prefix = self._cache.cut_to_state(prefix, tokens)
+        prefix = self._cache.cut_to_windows(prefix)
         num_bytes = write_slot(path, self._records(tokens[: prefix.length], key))
         return prefix.length, num_bytes
 
@@ -79,6 +80,8 @@ class SlotTexts:
                 held.append(page)
                 tokens += record.tokens
                 num_bytes += record.num_bytes
+            for page in held[: self._cache.windows.first_needed(len(tokens))]:
+                self._cache.windows.lose(page.page)  # the file may not have had it
         finally:
             for page in reversed(held):
                 self._cache.let_go(page)

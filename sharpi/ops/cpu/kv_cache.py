@@ -4,7 +4,7 @@ In a page each KV head has its keys, then its values unless they are part of the
 own type (kernels/cpu/attention/kv_pages.h). A page of a layer is one row of bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.errors import UsageError
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.interface import AttentionShape
+from sharpi.system.returnable import ReturnableMemory
 
 PAGE_POSITIONS = 64
 KV_BLOCK = 32
@@ -82,11 +83,18 @@ def _page_bytes(shape: AttentionShape, types: KvTypes) -> int:
 
 
 def kv_bytes(
-    shapes: Iterable[AttentionShape], num_positions: int, types: KvTypes = F16_TYPES
+    shapes: Iterable[AttentionShape],
+    num_positions: int,
+    types: KvTypes = F16_TYPES,
+    window_pages: int = 0,
 ) -> int:
-    """Returns the bytes of the KV cache for `num_positions`, rounded up to whole pages."""
+    """Returns the bytes of the KV cache for `num_positions`, rounded up to whole pages.
+
+    Layers with windows have at most `window_pages`; 0 does not limit them.
+    """
     pages = -(-num_positions // PAGE_POSITIONS)
-    return pages * sum(_page_bytes(shape, types) for shape in shapes)
+    least = min(pages, window_pages or pages)
+    return sum((least if s.window else pages) * _page_bytes(s, types) for s in shapes)
 
 
 def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
@@ -107,12 +115,33 @@ class KvCache:
     The model must pass `check_kv_types` for `types`.
     """
 
-    def __init__(self, shapes: Iterable[AttentionShape], num_pages: int, types: KvTypes) -> None:
+    def __init__(
+        self,
+        shapes: Iterable[AttentionShape],
+        num_pages: int,
+        types: KvTypes,
+        windows: Collection[int] = (),
+    ) -> None:
+        """Allocates the pages; those of the layers `windows` can be dropped one by one."""
         self.num_pages, self.types = num_pages, types
-        self.layers = {
-            s.layer: aligned_bytes(num_pages * _page_bytes(s, types)).reshape(num_pages, -1)
-            for s in shapes
-        }
+        self.layers: dict[int, npt.NDArray[np.uint8]] = {}
+        self._windows: dict[int, ReturnableMemory] = {}
+        for shape in shapes:
+            size = num_pages * _page_bytes(shape, types)
+            if shape.layer in windows:
+                memory = self._windows[shape.layer] = ReturnableMemory(size)
+                self.layers[shape.layer] = memory.array.reshape(num_pages, -1)
+            else:
+                self.layers[shape.layer] = aligned_bytes(size).reshape(num_pages, -1)
+
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
+        """Gives back the memory of a page in layers with windows: it has zeros there.
+
+        The flags say if the pages before and after it have nothing there either.
+        """
+        for layer, memory in self._windows.items():
+            size = self.layers[layer].shape[1]
+            memory.give_back(page * size, (page + 1) * size, widens=(is_before_free, is_after_free))
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies page `source` to page `target` in every layer."""

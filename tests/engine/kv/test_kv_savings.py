@@ -7,6 +7,7 @@ import pytest
 from sharpi.engine.kv.kv_savings import kv_notes
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
+from sharpi.ops.cpu.kv_cache import kv_bytes
 from sharpi.resources import demo_model
 
 DATA = Path(__file__).parents[2] / "references" / "data"
@@ -29,6 +30,17 @@ def test_heads_that_are_no_blocks_have_f16_alone() -> None:
     (line,) = notes(DATA / "mixtral.gguf")
     assert "f16" in line
     assert "q8_0" not in line
+
+
+def test_layers_with_windows_save_what_they_do_not_keep() -> None:
+    with open_gguf(DATA / "gpt-oss.gguf") as file:
+        model = read_config(file)
+    whole, limited = (list(kv_notes(model, 4096, pages)) for pages in (0, 8))
+    assert "keep those before it too" in whole[1]
+    assert "keep 512 at most" in limited[1]
+    sizes = [kv_bytes(model.attention, 4096, window_pages=pages) for pages in (0, 8)]
+    in_windows = sum(bool(shape.window) for shape in model.attention) / len(model.attention)
+    assert sizes[1] == pytest.approx(sizes[0] * (1 - in_windows * 7 / 8))
 
 
 @pytest.mark.parametrize(

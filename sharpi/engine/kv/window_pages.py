@@ -1,0 +1,119 @@
+"""Which pages still have the keys and values of layers that read a window only.
+
+Those layers need the last positions of each text alone. The memory of the others goes back to the
+system, those first that were left longest ago; what full attention reads of a page stays.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+
+from sharpi.config import RunConfig
+from sharpi.model.config import ModelConfig
+from sharpi.model.mixers.attention import AttentionSettings
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+# (page, if the page before it has nothing either, if the page after it has nothing)
+Drop = Callable[[int, bool, bool], None]
+
+
+def windows_of(model: ModelConfig) -> dict[int, int]:
+    """Returns the window of each layer whose keys and values are read in windows alone."""
+    readers: dict[int, list[int]] = {shape.layer: [] for shape in model.attention}
+    for mixer in (*model.mixers, model.head_mixer):
+        if isinstance(mixer, AttentionSettings):
+            readers[mixer.shape.layer].append(mixer.shape.window)
+    return {layer: max(own) for layer, own in readers.items() if own and all(own)}
+
+
+def window_pages(config: RunConfig, model: ModelConfig) -> int:
+    """Counts the pages of which layers with windows keep something; 0: of all.
+
+    Each sequence has room for a step, and for its window twice: a text that was left goes on
+    where it ended, or a little before.
+    """
+    windows = windows_of(model)
+    keeps_all = config.prompt_cache is not None or config.cluster is not None
+    if not windows or keeps_all or model.states or model.has_head:
+        return 0
+    positions = 2 * max(windows.values()) + config.batch_size
+    return config.num_parallel * (-(-positions // PAGE_POSITIONS) + 2)
+
+
+class WindowPages:
+    """Keeps at most `limit` pages beside those that running requests need; 0 keeps all.
+
+    `window`: the positions that a token reads at most, with its own.
+    """
+
+    def __init__(self, window: int, limit: int, drop: Drop) -> None:
+        self.window, self._limit, self._drop = window, limit, drop
+        self._present: set[int] = set()
+        self._users: Counter[int] = Counter()
+        self._left: OrderedDict[int, None] = OrderedDict()  # present, and nobody's
+
+    @property
+    def is_on(self) -> bool:
+        """True if anything is ever dropped."""
+        return self._limit > 0
+
+    @property
+    def num_present(self) -> int:
+        """Pages that have all of their keys and values."""
+        return len(self._present)
+
+    def has(self, page: int) -> bool:
+        """Says if a page has the keys and values of all layers."""
+        return not self.is_on or page in self._present
+
+    def first_needed(self, length: int) -> int:
+        """Returns the first page that the token after `length` others reads in a window."""
+        return max(0, length - self.window + 1) // PAGE_POSITIONS
+
+    def usable(self, pages: Sequence[int], length: int) -> int:
+        """Returns after how many of `length` tokens in these pages a text can go on.
+
+        That is where the next token finds all that it reads in windows.
+        """
+        while self.is_on and length:
+            needed = range(self.first_needed(length), -(-length // PAGE_POSITIONS))
+            missing = next((index for index in needed if not self.has(pages[index])), None)
+            if missing is None:
+                break
+            length = missing * PAGE_POSITIONS
+        return length
+
+    def begin(self, page: int) -> None:
+        """Records that a page is about to be written, which nobody holds yet."""
+        if self.is_on and page not in self._present:
+            self._present.add(page)
+            self._left[page] = None
+
+    def hold(self, page: int) -> None:
+        """Counts one more user of a page, which may be about to be written."""
+        if self.is_on:
+            self._present.add(page)
+            self._left.pop(page, None)
+            self._users[page] += 1
+            self._trim()
+
+    def let_go(self, page: int) -> None:
+        """Counts one user less; a page without users may lose what it has."""
+        if not self.is_on or page not in self._users:
+            return
+        self._users[page] -= 1
+        if not self._users[page]:
+            del self._users[page]
+            self._left[page] = None
+            self._trim()
+
+    def lose(self, page: int) -> None:
+        """Drops what a page has, in layers with windows, now."""
+        if page in self._present:
+            self._users.pop(page, None)
+            self._left.pop(page, None)
+            self._present.discard(page)
+            self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
+
+    def _trim(self) -> None:
+        while len(self._present) > self._limit and self._left:
+            self.lose(next(iter(self._left)))

@@ -1,0 +1,37 @@
+"""Memory of which parts can be given back to the system, and are zeros then."""
+
+import mmap
+
+import numpy as np
+import numpy.typing as npt
+
+
+class ReturnableMemory:
+    """`array` (num_bytes,) has zeros; the system commits it on first touch, in small pages.
+
+    Huge pages would be committed whole, and the kernel might join given-back ones again.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._mapping = mmap.mmap(-1, max(num_bytes, 1), flags=flags)
+        self._advise("MADV_NOHUGEPAGE", 0, len(self._mapping))
+        self.array: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)[:num_bytes]
+
+    def give_back(
+        self, begin: int, end: int, *, widens: tuple[bool, bool] = (False, False)
+    ) -> None:
+        """Gives the whole pages of the system within [begin, end) bytes back.
+
+        With `widens` those that the range shares with what is before it, or after it, as well.
+        """
+        size = mmap.PAGESIZE
+        begin = (begin if widens[0] else begin + size - 1) // size * size
+        end = min((end + size - 1 if widens[1] else end) // size * size, len(self._mapping))
+        if end > begin:
+            self._advise("MADV_DONTNEED", begin, end - begin)
+
+    def _advise(self, name: str, begin: int, length: int) -> None:
+        advice = getattr(mmap, name, None)
+        if advice is not None:
+            self._mapping.madvise(advice, begin, length)
