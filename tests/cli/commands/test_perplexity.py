@@ -15,7 +15,7 @@ from fake_engine import FakeEngine
 def engine_of_even_odds(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """Returns an engine that gives 300 tokens equal probability, so the perplexity is 300."""
 
-    def logits(ids: Any) -> Any:
+    def logits(ids: Any, num_prompt_tokens: int = 0) -> Any:
         return np.zeros((len(ids), 300), np.float32)
 
     monkeypatch.setattr(engine, "logits", logits)
