@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -125,5 +126,9 @@ def _waits_for_a_line(text: str) -> bool:
 
 
 def _own_terminal() -> None:
-    """Makes stdin the controlling terminal, so that the byte of Ctrl-C becomes SIGINT."""
+    """Makes stdin the controlling terminal, so that the byte of Ctrl-C becomes SIGINT.
+
+    A shell that runs the tests in the background has them ignore it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
