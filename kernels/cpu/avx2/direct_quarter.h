@@ -98,18 +98,21 @@ struct DirectQuarter {
 #pragma GCC unroll 3
       for (int n = 0; n < kTokens; n++) {
         const Ints q = load(tokens[n].q + 32 * part);
-        pairs[n][i] = Products::wide_twice(Products::add_dwords(a(q), b(q)));
+        pairs[n][i] = RowSums<kSafe, 1>::add_dwords(a(q), b(q));
         if (n == 0) share_of_part(fetch, part, i, kLanes / 2, pairs[0][i]);
       }
     }
 #pragma GCC unroll 3
     for (int n = 0; n < kTokens; n++) {
-      const Ints first = RowSums<0, 2>::add_pairs_of_dwords(pairs[n][0], pairs[n][1]);
-      const Ints last = RowSums<0, 2>::add_pairs_of_dwords(pairs[n][2], pairs[n][3]);
-      const Ints low = low_halves(first, last);
-      const Ints high = high_halves(first, last);
-      if constexpr (kGroupPieces == 2) products[n][part % kGroups] = add32(low, high);
-      else products[n][2 * part % kGroups] = low, products[n][(2 * part + 1) % kGroups] = high;
+      const Ints first = RowSums<kSafe, 2>::add_pairs_of_dwords(pairs[n][0], pairs[n][1]);
+      const Ints last = RowSums<kSafe, 2>::add_pairs_of_dwords(pairs[n][2], pairs[n][3]);
+      const Ints low = low_halves(first, last), high = high_halves(first, last);
+      using Four = RowSums<kSafe, 4>;
+      if constexpr (kGroupPieces == 2)
+        products[n][part % kGroups] = RowSums<kSafe, 8>::wide(Four::add(low, high));
+      else
+        products[n][2 * part % kGroups] = Four::wide(low),
+                               products[n][(2 * part + 1) % kGroups] = Four::wide(high);
     }
     finish(part);
   }
@@ -144,7 +147,6 @@ struct DirectQuarter {
   static constexpr bool kPaired = std::is_same_v<Layout, PairedRows>;
   static constexpr int kSafe = kHasDot ? 0 : kKind.safe_additions();  // products that fit int16
   static constexpr int kGroupPieces = kKind.group_columns / 16;
-  using Products = RowSums<kHasDot ? 0 : 2, 1>;  // for types that are multiplied row by row
 
   [[gnu::always_inline]] void finish_whole(unsigned part) {
     constexpr unsigned kEach = kKind.part_groups();

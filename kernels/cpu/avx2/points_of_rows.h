@@ -46,37 +46,38 @@ template <class Points>
 struct NumbersInPlace {
   static constexpr unsigned kCount = 32 / sizeof(typename Points::Point);  // of a part
   const Rows blocks;
-  const unsigned part;
 
   template <class Type>
-  NumbersInPlace(const Type&, Rows blocks, int part) : blocks(blocks), part(unsigned(part)) {}
-  [[gnu::always_inline]] Ints row(int r) const {
+  NumbersInPlace(const Type&, Rows blocks) : blocks(blocks) {}
+  [[gnu::always_inline]] Ints row(int part, int r) const {
     const uint8_t* block = blocks.at(r);
     asm(""
         : "+r"(block));  // else each of its bytes has an address of its own, most of them in memory
     return points_of_row<Points>(
-        [&](int i) { return Points::number(block, kCount * part + unsigned(i)); });
+        [&](int i) { return Points::number(block, kCount * unsigned(part) + unsigned(i)); });
   }
 };
 
-// Builds the indices of all rows first, as their bits are in two places: the type's low(part, i)
-// and high(part, i) have a byte each for points 4i..4i+3 in a row's dword.
+// Builds the indices of a whole block first, as their bits are in two places: the type's
+// low(part, i) and high(part, i) have a byte each for points 4i..4i+3 in a row's dword.
 template <class Points>
 struct NumbersMade {
   static constexpr int kFours = 8 / sizeof(typename Points::Point);
-  alignas(32) uint16_t numbers[kFours][4 * kLanes];
+  alignas(32) uint16_t numbers[kParts][kFours][4 * kLanes];
 
   template <class Type>
-  [[gnu::always_inline]] NumbersMade(const Type& type, Rows, int part) {
-    for (int i = 0; i < kFours; i++) {
-      const Ints low = type.low(part, i), high = type.high(part, i);
-      store(numbers[i], interleave_low8(low, high));
-      store(numbers[i] + 16, interleave_high8(low, high));
-    }
+  [[gnu::always_inline]] NumbersMade(const Type& type, Rows) {
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; part++)
+      for (int i = 0; i < kFours; i++) {
+        const Ints low = type.low(part, i), high = type.high(part, i);
+        store(numbers[part][i], interleave_low8(low, high));
+        store(numbers[part][i] + 16, interleave_high8(low, high));
+      }
   }
-  [[gnu::always_inline]] Ints row(int r) const {
+  [[gnu::always_inline]] Ints row(int part, int r) const {
     const int at = r / 2 % 2 * 16 + r / 4 * 8 + r % 2 * 4;
-    return points_of_row<Points>([&](int i) { return numbers[i / 4][at + i % 4]; });
+    return points_of_row<Points>([&](int i) { return numbers[part][i / 4][at + i % 4]; });
   }
 };
 

@@ -29,8 +29,7 @@ struct RowSums {
     if constexpr (!kStays) a = wide(a), b = wide(b);
     return sum(interleave_low64(a, b), interleave_high64(a, b));
   }
-  // Convert to int32: results of the functions above, and sums of kTimes products.
-  [[gnu::always_inline]] static Ints wide_twice(Ints x) { return kStays ? add_pairs(x) : x; }
+  // Converts sums of kTimes products to int32.
   [[gnu::always_inline]] static Ints wide(Ints x) { return kShort ? add_pairs(x) : x; }
 
  private:

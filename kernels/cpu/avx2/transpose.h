@@ -58,5 +58,13 @@ inline void transpose16(Rows rows, Ints out[4]) {
   out[3] = interleave_high64(b, d);
 }
 
+// Loads kCount dwords of each row, which are a multiple of four: out[i] has dword i of every row.
+template <int kCount>
+[[gnu::always_inline]] inline void load_dwords(Rows rows, Ints out[kCount]) {
+  static_assert(kCount % 4 == 0);
+#pragma GCC unroll 4
+  for (int i = 0; i < kCount; i += 4) transpose16(rows + 4 * i, out + i);
+}
+
 }  // namespace
 }  // namespace sharpi::avx2

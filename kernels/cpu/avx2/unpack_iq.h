@@ -33,17 +33,21 @@ struct Signs {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-      const Ints minus =
-          equal8(bit_and(shuffle_bytes(signs, repeat_byte(k / 2)), one_bit), one_bit);
-      w[k] = add8(sub8(bit_xor(w[k], minus), minus), bytes(kBias));
+      w[k] =
+          add8(with_signs(w[k], shuffle_bytes(signs, repeat_byte(k / 2)), one_bit), bytes(kBias));
     }
   }
   // Multiplies one row with a token's values, which get the signs, so that no bias is needed.
   static constexpr int kBiasOfRow = 0;
   [[gnu::always_inline]] static auto of_row(Ints w, Ints signs) {
     const Ints bit_of_column = qwords(int64_t(0x8040201008040201));
-    const Ints minus = equal8(bit_and(signs, bit_of_column), bit_of_column);
-    return [=](Ints q) { return multiply_unsigned(w, sub8(bit_xor(q, minus), minus)); };
+    return [=](Ints q) { return multiply_unsigned(w, with_signs(q, signs, bit_of_column)); };
+  }
+
+ private:
+  // Returns x, or -x where `signs` has the bit of one_bit: any bit makes a sum with 127 negative.
+  [[gnu::always_inline]] static Ints with_signs(Ints x, Ints signs, Ints one_bit) {
+    return sign8(x, add8(bit_and(signs, one_bit), bytes(127)));
   }
 };
 
@@ -56,15 +60,21 @@ struct SignsAndScale {
   using Numbers = NumbersInPlace<Points>;
   using Change = Signs<kMost>;
   static constexpr int kGroupColumns = 32;
-  Rows first;
   Floats d;
-  explicit SignsAndScale(Rows blocks) : first(blocks + kFirst), d(gather_halves(blocks)) {}
+  Ints own[kParts];
+  [[gnu::always_inline]] explicit SignsAndScale(Rows blocks) : d(gather_halves(blocks)) {
+    constexpr int kEach = kStep / 4,
+                  kLast = kEach - 1;  // dwords of a part, and which of them it is
+    Ints all[kParts * kEach];
+    load_dwords<kParts * kEach>(blocks + (kFirst - 4 * kLast), all);
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; part++) own[part] = all[part * kEach + kLast];
+  }
 
+  Ints changes(int part) const { return even_signs_of_28(own[part]); }
   template <class Out>
-  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    const Ints own = gather4(first + kStep * part);
-    out.scale(part, with_half(d, shr32(own, 28), 1.f / kDivisor));
-    return even_signs_of_28(own);
+  [[gnu::always_inline]] void scales(int part, Out& out) const {
+    out.scale(part, with_half(d, shr32(own[part], 28), 1.f / kDivisor));
   }
 };
 using IQ2_XXS =
@@ -82,6 +92,7 @@ struct NibbleScales {
 
   template <class Out>
   [[gnu::always_inline]] void put(int part, Out& out) const {
+#pragma GCC unroll 2
     for (int g = 2 * part; g < 2 * part + 2; g++)
       out.scale(g, with_half(d, nibble_of(nibbles[part / 4], g % 8), 0.25f));
   }
@@ -93,15 +104,16 @@ struct IQ2_XS {
   using Numbers = NumbersInPlace<Points>;
   using Change = Signs<43>;
   static constexpr int kGroupColumns = 16;
-  Rows qs;
-  NibbleScales scales;
-  explicit IQ2_XS(Rows blocks)
-      : qs(blocks + offsetof(Block, qs)), scales(blocks, offsetof(Block, scales)) {}
+  NibbleScales nibbles;
+  Ints codes[2 * kParts];  // two a dword
+  [[gnu::always_inline]] explicit IQ2_XS(Rows blocks) : nibbles(blocks, offsetof(Block, scales)) {
+    load_dwords<2 * kParts>(blocks + offsetof(Block, qs), codes);
+  }
 
+  Ints changes(int part) const { return signs(codes[2 * part], codes[2 * part + 1]); }
   template <class Out>
-  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    scales.put(part, out);
-    return signs(gather4(qs + 8 * part), gather4(qs + (8 * part + 4)));
+  [[gnu::always_inline]] void scales(int part, Out& out) const {
+    nibbles.put(part, out);
   }
 
  private:
@@ -121,20 +133,21 @@ struct IQ2_S {
   using Numbers = NumbersMade<Points>;
   using Change = Signs<43>;
   static constexpr int kGroupColumns = 16;
-  Rows qs;
-  NibbleScales scales;
-  Ints qh[2];  // a byte of each part
-  explicit IQ2_S(Rows blocks)
-      : qs(blocks + offsetof(Block, qs)),
-        scales(blocks, offsetof(Block, scales)),
-        qh{gather4(blocks + offsetof(Block, qh)), gather4(blocks + (offsetof(Block, qh) + 4))} {}
-
-  template <class Out>
-  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    scales.put(part, out);
-    return gather4(qs + (32 + 4 * part));
+  NibbleScales nibbles;
+  Ints qs[kParts], signs[kParts], qh[2];  // qh: a byte of each part
+  [[gnu::always_inline]] explicit IQ2_S(Rows blocks)
+      : nibbles(blocks, offsetof(Block, scales)),
+        qh{gather4(blocks + offsetof(Block, qh)), gather4(blocks + (offsetof(Block, qh) + 4))} {
+    load_dwords<kParts>(blocks + offsetof(Block, qs), qs);
+    load_dwords<kParts>(blocks + (offsetof(Block, qs) + 32), signs);
   }
-  Ints low(int part, int) const { return gather4(qs + 4 * part); }
+
+  Ints changes(int part) const { return signs[part]; }
+  template <class Out>
+  [[gnu::always_inline]] void scales(int part, Out& out) const {
+    nibbles.put(part, out);
+  }
+  Ints low(int part, int) const { return qs[part]; }
   Ints high(int part, int) const {
     return fields_as_bytes<2, 2>(shr32(qh[part / 4], part % 4 * 8));
   }
@@ -146,22 +159,22 @@ struct IQ3_S {
   using Numbers = NumbersMade<Points>;
   using Change = Signs<15>;
   static constexpr int kGroupColumns = 32;
-  Rows qs, signs;
   Floats d;
-  Ints scales, qh[2];  // a byte of each part
-  explicit IQ3_S(Rows blocks)
-      : qs(blocks + offsetof(Block, qs)),
-        signs(blocks + offsetof(Block, signs)),
-        d(gather_halves(blocks)),
-        scales(gather4(blocks + offsetof(Block, scales))),
-        qh{gather4(blocks + offsetof(Block, qh)), gather4(blocks + (offsetof(Block, qh) + 4))} {}
-
-  template <class Out>
-  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    out.scale(part, with_half(d, nibble_of(scales, part), 2));
-    return gather4(signs + 4 * part);
+  Ints qs[2 * kParts], signs[kParts], nibbles, qh[2];  // a scale and a byte of each part
+  [[gnu::always_inline]] explicit IQ3_S(Rows blocks)
+      : d(gather_halves(blocks)),
+        nibbles(gather4(blocks + offsetof(Block, scales))),
+        qh{gather4(blocks + offsetof(Block, qh)), gather4(blocks + (offsetof(Block, qh) + 4))} {
+    load_dwords<2 * kParts>(blocks + offsetof(Block, qs), qs);
+    load_dwords<kParts>(blocks + offsetof(Block, signs), signs);
   }
-  Ints low(int part, int i) const { return gather4(qs + (8 * part + 4 * i)); }
+
+  Ints changes(int part) const { return signs[part]; }
+  template <class Out>
+  [[gnu::always_inline]] void scales(int part, Out& out) const {
+    out.scale(part, with_half(d, nibble_of(nibbles, part), 2));
+  }
+  Ints low(int part, int i) const { return qs[2 * part + i]; }
   Ints high(int part, int i) const {
     return fields_as_bytes<1, 1>(shr32(qh[part / 4], part % 4 * 8 + 4 * i));
   }

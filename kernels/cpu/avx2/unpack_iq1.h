@@ -30,23 +30,26 @@ struct IQ1_S {
   using Numbers = NumbersMade<Points>;
   using Change = Moves;
   static constexpr int kGroupColumns = 32;
-  Rows qs;
   Floats d;
-  Ints qh[4];  // of two parts each
-  explicit IQ1_S(Rows blocks) : qs(blocks + offsetof(Block, qs)), d(gather_halves(blocks)) {
+  Ints qs[kParts], qh[4];  // qh: of two parts each
+  [[gnu::always_inline]] explicit IQ1_S(Rows blocks) : d(gather_halves(blocks)) {
+    load_dwords<kParts>(blocks + offsetof(Block, qs), qs);
     transpose16(blocks + offsetof(Block, qh), qh);
   }
 
+  Ints changes(int part) const { return and_not(sar32(own(part), 31), bytes(2)); }
   template <class Out>
-  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    const Ints own = part % 2 ? qh[part / 2] : shl32(qh[part / 2], 16);
-    out.scale(part, eighth_scale(d, shr32(own, 28)));
-    return and_not(sar32(own, 31), bytes(2));
+  [[gnu::always_inline]] void scales(int part, Out& out) const {
+    out.scale(part, eighth_scale(d, shr32(own(part), 28)));
   }
-  Ints low(int part, int) const { return gather4(qs + 4 * part); }
+  Ints low(int part, int) const { return qs[part]; }
   Ints high(int part, int) const {
     return fields_as_bytes<3, 3>(shr32(qh[part / 2], part % 2 * 16));
   }
+
+ private:
+  // Returns the part's 16 bits in the high half.
+  Ints own(int part) const { return part % 2 ? qh[part / 2] : shl32(qh[part / 2], 16); }
 };
 
 struct IQ1_M {
@@ -55,30 +58,31 @@ struct IQ1_M {
   using Numbers = NumbersMade<Points>;
   using Change = Moves;
   static constexpr int kGroupColumns = 16;
-  Rows qs;
-  Ints qh[4], scales[2];  // qh: two bytes a part; scales: four words, each with four scales of
-                          // three bits and four bits of d
+  Ints qs[kParts], qh[4], fields[2];  // qh: two bytes a part; fields: four words, each with four
+                                      // scales of three bits and four bits of d
   Floats d;
-  explicit IQ1_M(Rows blocks) : qs(blocks + offsetof(Block, qs)) {
+  [[gnu::always_inline]] explicit IQ1_M(Rows blocks) {
+    load_dwords<kParts>(blocks + offsetof(Block, qs), qs);
     transpose16(blocks + offsetof(Block, qh), qh);
     const Rows at = blocks + offsetof(Block, scales);
-    scales[0] = gather4(at), scales[1] = gather4(at + 4);
-    const Ints low = bit_or(bit_and(shr32(scales[0], 12), dwords(0xf)),
-                            bit_and(shr32(scales[0], 24), dwords(0xf0)));
-    const Ints high = bit_or(bit_and(shr32(scales[1], 4), dwords(0xf00)),
-                             bit_and(shr32(scales[1], 16), dwords(0xf000)));
+    fields[0] = gather4(at), fields[1] = gather4(at + 4);
+    const Ints low = bit_or(bit_and(shr32(fields[0], 12), dwords(0xf)),
+                            bit_and(shr32(fields[0], 24), dwords(0xf0)));
+    const Ints high = bit_or(bit_and(shr32(fields[1], 4), dwords(0xf00)),
+                             bit_and(shr32(fields[1], 16), dwords(0xf000)));
     d = low_half(bit_or(low, high));
   }
 
+  Ints changes(int part) const { return moves(own(part)); }
   template <class Out>
-  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+  [[gnu::always_inline]] void scales(int part, Out& out) const {
+#pragma GCC unroll 2
     for (int g = 2 * part; g < 2 * part + 2; g++) {
       const int from = g / 4 % 2 * 16 + g % 4 * 3;
-      out.scale(g, eighth_scale(d, shr32(scales[part / 4], from)));
+      out.scale(g, eighth_scale(d, shr32(fields[part / 4], from)));
     }
-    return moves(own(part));
   }
-  Ints low(int part, int) const { return gather4(qs + 4 * part); }
+  Ints low(int part, int) const { return qs[part]; }
   Ints high(int part, int) const { return fields_as_bytes<3, 4>(own(part)); }
 
  private:

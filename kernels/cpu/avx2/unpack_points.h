@@ -26,30 +26,34 @@ inline Ints fields_as_bytes(Ints x) {
   return all;
 }
 
-// Spreads the bytes of one row's dword over 32 columns: byte i over columns 8i..8i+7.
-class SpreadBytes {
+// Keeps a block's changes of points, and spreads the bytes of one row's dword over 32 columns: byte
+// i over columns 8i..8i+7.
+template <class Type>
+class Changes {
  public:
-  explicit SpreadBytes(Ints of_rows)
-      : four_{low_halves(of_rows, of_rows), high_halves(of_rows, of_rows)} {}
-  [[gnu::always_inline]] Ints operator[](int row) const {
-    const int64_t every = 0x0101010101010101, first = every * (row % 4 * 4);
-    return shuffle_bytes(four_[row / 4],
+  [[gnu::always_inline]] explicit Changes(const Type& type) {
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; part++) store(of_rows_[part], type.changes(part));
+  }
+  [[gnu::always_inline]] Ints row(int part, int r) const {
+    const int64_t every = 0x0101010101010101, first = every * (r % 4 * 4);
+    return shuffle_bytes(twice(of_rows_[part] + r / 4 * 4),
                          qwords(first, first + every, first + 2 * every, first + 3 * every));
   }
 
  private:
-  Ints four_[2];  // of four rows, in both halves
+  alignas(32) uint32_t of_rows_[kParts][kLanes];
 };
 
-// A Type has Points, their Numbers (indices in the grid) and Change, and begin(), which stores the
-// scales of a part of 32 columns and returns each row's dword for Change.
+// A Type has Points, their Numbers (indices in the grid) and Change; for a part of 32 columns it
+// has changes(), each row's dword for Change, and scales(), which stores the part's scales.
 template <class Type>
 struct UnpackPoints {
   static constexpr int kPartsAtOnce = 1;  // each part is finished at once
   using Change = typename Type::Change;
   static constexpr TileKind kKind{Type::kGroupColumns, false, Change::kBias, 2 * Change::kBias};
   static constexpr TileKind kKindOfRows{Type::kGroupColumns, false, Change::kBiasOfRow,
-                                        2 * Change::kBias};
+                                        Change::kBias + Change::kBiasOfRow};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(typename Type::Block);
 
   template <class Out>
@@ -59,21 +63,24 @@ struct UnpackPoints {
     for (int part = 0; part < 8; part++) {
       Ints w[8];
       points.load(part, w);
-      Change::apply(type.begin(part, out), w);
+      type.scales(part, out);
+      Change::apply(type.changes(part), w);
       out.part(part, w);
     }
   }
 
-  // Does the same for few tokens, row by row.
+  // Does the same for few tokens, row by row. What the rows need is made for the whole block first,
+  // as a part's own would be waited for.
   template <class Out>
   [[gnu::always_inline]] static void multiply(Rows blocks, Out& out) {
     const Type type(blocks);
+    const typename Type::Numbers numbers(type, blocks);
+    const Changes<Type> changes(type);
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
-      const SpreadBytes changes(type.begin(part, out));
-      const typename Type::Numbers numbers(type, blocks, part);
+      type.scales(part, out);
       out.rows(part, [&](int r) __attribute__((always_inline)) {
-        return Change::of_row(numbers.row(r), changes[r]);
+        return Change::of_row(numbers.row(part, r), changes.row(part, r));
       });
     }
   }
