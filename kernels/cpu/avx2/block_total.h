@@ -31,7 +31,7 @@ struct BlockTotal {
   template <TileKind kKind>
   [[gnu::always_inline]] void add_scaled_products(Floats x, int part,
                                                   const TokenBlock<kKind>& token) {
-    products = multiply_add(x, broadcast(token.scale + part), products);
+    products = multiply_add(x, broadcast(token.product_scale(part)), products);
   }
   // Takes a part's mins: one float for a group of 32, or two words for its two groups of 16.
   template <TileKind kKind>

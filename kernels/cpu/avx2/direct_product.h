@@ -17,6 +17,7 @@ constexpr bool meets_rows() {
 template <class Unpack>
 constexpr TileKind direct_kind() {
   if constexpr (meets_rows<Unpack>()) return Unpack::kKindOfRows;
+  else if constexpr (requires { Unpack::kKindInPlace; }) return Unpack::kKindInPlace;
   else return Unpack::kKind;
 }
 

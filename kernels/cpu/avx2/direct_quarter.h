@@ -26,7 +26,7 @@ template <TileKind kKind, class LayoutOf, int kTokens, int kPartsAtOnce, class F
 struct DirectQuarter {
   using Layout = LayoutOf;
   static constexpr bool kUnrolls = kTokens == 1;  // loops over parts are unrolled
-  static constexpr bool kScalesFirst = false;
+  static constexpr bool kScalesFirst = false, kInPlace = kKind.odd_by_four;
   static constexpr unsigned kGroups = kPartsAtOnce * kKind.part_groups();  // whose sums are kept
   const TokenBlock<kKind>* tokens;
   Floats* sums;  // (kTokens)

@@ -18,10 +18,20 @@ struct TurnedRows {
     Ints operator[](int i) const { return x[i]; }
   };
 
-  // With 32 columns' bits in dword r for row r: the shuffle that gives register i of half h each
-  // column's byte, and the mask of its bit.
-  static Ints byte_of_column(int i, int h) { return repeat_byte(2 * h + i / 2); }
   static Ints bit_of_column(int i) { return dwords(i % 2 ? int(0x80402010) : 0x08040201); }
+  // The scale in the first two bytes of each row, and 32 columns' bits from byte kFirst on.
+  template <int kFirst>
+  struct ScaleAndBits {
+    Rows rows;
+    Ints bits;
+    [[gnu::always_inline]] explicit ScaleAndBits(Rows rows)
+        : rows(rows), bits(gather4(rows + kFirst)) {}
+    Floats scale() const { return gather_halves(rows); }
+    // Returns each column's byte for register i of half h; bit_of_column() is the mask of its bit.
+    Ints byte_of_column(int i, int h) const {
+      return shuffle_bytes(bits, repeat_byte(2 * h + i / 2));
+    }
+  };
 };
 
 // Register i holds the columns of row i and, in the upper half, those of row i + 4.
@@ -32,11 +42,23 @@ struct PairedRows {
     [[gnu::always_inline]] Ints operator[](int i) const { return pair_of_rows(rows, i); }
   };
 
-  static Ints byte_of_column(int i, int h) {
-    const int64_t every = 0x0101010101010101, first = every * (4 * i + 2 * h);
-    return qwords(first, first + every, first, first + every);
-  }
   static Ints bit_of_column(int) { return qwords(int64_t(0x8040201008040201)); }
+  template <int kFirst>
+  struct ScaleAndBits {
+    Ints first[2];  // 8 bytes of rows 0, 1, 4, 5, and of rows 2, 3, 6, 7
+    [[gnu::always_inline]] explicit ScaleAndBits(Rows rows) {
+      for (int i = 0; i < 2; i++)
+        first[i] =
+            load_qwords(rows.at(2 * i), rows.at(2 * i + 1), rows.at(2 * i + 4), rows.at(2 * i + 5));
+    }
+    Floats scale() const {
+      return low_half(as_ints(shuffle_floats<0x88>(as_floats(first[0]), as_floats(first[1]))));
+    }
+    Ints byte_of_column(int i, int h) const {
+      const int64_t every = 0x0101010101010101, from = every * (i % 2 * 8 + kFirst + 2 * h);
+      return shuffle_bytes(first[i / 2], qwords(from, from + every, from, from + every));
+    }
+  };
 };
 
 // Returns a function that unpacks register i of the low and of the high nibbles of 16 bytes.

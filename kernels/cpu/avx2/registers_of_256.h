@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace sharpi::avx2 {
 namespace {
@@ -26,6 +27,11 @@ inline Ints qwords(int64_t a, int64_t b, int64_t c, int64_t d) {
 inline Ints halves(__m128i low, __m128i high) { return _mm256_setr_m128i(low, high); }
 inline Ints twice(__m128i x) { return _mm256_broadcastsi128_si256(x); }
 
+inline int64_t load_qword(const void* p) {
+  int64_t x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
 inline Ints load(const void* p) { return _mm256_load_si256((const Ints*)p); }
 inline Ints load_halves(const void* low, const void* high) {
   return _mm256_loadu2_m128i((const __m128i*)high, (const __m128i*)low);
@@ -37,9 +43,8 @@ inline Ints load_unsigned_words(const void* p) {
   return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
 }
 // From places of their own: blends of loads that fill a register have more ports than insertions.
-inline Ints load_qwords(const uint64_t* a, const uint64_t* b, const uint64_t* c,
-                        const uint64_t* d) {
-  const auto all = [](const uint64_t* p) { return _mm256_set1_epi64x(int64_t(*p)); };
+inline Ints load_qwords(const void* a, const void* b, const void* c, const void* d) {
+  const auto all = [](const void* p) { return qwords(load_qword(p)); };
   return _mm256_blend_epi32(_mm256_blend_epi32(all(a), all(b), 0x0c),
                             _mm256_blend_epi32(all(c), all(d), 0xc0), 0xf0);
 }
@@ -95,6 +100,7 @@ inline Ints both_scales(Ints a, Ints b) { return _mm256_blend_epi16(a, b, 0xaa);
 
 inline Floats zero_floats() { return _mm256_setzero_ps(); }
 inline Floats floats(float x) { return _mm256_set1_ps(x); }
+inline Floats alternate(float a, float b) { return _mm256_setr_ps(a, b, a, b, a, b, a, b); }
 inline Floats broadcast(const float* p) { return _mm256_broadcast_ss(p); }
 inline Floats load_floats(const float* p) { return _mm256_load_ps(p); }
 inline Floats load_any_floats(const float* p) { return _mm256_loadu_ps(p); }  // any alignment

@@ -27,7 +27,7 @@ struct TileQuarter {
   const int quarter;
 
   using Layout = TurnedRows;
-  static constexpr bool kUnrolls = false,
+  static constexpr bool kUnrolls = false, kInPlace = false,
                         kScalesFirst = true;  // is faster, unlike for few tokens
   void scale(int group, Floats x) { store_floats(tile.scale[group] + quarter * kLanes, x); }
   void offset(int group, Floats x) { store_floats(tile.offset[group] + quarter * kLanes, x); }

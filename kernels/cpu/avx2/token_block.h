@@ -21,6 +21,7 @@ struct TileKind {
   int bias;
   int max_weight;  // of w; with 127 or 128 w is signed, and dot products cannot take it
   bool whole_scales = false;
+  bool odd_by_four = false;  // weights of odd parts are four times what they mean
 
   // Returns how many products of four columns fit int16; each is at most 2 * max_weight * 127.
   constexpr int safe_additions() const {
@@ -44,11 +45,14 @@ struct TokenBlock {
   const int16_t* sum16;                   // of each 16
   alignas(32) int32_t start[kMaxGroups];  // -bias * sum of the group: its integer sum begins there
   alignas(32) float sum[kMaxGroups];      // of the group's activations, to multiply the offsets
+  alignas(32) float of_product[kParts];   // where weights of odd parts are too large: the scales
 
   void set(const Activation& a) {
     q = a.q;
     scale = a.scale;
     sum16 = a.sum16;
+    if constexpr (kKind.odd_by_four)
+      store_floats(of_product, load_any_floats(scale) * alternate(1.f, 0.25f));
     if (kKind.whole_scales && kKind.group_columns == 16 && !kHasDot) return;  // sum16 serves
     const Floats scales = load_any_floats(a.scale);
     if constexpr (kKind.group_columns == 32) {
@@ -58,12 +62,21 @@ struct TokenBlock {
       set_sums(8, a.sum16 + 8, last_twice(scales));
     }
   }
+  // Returns the address of the scale of a part's products.
+  const float* product_scale(int part) const {
+    return (kKind.odd_by_four ? of_product : scale) + part;
+  }
   Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
 
  private:
   void set_sums(int group, const int16_t* sums, Floats scales) {
     const Ints eight = load_words(sums);
-    if (kKind.bias) store(start + group, multiply32(eight, dwords(-kKind.bias)));
+    if constexpr (kKind.bias && kKind.odd_by_four) {
+      const int one = -kKind.bias, four = 4 * one;
+      store(start, multiply32(eight, dwords(one, four, one, four, one, four, one, four)));
+    } else if (kKind.bias) {
+      store(start + group, multiply32(eight, dwords(-kKind.bias)));
+    }
     if (kKind.has_offsets) store_floats(sum + group, to_float(eight) * scales);
   }
 };
@@ -98,7 +111,7 @@ template <TileKind kKind>
 template <TileKind kKind>
 [[gnu::always_inline]] inline void add_part(Floats& sum, Floats part, int index,
                                             const TokenBlock<kKind>& token) {
-  sum = multiply_add(part, broadcast(token.scale + index), sum);
+  sum = multiply_add(part, broadcast(token.product_scale(index)), sum);
 }
 
 }  // namespace

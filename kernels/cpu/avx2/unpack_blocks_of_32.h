@@ -33,34 +33,35 @@ struct UnpackBlocksOf32 {
  private:
   template <class Out>
   [[gnu::always_inline]] static void unpack_part(Rows block, int part, Out& out) {
-    if (Out::kScalesFirst) out.scale(part, Type::scale(block));
-    out.template pieces<2>(2 * part, Type::template values<typename Out::Layout>(block));
-    if (!Out::kScalesFirst) out.scale(part, Type::scale(block));
+    const typename Type::template Start<typename Out::Layout> start(block);
+    if (Out::kScalesFirst) out.scale(part, Type::scale(start));
+    out.template pieces<2>(2 * part, Type::template values<typename Out::Layout>(block, start));
+    if (!Out::kScalesFirst) out.scale(part, Type::scale(start));
     if (kKind.has_offsets) out.offset(part, gather_halves(block + 2));
     out.finish(part);
   }
 };
 
-// The fifth bits: bit c of a row's dword belongs to value c.
-template <class Layout>
-[[gnu::always_inline]] inline auto add_fifth_bits(Rows packed, Rows bits) {
-  return [nibbles = split_nibbles<Layout>(packed), bits = gather4(bits)](int i, Ints w[2])
+// Adds the fifth bits: bit c of a row's dword belongs to value c.
+template <class Layout, class Bits>
+[[gnu::always_inline]] inline auto add_fifth_bits(Rows packed, const Bits& bits) {
+  return [nibbles = split_nibbles<Layout>(packed), &bits](int i, Ints w[2])
              __attribute__((always_inline)) {
                nibbles(i, w);
                const Ints one_bit = Layout::bit_of_column(i);
-               for (int h = 0; h < 2; h++) {
-                 const Ints spread = shuffle_bytes(bits, Layout::byte_of_column(i, h));
-                 w[h] = bit_or(w[h], where_bit(spread, one_bit, 16));
-               }
+               for (int h = 0; h < 2; h++)
+                 w[h] = bit_or(w[h], where_bit(bits.byte_of_column(i, h), one_bit, 16));
              };
 }
 
 struct Q4_0 {
   using Block = BlockQ4_0;
   static constexpr TileKind kKind{32, false, 8, 15};
+  template <class>
+  using Start = Rows;
   static Floats scale(Rows block) { return gather_halves(block); }
   template <class Layout>
-  static auto values(Rows block) {
+  static auto values(Rows block, Rows) {
     return split_nibbles<Layout>(block + offsetof(Block, qs));
   }
 };
@@ -68,9 +69,11 @@ struct Q4_0 {
 struct Q4_1 {
   using Block = BlockQ4_1;
   static constexpr TileKind kKind{32, true, 0, 15};
+  template <class>
+  using Start = Rows;
   static Floats scale(Rows block) { return gather_halves(block); }
   template <class Layout>
-  static auto values(Rows block) {
+  static auto values(Rows block, Rows) {
     return split_nibbles<Layout>(block + offsetof(Block, qs));
   }
 };
@@ -78,29 +81,37 @@ struct Q4_1 {
 struct Q5_0 {
   using Block = BlockQ5_0;
   static constexpr TileKind kKind{32, false, 16, 31};
-  static Floats scale(Rows block) { return gather_halves(block); }
+  static constexpr int kBits = offsetof(Block, qh);
   template <class Layout>
-  static auto values(Rows block) {
-    return add_fifth_bits<Layout>(block + offsetof(Block, qs), block + offsetof(Block, qh));
+  using Start = typename Layout::template ScaleAndBits<kBits>;
+  static Floats scale(const auto& start) { return start.scale(); }
+  template <class Layout>
+  static auto values(Rows block, const Start<Layout>& start) {
+    return add_fifth_bits<Layout>(block + offsetof(Block, qs), start);
   }
 };
 
 struct Q5_1 {
   using Block = BlockQ5_1;
   static constexpr TileKind kKind{32, true, 0, 31};
-  static Floats scale(Rows block) { return gather_halves(block); }
+  static constexpr int kBits = offsetof(Block, qh);
   template <class Layout>
-  static auto values(Rows block) {
-    return add_fifth_bits<Layout>(block + offsetof(Block, qs), block + offsetof(Block, qh));
+  using Start = typename Layout::template ScaleAndBits<kBits>;
+  static Floats scale(const auto& start) { return start.scale(); }
+  template <class Layout>
+  static auto values(Rows block, const Start<Layout>& start) {
+    return add_fifth_bits<Layout>(block + offsetof(Block, qs), start);
   }
 };
 
 struct Q8_0 {
   using Block = BlockQ8_0;
   static constexpr TileKind kKind = signed_kind(128);
+  template <class>
+  using Start = Rows;
   static Floats scale(Rows block) { return gather_halves(block); }
   template <class Layout>
-  static auto values(Rows block) {
+  static auto values(Rows block, Rows) {
     using Four = typename Layout::Four;
     return [a = Four(block + offsetof(Block, qs)), b = Four(block + (offsetof(Block, qs) + 16))](
                int i, Ints w[2])

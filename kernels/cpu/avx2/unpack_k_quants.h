@@ -14,14 +14,11 @@ inline Ints join(Ints a, Ints b, int mask) {
   return bit_or(low_nibbles(a), bit_and(b, bytes(mask)));
 }
 
-// Compute x * byte g, four of which are in each dword: unsigned bytes, then signed ones.
-[[gnu::always_inline]] inline Floats byte_product(Floats x, const Ints bytes[], int g) {
-  const Ints byte = bit_and(shr32(bytes[g / 4], g % 4 * 8), dwords(255));
-  return x * to_float(byte);
-}
-[[gnu::always_inline]] inline Floats signed_product(Floats x, const Ints bytes[], int g) {
-  const Ints byte = sar32(shl32(bytes[g / 4], 24 - g % 4 * 8), 24);
-  return x * to_float(byte);
+// Returns byte g, four of which are in each dword, signed, times 2^24.
+[[gnu::always_inline]] inline Floats signed_byte(const Ints bytes[], int g) {
+  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+  const __m128i in_dword = _mm_set1_epi32(int(0x808080u | unsigned(g % 4) << 24));
+  return to_float(shuffle_bytes(bytes[g / 4], twice(_mm_add_epi8(first, in_dword))));
 }
 
 // Moves byte g, four of which are in each dword, to both words of its dword: into their low bytes,

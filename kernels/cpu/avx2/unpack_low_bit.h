@@ -7,45 +7,57 @@ namespace {
 
 inline Ints two_bits(Ints x, int field) { return bit_and(shr16(x, 2 * field), bytes(3)); }
 
-// Unpacks two bits a column: 32 bytes hold half of a block, 32 columns in their lowest bits, the
-// next 32 in the bits above.
+// Unpacks field 0 to 3 of every byte. With few tokens odd ones keep their place, and so are four
+// times as large: a shift less for two of them.
 template <class Out>
-[[gnu::always_inline]] inline void unpack_two_bits(Rows qs, Out& out) {
-#pragma GCC unroll 4
-  for (int piece = 0; piece < 4; piece++) {  // 16 bytes: 4 x 16 columns, 32 apart
-    const auto make = [x = typename Out::Layout::Four(qs + 16 * piece)](int i, Ints w[4])
-                          __attribute__((always_inline)) {
-                            const Ints all = x[i];
-                            for (int k = 0; k < 4; k++) w[k] = two_bits(all, k);
-                          };
-    out.template pieces<4, 2>(piece / 2 * 8 + piece % 2, make);
-    for (int k = 0; piece % 2 && k < 4; k++) out.finish(piece / 2 * 4 + k);
-  }
+[[gnu::always_inline]] inline Ints two_bits_for(Ints x, int field) {
+  if constexpr (!Out::kInPlace) return two_bits(x, field);
+  return bit_and(field / 2 ? shr16(x, 4) : x, bytes(field % 2 ? 12 : 3));
+}
+constexpr TileKind in_place(TileKind kind) {
+  kind.max_weight = 12, kind.odd_by_four = true;
+  return kind;
 }
 
 struct UnpackQ2_K {
-  static constexpr TileKind kKind{16, true, 0, 3, true};
+  static constexpr TileKind kKind{16, true, 0, 3, true}, kKindInPlace = in_place(kKind);
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    Ints packed[4], scales[4], mins[4];
-    transpose16(blocks + offsetof(BlockQ2_K, scales), packed);
+    Ints scales[4], mins[4];
+    transpose16(blocks + offsetof(BlockQ2_K, scales), scales);
     for (int i = 0; i < 4; i++)
-      scales[i] = low_nibbles(packed[i]), mins[i] = high_nibbles(packed[i]);
+      mins[i] = high_nibbles(scales[i]), scales[i] = low_nibbles(scales[i]);
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
     out.factors(low_half(d), zero_floats() - high_half(d));
-#pragma GCC unroll 16
-    for (int g = 0; g < 16; g++) out.whole_scale(g, small_scale(scales, g));
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {  // 32 bytes: 32 columns in their lowest bits, 32 above
 #pragma GCC unroll 8
-    for (int part = 0; part < 8; part++) out.mins(part, as_floats(two_bytes(mins, 2 * part)));
-    unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), out);
+      for (int g = 8 * half; g < 8 * half + 8; g++) out.whole_scale(g, small_scale(scales, g));
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; side++) {
+        const Rows qs = blocks + (offsetof(BlockQ2_K, qs) + 32 * half + 16 * side);
+        const typename Out::Layout::Four x(qs);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+          out.template pieces<1>(8 * half + side + 2 * k,
+                                 [&x, k](int i, Ints w[1]) __attribute__((always_inline)) {
+                                   w[0] = two_bits_for<Out>(x[i], k);
+                                 });
+      }
+#pragma GCC unroll 4
+      for (int part = 4 * half; part < 4 * half + 4; part++) {
+        out.mins(part, as_floats(two_bytes(mins, 2 * part)));
+        out.finish(part);
+      }
+    }
   }
 };
 
 struct UnpackTQ2_0 {
   using Direct = PairedRows;
-  static constexpr TileKind kKind{32, false, 1, 3};
+  static constexpr TileKind kKind{32, false, 1, 3}, kKindInPlace = in_place(kKind);
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockTQ2_0);
 
   template <class Out>
@@ -59,7 +71,7 @@ struct UnpackTQ2_0 {
       out.template groups<4>(8 * half, [&](int side) __attribute__((always_inline)) {
         return [x = Four(qs + 16 * side)](int i, Ints w[4]) __attribute__((always_inline)) {
           const Ints all = x[i];
-          for (int k = 0; k < 4; k++) w[k] = two_bits(all, k);
+          for (int k = 0; k < 4; k++) w[k] = two_bits_for<Out>(all, k);
         };
       });
       for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);

@@ -29,9 +29,11 @@ template <class Layout>
 struct IQ4_NL {
   using Block = BlockIQ4_NL;
   static constexpr TileKind kKind = signed_kind(127);
+  template <class>
+  using Start = Rows;
   static Floats scale(Rows block) { return gather_halves(block); }
   template <class Layout>
-  static auto values(Rows block) {
+  static auto values(Rows block, Rows) {
     return look_up_nibbles<Layout>(nonlinear_values(), block + offsetof(Block, qs));
   }
 };
@@ -41,6 +43,8 @@ struct MXFP4 {
   static constexpr TileKind kKind{32, false, 12, 24};
   // Returns 2^(e - 128), half of what the exponent means, as the values are doubled. Below e = 2
   // that is subnormal, and the larger of the two.
+  template <class>
+  using Start = Rows;
   static Floats scale(Rows block) {
     const Ints e = gather_bytes(block);
     const Ints normal = shl32(sub32(e, dwords(1)), 23);
@@ -48,7 +52,7 @@ struct MXFP4 {
     return as_floats(max32(normal, subnormal));
   }
   template <class Layout>
-  static auto values(Rows block) {
+  static auto values(Rows block, Rows) {
     return look_up_nibbles<Layout>(e2m1_values(), block + offsetof(Block, qs));
   }
 };
@@ -95,15 +99,15 @@ struct UnpackIQ4_XS {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Ints start = gather4(blocks);
-    const Floats d = low_half(start);
-    Ints scales[2];  // those of even groups, then of odd ones
+    const Floats d = low_half(start) * floats(0x1p-24f);  // exact: scales are times 2^24
+    Ints scales[2];                                       // those of even groups, then of odd ones
     unpack_scales(shr32(start, 16), gather4(blocks + offsetof(BlockIQ4_XS, scales_l)), scales);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
       const Rows packed = blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g);
       out.template pieces<2>(2 * g,
                              look_up_nibbles<typename Out::Layout>(nonlinear_values(), packed));
-      out.scale(g, signed_product(d, scales + g % 2, g / 2));
+      out.scale(g, d * signed_byte(scales + g % 2, g / 2));
       out.finish(g);
     }
   }

@@ -7,6 +7,7 @@
 #include <smmintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "vector/halves_sse41.h"
 
@@ -35,6 +36,11 @@ inline Ints qwords(int64_t a, int64_t b, int64_t c, int64_t d) {
 }
 inline Ints halves(__m128i low, __m128i high) { return {low, high}; }
 
+inline int64_t load_qword(const void* p) {
+  int64_t x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
 inline Ints load(const void* p) {
   const auto* both = (const __m128i*)p;
   return {_mm_load_si128(both), _mm_load_si128(both + 1)};
@@ -51,9 +57,8 @@ inline Ints load_unsigned_words(const void* p) {
   return {_mm_cvtepu16_epi32(x), _mm_unpackhi_epi16(x, _mm_setzero_si128())};
 }
 // From places of their own.
-inline Ints load_qwords(const uint64_t* a, const uint64_t* b, const uint64_t* c,
-                        const uint64_t* d) {
-  return qwords(int64_t(*a), int64_t(*b), int64_t(*c), int64_t(*d));
+inline Ints load_qwords(const void* a, const void* b, const void* c, const void* d) {
+  return qwords(load_qword(a), load_qword(b), load_qword(c), load_qword(d));
 }
 inline void store(void* p, Ints x) {
   auto* both = (__m128i*)p;
@@ -180,6 +185,10 @@ inline Floats operator-(Floats a, Floats b) { return {a.low - b.low, a.high - b.
 inline Floats operator*(Floats a, Floats b) { return {a.low * b.low, a.high * b.high}; }
 inline Floats floats(float x) { return {_mm_set1_ps(x), _mm_set1_ps(x)}; }
 inline Floats zero_floats() { return floats(0); }
+inline Floats alternate(float a, float b) {
+  const __m128 four = _mm_setr_ps(a, b, a, b);
+  return {four, four};
+}
 inline Floats broadcast(const float* p) { return floats(*p); }
 inline Floats load_floats(const float* p) { return {_mm_load_ps(p), _mm_load_ps(p + 4)}; }
 inline Floats load_any_floats(const float* p) { return {_mm_loadu_ps(p), _mm_loadu_ps(p + 4)}; }
