@@ -37,7 +37,7 @@ struct UnpackBlocksOf32 {
     if (Out::kScalesFirst) out.scale(part, Type::scale(start));
     out.template pieces<2>(2 * part, Type::template values<typename Out::Layout>(block, start));
     if (!Out::kScalesFirst) out.scale(part, Type::scale(start));
-    if (kKind.has_offsets) out.offset(part, gather_halves(block + 2));
+    if (kKind.has_offsets) out.offset(part, join_halves(block + 2));
     out.finish(part);
   }
 };
@@ -59,7 +59,7 @@ struct Q4_0 {
   static constexpr TileKind kKind{32, false, 8, 15};
   template <class>
   using Start = Rows;
-  static Floats scale(Rows block) { return gather_halves(block); }
+  static Floats scale(Rows block) { return join_halves(block); }
   template <class Layout>
   static auto values(Rows block, Rows) {
     return split_nibbles<Layout>(block + offsetof(Block, qs));
@@ -71,7 +71,7 @@ struct Q4_1 {
   static constexpr TileKind kKind{32, true, 0, 15};
   template <class>
   using Start = Rows;
-  static Floats scale(Rows block) { return gather_halves(block); }
+  static Floats scale(Rows block) { return join_halves(block); }
   template <class Layout>
   static auto values(Rows block, Rows) {
     return split_nibbles<Layout>(block + offsetof(Block, qs));
@@ -109,7 +109,7 @@ struct Q8_0 {
   static constexpr TileKind kKind = signed_kind(128);
   template <class>
   using Start = Rows;
-  static Floats scale(Rows block) { return gather_halves(block); }
+  static Floats scale(Rows block) { return join_halves(block); }
   template <class Layout>
   static auto values(Rows block, Rows) {
     using Four = typename Layout::Four;

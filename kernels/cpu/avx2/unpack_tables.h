@@ -31,7 +31,7 @@ struct IQ4_NL {
   static constexpr TileKind kKind = signed_kind(127);
   template <class>
   using Start = Rows;
-  static Floats scale(Rows block) { return gather_halves(block); }
+  static Floats scale(Rows block) { return join_halves(block); }
   template <class Layout>
   static auto values(Rows block, Rows) {
     return look_up_nibbles<Layout>(nonlinear_values(), block + offsetof(Block, qs));
