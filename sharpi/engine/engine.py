@@ -119,6 +119,7 @@ class Engine(Closing):
 
         `exit_notes` are the lines to show after that. A second call does nothing.
         """
+        self.runner.leave_ranks()
         if self._records is not None:
             self.exit_notes = self._records.close()
             self._records = None

@@ -124,7 +124,7 @@ def _load(
     if sharing is not None:
         from sharpi.engine.cluster.lending_round import LoadedModel
 
-        loaded = LoadedModel(file, model_config, weights, settings, plan, tier)
+        loaded = LoadedModel(file, model_config, weights, settings, plan, tier, records)
         parts = sharing.parts(parts, loaded)
     records.watch(gpu_tier_of(parts))
     has_states = bool(model_config.states)

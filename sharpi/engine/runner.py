@@ -319,6 +319,11 @@ class Runner:
         for part in self.parts:
             part.prepare()
 
+    def leave_ranks(self) -> None:
+        """Ends the work of other ranks, which then report theirs; `close` does so, too."""
+        if self._remote is not None:
+            self._remote.close()
+
     def close(self) -> None:
         """Ends the threads and frees memory."""
         if self.head is not None:

@@ -16,6 +16,7 @@ from sharpi.engine.cluster.step_message import (
     step_body,
     values_body,
 )
+from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.errors import ClusterError, SharpiError
 
 
@@ -28,6 +29,7 @@ class Follower:
     def __init__(
         self,
         part: ModelPart,
+        records: ExpertRecords,
         channel: Channel,
         hidden_size: int,
         on_end: Callable[[RankReport], None],
@@ -35,7 +37,8 @@ class Follower:
         is_last: bool,
         name: str,
     ) -> None:
-        self._part, self._channel, self._width = part, channel, hidden_size
+        self._part, self._records = part, records
+        self._channel, self._width = channel, hidden_size
         self._on_end, self._is_last, self._name = on_end, is_last, name
         self._num_steps, self._busy_seconds = 0, 0.0
 
@@ -44,7 +47,8 @@ class Follower:
         self._part.prepare()
         while (message := self._channel.receive()).kind is not Kind.CLOSE:
             self._take(message)
-        self._on_end(RankReport(self._channel.count, self._num_steps, self._busy_seconds))
+        wire, experts = self._channel.count, self._records.stats_to_report()
+        self._on_end(RankReport(wire, self._num_steps, self._busy_seconds, experts))
         self._channel.send(message)  # all round, so that every rank's receiving ends
 
     def _take(self, message: Message) -> None:
@@ -66,6 +70,7 @@ class Follower:
             fault = f"{self._name}: {error}"
             self._channel.send(Message(Kind.FAILED, message.number, fault.encode()))
             raise ClusterError(fault) from error
+        self._records.step(sent.step.segments, self._part)
         self._busy_seconds += time.perf_counter() - start
         self._num_steps += 1
         assert isinstance(values, np.ndarray)  # ranks compute on their CPUs

@@ -10,6 +10,7 @@ from sharpi.engine.lending.asker import Asker
 from sharpi.engine.lending.expert_programs import ExpertPrograms
 from sharpi.engine.lending.lender import Lender
 from sharpi.engine.lending.loan import Loan, Room, Wish, lend
+from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.settings import EngineSettings
 from sharpi.experts.native.store_layout import read_layout
 from sharpi.gguf.reader import GgufFile
@@ -30,6 +31,7 @@ class LoadedModel(Struct, frozen=True):
     settings: EngineSettings
     plan: TierPlan | None
     tier: ExpertTier | None
+    records: ExpertRecords
 
 
 class LendingRound:

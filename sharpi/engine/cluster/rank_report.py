@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from sharpi.cluster.wire_count import WireCount
+from sharpi.experts.stats.stats import ExpertStats
 
 
 class RankReport(Struct, frozen=True):
@@ -11,3 +12,4 @@ class RankReport(Struct, frozen=True):
     wire: WireCount
     num_steps: int = 0
     busy_seconds: float = 0.0
+    experts: ExpertStats | None = None  # of its own layers, where the first rank asked for them

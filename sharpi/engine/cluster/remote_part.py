@@ -38,7 +38,7 @@ class RemotePart:
     ) -> None:
         self._channel, self._width, self._max_tokens = channel, hidden_size, max_tokens
         self.num_ranks, self._on_close = num_ranks, on_close
-        self._number = 0
+        self._number, self._has_left = 0, False
         self._wanted: set[int] = set()  # steps whose outputs somebody waits for
         self._arrived: dict[int, Values] = {}
 
@@ -129,7 +129,10 @@ class RemotePart:
         """Does nothing: the other ranks prepare while they wait for the first step."""
 
     def close(self) -> None:
-        """Tells the other ranks that this is the end, and leaves the group."""
+        """Tells the other ranks that this is the end, and leaves the group, once."""
+        if self._has_left:
+            return
+        self._has_left = True
         with suppress(ClusterError):  # they know
             self._send(Kind.CLOSE)
         self._on_close()

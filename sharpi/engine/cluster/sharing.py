@@ -24,8 +24,10 @@ from sharpi.engine.cluster.terms import (
     require_alike,
     terms_of,
 )
+from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError, SharpiError, UsageError
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
@@ -44,6 +46,8 @@ class Sharing(Closing):
         self.layers: range | None = range(0)  # None where this process runs all of them
         self._ring: tuple[int, ...] = ()  # the ranks that run layers
         self._round: LendingRound | None = None
+        self._records: ExpertRecords | None = None
+        self._counts_experts = False
         self.notes: tuple[str, ...] = ()
         self.reports: dict[int, RankReport] = {}  # by rank, once the first has ended the run
         self.remote: RemotePart | None = None  # of the first rank, once there are parts
@@ -65,9 +69,11 @@ class Sharing(Closing):
         statements = group.exchange("statement", own)
         require_alike(statements, group.hosts)
         if group.rank == 0:
-            terms = self._decide(file, model, settings, statements)
+            wants_counts = bool(config.experts.stats or config.experts.profile)
+            terms = self._decide(file, model, settings, statements, counts_experts=wants_counts)
         else:
             terms = self._hear(model)
+        self._counts_experts = terms.counts_experts
         self._ring = tuple(rank for rank, (first, end) in enumerate(terms.layers) if end > first)
         if self._ring == (group.rank,):
             self.layers = None
@@ -83,6 +89,8 @@ class Sharing(Closing):
         model: ModelConfig,
         settings: EngineSettings,
         statements: list[Statement],
+        *,
+        counts_experts: bool,
     ) -> Terms:
         group = self._group
         try:
@@ -94,7 +102,7 @@ class Sharing(Closing):
         layers = layers_of_all(division, statements)
         drafts = (_NO_DRAFTS,) if settings.max_drafts and settings.num_parallel > 1 else ()
         self.notes = (*_notes(division, layers, group.hosts), *(drafts if len(working) > 1 else ()))
-        terms = terms_of(settings, layers)
+        terms = terms_of(settings, layers, counts_experts=counts_experts)
         group.state("answer", Answer(terms))
         return terms
 
@@ -116,6 +124,11 @@ class Sharing(Closing):
         settings = loaded.settings
         group.start(self._ring)
         self._lend(loaded)
+        self._records = loaded.records
+        if group.rank == 0:
+            loaded.records.take_others(self._other_experts)
+        elif self._counts_experts:
+            loaded.records.report_uses()
         if group.rank > 0 or len(self._ring) == 1:
             return list(own)
         (first,) = own
@@ -142,6 +155,11 @@ class Sharing(Closing):
         else:
             asker.when_closed(self._group.close)
 
+    def _other_experts(self) -> list[ExpertStats]:
+        """Returns what other ranks counted, by rank, once they have ended."""
+        reports = (self.reports[rank] for rank in sorted(self.reports) if rank)
+        return [report.experts for report in reports if report.experts is not None]
+
     @staticmethod
     def _say(line: str) -> None:
         print(f"note: {line}", file=sys.stderr, flush=True)
@@ -154,8 +172,15 @@ class Sharing(Closing):
         name = f"rank {group.rank} on {group.hosts[group.rank]}"
         is_last = group.rank == self._ring[-1]
         try:
+            assert self._records is not None
             Follower(
-                part, group.channel, hidden_size, self._report, is_last=is_last, name=name
+                part,
+                self._records,
+                group.channel,
+                hidden_size,
+                self._report,
+                is_last=is_last,
+                name=name,
             ).run()
         except ClusterError:
             raise

@@ -52,14 +52,15 @@ class Terms(Struct, frozen=True):
     kv_types: KvTypes
     rounding: Rounding
     layers: tuple[tuple[int, int], ...]
+    counts_experts: bool = False  # the first rank writes statistics of all
 
     def applied(self, settings: EngineSettings) -> EngineSettings:
         """Returns a rank's own settings with those that all ranks share."""
         return replace(settings, **{name: getattr(self, name) for name in _SHARED})
 
 
-# The settings in the terms: all of their fields but the layers.
-_SHARED = tuple(name for name in Terms.__struct_fields__ if name != "layers")
+# The settings in the terms: those of their fields that the engine's settings have, too.
+_SHARED = tuple(set(Terms.__struct_fields__) & set(EngineSettings.__struct_fields__))
 
 
 class Answer(Struct, frozen=True):
@@ -127,7 +128,9 @@ def _output(facts: ModelFacts) -> LayerLoad:
     return LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
 
 
-def terms_of(settings: EngineSettings, layers: tuple[tuple[int, int], ...]) -> Terms:
+def terms_of(
+    settings: EngineSettings, layers: tuple[tuple[int, int], ...], *, counts_experts: bool
+) -> Terms:
     """Returns the terms that follow from the first rank's settings."""
     shared = {name: getattr(settings, name) for name in _SHARED}
-    return Terms(layers=layers, **shared)
+    return Terms(layers=layers, counts_experts=counts_experts, **shared)

@@ -6,7 +6,7 @@ is used as mapped starts without them.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +54,8 @@ class ExpertRecords:
         self._uses, *self._steps = (np.zeros(shape, np.int64) for _ in range(3))
         self._counts_uses = bool(asked.stats or asked.profile)
         self._watched_until = 0.0
+        self._is_reported = False
+        self._others: Callable[[], Sequence[ExpertStats]] = tuple
         self._gpu: SlotTier | None = None
         self._printer: RoutePrinter | None = None
         trace = asked.trace if self._moe_layers else None
@@ -72,6 +74,23 @@ class ExpertRecords:
             from sharpi.engine.records.route_printer import RoutePrinter
 
             self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
+
+    def report_uses(self) -> None:
+        """Counts experts for another rank, which writes the statistics of all."""
+        self._is_reported = self._counts_uses = True
+
+    def stats_to_report(self) -> "ExpertStats | None":
+        """Returns what `report_uses` asked for; None where nobody did, or without experts."""
+        return self.stats() if self._is_reported else None
+
+    def take_others(self, others: "Callable[[], Sequence[ExpertStats]]") -> None:
+        """Has other ranks' statistics written with these; they are asked for at the end."""
+        self._others = others
+
+    @property
+    def writes_counts(self) -> bool:
+        """True if statistics or a profile of the experts will be written."""
+        return bool(self._asked.stats or self._asked.profile)
 
     @property
     def keeps_router_logits(self) -> bool:
@@ -188,7 +207,7 @@ class ExpertRecords:
     def _close_stats(self) -> str | None:
         if self._asked.stats is None:
             return None
-        stats = self.stats()
+        stats = self._stats_of_all()
         if stats is None or not stats.hit_count.accesses:
             why = "nothing was computed" if self._moe_layers else "the model has no routed experts"
             return f"no expert stats were written: {why}"
@@ -196,12 +215,24 @@ class ExpertRecords:
 
         return save_stats(self._asked.stats, stats)
 
+    def _stats_of_all(self) -> "ExpertStats | None":
+        """Returns the statistics of all ranks' layers."""
+        own, others = self.stats(), self._others()
+        if not others:
+            return own
+        from sharpi.experts.stats.joined_stats import joined_stats
+
+        return joined_stats([own, *others] if own else list(others), self._run_facts())
+
     def _close_profile(self) -> str | None:
         if self._asked.profile is None:
             return None
-        if not self._moe_layers:
+        others = self._others()
+        if not self._moe_layers and not others:
             return "no expert profile was written: the model has no routed experts"
         uses = self._all_uses()
+        for layer in (layer for stats in others for layer in stats.layers):
+            uses[layer.layer] += layer.uses
         if not uses.any():
             return None
         profile = ExpertProfile(self._name, uses)

@@ -1,0 +1,71 @@
+"""Joins the statistics of ranks that run layers of one model into those of the whole model."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from msgspec.structs import replace
+
+from sharpi.experts.stats.counts import HitCount, LayerStats
+from sharpi.experts.stats.remote_stats import RemoteStats
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_collect import RunFacts
+
+
+def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
+    """Returns the statistics of all layers; the first rank's `run` says how many tokens there were.
+
+    Each rank predicts for its own layers, so that no recall is that of all: predictions are left
+    out.
+    """
+    before, after = _around_pins(ranks)
+    telling = [each for each in ranks if each.bytes_read] or ranks  # not that nothing was loaded
+    return replace(
+        ranks[0],
+        policy=", ".join(dict.fromkeys(each.policy for each in ranks)),
+        num_prompt_tokens=run.num_prompt_tokens,
+        num_tokens=run.num_tokens,
+        num_beside=run.num_beside,
+        layers=_layers(ranks),
+        before_pin=before,
+        after_pin=after,
+        prediction=None,
+        skew=run.skew,
+        failed_reads=sum(each.failed_reads for each in ranks),
+        asked=_asked(each.asked for each in ranks if each.asked is not None),
+        notes=tuple(dict.fromkeys(chain(*(each.notes for each in telling)))),
+    )
+
+
+def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
+    """Returns each layer as the rank counted it that runs it."""
+    found: dict[int, LayerStats] = {}
+    for layer in chain(*(each.layers for each in ranks)):
+        known = found.get(layer.layer)
+        if known is None or known.accesses < layer.accesses:
+            found[layer.layer] = layer
+    return tuple(found[index] for index in sorted(found))
+
+
+def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
+    """Returns the lookups before and after the warm pins; what has none is all after it."""
+    if all(each.before_pin is None for each in ranks):
+        return None, None
+    before = _sum(each.before_pin or HitCount(0, 0) for each in ranks)
+    after = _sum(each.hit_count if each.after_pin is None else each.after_pin for each in ranks)
+    return before, after
+
+
+def _sum(counts: Iterable[HitCount]) -> HitCount:
+    accesses, hits = zip(*counts, strict=True)
+    return HitCount(sum(accesses), sum(hits))
+
+
+def _asked(found: Iterable[RemoteStats]) -> RemoteStats | None:
+    total = None
+    for each in found:
+        values = {
+            name: getattr(each, name) + (getattr(total, name) if total else 0)
+            for name in RemoteStats.__struct_fields__
+        }
+        total = RemoteStats(**values)
+    return total
