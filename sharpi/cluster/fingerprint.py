@@ -6,6 +6,7 @@ of hundreds of gigabytes would take longer than reading it once.
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -23,31 +24,37 @@ class Fingerprint(Struct, frozen=True):
 
     header: bytes
     tensors: dict[str, bytes]
+    elsewhere: frozenset[str] = frozenset()  # the names of tensors in parts that are not here
 
 
 def fingerprint(file: GgufFile) -> Fingerprint:
     """Reads the header, and a few kilobytes of each tensor."""
-    start = min(tensor.offset for tensor in file.tensors.values() if tensor.part == 0)
+    first = (tensor.offset for tensor in file.tensors.values() if tensor.part == 0)
+    start = min(first, default=-1)  # without tensors all of the part is a header
     with file.parts[0].open("rb") as content:
         header = hashlib.blake2b(content.read(start), digest_size=_DIGEST_BYTES)
-    return Fingerprint(
-        header.digest(), {name: _digest(tensor) for name, tensor in file.tensors.items()}
-    )
+    here, elsewhere = {}, set()
+    for name, tensor in file.tensors.items():
+        if tensor.part in file.lacking:
+            elsewhere.add(name)
+        else:
+            here[name] = _digest(tensor)
+    return Fingerprint(header.digest(), here, frozenset(elsewhere))
 
 
 def require_same(fingerprints: Sequence[Fingerprint], hosts: Sequence[str]) -> None:
-    """Raises ClusterError that names the first rank, host and tensor that differ from rank 0's."""
-    first = fingerprints[0]
-    for rank, (own, host) in enumerate(zip(fingerprints, hosts, strict=True)):
-        if (difference := _difference(first, own)) is not None:
+    """Raises ClusterError that names the first rank, host and tensor that differ from another's."""
+    for before, rank in combinations(range(len(hosts)), 2):
+        if (difference := _difference(fingerprints[before], fingerprints[rank])) is not None:
             raise ClusterError(
-                f"rank {rank} on {host} has another model than rank 0 on {hosts[0]}: {difference}"
+                f"rank {rank} on {hosts[rank]} has another model than rank {before} on"
+                f" {hosts[before]}: {difference}"
             )
 
 
 def _difference(first: Fingerprint, own: Fingerprint) -> str | None:
-    names = sorted(first.tensors.keys() | own.tensors.keys())
-    for name in names:
+    names = first.tensors.keys() | own.tensors.keys()
+    for name in sorted(names - first.elsewhere - own.elsewhere):
         if name not in own.tensors or name not in first.tensors:
             return f"only one of them has the tensor {name}"
         if own.tensors[name] != first.tensors[name]:

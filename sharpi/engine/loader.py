@@ -60,7 +60,7 @@ def load_engine(
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
-    file = open_gguf(config.model)
+    file = open_gguf(config.model, may_lack_parts=sharing is not None)
     try:
         return _load(file, config, report, open_device, sharing)
     except BaseException:
@@ -76,6 +76,8 @@ def _load(
     sharing: "Sharing | None",
 ) -> Engine:
     folder = open_cache_folder(config)
+    if sharing is not None:
+        file = sharing.complete(file)
     model_config = with_rope(read_config(file), config.rope)
     hardware = probe_hardware(config.instruction_set)
     if sharing is not None:

@@ -3,7 +3,7 @@
 import contextlib
 import mmap
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.near_names import near_names
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.split_set import check_part, check_total, split_parts
+from sharpi.gguf.tensor_infos import TensorInfo
 from sharpi.system.closing import Closing
 
 
@@ -34,6 +35,11 @@ class Tensor(Struct, frozen=True, eq=False):
     part: int  # the index of its file
     offset: int  # bytes from the start of that file
     mapped_data: npt.NDArray[np.uint8] | None = None  # where `data` is a copy
+
+    @property
+    def info(self) -> TensorInfo:
+        """The tensor without its bytes."""
+        return TensorInfo(self.name, self.quant_type, self.shape, self.offset, self.num_bytes)
 
     @property
     def num_values(self) -> int:
@@ -61,6 +67,37 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
     parts: tuple[Path, ...]
     num_bytes: int  # the size of all parts on disk
     _tensors: dict[str, Tensor]
+    lacking: frozenset[int] = frozenset()  # the indices of parts that only other machines have
+
+    @property
+    def openable_parts(self) -> tuple[Path, ...]:
+        """The paths of the parts; the first one stands for those that are not here."""
+        parts = enumerate(self.parts)
+        return tuple(self.parts[0] if index in self.lacking else path for index, path in parts)
+
+    def infos(self) -> dict[int, list[TensorInfo]]:
+        """Returns the tensors of each part that is here."""
+        found: dict[int, list[TensorInfo]] = {
+            index: [] for index in range(len(self.parts)) if index not in self.lacking
+        }
+        for tensor in self.tensors.values():
+            if tensor.part in found:
+                found[tensor.part].append(tensor.info)
+        return found
+
+    def with_elsewhere(self, infos: Mapping[int, Sequence[TensorInfo]]) -> "GgufFile":
+        """Returns the file with the tensors of parts that are not here, by the parts' indices.
+
+        Their bytes are zeros that take no memory, and must not be used.
+        """
+        added = {
+            info.name: Tensor(
+                info.name, info.quant_type, info.shape, _nothing(info.num_bytes), part, info.offset
+            )
+            for part, own in infos.items()
+            for info in own
+        }
+        return self.with_data(added)
 
     def with_data(self, copies: Mapping[str, Tensor]) -> "GgufFile":
         """Returns the file with `copies` in place of its tensors of these names.
@@ -95,28 +132,43 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         self._tensors.clear()
 
 
-def open_gguf(path: Path) -> GgufFile:
+def open_gguf(path: Path, *, may_lack_parts: bool = False) -> GgufFile:
     """Maps a model's file; for any part of a split model, maps all parts.
 
+    With `may_lack_parts`, parts other than the first may be missing: other machines have them.
     Raises ModelFileError, which names the file and what is wrong.
     """
     path = Path(path)
-    parts = split_parts(path)
+    parts = split_parts(path, may_lack=may_lack_parts)
+    lacking = frozenset(i for i, part in enumerate(parts) if may_lack_parts and not part.exists())
+    if len(parts) == 1:
+        lacking = frozenset()
     headers: list[Header] = []
     tensors: dict[str, Tensor] = {}
     num_bytes = 0
     for index, part in enumerate(parts):
+        if index in lacking:
+            continue
         header, data = _map(part)
         check_part(part, header.metadata, index, len(parts))
         _add_tensors(tensors, part, index, header, data)
         headers.append(header)
         num_bytes += len(data)
     first = headers[0]
-    check_total(parts[0], first.metadata, len(tensors))
+    if not lacking:
+        check_total(parts[0], first.metadata, len(tensors))
     read_only = MappingProxyType(tensors)
     return GgufFile(
-        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors
+        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors, lacking
     )
+
+
+def _nothing(num_bytes: int) -> npt.NDArray[np.uint8]:
+    """Returns zeros, (num_bytes,), for which the system sets no memory aside."""
+    if not num_bytes:
+        return np.zeros(0, np.uint8)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, num_bytes, flags=flags, prot=mmap.PROT_READ), np.uint8)
 
 
 def _add_tensors(

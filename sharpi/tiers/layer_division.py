@@ -1,12 +1,15 @@
 """Divides a model's layers among machines: so that each holds its own, then by their speed."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import cache
 
 from msgspec import Struct
 
 from sharpi.errors import UsageError
 from sharpi.tiers.facts import ModelFacts
+
+# Layers that are lacked, bytes without RAM, the slowest stage's seconds, and first layers.
+_Best = tuple[int, int, float, tuple[int, ...]]
 
 
 class Machine(Struct, frozen=True):
@@ -71,13 +74,16 @@ def divide_layers(
     machines: Sequence[Machine],
     starts: Sequence[int],
     output: LayerLoad,
+    lacking: Sequence[Set[int]] = (),
 ) -> Division:
     """Divides layers among the machines in their order; the first also has the output.
 
     The least bytes are left without RAM; among those divisions the slowest rank is as quick as can
-    be. A rank begins with one of `starts`. Raises UsageError for more machines than such layers.
+    be. A rank begins with one of `starts`. It gets no layer that it lacks, by `lacking`, unless
+    there is no other way. Raises UsageError for more machines than such layers.
     """
     count = len(machines)
+    absent = [*lacking, *[frozenset[int]()] * (count - len(lacking))]
     if count > len(starts):
         raise UsageError(f"{count} machines cannot share a model of {len(starts)} separable layers")
 
@@ -85,13 +91,15 @@ def divide_layers(
         own = [*loads[first:end], *([output] if rank == 0 else [])]
         return LayerLoad(sum(each.num_bytes for each in own), sum(each.token_bytes for each in own))
 
-    def cost(rank: int, first: int, end: int) -> tuple[int, float]:
+    def cost(rank: int, first: int, end: int) -> tuple[int, int, float]:
         own, machine = needs(rank, first, end), machines[rank]
-        return max(0, own.num_bytes - machine.ram), own.token_bytes / machine.read_rate
+        seconds = own.token_bytes / machine.read_rate
+        num_absent = sum(layer in absent[rank] for layer in range(first, end))
+        return num_absent, max(0, own.num_bytes - machine.ram), seconds
 
     @cache
-    def best(rank: int, first: int) -> tuple[int, float, tuple[int, ...]]:
-        """Returns overflow, the slowest stage, and the first layers from this rank on."""
+    def best(rank: int, first: int) -> _Best:
+        """Returns the costs and the first layers from this rank on."""
         if rank == count - 1:
             return *cost(rank, first, len(loads)), (first,)
         return min(
@@ -100,18 +108,16 @@ def divide_layers(
             if end > first and sum(start >= end for start in starts) >= count - 1 - rank
         )
 
-    firsts = best(0, 0)[2]
+    firsts = best(0, 0)[3]
     layers = tuple(zip(firsts, (*firsts[1:], len(loads)), strict=True))
     costs = [cost(rank, *own) for rank, own in enumerate(layers)]
     return Division(
         layers,
-        overflow=sum(over for over, _ in costs),
-        stage_seconds=tuple(seconds for _, seconds in costs),
+        overflow=sum(over for _, over, _ in costs),
+        stage_seconds=tuple(seconds for _, _, seconds in costs),
         rank_bytes=tuple(needs(rank, *own).num_bytes for rank, own in enumerate(layers)),
     )
 
 
-def _joined(
-    own: tuple[int, float], rest: tuple[int, float, tuple[int, ...]], first: int
-) -> tuple[int, float, tuple[int, ...]]:
-    return own[0] + rest[0], max(own[1], rest[1]), (first, *rest[2])
+def _joined(own: tuple[int, int, float], rest: _Best, first: int) -> _Best:
+    return own[0] + rest[0], own[1] + rest[1], max(own[2], rest[2]), (first, *rest[3])

@@ -55,6 +55,12 @@ def test_layers_that_share_keys_stay_together() -> None:
     assert divide([LayerLoad(1, 1)] * 4, [Machine(9, 1.0)] * 2, [0, 3]).layers == ((0, 3), (3, 4))
 
 
+def test_a_machine_gets_layers_whose_parts_it_has() -> None:
+    loads, machines = [LayerLoad(GB, GB)] * 6, [Machine(100 * GB, 1.0 * GB)] * 2
+    lacking = [{4, 5}, {0, 1, 2, 3}]
+    assert divide_layers(loads, machines, range(6), NOTHING, lacking).layers == ((0, 4), (4, 6))
+
+
 def test_too_many_machines_are_refused() -> None:
     with pytest.raises(UsageError, match="3 machines cannot share"):
         divide([LayerLoad(1, 1)] * 2, [Machine(9, 1.0)] * 3)

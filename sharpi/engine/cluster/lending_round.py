@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from sharpi.cluster.group import Group
 from sharpi.engine.backends.expert_tier import ExpertTier
+from sharpi.engine.cluster.split_model import lacking_layers
 from sharpi.engine.lending.asker import Asker
 from sharpi.engine.lending.expert_programs import ExpertPrograms
 from sharpi.engine.lending.lender import Lender
@@ -74,6 +75,7 @@ class LendingRound:
             tuple(index for index in lacking if index in own),
             self._model.settings.instruction_set,
             self._wish,
+            lacking_layers(self._model.file, self._model.file.lacking),
         )
 
     def _programs(self, loans: Sequence[Loan]) -> ExpertPrograms:

@@ -14,6 +14,7 @@ from sharpi.engine.cluster.follower import Follower
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
+from sharpi.engine.cluster.split_model import completed, own_parts, require_parts
 from sharpi.engine.cluster.terms import (
     Answer,
     Statement,
@@ -51,6 +52,14 @@ class Sharing(Closing):
         self.notes: tuple[str, ...] = ()
         self.reports: dict[int, RankReport] = {}  # by rank, once the first has ended the run
         self.remote: RemotePart | None = None  # of the first rank, once there are parts
+
+    def complete(self, file: GgufFile) -> GgufFile:
+        """Returns the file with the tensors of parts that only other ranks have.
+
+        Raises ClusterError for a part of a split model that nobody has.
+        """
+        parts = self._group.exchange("parts", own_parts(file))
+        return completed(file, parts, self._group.hosts)
 
     def agree(
         self,
@@ -94,12 +103,14 @@ class Sharing(Closing):
     ) -> Terms:
         group = self._group
         try:
-            working = [each.machine for each in statements if not each.only_lends]
+            working = [each for each in statements if not each.only_lends]
             division = divide(file, model, settings, working)
+            layers = layers_of_all(division, statements)
+            for rank, (own, ends) in enumerate(zip(statements, layers, strict=True)):
+                require_parts(file, own.lacking_parts, range(*ends), rank, group.hosts[rank])
         except SharpiError as error:
             group.state("answer", Answer(refusal=str(error)))
             raise
-        layers = layers_of_all(division, statements)
         drafts = (_NO_DRAFTS,) if settings.max_drafts and settings.num_parallel > 1 else ()
         self.notes = (*_notes(division, layers, group.hosts), *(drafts if len(working) > 1 else ()))
         terms = terms_of(settings, layers, counts_experts=counts_experts)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sharpi import __version__
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
 from sharpi.config import KvTypes, RopeRequest, RunConfig
+from sharpi.engine.cluster.split_model import lacking_layers
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError
 from sharpi.gguf.reader import GgufFile
@@ -38,6 +39,7 @@ class Statement(Struct, frozen=True):
     machine: Machine
     fingerprint: Fingerprint
     rope: RopeRequest
+    lacking_parts: frozenset[int] = frozenset()  # of a split model, by index
     only_lends: bool = False  # it runs no layers, and has experts in memory for the others
 
 
@@ -76,7 +78,13 @@ def own_statement(file: GgufFile, hardware: HardwareInfo, config: RunConfig) -> 
     machine = Machine(hardware.free_ram if config.ram is None else config.ram, rate)
     only_lends = config.cluster is not None and config.cluster.only_lends
     return Statement(
-        __version__, sys.byteorder, machine, fingerprint(file), config.rope, only_lends
+        __version__,
+        sys.byteorder,
+        machine,
+        fingerprint(file),
+        config.rope,
+        file.lacking,
+        only_lends,
     )
 
 
@@ -98,13 +106,15 @@ def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
 
 
 def divide(
-    file: GgufFile, model: ModelConfig, settings: EngineSettings, machines: list[Machine]
+    file: GgufFile, model: ModelConfig, settings: EngineSettings, statements: list[Statement]
 ) -> Division:
     """Divides the layers by the ranks' memory and speed; raises UsageError for too many ranks."""
     facts = read_facts(file, model, settings.kv_types)
     states = num_states(settings.num_parallel, settings.max_drafts)
     loads = layer_loads(facts, settings.num_pages, states)
-    return divide_layers(loads, _alike(machines), first_layers(facts), _output(facts))
+    machines = _alike([each.machine for each in statements])
+    lacking = [lacking_layers(file, each.lacking_parts) for each in statements]
+    return divide_layers(loads, machines, first_layers(facts), _output(facts), lacking)
 
 
 def _alike(machines: list[Machine]) -> list[Machine]:

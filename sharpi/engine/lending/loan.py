@@ -15,6 +15,7 @@ class Room(Struct, frozen=True):
     lacking: tuple[int, ...]  # its layers of which some experts have no slot
     instruction_set: str  # of its kernels: other kernels round differently
     wish: Wish = "auto"
+    absent: frozenset[int] = frozenset()  # layers of which a part of the model is not there
 
 
 class Loan(Struct, frozen=True):
@@ -38,13 +39,14 @@ def lend(rooms: Sequence[Room], experts: Mapping[int, tuple[int, int]]) -> tuple
     for owner, room in enumerate(rooms):
         if room.wish == "off" or not room.lacking:
             continue
-        ends = {layer: experts[layer][0] for layer in room.lacking}
+        all_ends = {layer: experts[layer][0] for layer in room.lacking}
         for lender, other in enumerate(rooms):
             if lender == owner or other.lacking or other.instruction_set != room.instruction_set:
                 continue
+            ends = {layer: end for layer, end in all_ends.items() if layer not in other.absent}
             for loan in _loans(lender, owner, ends, experts, spare[lender]):
                 spare[lender] -= (loan.end - loan.first) * experts[loan.layer][1]
-                ends[loan.layer] = loan.first
+                all_ends[loan.layer] = loan.first
                 loans.append(loan)
     return tuple(loans)
 

@@ -65,7 +65,7 @@ class StoreLayout(Struct, frozen=True):
 def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
     """Finds the experts in the file; raises ModelFileError if a layer lacks some matrices."""
     layers = tuple(_layer(file.path, file.tensors, index) for index in range(num_layers))
-    return StoreLayout(tuple(file.parts), layers)
+    return StoreLayout(file.openable_parts, layers)
 
 
 def _layer(path: Path, tensors: Mapping[str, Tensor], index: int) -> LayerLayout:

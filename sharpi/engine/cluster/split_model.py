@@ -1,0 +1,73 @@
+"""A split model of which each rank has the parts that hold its layers, and the first one."""
+
+import re
+from collections.abc import Sequence, Set
+
+from msgspec import Struct
+
+from sharpi.errors import ClusterError, UsageError
+from sharpi.gguf.reader import GgufFile
+from sharpi.gguf.tensor_infos import TensorInfo
+
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_OF_FIRST_RANK = ("token_embd", "output", "per_layer_")  # which looks up tokens and gives logits
+
+
+class Parts(Struct, frozen=True):
+    """One rank's statement: how many parts its model has, and the tensors of those that it has."""
+
+    count: int
+    tensors: dict[int, list[TensorInfo]]  # by the part's index; empty for a model of one file
+
+
+def own_parts(file: GgufFile) -> Parts:
+    """Returns what this rank says."""
+    return Parts(len(file.parts), file.infos() if len(file.parts) > 1 else {})
+
+
+def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> GgufFile:
+    """Returns the file with the tensors of all parts, also of those that only other ranks have.
+
+    Raises ClusterError for a part that nobody has, or another number of parts.
+    """
+    for rank, other in enumerate(ranks):
+        if other.count != len(file.parts):
+            raise ClusterError(
+                f"rank {rank} on {hosts[rank]} has a model of {other.count} parts, and this one"
+                f" has {len(file.parts)}"
+            )
+    infos = {}
+    for part in sorted(file.lacking):
+        found = next((each.tensors[part] for each in ranks if part in each.tensors), None)
+        if found is None:
+            raise ClusterError(f"{file.parts[part]}: no machine has this part")
+        infos[part] = found
+    return file.with_elsewhere(infos) if infos else file
+
+
+def lacking_layers(file: GgufFile, lacking: Set[int]) -> frozenset[int]:
+    """Returns the layers of which a rank that lacks these parts does not have all tensors."""
+    tensors = file.tensors.values()
+    layers = (_layer_of(tensor.name) for tensor in tensors if tensor.part in lacking)
+    return frozenset(layer for layer in layers if layer >= 0)
+
+
+def _layer_of(name: str) -> int:
+    found = _LAYER.match(name)
+    return int(found[1]) if found else -1
+
+
+def require_parts(file: GgufFile, lacking: Set[int], layers: range, rank: int, host: str) -> None:
+    """Raises UsageError if a rank that lacks these parts needs one of them for its layers."""
+    for tensor in file.tensors.values():
+        layer = _layer_of(tensor.name)
+        is_needed = (
+            layer in layers
+            if layer >= 0
+            else rank == 0 or not tensor.name.startswith(_OF_FIRST_RANK)
+        )
+        if is_needed and tensor.part in lacking:
+            raise UsageError(
+                f"rank {rank} on {host} needs {tensor.name} and does not have the part that holds"
+                f" it, {file.parts[tensor.part].name}: copy it there"
+            )
