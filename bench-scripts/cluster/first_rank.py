@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from sharpi.cli.ranks import joined
-from sharpi.config import ClusterConfig, GenerationRequest, RunConfig, SamplingParams
+from sharpi.config import (
+    ClusterConfig,
+    GenerationRequest,
+    RemoteExperts,
+    RunConfig,
+    SamplingParams,
+)
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sampling.text_delta import TextDelta
@@ -31,6 +37,7 @@ class FirstRank:
         self._scheduler = Scheduler(engine, num_parallel)
         self._ids = np.random.default_rng(1)
         self._counts: list[int] = []
+        self._num_asked = 0  # the seed of the next answer
 
     def prompt(self, num_tokens: int) -> float:
         """Seconds until the first token after a prompt."""
@@ -40,11 +47,11 @@ class FirstRank:
             pass
         return time.perf_counter() - start
 
-    def decode(self, num_sequences: int, num_tokens: int) -> float:
+    def decode(self, num_sequences: int, num_tokens: int, temperature: float = 0) -> float:
         """Seconds for `num_tokens` more of each sequence, once all of them decode."""
         self._counts = []
         for _ in range(num_sequences):
-            self._submit(_PROMPT, num_tokens + _WARM_UP + 8)
+            self._submit(_PROMPT, num_tokens + _WARM_UP + 8, temperature)
         while min(self._counts) < _WARM_UP:
             self._scheduler.step()
         wanted = sum(self._counts) + num_tokens * num_sequences
@@ -56,16 +63,19 @@ class FirstRank:
             pass
         return seconds
 
-    def _submit(self, num_prompt: int, num_tokens: int) -> None:
+    def _submit(self, num_prompt: int, num_tokens: int, temperature: float = 0) -> None:
         size = self._engine.runner.vocab_size
         ids, index = self._ids.integers(3, size, num_prompt).tolist(), len(self._counts)
         self._counts.append(0)
+        self._num_asked += 1
 
         def count(delta: TextDelta) -> None:
             self._counts[index] += len(delta.tokens)
 
         asked = GenerationRequest(
-            max_tokens=num_tokens, sampling=SamplingParams(temperature=0), ignore_end=True
+            max_tokens=num_tokens,
+            sampling=SamplingParams(temperature=temperature, seed=self._num_asked),
+            ignore_end=True,
         )
         self._scheduler.drop_cache()
         self._scheduler.submit(ids, asked, on_delta=count, on_end=lambda info: None)
@@ -108,12 +118,13 @@ def _plain(reports: dict[int, Any]) -> dict[int, Any]:
 
 
 def _config(
-    model: str, hosts: list[str], port: int, context_size: int, num_parallel: int, ram: int | None
-) -> RunConfig:
-    cluster = ClusterConfig(tuple(hosts), port=port) if hosts else None
+    model: str, hosts: list[str], port: int, context_size: int, num_parallel: int,
+    ram: int | None, remote_experts: RemoteExperts,
+) -> RunConfig:  # fmt: skip
+    cluster = ClusterConfig(tuple(hosts), port=port, remote_experts=remote_experts)
     return RunConfig(
         Path(model), context_size=context_size, num_parallel=num_parallel, num_threads=1,
-        cluster=cluster, ram=ram,
+        cluster=cluster if hosts else None, ram=ram,
     )  # fmt: skip
 
 

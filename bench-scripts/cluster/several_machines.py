@@ -4,7 +4,9 @@ Each rank is a process on a core of its own, with one thread, and the messages c
 One rank alone, on one core, takes turns with them: A B A B. Ranks on one machine share its memory
 bandwidth, which those on several would not: therefore another contestant is one rank while another
 one does the same on the other core. With `--limit`, one more is one rank in a memory cgroup of that
-size, which reads from the disk what does not fit.
+size, which reads from the disk what does not fit. With `--ram`, one rank has so much for the model
+and reads past the page cache, by itself and beside one that runs no layers and lends its memory;
+`--read-rate` slows its disk down.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
+from memory.disk_group import DiskGroup
 from memory.memory_group import MemoryGroup
 
 from sharpi.system.closing import Closing
@@ -46,7 +49,7 @@ class Ranks(Closing):
 
     def __init__(
         self, name: str, model: Path, cores: Sequence[int], context: int,
-        launcher: Sequence[str] = (), ram: int | None = None,
+        launcher: Sequence[str] = (), ram: int | None = None, *, lends: bool = False,
     ) -> None:  # fmt: skip
         self.name = name
         port = _free_port()
@@ -55,12 +58,16 @@ class Ranks(Closing):
             first, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._others = [
-            subprocess.Popen([*_pinned(core), *_join(port, model)], stderr=subprocess.DEVNULL)
+            subprocess.Popen(
+                [*_pinned(core), *_join(port, model), *(["--only-lend"] if lends else [])],
+                stderr=subprocess.DEVNULL,
+            )
             for core in cores[1:]
         ]
         hosts = ["127.0.0.1", *(f"core {core}" for core in cores[1:])] if cores[1:] else []
         settings = {"model": str(model), "hosts": hosts, "port": port, "context_size": context}
-        self._tell(settings | {"num_parallel": _NUM_PARALLEL, "ram": ram})
+        remote = "on" if lends else "off"
+        self._tell(settings | {"num_parallel": _NUM_PARALLEL, "ram": ram, "remote_experts": remote})
         self.notes = self._answer()["notes"]
 
     def seconds(self, test: Test) -> float:
@@ -164,6 +171,15 @@ def _contestants(options: argparse.Namespace, stack: ExitStack) -> Iterator[Rank
     yield stack.enter_context(Ranks(f"{len(cores)} ranks", options.model, cores, context))
     if options.beside:
         yield stack.enter_context(SideBySide(options.model, cores, context))
+    if options.ram is not None:
+        ram, launcher = parse_size(options.ram), tuple[str, ...]()
+        if options.read_rate is not None:
+            disk = stack.enter_context(DiskGroup(options.read_rate, options.model))
+            launcher = disk.launcher
+        alone = Ranks("from disk", options.model, cores[:1], context, launcher, ram)
+        yield stack.enter_context(alone)
+        lent = Ranks("lent", options.model, cores, context, launcher, ram, lends=True)
+        yield stack.enter_context(lent)
     if options.limit is not None:
         group = stack.enter_context(MemoryGroup(parse_size(options.limit)))
         yield stack.enter_context(
@@ -175,6 +191,7 @@ def _tests(options: argparse.Namespace) -> Iterator[Test]:
     count = options.tokens
     for number in options.sequences:
         question = {"test": "decode", "num_sequences": number, "num_tokens": count}
+        question["temperature"] = options.temperature
         yield Test(f"decode {number}", question, number * count)
     if options.prompt:
         yield Test(
@@ -228,6 +245,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=64, help="of each sequence")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", help="of the memory of one rank that reads from disk")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0,
+        help="1 has a model with random weights use ever other experts, as text does",
+    )  # fmt: skip
+    parser.add_argument("--ram", help="for the model of a rank that reads past the page cache")
+    parser.add_argument("--read-rate", type=parse_size, help="bytes per second of its disk at most")
     parser.add_argument("--beside", action="store_true", help="one rank with a busy neighbour, too")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
