@@ -104,7 +104,9 @@ class Sharing(Closing):
         group = self._group
         try:
             working = [each for each in statements if not each.only_lends]
-            division = divide(file, model, settings, working)
+            machines = [each.machine for each in working]
+            lacking = [each.lacking_parts for each in working]
+            division = divide(file, model, settings, machines, lacking)
             layers = layers_of_all(division, statements)
             for rank, (own, ends) in enumerate(zip(statements, layers, strict=True)):
                 require_parts(file, own.lacking_parts, range(*ends), rank, group.hosts[rank])

@@ -1,6 +1,7 @@
 """Terms: what ranks say before the first step, and what the first rank decides."""
 
 import sys
+from collections.abc import Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -106,15 +107,18 @@ def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
 
 
 def divide(
-    file: GgufFile, model: ModelConfig, settings: EngineSettings, statements: list[Statement]
+    file: GgufFile,
+    model: ModelConfig,
+    settings: EngineSettings,
+    machines: list[Machine],
+    lacking_parts: Sequence[Set[int]] = (),
 ) -> Division:
     """Divides the layers by the ranks' memory and speed; raises UsageError for too many ranks."""
     facts = read_facts(file, model, settings.kv_types)
     states = num_states(settings.num_parallel, settings.max_drafts)
     loads = layer_loads(facts, settings.num_pages, states)
-    machines = _alike([each.machine for each in statements])
-    lacking = [lacking_layers(file, each.lacking_parts) for each in statements]
-    return divide_layers(loads, machines, first_layers(facts), _output(facts), lacking)
+    lacking = [lacking_layers(file, parts) for parts in lacking_parts]
+    return divide_layers(loads, _alike(machines), first_layers(facts), _output(facts), lacking)
 
 
 def _alike(machines: list[Machine]) -> list[Machine]:
