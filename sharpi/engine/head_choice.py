@@ -40,13 +40,16 @@ def choose_head(
     `why_not` says why no head can run here. Raises UsageError where it was asked for by name and
     the file has none, or where the other file's head belongs to another model.
     """
-    metadata = None
-    if config.speculation.draft_model is not None:
-        from sharpi.engine.head_file import join_head
+    if config.speculation.draft_model is None:
+        return HeadChoice(file, *_with_chosen(file, model, config, why_not, None))
+    from sharpi.engine.head_file import join_head
 
-        file, model, config, metadata = join_head(file, model, config)
-    model, notes = _with_chosen(file, model, config, why_not, metadata)
-    return HeadChoice(file, model, config, notes)
+    joined = join_head(file, model, config)
+    chosen = HeadChoice(
+        joined.file,
+        *_with_chosen(joined.file, joined.model, joined.config, why_not, joined.metadata),
+    )
+    return chosen if chosen.model.has_head else chosen._replace(file=file, model=model)
 
 
 def _with_chosen(
@@ -55,19 +58,19 @@ def _with_chosen(
     config: RunConfig,
     why_not: str | None,
     metadata: Metadata | None,
-) -> tuple[ModelConfig, tuple[str, ...]]:
+) -> tuple[ModelConfig, RunConfig, tuple[str, ...]]:
     speculation = config.speculation
     if "mtp" not in speculation.kinds or not speculation.is_on:
-        return model, ()
+        return model, config, ()
     if not has_head(file, model):
         if speculation.is_auto and len(speculation.kinds) > 1:
-            return model, ()
+            return model, config, ()
         raise UsageError(
             f"--spec-type mtp: {file.path.name} has no layer for multi-token prediction that sharpi"
             " knows; leave it to auto"
         )
     if config.experts.trace is not None:
-        return model, ()
+        return model, config, ()
     if why_not is not None:
-        return model, (f"the MTP head does not draft: {why_not}",)
-    return with_head(file, model, metadata), ()
+        return model, config, (f"the MTP head does not draft: {why_not}",)
+    return with_head(file, model, metadata), config, ()

@@ -167,5 +167,7 @@ def test_a_processor_that_cannot_run_it_says_so(head: Path) -> None:
     config = RunConfig(model=REFERENCES / "qwen3moe.gguf", speculation=drafting(head))
     with open_gguf(config.model) as file:
         chosen = choose_head(file, read_config(file), config, "several machines share the model")
+        assert chosen.file is file  # as the other machines have it
     assert not chosen.model.has_head
+    assert chosen.config.speculation.draft_model is None
     assert chosen.notes == ("the MTP head does not draft: several machines share the model",)
