@@ -23,7 +23,7 @@ from sharpi.errors import ClusterError
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_json import from_json, to_json
 from sharpi.experts.stats.stats_text import format_stats
-from sharpi.gguf.reader import open_gguf
+from sharpi.gguf.reader import GgufFile, open_gguf
 
 pytestmark = pytest.mark.native
 REFERENCES = DEMO.parents[2] / "tests" / "references" / "data"
@@ -66,6 +66,9 @@ class Ranks:
         self.lines: list[OtherRank] = []
         self.said: list[str] = []
         self._programs: list[ExpertPrograms] = []
+
+    def complete(self, file: GgufFile) -> GgufFile:
+        return file
 
     def agree(self, config: RunConfig, file: object, model: object, settings: object,
               hardware: object) -> object:  # fmt: skip
