@@ -220,6 +220,10 @@ ATTACKS: Sequence[tuple[str, Callable[..., Awaitable[object]]]] = [
     ),
     ("costly schema", sends(CHAT, costly_schema)),
     ("exploding schema", sends(CHAT, exploding_schema)),
+    (
+        "half pairs",
+        sends("/tokenize", lambda _: b'{"content":"' + b"\\ud800" * 150_000 + b'"}'),
+    ),
     ("body for GET", sends("/health", lambda _: b"x" * 5_000_000)),
     ("not JSON", sends(CHAT, lambda choices: choices.randbytes(10_000))),
     ("idle connections", open_idle),

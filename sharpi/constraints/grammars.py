@@ -10,9 +10,12 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.byte_vocabulary import ByteVocabulary
+from sharpi.constraints.children import Children
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.schema.budget import MAX_SCHEMAS_HERE, TooManySchemas
+from sharpi.constraints.schema.costly import CostlySchemas
 from sharpi.constraints.schema.json_schema import grammar_of_schema
 from sharpi.constraints.trial import Trials
 from sharpi.errors import GrammarError
@@ -32,7 +35,8 @@ class Grammars:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._trials = Trials()
+        children = Children()
+        self._trials, self._costly_schemas = Trials(children), CostlySchemas(children)
         self._compiled: OrderedDict[bytes, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -43,11 +47,18 @@ class Grammars:
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
         """Returns a constraint to JSON of this schema, with properties in the schema's order."""
         try:
-            return self._constraint(grammar_of_schema(schema))
+            return self._constraint(self._rewritten(schema, splits_one_of=False))
         except GrammarError as error:
             if "oneOf" not in str(error):
                 raise
-        return self._constraint(grammar_of_schema(schema, splits_one_of=True))
+        return self._constraint(self._rewritten(schema, splits_one_of=True))
+
+    def _rewritten(self, schema: Mapping[str, Any] | bool, *, splits_one_of: bool) -> str:
+        try:
+            return grammar_of_schema(schema, splits_one_of=splits_one_of, most=MAX_SCHEMAS_HERE)
+        except TooManySchemas:
+            assert isinstance(schema, Mapping)
+            return self._costly_schemas.grammar(schema, splits_one_of=splits_one_of)
 
     def gbnf(self, text: str) -> GrammarConstraint:
         """Returns a constraint to llama.cpp's grammar format, from the rule `root`."""
@@ -102,8 +113,8 @@ class Grammars:
 
 def _fit(text: str) -> str:
     """Returns the text; raises GrammarError if it is too long or not Unicode."""
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise GrammarError("the grammar is not Unicode text: it has lone surrogates")
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the grammar has {len(text)} characters; the limit is {MAX_BYTES}")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise GrammarError("the grammar is not Unicode text: it has lone surrogates")
     return text

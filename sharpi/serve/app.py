@@ -42,9 +42,9 @@ class AppSettings(Struct, frozen=True):
     log: Callable[[str], None] = log_line  # prints a line of the log
 
 
-def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
-    """Returns the application of one host."""
-    table = EndpointTable(_endpoints(host, settings.slot_folder))
+def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None = None) -> ASGIApp:
+    """Returns the application of one host, whose models `chats` may have taken in already."""
+    table = EndpointTable(_endpoints(host, chats or ChatModels(host), settings.slot_folder))
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)
 
@@ -67,8 +67,7 @@ def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
     return CORSMiddleware(guard, settings.origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _endpoints(host: ModelHost, slot_folder: Path | None) -> list[Endpoint]:
-    chats = ChatModels(host)
+def _endpoints(host: ModelHost, chats: ChatModels, slot_folder: Path | None) -> list[Endpoint]:
     described = [
         *api_endpoints(host, chats),
         *token_routes.endpoints(chats),

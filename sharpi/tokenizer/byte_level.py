@@ -36,7 +36,9 @@ class ByteLevelEncoder:
         self._num_characters += len(text)
         is_long = self._num_characters > MAX_CHARACTERS_APART
         tokenizer = self._whole if is_long else self._tokenizer_of(text)
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+        # The library lets other threads run while it encodes several texts, not one.
+        [encoding] = tokenizer.encode_batch([text], add_special_tokens=False)
+        return list(encoding.ids)
 
     def _tokenizer_of(self, text: str) -> Tokenizer:
         words = [word for word, _ in self._words.pre_tokenize_str(text)]

@@ -19,4 +19,6 @@ class MarkedMergeEncoder:
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of a text without special tokens."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        # The library lets other threads run while it encodes several texts, not one.
+        [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        return list(encoding.ids)

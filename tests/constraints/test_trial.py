@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sharpi.constraints import trial
+from sharpi.constraints import children, trial
+from sharpi.constraints.children import Children
 from sharpi.constraints.trial import Trials
 from sharpi.errors import BusyError, GrammarError
 
@@ -23,12 +24,12 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_harmless_is_not_tried(tried: list[str]) -> None:
-    Trials().check('{"type": "integer"}')
+    Trials(Children()).check('{"type": "integer"}')
     assert tried == []
 
 
 def test_outcomes_are_remembered_good_and_bad(tried: list[str]) -> None:
-    trials = Trials()
+    trials = Trials(Children())
     for _ in range(3):
         trials.check('{"pattern": "good"}')
         with pytest.raises(GrammarError, match="too complex"):
@@ -49,17 +50,17 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         return ""
 
     monkeypatch.setattr(trial, "_tried", wait)
-    trials = Trials()
+    trials = Trials(Children())
 
     def check(number: int) -> Callable[[], None]:
         return lambda: trials.check(f'{{"pattern": "{number}"}}')
 
-    threads = [threading.Thread(target=check(number)) for number in range(trial._MAX_WAITING)]
+    threads = [threading.Thread(target=check(number)) for number in range(children._MAX_WAITING)]
     threads[0].start()
     has_begun.wait(60)
     for thread in threads[1:]:
         thread.start()
-    while trials._places._value:  # type: ignore[attr-defined]
+    while trials._children._places._value:  # type: ignore[attr-defined]
         threading.Event().wait(0.01)
     with pytest.raises(BusyError, match="being compiled"):
         trials.check('{"pattern": "one more"}')
@@ -72,8 +73,8 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trial_that_a_busy_machine_cuts_short_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trials = Trials()
-    monkeypatch.setattr(trial, "_WALL_SECONDS", 0.001)
+    trials = Trials(Children())
+    monkeypatch.setattr(children, "_WALL_SECONDS", 0.001)
     with pytest.raises(BusyError, match="too busy"):
         trials.check('{"pattern": "once more"}')
     assert not trials._outcomes

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from larger_vocabulary import with_tokens
 from msgspec.structs import replace
 from nasty_texts import SPECIAL_TEXTS, TEXTS
+from other_threads import lets_others_run
 
 from sharpi.errors import UsageError
 from sharpi.tokenizer.pre_tokenizers import find_pre_tokenizer
@@ -28,6 +29,12 @@ def test_texts_come_back(tokenizer: Tokenizer) -> None:
 def test_special_texts_come_back(byte_tokenizer: Tokenizer) -> None:
     for text in SPECIAL_TEXTS:
         assert byte_tokenizer.decode(plain_ids(byte_tokenizer, text)) == text
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(byte_tokenizer: Tokenizer) -> None:
+    text = "".join(map(chr, range(0x4E00, 0x9E00))) * 8
+    plain_ids(byte_tokenizer, text[:5000])  # the whole model is built
+    assert lets_others_run(lambda: plain_ids(byte_tokenizer, text))
 
 
 class TestProperties:

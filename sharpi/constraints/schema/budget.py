@@ -8,7 +8,12 @@ from typing import Any
 from sharpi.errors import GrammarError
 
 MAX_SCHEMAS = 100_000  # made of one document; all of them take less than a second
+MAX_SCHEMAS_HERE = 5_000  # in this process, whose other threads wait for some milliseconds
 MAX_LETTERS = 256 << 10
+
+
+class TooManySchemas(GrammarError):
+    """A schema stands for more others than were allowed."""
 
 
 class Budget:
@@ -18,10 +23,10 @@ class Budget:
         self._left = self._most = most
 
     def spend(self, num: int = 1) -> None:
-        """Counts schemas that are about to be made; raises GrammarError if they are too many."""
+        """Counts schemas that are about to be made; raises TooManySchemas."""
         self._left -= num
         if self._left < 0:
-            raise GrammarError(
+            raise TooManySchemas(
                 f"the JSON schema is too complex: it stands for more than {self._most} others"
             )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from llguidance import LLMatcher
 
-from sharpi.constraints.schema.budget import check_length
+from sharpi.constraints.schema.budget import MAX_SCHEMAS, check_length
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
 
@@ -24,16 +24,20 @@ _OPTIONS: Any = {
 }
 
 
-def grammar_of_schema(schema: Mapping[str, Any] | bool, *, splits_one_of: bool = False) -> str:
+def grammar_of_schema(
+    schema: Mapping[str, Any] | bool, *, splits_one_of: bool = False, most: int = MAX_SCHEMAS
+) -> str:
     """Returns the grammar, not compiled yet; raises GrammarError if `schema` is not a schema.
 
-    `splits_one_of`: the branches of each `oneOf` are made to exclude each other.
+    `splits_one_of`: the branches of each `oneOf` are made to exclude each other. Raises
+    TooManySchemas if it stands for more than `most` others.
     """
     if schema is False:
         raise GrammarError("the JSON schema is false, which no answer satisfies")
     if schema is not True and not isinstance(schema, Mapping):
         raise GrammarError(f"a JSON schema is an object, not {json.dumps(schema)[:40]}")
-    text = _dumped({} if schema is True else rewritten_schema(schema, splits_one_of=splits_one_of))
+    known = {} if schema is True else schema
+    text = as_json(rewritten_schema(known, splits_one_of=splits_one_of, most=most))
     try:
         return LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
     except ValueError as error:
@@ -41,20 +45,21 @@ def grammar_of_schema(schema: Mapping[str, Any] | bool, *, splits_one_of: bool =
 
 
 def rewritten_schema(
-    schema: Mapping[str, Any], *, splits_one_of: bool = False
+    schema: Mapping[str, Any], *, splits_one_of: bool = False, most: int = MAX_SCHEMAS
 ) -> Mapping[str, Any]:
     """Returns the schema in keywords that llguidance enforces; raises GrammarError."""
     if not isinstance(schema, Mapping):
         return schema
     try:
-        found = Rewriting(dict(schema), splits_one_of=splits_one_of).rewritten()
+        found = Rewriting(dict(schema), most, splits_one_of=splits_one_of).rewritten()
         check_length(found)
     except (TypeError, AttributeError, KeyError, RecursionError, re.error) as error:
         raise GrammarError(f"the JSON schema is malformed: {str(error)[:100]}") from error
     return found if isinstance(found, dict) else schema
 
 
-def _dumped(schema: Mapping[str, Any]) -> str:
+def as_json(schema: Mapping[str, Any]) -> str:
+    """Returns a schema as text; raises GrammarError for what JSON cannot say."""
     try:
         return json.dumps(schema, allow_nan=False)
     except RecursionError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sharpi.constraints.schema.arrays import containing, different_items
-from sharpi.constraints.schema.budget import Budget
+from sharpi.constraints.schema.budget import MAX_SCHEMAS, Budget
 from sharpi.constraints.schema.negation import Negation
 from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.references import References, Schema
@@ -26,12 +26,17 @@ _MAX_DEPTH = 100
 
 
 class Rewriting:
-    """Rewrites one document; `splits_one_of`: branches of `oneOf` exclude each other then."""
+    """Rewrites one document, which may stand for at most `most` others.
 
-    def __init__(self, root: Schema, *, splits_one_of: bool = False) -> None:
+    `splits_one_of`: branches of `oneOf` exclude each other then.
+    """
+
+    def __init__(
+        self, root: Schema, most: int = MAX_SCHEMAS, *, splits_one_of: bool = False
+    ) -> None:
         self._root, self._splits_one_of = root, splits_one_of
         self._references = References(root)
-        self._budget = Budget()
+        self._budget = Budget(most)
         self._negation = Negation(self._references, self._budget)
 
     def rewritten(self) -> Schema:

@@ -1,6 +1,7 @@
 """ChatModel turns chat requests into requests to the loaded model."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -12,6 +13,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.engine.engine import Engine
+from sharpi.errors import GrammarError
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
@@ -23,6 +25,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 _HARMONY_TURN = "<|start|>assistant"
 _HARMONY_ANSWER = "<|channel|>final<|message|>"
+_LONG_TEXT = " a" * 4096
 
 
 class ChatModel:
@@ -45,6 +48,16 @@ class ChatModel:
         It is created on first use, since it reads the whole vocabulary.
         """
         return Grammars(self.tokenizer)
+
+    def take_in(self) -> None:
+        """Builds what the first long prompt and the first schema need.
+
+        Both libraries hold the interpreter's lock for up to half a second, with the largest
+        vocabularies.
+        """
+        self.tokenizer.encode(_LONG_TEXT, add_bos=False, parse_special=False)
+        with contextlib.suppress(GrammarError):  # a model without an end token has no grammars
+            self.grammars.json_object()
 
     def prompt(self, call: ChatCall) -> str:
         """Returns the prompt with the prefilled beginning of the answer; raises TemplateError."""
@@ -109,6 +122,10 @@ class ChatModels:
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
+
+    async def take_in(self) -> None:
+        """Builds what costly first requests would, so that none of them delays others."""
+        (await self.get()).take_in()
 
     async def get(self) -> ChatModel:
         """Returns the ChatModel; an unloaded model is loaded again."""

@@ -11,7 +11,7 @@ answers were tokenized again in the next turn, their ids would often not match t
 import re
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sharpi.serve.chat.chat_call import Message
@@ -22,6 +22,7 @@ MARK = "\ufdd0"  # a noncharacter, which no text has
 _OF_OTHERS = ("user", "tool")  # roles whose texts others write
 _MAX_TEXTS = 256
 _MAX_CHARACTERS = 4 << 20
+_SLICE = 1 << 16  # characters of a message between which other threads run
 
 
 class PromptMemory:
@@ -97,6 +98,7 @@ class PlainContents:
     def __init__(self, tokenizer: Tokenizer) -> None:
         texts = [text for text in tokenizer.control_texts if len(text) > 1]
         self._spelled = re.compile("|".join(map(re.escape, texts))) if texts else None
+        self._longest = max(map(len, texts), default=0)
 
     def marked(self, messages: Sequence[Message]) -> list[Message]:
         """Returns the messages, with marks in the texts of users and tools that need them."""
@@ -106,12 +108,24 @@ class PlainContents:
         content: Any = message.get("content")
         if message["role"] not in _OF_OTHERS or not isinstance(content, str):
             return message
-        content = content.replace(MARK, "")
-        if self._spelled is not None:
-            content = self._spelled.sub(_mark, content)
-        return {**message, "content": content}
+        return {**message, "content": "".join(self._pieces(content.replace(MARK, "")))}
 
+    def _pieces(self, content: str) -> Iterator[str]:
+        """Yields the text, with a mark after the first letter of each control token."""
+        copied = 0
+        for start in self._starts(content):
+            yield content[copied : start + 1] + MARK
+            copied = start + 1
+        yield content[copied:]
 
-def _mark(found: re.Match[str]) -> str:
-    text = found[0]
-    return text[0] + MARK + text[1:]
+    def _starts(self, content: str) -> Iterator[int]:
+        """Yields where control tokens start; looks at slices that overlap by the longest one."""
+        if self._spelled is None:
+            return
+        searched = 0
+        for end in range(_SLICE, len(content) + _SLICE, _SLICE):
+            for found in self._spelled.finditer(content, searched, end + self._longest - 1):
+                if found.start() < end:
+                    yield found.start()
+                    searched = found.end()
+            searched = max(searched, end)

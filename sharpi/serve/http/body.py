@@ -6,6 +6,7 @@ for 3, half a surrogate pair at the end of a cut text.
 """
 
 import json
+import re
 from functools import cache
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -17,6 +18,8 @@ from sharpi.serve.http.errors import invalid_request
 
 T = TypeVar("T", bound="Body")
 _SURROGATE = b"\\ud"
+_HALF = re.compile("[\ud800-\udfff]")
+_SLICE = 1 << 16  # characters between which other threads run
 
 
 def only(*neutral: object, why: str) -> Meta:
@@ -83,9 +86,19 @@ def _json(data: bytes) -> object:
 
 
 def _without_halves(value: object) -> object:
-    text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
-    whole: object = json.loads(text.decode("utf-16", "replace"))
-    return whole
+    match value:
+        case str():
+            return _whole_text(value)
+        case list():
+            return [_without_halves(each) for each in value]
+        case dict():
+            return {_whole_text(name): _without_halves(each) for name, each in value.items()}
+    return value
+
+
+def _whole_text(text: str) -> str:
+    parts = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
+    return "".join(_HALF.sub("\ufffd", part) for part in parts)
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -7,10 +7,13 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pytest
 from walks import follows, may_end, random_answer
 
+from sharpi.constraints.children import ask_child
 from sharpi.constraints.grammars import Grammars
+from sharpi.constraints.schema import costly
 from sharpi.constraints.schema.json_schema import grammar_of_schema, rewritten_schema
 from sharpi.constraints.schema.other_texts import other_texts
 from sharpi.constraints.schema.rewriting import Rewriting
@@ -266,6 +269,40 @@ def test_schemas_that_explode_are_refused_in_bounded_time(grammars: Grammars, na
             grammar_of_schema(bombs()[name], splits_one_of=splits)
     assert time.process_time() - start < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
+
+
+def test_a_schema_that_becomes_many_is_rewritten_in_a_child(
+    demo: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "object", "not": {"required": [f"{number}" for number in range(5500)]}}
+    grammars, asked = Grammars(demo), []
+
+    def ask(module: str, text: str) -> Any:
+        asked.append(module)
+        return ask_child(module, text)
+
+    monkeypatch.setattr(costly, "ask_child", ask)
+    first, second = grammars.json_schema(schema), grammars.json_schema(schema)
+    assert asked == ["sharpi.constraints.schema.costly"]
+    assert np.array_equal(first.allowed(), second.allowed())
+    assert grammars._rewritten(schema, splits_one_of=False) == grammar_of_schema(schema)
+
+
+def test_a_refusal_by_a_child_is_kept(demo: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    grammars = Grammars(demo)
+    with pytest.raises(GrammarError, match="more than 100000 others"):
+        grammars.json_schema(bombs()["recursive"])
+    monkeypatch.setattr(costly, "ask_child", lambda module, text: pytest.fail("asked again"))
+    with pytest.raises(GrammarError, match="more than 100000 others"):
+        grammars.json_schema(bombs()["recursive"])
+
+
+def test_a_child_that_breaks_its_bounds_is_a_refusal(
+    demo: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costly, "ask_child", lambda module, text: None)
+    with pytest.raises(GrammarError, match="within 2 s and 1 GiB"):
+        Grammars(demo).json_schema(bombs()["recursive"])
 
 
 def test_names_are_matched_in_bounded_time(grammars: Grammars) -> None:

@@ -103,3 +103,17 @@ def test_texts_cannot_forge_turns(model: ChatModel, role: str) -> None:
     ]
     seen = text.replace("\ufdd0", "")
     assert seen in tokenizer.decode(forged.prompt_ids, show_special=True)
+
+
+def test_what_a_first_long_prompt_or_schema_needs_can_be_built_before() -> None:
+    tokenizer = scripted_tokenizer(TEMPLATE, (*MARKS, "<|call|>"))
+    model = ChatModel(tokenizer, chat_format(tokenizer), PromptLimit(tokenizer, 1000))
+    model.take_in()
+    assert "_whole" in vars(tokenizer._encoder)
+    assert "_vocabulary" in vars(model.grammars)
+
+
+def test_a_model_without_an_end_has_no_grammars_to_be_built() -> None:
+    tokenizer = scripted_tokenizer(TEMPLATE)
+    vars(tokenizer)["_special"] = replace(tokenizer._special, end_ids=frozenset())
+    ChatModel(tokenizer, chat_format(tokenizer), PromptLimit(tokenizer, 1000)).take_in()

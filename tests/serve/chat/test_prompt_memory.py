@@ -1,9 +1,14 @@
 """Stored ids of conversations: the model's own, where a text has several tokenizations."""
 
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_host import scripted_tokenizer
 
 from sharpi.serve.chat import prompt_memory
-from sharpi.serve.chat.prompt_memory import PromptMemory
+from sharpi.serve.chat.prompt_memory import MARK, PlainContents, PromptMemory
 from sharpi.serve.host.prompt_limit import PromptLimit
 
 TOKENIZER = scripted_tokenizer()
@@ -57,3 +62,17 @@ def test_what_was_not_used_for_long_is_forgotten(monkeypatch) -> None:  # type: 
     memory.remember("", [], "c", letters("c"), END)
     assert sorted(memory._ids) == ["a<|im_end|>", "c<|im_end|>"]
     assert memory._num_characters == sum(map(len, memory._ids))
+
+
+@given(
+    pieces=st.lists(st.sampled_from([*TOKENIZER.control_texts, "<|im_", "<", "|>", "a", "end"])),
+    size=st.integers(1, 30),
+)
+def test_control_tokens_are_marked_across_slices(pieces: list[str], size: int) -> None:
+    text = "".join(pieces)
+    spelled = re.compile("|".join(map(re.escape, TOKENIZER.control_texts)))
+    marked = spelled.sub(lambda found: found[0][0] + MARK + found[0][1:], text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompt_memory, "_SLICE", size)
+        [message] = PlainContents(TOKENIZER).marked([{"role": "user", "content": text}])
+    assert message["content"] == marked

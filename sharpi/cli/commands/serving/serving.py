@@ -1,5 +1,6 @@
 """Serves a loaded model on a bound socket until the server is stopped."""
 
+import asyncio
 import logging
 import os
 import secrets
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.output.terminal import note, say
 from sharpi.serve.app import AppSettings, build_app
+from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.host.running_servers import RunningServer, announced
 from sharpi.serve.http.access import Access
@@ -24,7 +26,9 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
     Signals are handled from before the ready line until the records are written.
     """
     status_key, url = secrets.token_urlsafe(32), url_of(listener)
-    app = build_app(host, _app_settings(serving, listener, status_key))
+    chats = ChatModels(host)
+    asyncio.run(chats.take_in())
+    app = build_app(host, _app_settings(serving, listener, status_key), chats)
     server = WebServer(app, host, serving.grace)
     if not serving.api_key and not is_loopback(listener):
         say(f"warning: anyone who reaches {serving.host} may use this server; --api-key sets a key")

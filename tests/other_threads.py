@@ -1,0 +1,33 @@
+"""Says whether a call lets other threads run while it works."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+
+def lets_others_run(call: Callable[[], object]) -> bool:
+    """Returns whether this thread runs while `call` works in another one.
+
+    Python itself switches threads only between calls of a library, and not at all meanwhile: so
+    this thread runs if the library lets it.
+    """
+    reached: list[str] = []
+
+    def work() -> None:
+        reached.append("begun")
+        call()
+        reached.append("ended")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        while not reached:
+            time.sleep(0.0001)
+        found = "ended" not in reached
+        thread.join()
+        return found
+    finally:
+        sys.setswitchinterval(interval)
