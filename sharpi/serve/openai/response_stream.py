@@ -35,6 +35,7 @@ class ResponseEvents:
             "id": new_id("resp_"),
             "object": "response",
             "created_at": int(time.time()),
+            "completed_at": None,
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,

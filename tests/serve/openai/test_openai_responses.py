@@ -86,6 +86,7 @@ def test_an_answer_that_was_cut(client: openai.OpenAI, host: ScriptedHost) -> No
         "incomplete",
         "max_output_tokens",
     )
+    assert response.to_dict()["completed_at"] is None
     assert list(ask(client, stream=True))[-1].type == "response.incomplete"
 
 
