@@ -27,6 +27,10 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NUM_PREPARING = 12  # threads; half of them may wait for grammars
 _SWITCH_SECONDS = 0.0005  # a tenth of Python's own: after it, a thread lets another one compute
 _OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new ones that nothing has freed
+# Connections accepted at once, before any is made known: with those that wait for that, fewer than
+# the files that are kept free.
+_NUM_ACCEPTED = 16
+_NUM_KNOCKING = 2048  # connections that the system keeps until they are accepted
 _CUT_SECONDS = 5.0  # time for clients to read the end of answers that were cut
 
 
@@ -47,6 +51,7 @@ class WebServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                backlog=_NUM_ACCEPTED,
                 timeout_graceful_shutdown=max(1, round(grace_seconds + _CUT_SECONDS)),
             )
         )
@@ -70,6 +75,12 @@ class WebServer(uvicorn.Server):
         threads = ThreadPoolExecutor(_NUM_PREPARING, thread_name_prefix="prepare")
         asyncio.get_running_loop().set_default_executor(threads)
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen; asyncio takes one number for what it accepts and what may wait."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(_NUM_KNOCKING)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the answers; uvicorn calls it when it exits."""

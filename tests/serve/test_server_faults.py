@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -26,9 +27,9 @@ SHORT = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
 
 
 class Server:
-    """`sharpi serve FILE` in a process of its own."""
+    """`sharpi serve FILE` in a process of its own, which may open `max_files`."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, max_files: int | None = None) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
         library = os.environ.get("SHARPI_NATIVE_LIBRARY")
         environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
@@ -39,6 +40,7 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             env=environment | {"PYTHONUNBUFFERED": "1"},
+            preexec_fn=None if max_files is None else lambda: _limit_files(max_files),
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().rpartition(" ")[2].strip()
@@ -55,12 +57,16 @@ class Server:
         return self.process.returncode, err
 
 
+def _limit_files(most: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def start(*arguments: str) -> Server:
-        servers.append(Server(*arguments))
+    def start(*arguments: str, **settings: int) -> Server:
+        servers.append(Server(*arguments, **settings))
         return servers[-1]
 
     yield start
@@ -206,3 +212,16 @@ def test_a_full_disk_for_statistics_costs_the_statistics_alone(
     assert "Traceback" not in err
     assert code in (0, 1)
     assert str(stats) in err
+
+
+def test_more_idle_connections_than_files_lock_nobody_out(serve: Serve) -> None:
+    """They all come at once; the first ones are closed long before their 30 seconds are over."""
+    server = serve(max_files=300)
+    host, port = server.url.removeprefix("http://").split(":")
+    idle = [socket.create_connection((host, int(port)), timeout=60) for _ in range(500)]
+    server.client.timeout = 20
+    assert server.client.get("/health").status_code == 200
+    assert server.text()
+    for each in idle:
+        each.close()
+    assert server.end() == (0, "")

@@ -79,10 +79,14 @@ class WatchedProtocol(H11Protocol):
         return kind, self._since
 
     def _make_room(self) -> None:
+        """Closes a connection if there are too many, not counting those that are closing."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES
         if len(self.connections) <= max(limit, 1):
             return
-        others = [each for each in self.connections if isinstance(each, WatchedProtocol)]
+        known = (each for each in self.connections if isinstance(each, WatchedProtocol))
+        others = [each for each in known if not each.transport.is_closing()]
+        if len(others) <= max(limit, 1):
+            return
         first = min(others, key=lambda each: each._rank, default=self)
         (first if first._rank[0] < 2 else self).transport.abort()
 
