@@ -30,6 +30,7 @@ write_compiler() {
   echo "$compiler"
 }
 
+# zig adds what debuggers read, nine times the code; the table of symbols stays.
 build_wheel() {
   local architecture=$1 raw=build/wheels/$1
   echo "compiles the kernels for $architecture" >&2
@@ -39,7 +40,8 @@ build_wheel() {
     "$TOOLS/bin/python" -m build --wheel --no-isolation --outdir "$raw" \
     -Cbuild-dir="build/objects-$architecture" \
     -Ccmake.define.CMAKE_SYSTEM_NAME=Linux \
-    -Ccmake.define.CMAKE_SYSTEM_PROCESSOR="$architecture" . >"build/wheel-$architecture.log" 2>&1 ||
+    -Ccmake.define.CMAKE_SYSTEM_PROCESSOR="$architecture" \
+    -Ccmake.define.CMAKE_SHARED_LINKER_FLAGS=-Wl,--strip-debug . >"build/wheel-$architecture.log" 2>&1 ||
     { tail -n 30 "build/wheel-$architecture.log" >&2; exit 1; }
   # By itself it finds the oldest glibc that will do; another architecture's tags cannot be named.
   PATH=$PWD/$TOOLS/bin:$PATH "$TOOLS/bin/auditwheel" repair --plat auto --only-plat \
