@@ -103,11 +103,15 @@ class SlotWorld:
         return self.loads(launches)
 
     def prefetch(
-        self, layer: int, predictions: Sequence[int], after: int, budget: int
+        self,
+        layer: int,
+        predictions: Sequence[int] | Sequence[Sequence[int]],
+        after: int,
+        budget: int,
     ) -> list[int]:
-        """Prefetches experts of a layer; returns those that were fetched."""
-        ids = upload(self.device, np.array(predictions, np.int32))
-        launches = self.tables.prefetch(layer, ids, after, budget)
+        """Prefetches experts of a layer, for one token or several; returns those fetched."""
+        rows = np.array(predictions, np.int32).reshape(-1, self.rules.experts_per_token)
+        launches = self.tables.prefetch(layer, upload(self.device, rows), after, budget, len(rows))
         self.run(launches)
         return self.loads(launches)[:, 0].tolist()
 

@@ -34,6 +34,7 @@ struct Mailbox {
   std::atomic<uint32_t>* request;
   std::atomic<uint32_t>* answer;
   const int32_t* num_items;
+  int32_t* predicted;      // the number of predicted experts, their layer, and then these
   const int32_t* experts;  // of each item
 };
 static_assert(sizeof(std::atomic<uint32_t>) == 4);
@@ -123,7 +124,7 @@ class MissServer {
         if (!await_request()) return kTooLate;
         mailbox_.request->store(0, std::memory_order_relaxed);
         const int num_items = *mailbox_.num_items;
-        if (num_items) compute(layers_[layer], num_items);
+        if (num_items || *mailbox_.predicted) compute(layers_[layer], num_items);
         mailbox_.answer->store(1, std::memory_order_release);
         const std::lock_guard<std::mutex> lock(mutex_);
         served_++;
@@ -156,10 +157,19 @@ class MissServer {
   }
 
   void compute(const Layer& layer, int num_items) {
-    if (layer.feed) acquire(layer, num_items);
+    if (layer.feed && num_items) acquire(layer, num_items);
+    if (layer.feed) prefetch(*layer.feed);
+    if (!num_items) return;
     Step step{};
     step.num_tokens = num_items;
     layer.program->run(pool_, step, num_threads_);
+  }
+
+  // Begins to read what is predicted for a later layer, after what this one waits for.
+  void prefetch(ExpertFeed& feed) const {
+    const int count = mailbox_.predicted[0];
+    if (count) feed.predict_routes(mailbox_.predicted[1], mailbox_.predicted + 2, count);
+    mailbox_.predicted[0] = 0;
   }
 
   // Items of one token have an expert each; those of a batch share some.
@@ -198,12 +208,13 @@ using namespace sharpi;
 
 // Creates a server with its thread, or null where there is no memory or no thread. `request` and
 // `answer` are uint32 words of page-locked memory; a request is about `num_items` items, with their
-// `experts`.
+// `experts`, and about experts `predicted` for a later layer: their number, the layer, and they.
 SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer,
-                                      const int32_t* num_items, const int32_t* experts,
-                                      int num_threads, int timeout_ms) {
+                                      const int32_t* num_items, int32_t* predicted,
+                                      const int32_t* experts, int num_threads, int timeout_ms) {
   const Mailbox mailbox = {static_cast<std::atomic<uint32_t>*>(request),
-                           static_cast<std::atomic<uint32_t>*>(answer), num_items, experts};
+                           static_cast<std::atomic<uint32_t>*>(answer), num_items, predicted,
+                           experts};
   try {
     return new MissServer(*static_cast<Pool*>(pool), mailbox, num_threads, timeout_ms);
   } catch (const std::exception&) {

@@ -48,25 +48,43 @@ __device__ __forceinline__ bool count_prefetch_wait(SlotHeader& head) {
   return is_late;
 }
 
-// Counts which of the experts that were prefetched or predicted for this token it uses. Returns a
-// bit for each expert that was prefetched.
-__device__ __forceinline__ unsigned count_predictions(const Slots& s, const int* ids, int used) {
+// A token's place among those of its step, which look up their experts one after the other.
+struct Place {
+  int num_before, num_tokens;
+
+  __device__ __forceinline__ bool is_first() const { return num_before == 0; }
+  __device__ __forceinline__ bool is_last() const { return num_before + 1 == num_tokens; }
+};
+
+// Counts which of the experts that were prefetched or predicted for this step are used by this
+// token first. Returns a bit for each of the token's experts that was prefetched.
+__device__ __forceinline__ unsigned count_predictions(const Slots& s, const int* ids, int used,
+                                                      bool is_first) {
   const int lane = threadIdx.x;
   SlotHeader& head = *s.head;
   const bool is_early = lane < head.num_early, is_prediction = lane < head.num_predictions;
   const bool was_used = is_early && is_among(ids, used, head.early[lane]);
   const bool was_right = is_prediction && is_among(ids, used, head.predictions[lane]);
-  const int hits = __popc(__ballot_sync(kFullWarp, was_used));
-  const int right = __popc(__ballot_sync(kFullWarp, was_right));
+  const unsigned all_used = __ballot_sync(kFullWarp, was_used);
+  const unsigned all_right = __ballot_sync(kFullWarp, was_right);
   const bool came_early = lane < used && is_among(head.early, head.num_early, ids[lane]);
   const unsigned early = __ballot_sync(kFullWarp, came_early);
   if (lane != 0) return early;
+  const int hits = __popc(all_used & ~head.early_used);
+  if (is_first) head.is_late = count_prefetch_wait(head);
+  if (is_first) head.count(kPredictions) += head.num_predictions;
   head.count(kEarlyHits) += hits;
-  head.count(kEarlyWasted) += head.num_early - hits;
-  if (count_prefetch_wait(head)) head.count(kLate) += hits;
-  head.count(kPredictions) += head.num_predictions;
-  head.count(kRightPredictions) += right;
+  if (head.is_late) head.count(kLate) += hits;
+  head.count(kRightPredictions) += __popc(all_right & ~head.right);
+  head.early_used |= all_used, head.right |= all_right;
   return early;
+}
+
+// Forgets what was prefetched for a step, at its end. Called by one thread.
+__device__ __forceinline__ void end_predictions(SlotHeader& head) {
+  head.count(kEarlyWasted) += head.num_early - __popc(head.early_used);
+  head.num_early = head.num_predictions = head.has_predictions = 0;
+  head.early_used = head.right = 0;
 }
 
 // Looks up the token's experts. Returns a bit for each that has no slot.
@@ -86,7 +104,7 @@ __device__ __forceinline__ unsigned look_up(const Slots& s, int id, int used) {
 __device__ __forceinline__ void count_outcomes(const Slots& s, int outcome, bool is_repeat,
                                                unsigned early, int used) {
   const int lane = threadIdx.x;
-  const bool is_copied = outcome == kLoaded || outcome == kStagedIn;
+  const bool is_copied = (outcome == kLoaded && !(early >> lane & 1)) || outcome == kStagedIn;
   const bool counts = lane < used && (!is_repeat || is_copied);
   const auto number = [&](int which, bool may_be_early) {
     const bool is_early = early >> lane & 1;
@@ -94,6 +112,7 @@ __device__ __forceinline__ void count_outcomes(const Slots& s, int outcome, bool
         __ballot_sync(kFullWarp, counts && outcome == which && (may_be_early || !is_early)));
   };
   const int accesses = __popc(__ballot_sync(kFullWarp, counts));
+  const int fresh = __popc(__ballot_sync(kFullWarp, lane < used && !is_repeat));
   const int hits = number(kHit, true), loads = number(kLoaded, false);
   const int staged = number(kStagedIn, true), streamed = number(kStreamedIn, true);
   const int computed = number(kLeft, true);
@@ -102,6 +121,7 @@ __device__ __forceinline__ void count_outcomes(const Slots& s, int outcome, bool
   head.count(kAccesses) += accesses, head.count(kHits) += hits, head.count(kLoads) += loads;
   head.count(kStaged) += staged, head.count(kStreamed) += streamed;
   head.count(kComputed) += computed;
+  if (head.has_predictions) head.count(kPredictedUses) += fresh;
 }
 
 // Counts the uses of slru and lfru, and promotes what slru found resident.
@@ -127,7 +147,7 @@ __device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used)
 }
 
 // Decides where the experts that got no slot are read in this use, one per lane. Returns each
-// expert's outcome.
+// expert's outcome. An earlier token of the step may have had one of them elsewhere.
 __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool was_hit, int miss,
                                             int* overflow) {
   const int lane = threadIdx.x;
@@ -142,34 +162,32 @@ __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool wa
   const int staged = miss == kLoad ? min(num_left, p.places.staging) : 0;
   int outcome = was_hit ? kHit : kLoaded;
   if (early >= 0) p.tables.put(id, p.places.early_slot(early)), outcome = kWasEarly;
-  if (misses) outcome = kStreamedIn;
+  if (misses) outcome = kStreamedIn, p.tables.put(id, id);
   if (is_staged && miss == kLoad) {
     p.loads.set(p.num_loads + nth, id, p.places.staging_slot(nth), id);
     p.tables.put(id, p.places.staging_slot(nth));
     outcome = kStagedIn;
   }
   if (misses && miss == kCompute) p.tables.hide(id), outcome = kLeft;
-  const bool visits = is_left && outcome != kStreamedIn;
-  const unsigned visitors = __ballot_sync(kFullWarp, visits);
-  if (visits) head.visiting[__popc(visitors & ((1u << lane) - 1))] = id;
+  const bool is_away = is_left && outcome != kStreamedIn;
+  if (is_away) atomicOr(&head.away[id / kWarp], 1u << id % kWarp);
   const int computed = miss == kCompute ? num_left : 0;
   p.num_loads += staged, p.num_over_bus += num_left - computed;
   if (lane == 0) {
-    head.num_visiting = __popc(visitors);
     head.count(kOverflows) += miss == kLoad && num_left > staged;
     if (miss == kLoad && num_left > staged) *overflow = 1;
   }
   return outcome;
 }
 
-// `before`: the experts of the step's tokens before this one, (num_before, used).
-__device__ __forceinline__ void decide(Policy& p, const int* ids, const int* before, int num_before,
+// `before`: the experts of the step's tokens before this one, (place.num_before, used).
+__device__ __forceinline__ void decide(Policy& p, const int* ids, const int* before, Place place,
                                        int* outcomes, int* overflow, int used, int miss, int phase,
                                        const float* fresh) {
   const int lane = threadIdx.x, id = lane < used ? ids[lane] : 0;
   if (lane == 0) p.s.head->phase = phase;
-  send_home(p.s, p.tables);
-  const unsigned early = count_predictions(p.s, ids, used);
+  if (place.is_first()) send_home(p.s, p.tables);
+  const unsigned early = count_predictions(p.s, ids, used, place.is_first());
   const unsigned missed = look_up(p.s, id, used);
   p.busy = p.s.head->clock;
   if (decays(p.kind)) touch_decayed(p.s, p.kind, id, used, missed);
@@ -179,12 +197,12 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, const int* bef
   if (p.kind == kLearnedKeep) swap_better(p, ids, used);
   const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow);
   if (lane < used) outcomes[lane] = outcome;
-  count_outcomes(p.s, outcome, is_among(before, num_before * used, id), early, used);
+  count_outcomes(p.s, outcome, is_among(before, place.num_before * used, id), early, used);
   __syncwarp();
   if (lane == 0) {
-    p.s.head->num_early = p.s.head->num_predictions = 0;
+    if (place.is_last()) end_predictions(*p.s.head);
     p.loads.words[0] = p.num_loads;
-    p.loads.words[1] = p.num_over_bus;
+    p.loads.words[1] = p.num_over_bus + (place.is_first() ? 0 : p.loads.words[1]);
     p.s.head->since = nanoseconds();
   }
 }
@@ -193,16 +211,16 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, const int* bef
 
 // state: of the layer; ids (num_before + 1, used), each token's distinct, best first, up to 32;
 // loads: room for `used`; outcomes (used,); overflow: set to 1 where there were too few staging
-// buffers. The first `num_before` tokens of the step were decided before. phase: of the step.
-// learned, routes: of learned-keep, otherwise null; routes (num_layers, 4). One block of whole
-// warps.
+// buffers. Of the step's `num_tokens` tokens the first `num_before` were decided before. phase: of
+// the step. learned, routes: of learned-keep, otherwise null; routes (num_layers, 4). One block of
+// whole warps.
 KERNEL __launch_bounds__(256, 1)
     slot_policy(int* state, const int* ids, int* loads, int* outcomes, int* overflow,
                 uint64_t* first, const uint64_t* where_first, uint64_t* second,
                 const uint64_t* where_second, uint64_t* third, const uint64_t* where_third,
                 float* learned, int* routes, int experts, int used, int num_slots, int num_early,
                 int num_staging, int kind, int has_admission, int miss, int phase, int num_before,
-                int layer, int num_layers, int ranks, float rate) {
+                int num_tokens, int layer, int num_layers, int ranks, float rate) {
   using namespace sharpi;
   __align__(16) __shared__ int words[kMaxStateWords];
   __shared__ float before[kMaxExperts], fresh[kMaxExperts];
@@ -221,7 +239,8 @@ KERNEL __launch_bounds__(256, 1)
                      kind,
                      has_admission,
                      before};
-    decide(policy, route, ids, num_before, outcomes, overflow, used, miss, phase, fresh);
+    decide(policy, route, ids, {num_before, num_tokens}, outcomes, overflow, used, miss, phase,
+           fresh);
   }
   __syncthreads();
   copy_state(words, state, experts);

@@ -26,10 +26,11 @@ enum Count {
   kOverflows,
   kPredictions,
   kRightPredictions,
-  kFills,   // copied to slots that nothing needed at once
-  kWaited,  // nanoseconds
-  kLate,    // of the early hits: those that were still on their way
-  kCounts = 16
+  kFills,          // copied to slots that nothing needed at once
+  kWaited,         // nanoseconds
+  kLate,           // of the early hits: those that were still on their way
+  kPredictedUses,  // experts of steps for which some were predicted
+  kCounts = 24
 };
 
 struct SlotHeader {
@@ -37,17 +38,19 @@ struct SlotHeader {
   int clock;  // uses of this layer
   int num_slots, num_resident, num_protected;
   float weight;  // of a use, in `frequency`
-  int num_early, num_visiting, num_predictions;
+  int num_early, num_predictions, has_predictions;
   int phase;  // of the present step
   int reserved;
   // Nanoseconds of the GPU's clock: when the route was known, 0 where that is not asked; when the
   // present wait began; and when the prefetch had come.
   int64_t arrived, since, came;
-  int copied, copied_early;  // the blocks that have copied their part
-  int reserved_too[2];
-  int early[kMaxListed];        // the expert in each early slot
-  int visiting[kMaxListed];     // experts whose addresses point elsewhere until the next use
-  int predictions[kMaxListed];  // for the next use
+  int copied, copied_early;    // the blocks that have copied their part
+  unsigned early_used, right;  // bits of `early` and `predictions` that the present step used
+  int is_late;                 // the prefetch was still on its way
+  int reserved_too[3];
+  int early[kMaxListed];               // the expert in each early slot
+  unsigned away[kMaxExperts / kWarp];  // bits of experts whose addresses point elsewhere for a step
+  int predictions[kMaxListed];         // for the next use
 
   __device__ __forceinline__ int64_t& count(Count what) { return counts[phase][what]; }
 };
@@ -118,22 +121,22 @@ struct Tables {
   }
 };
 
-// Points the addresses of experts that the last use read from elsewhere back to their host copies,
+// Points the addresses of experts that the last step read from elsewhere back to their host copies,
 // unless they have taken a slot since. Called by the first warp.
 __device__ __forceinline__ void send_home(const Slots& s, const Tables& tables) {
   const int lane = threadIdx.x;
-  if (lane < s.head->num_visiting) {
-    const int e = s.head->visiting[lane];
+  unsigned away = lane * kWarp < kMaxExperts ? s.head->away[lane] : 0;
+  if (away) s.head->away[lane] = 0;
+  for (; away; away &= away - 1) {
+    const int e = lane * kWarp + __ffs(int(away)) - 1;
     if (!s.resident(e)) tables.put(e, e);
   }
-  __syncwarp();
-  if (lane == 0) s.head->num_visiting = 0;
   __syncwarp();
 }
 
 // The list of copies: a header of four words, of which [0] is the number of loads and [1] the
-// number of experts that this use moves over the bus; then for each load: expert, target, source,
-// 0.
+// number of experts that this step has moved over the bus so far; then for each load: expert,
+// target, source, 0.
 struct Loads {
   int* words;
 

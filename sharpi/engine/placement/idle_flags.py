@@ -107,14 +107,21 @@ def _replacement(config: RunConfig, use: ExpertUse) -> str:
 
 
 def _replaces_predictor(config: RunConfig, use: ExpertUse) -> bool:
-    return use.gpu is not None and config.experts.predictor not in (None, use.gpu.predictor)
+    on_gpu = use.gpu is not None or use.is_unreached
+    return on_gpu and config.experts.predictor not in (None, _predictor(use))
+
+
+def _predictor(use: ExpertUse) -> str | None:
+    """Returns the predictor of experts that are read early: to VRAM, or from disk to RAM."""
+    found = (slots.predictor for slots in (use.gpu, use.ram) if slots is not None)
+    return next(filter(None, found), None)
 
 
 def _predicting(config: RunConfig, use: ExpertUse) -> str:
-    assert use.gpu is not None
-    if use.gpu.predictor is None:
+    predictor = _predictor(use)
+    if predictor is None:
         return "VRAM has no room to prefetch experts"
-    return f"on a GPU the predictor is {use.gpu.predictor}"
+    return f"on a GPU the predictor is {predictor}"
 
 
 def _misses_otherwise(config: RunConfig, use: ExpertUse) -> bool:
@@ -185,8 +192,8 @@ ROWS = (
     ),
     Row(
         PREFETCH,
-        lambda config, use: use.is_unreached,
-        "nothing is prefetched where neither VRAM nor RAM has all experts",
+        lambda config, use: use.is_unreached and (use.ram is None or not use.ram.predictor),
+        "nothing is prefetched for a GPU that cannot read experts from RAM",
     ),
     Row(("moe_predictor",), _replaces_predictor, _predicting),
     Row(

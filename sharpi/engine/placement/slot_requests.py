@@ -24,7 +24,8 @@ def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
     """Returns what is asked of slots in RAM.
 
     Beside a GPU they get no more than a plain policy: they see only its misses, too little to learn
-    from. What VRAM pins, they need not.
+    from. What VRAM pins, they need not. Where a GPU has all layers, its routers predict what is
+    read early from disk.
     """
     asked = config.experts
     if plan is None or not has_gpu_layers(plan):
@@ -35,7 +36,8 @@ def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
         asked,
         policy=asked.policy if is_plain else "slru",
         warm_pin=asked.warm_pin if pins_here else 0,
-        prefetch=False, predictor=None, resident=None, resident_ids=None,
+        prefetch=asked.prefetch and plan.first_gpu_layer == 0,
+        predictor=None, resident=None, resident_ids=None,
     )  # fmt: skip
 
 

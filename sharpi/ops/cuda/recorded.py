@@ -29,7 +29,7 @@ class StepShape(NamedTuple):
     turns: int = 1  # the number of batches that take turns
     group: int | None = None  # the chunk of experts that computes, None for all
     first: int | None = None  # the index of the first token in the prompt, if batches take turns
-    predicts: bool = False  # layers prefetch experts of the next one, for a token with an output
+    predicts: bool = False  # layers prefetch experts of the next one, for tokens with outputs
     is_exact: bool = False  # routed tokens that exceed the limit of rows take turns
     sequences: int = 1  # several have fewer tokens each than the library's products take
 
@@ -41,7 +41,7 @@ class StepShape(NamedTuple):
     def rows(self, kind: Rows) -> int:
         """Returns the number of rows of a value."""
         if kind is Rows.PREDICTED:
-            return int(self.predicts)
+            return self.outputs if self.predicts else 0
         return self.outputs if kind is Rows.OUTPUTS else self.tokens
 
 

@@ -61,9 +61,7 @@ class Recording:
 
     def capacity(self, rows: Rows) -> int:
         """Returns the maximum number of rows of a value."""
-        if rows is Rows.PREDICTED:
-            return 1
-        return self.limits.max_outputs if rows is Rows.OUTPUTS else self.limits.max_tokens
+        return self.limits.max_tokens if rows is Rows.TOKENS else self.limits.max_outputs
 
     def value(
         self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False

@@ -100,7 +100,7 @@ def test_three_tiers(policy: str | None, tmp_path: Path) -> None:
     assert below.bytes_read > 0
     assert below.total.loads > 0
     assert all(layer.decode.stall_seconds > 0 for layer in stats.layers)
-    assert 0 < below.decode.stall_seconds <= stats.decode.stall_seconds
+    assert below.decode.stall_seconds <= stats.decode.stall_seconds
     text = format_stats(stats)
     in_vram = text[text.index("slots       in VRAM") : text.index("note  ")]
     assert f"stalled {stats.decode.stall_seconds:.3f} s" in in_vram

@@ -65,7 +65,7 @@ def test_what_a_gpu_does_has_no_note(notes: Notes) -> None:
 def test_vram_ram_and_disk(notes: Notes) -> None:
     found = notes(
         "moe_policy moe_predictor moe_miss",
-        ExpertConfig(policy="lfu", predictor="router", miss="load"),
+        ExpertConfig(policy="lfu", predictor="last-token", miss="load"),
         **THREE_TIERS,
     )
     assert any("a slot in VRAM, the others are in RAM or on disk" in note for note in found)

@@ -225,4 +225,24 @@ def test_slots_are_filled_by_every_token(miss: Miss, policy: str) -> None:
         assert 6 * after.experts_per_token < number <= 6 * 3 * after.experts_per_token
         assert sum(late.uses) - sum(early.uses) == 6 * 3 * after.experts_per_token
     assert contradiction(after) is None
+    assert after.prediction is not None
+    assert after.prediction.predicted_steps == after.prediction.steps == 7
     assert after.loads + after.total.computed > before.loads + before.total.computed
+
+
+@pytest.mark.parametrize("predictor", ["router", "last-layer", "frequency"])
+@pytest.mark.parametrize("miss", ["stream", "cpu"])
+def test_shared_steps_prefetch(miss: Miss, predictor: str) -> None:
+    """With a set that never changes the bus is idle where the CPU computes what misses."""
+    wanted, _ = words(CpuDevice(check=False))
+    asked = ExpertConfig(miss=miss, resident="first-n", predictor=predictor)
+    found, (_, after) = words(CpuDevice(), moe_slots=3, experts=asked)
+    assert found == wanted
+    assert contradiction(after) is None
+    prediction = after.prediction
+    assert prediction is not None
+    assert 0 < prediction.right < prediction.guessed
+    layers = len(after.layers) - 1
+    assert prediction.used > prediction.predicted_steps * layers * after.experts_per_token
+    assert (after.decode.prefetch_used > 0) == (miss == "cpu")
+    assert after.decode.prefetched >= after.decode.prefetch_used

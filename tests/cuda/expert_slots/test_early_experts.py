@@ -56,8 +56,9 @@ class LateDevice(CpuDevice):
 def wrong_predictions() -> dict[str, str]:
     """Changes the kernel that takes predictions, so that it takes others."""
     text = kernel_source("slot_prefetch")
-    assert "? ids[lane]" in text
-    return {"slot_prefetch": text.replace("? ids[lane]", "? (ids[lane] + 1) % experts")}
+    taken = "? ids[token * used + rank]"
+    assert taken in text
+    return {"slot_prefetch": text.replace(taken, "? (ids[token * used + rank] + 1) % 16")}
 
 
 @pytest.fixture

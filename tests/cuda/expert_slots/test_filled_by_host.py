@@ -247,3 +247,27 @@ def test_slots_that_the_kv_cache_takes(wanted: list[int], engines: list[Engine])
     stats: ExpertStats | None = engine.expert_stats()
     assert stats is not None
     assert contradiction(stats) is None
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_predicted_experts_are_read_from_disk_ahead_of_use(
+    prefetch: bool, wanted: list[int], engines: list[Engine]
+) -> None:
+    """The GPU's routers name them, and those in VRAM are not read."""
+    asked = ExpertConfig(policy="lru", prefetch=prefetch)
+    engines.append(load_on(CpuDevice(), experts=asked, moe_slots=2, ram=6 * MIB))
+    engine = engines[-1]
+    assert answer(engine) == wanted
+    stats = engine.expert_stats()
+    assert stats is not None
+    assert contradiction(stats) is None
+    below = stats.below
+    assert below is not None
+    assert (below.prediction is not None) == prefetch
+    if below.prediction is None:
+        assert below.decode.prefetched == 0
+        return
+    assert below.prediction.predictor == "router"
+    assert 0 < below.prediction.right <= below.prediction.guessed
+    assert 0 < below.decode.prefetch_used <= below.decode.prefetched
+    assert not any("is router, not" in note for note in stats.notes)

@@ -124,6 +124,38 @@ def test_prefetched_experts_move_to_slots(device: Device) -> None:
     assert (counts.loads_from_early, counts.over_bus) == (1, 3)
 
 
+def test_tokens_of_a_step_share_what_was_prefetched(device: Device) -> None:
+    """Each expert is counted once; at the end of the step it is forgotten."""
+    world = static_world(device, KernelMissMode.COMPUTE, Room(early=3), layers=2)
+    world.use(0, [1, 2, 3])
+    predictions = [[7, 1, 8], [4, 7, -1]]
+    assert world.prefetch(1, predictions, after=0, budget=3) == [7, 4, 8]
+    routes = upload(device, np.array([[1, 7, 5], [5, 7, 4], [7, 5, 2]], np.int32))
+    for row in range(3):
+        world.run(world.tables.use(1, routes, num_before=row, num_tokens=3))
+        assert [int(table[5]) for table in world.addresses(1)[:1]] == [0]  # for all tokens so far
+    early = [int(world.addresses(1)[0][e]) for e in (7, 4, 8)]
+    piece = world.layers[1].pieces[0]
+    assert piece.early is not None
+    assert early[:2] == [piece.early.address + i * piece.stride for i in (0, 1)]
+    assert early[2] == piece.host_addresses[8]
+    counts = world.tables.read_counts()[1]
+    assert (counts.early_loads, counts.early_hits, counts.early_wasted) == (3, 2, 1)
+    assert (counts.predictions, counts.right_predictions, counts.predicted_uses) == (4, 3, 5)
+    assert (counts.accesses, counts.hits, counts.computed) == (5, 2, 1)
+    world.use(1, [1, 7, 2])
+    assert outcomes(world, 1) == [Outcome.HIT, Outcome.COMPUTED, Outcome.HIT]
+    assert world.addresses(1)[0][4] == piece.host_addresses[4]
+
+
+def test_a_step_is_busy_if_one_of_its_tokens_loads(device: Device) -> None:
+    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
+    routes = upload(device, np.array([[1, 2, 5], [1, 2, 3]], np.int32))
+    for row in range(2):
+        world.run(world.tables.use(0, routes, num_before=row, num_tokens=2))
+    assert world.prefetch(1, [[7, 1, 8]], after=0, budget=3) == []
+
+
 def waited(world: SlotWorld, layer: int = 0) -> int:
     return world.tables.read_phases()[layer].decode.waited
 

@@ -4,7 +4,7 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
-from sharpi.ops.cuda.launchers.host_items import host_items, merge
+from sharpi.ops.cuda.launchers.host_items import host_items, host_predictions, merge
 
 EXPERTS, COLUMNS, ROWS = 6, 40, 300
 
@@ -73,3 +73,25 @@ def test_values_of_both_are_summed_by_ascending_expert(has_residual: bool, devic
         start = residual[token] if has_residual else np.zeros(ROWS)
         wanted[token] = (np.float64(np.float32(scale)) * total + start).astype(np.float32)
     assert np.array_equal(read(device, out, np.float32, (tokens, ROWS)), wanted)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 9])
+def test_the_host_is_told_what_is_predicted_and_not_here(tokens: int, device: Device) -> None:
+    """Best ranks come first, each expert once; -1 stands for none."""
+    experts, used = 50, 4
+    rng = np.random.default_rng(tokens)
+    ids = np.stack([rng.permutation(experts)[:used] for _ in range(tokens)]).astype(np.int32)
+    ids[0, -1] = -1
+    addresses = np.where(np.arange(experts) % 3 == 0, np.uint64(64), np.uint64(0))
+    mailbox = Mailbox(device, tokens * used, COLUMNS, ROWS)
+    device.launch(
+        host_predictions(
+            upload(device, ids), upload(device, addresses), mailbox.predicted,
+            tokens=tokens, used=used, layer=7,
+        )
+    )  # fmt: skip
+    listed = list(dict.fromkeys(e for e in ids.T.ravel().tolist() if e >= 0))[:32]
+    wanted = [e for e in listed if e % 3]
+    predicted = mailbox.host.predicted.tolist()
+    assert predicted[:2] == [len(wanted), 7]
+    assert predicted[2 : 2 + len(wanted)] == wanted

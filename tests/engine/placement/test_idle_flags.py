@@ -69,7 +69,7 @@ def used(tier: str, config: RunConfig) -> ExpertUse:
     """What the loader makes of the configuration on these tiers."""
     policy = config.experts.policy or "learned-prefetch"
     loading = SlotUse("learned-keep" if policy in LOADS_LATER else policy, "router", 2, 4)
-    below = SlotUse(policy if policy in PLAIN_POLICIES else "slru", None, 2, 4)
+    below = SlotUse(policy if policy in PLAIN_POLICIES else "slru", "router", 2, 4)
     only_prompts = config.given.command in ("perplexity", "logits")
     uses = {
         "dense": ExpertUse(),
@@ -96,7 +96,7 @@ def has_effect(flag: str, tier: str, policy: str, command: str) -> bool:
     if tier in ("mapped", "vram"):
         return False
     if flag in PREFETCH:
-        return tier != "vram+ram+disk" and command not in ("perplexity", "logits")
+        return command not in ("perplexity", "logits")
     if flag in WARM_PIN:
         return policy != "static" or tier == "vram+ram+disk"
     if flag == "moe_load_budget":

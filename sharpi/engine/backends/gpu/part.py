@@ -176,15 +176,15 @@ class GpuPart(RecordedPart[GpuProgram]):
         start, num_tokens = time.perf_counter(), sum(len(segment.ids) for segment in segments)
         if self.gpu_tier is not None:
             self.gpu_tier.begin_step(min(segment.position for segment in segments))
-        if self._tier is not None:
-            self._tier.begin_step(segments, num_tokens)
+        reads_early = self._tier is not None and self._tier.begin_step(segments, num_tokens)
         misses: MissMode = "stream" if self.gpu_tier is None else self.gpu_tier.mode
         sequences = [_inputs(segment) for segment in segments]
         if prompt is not None:
             given = None if incoming is None else on_host(incoming)
             values = prompt.run(sequences[0], given, misses=misses)
         else:
-            predicts = self.gpu_tier is not None and self.gpu_tier.predicts
+            predicts = reads_early and self.gpu_tier is not None
+            predicts |= self.gpu_tier is not None and self.gpu_tier.may_predict(num_tokens)
             values = program.run(
                 sequences, incoming, largest=largest, reads=reads, misses=misses, predicts=predicts
             )

@@ -8,7 +8,6 @@ from msgspec import Struct
 from sharpi.engine.backends.gpu.host_filling import HostFilling
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.experts.native.store_counts import StoreCounts
-from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
 from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, sum_of
 from sharpi.experts.stats.stats import ExpertStats, PredictionStats
 from sharpi.experts.stats.stats_collect import RunFacts
@@ -189,20 +188,12 @@ class GpuReport:
             steps=self.prediction_steps.steps,
             predicted_steps=self.prediction_steps.predicted,
             guessed=total.predictions,
-            used=self._used(total),
+            used=total.predicted_uses,
             right=total.right_predictions,
             dropped=0,
             failed=0,
             bytes_moved=sum(each.early_loads * sizes[i] for i, each in counts.items()),
         )
-
-    def _used(self, total: SlotCounts) -> int:
-        """Returns the experts that were used where some were predicted."""
-        if self._slots.settings.predictor == DEFAULT_PREDICTOR:
-            return total.predictions
-        layers = len(self._slots.expert_bytes) - 1  # nothing is predicted for the first one
-        used = self.prediction_steps.predicted * layers * self._layers.rules.experts_per_token
-        return max(used, total.right_predictions)
 
 
 def _since(before: HitCount, layers: tuple[LayerStats, ...]) -> HitCount:

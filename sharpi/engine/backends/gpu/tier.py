@@ -83,12 +83,18 @@ class GpuTier:
 
     @property
     def predicts(self) -> bool:
-        """True if the next token's layers prefetch experts for the layer after them.
+        """True if the next token's layers prefetch experts for the layer after them."""
+        return self.may_predict(1)
+
+    def may_predict(self, num_tokens: int) -> bool:
+        """Returns True if the layers of so many decoded tokens prefetch experts for the next layer.
 
         They do not while miss modes are compared, because predictions have to improve on the best
-        one.
+        one. Steps of several sequences do as single tokens were found to do best.
         """
-        return self.trial is not None and self._is_settled and self.trial.predicts_now
+        if self.trial is None or not self._is_settled:
+            return False
+        return self.trial.predicts_now if num_tokens == 1 else self.trial.is_on
 
     @property
     def _is_settled(self) -> bool:
@@ -124,7 +130,7 @@ class GpuTier:
         steps = self._report.prediction_steps
         if is_decode:
             steps.steps += 1
-            steps.predicted += num_tokens == 1 and self.predicts
+            steps.predicted += self.may_predict(num_tokens)
         if num_tokens != 1:
             return
         if self.trial is not None and self._is_settled and self.trial.record(seconds):

@@ -61,6 +61,17 @@ class GpuExpertWeights:
         """Says if predicted experts of a layer can be prefetched to early slots."""
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
+    def tells_host(self, layer: int) -> bool:
+        """Says if the host is told which experts are predicted for a layer, and reads them early.
+
+        It is for a GPU that prefetches nothing itself, because RAM does not have all experts.
+        """
+        settings, slotted = self._host_settings, self.slotted
+        if settings is None or settings.source is None or slotted is None:
+            return False
+        is_asked = settings.source.asks_router and layer in slotted.numbers
+        return is_asked and not slotted.fetches_early(layer)
+
     def want_slotted(
         self,
         expert_weights: ExpertWeights,

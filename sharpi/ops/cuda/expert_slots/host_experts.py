@@ -48,7 +48,7 @@ class HostExperts:
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
             self._pool.handle,
-            *(array.ctypes.data for array in mailbox[:4]),
+            *(array.ctypes.data for array in mailbox[:5]),
             num_threads,
             _TIMEOUT_MS,
         )
@@ -123,7 +123,7 @@ class HostExperts:
 def _library() -> ctypes.CDLL:
     """Loads the native library and types the functions of kernels/cpu/runtime/miss_server.cpp."""
     library = load_library()
-    words = [c_void_p] * 4
+    words = [c_void_p] * 5
     signatures = {
         "sharpi_misses_create": (c_void_p, [c_void_p, *words, c_int, c_int]),
         "sharpi_misses_destroy": (None, [c_void_p]),

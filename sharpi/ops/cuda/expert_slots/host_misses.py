@@ -1,12 +1,12 @@
 """HostMisses: the calls by which the GPU requests experts of the host and merges its values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from sharpi.device.launch import Span
+from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
 from sharpi.ops.cuda.launchers import waits
-from sharpi.ops.cuda.launchers.host_items import host_items, merge
+from sharpi.ops.cuda.launchers.host_items import host_items, host_predictions, merge
 from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 
@@ -28,13 +28,24 @@ class HostMisses:
         tokens: int,
         used: int,
         columns: int,
+        predictions: Iterable[Call] = (),
     ) -> Iterator[Call]:
-        """Passes the items whose experts have no address to the host; see `host_items`."""
+        """Passes the items whose experts have no address to the host; see `host_items`.
+
+        `predictions` are the calls of `predict`, if there are some.
+        """
+        yield from predictions
         yield host_items(
             ids, addresses, x, input_weights, places, self._mailbox.host_items,
             tokens=tokens, used=used, columns=columns,
         )  # fmt: skip
         yield WriteWord(self._mailbox.request, 1)
+
+    def predict(self, ids: Span, addresses: Span, *, layer: int, tokens: int, used: int) -> Launch:
+        """Returns the launch that tells the host which experts are predicted for a later layer."""
+        return host_predictions(
+            ids, addresses, self._mailbox.predicted, tokens=tokens, used=used, layer=layer
+        )
 
     def merge(
         self,

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.host_items import HostItems
+from sharpi.ops.cuda.launchers.host_items import PREDICTED_WORDS, HostItems
 
 _LINE = 64  # bytes of a cache line; no two arrays share one
 _WORD = 4
@@ -22,6 +22,7 @@ class HostView(NamedTuple):
     request: Ints  # (1,)
     answer: Ints  # (1,)
     num_items: Ints  # (1,)
+    predicted: Ints  # (2 + 32,): their number, their layer, and then experts
     experts: Ints  # (items,)
     rows: Floats  # (items, columns), the inputs
     weights: Floats  # (items,)
@@ -36,24 +37,27 @@ class Mailbox:
     """
 
     def __init__(self, device: Device, max_items: int, columns: int, rows: int) -> None:
-        counts = (1, 1, 1, max_items, max_items * columns, max_items, max_items * rows)
+        counts = (
+            *(1, 1, 1, PREDICTED_WORDS, max_items),
+            *(max_items * columns, max_items, max_items * rows),
+        )
         ends = np.cumsum([_in_lines(count * _WORD) for count in counts]).tolist()
         memory, host = device.mapped(ends[-1])
         starts = [0, *ends[:-1]]
-        self.request, self.answer, *items, self.values = (
+        self.request, self.answer, num_items, self.predicted, *items, self.values = (
             Span(memory, start, count * _WORD) for start, count in zip(starts, counts, strict=True)
         )
-        self.host_items = HostItems(*items)
+        self.host_items = HostItems(num_items, *items)
         parts = [
             host[start : start + count * _WORD] for start, count in zip(starts, counts, strict=True)
         ]
-        ints, floats = [part.view(np.int32) for part in parts[:4]], parts[4:]
+        ints, floats = [part.view(np.int32) for part in parts[:5]], parts[5:]
         rows_of, weights, values = (part.view(np.float32) for part in floats)
         self.host = HostView(
-            ints[0], ints[1], ints[2], ints[3],
+            ints[0], ints[1], ints[2], ints[3], ints[4],
             rows_of.reshape(max_items, columns), weights, values.reshape(max_items, rows),
         )  # fmt: skip
-        for word in ints[:3]:
+        for word in ints[:4]:
             word[:] = 0
 
 

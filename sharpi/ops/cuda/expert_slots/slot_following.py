@@ -8,13 +8,15 @@ from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.slot_policy import PolicyRules, slot_follow
 
+MOST_ROWS = 32  # tokens of a step whose routes are followed
+
 
 class SlotFollowing:
-    """The counts of `layers` in order, and the route of each that its present token has."""
+    """The counts of `layers` in order, and the routes of each that its present tokens have."""
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
         self._device, self._rules = device, rules
-        unknown = np.full(rules.experts_per_token, -1, np.int32)
+        unknown = np.full((MOST_ROWS, rules.experts_per_token), -1, np.int32)
         counts = np.zeros((1 + rules.num_experts, rules.num_experts), np.float32)
         self._counts, self._before = dict[int, Span](), dict[int, Span]()
         self._routes = dict[int, Span]()
@@ -29,17 +31,22 @@ class SlotFollowing:
         self._device.upload(span, array)
         return span
 
-    def predict(self, layer: int, after: int, ids: Span, predicted: Span) -> Launch:
+    def predict(self, layer: int, after: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
         """Returns the launch that predicts a layer from the route `ids` of the layer `after`.
 
-        It also counts that this route followed that of the layer before `after`.
+        It also counts that this route followed that of the layer before `after`. `row` is that of
+        the token in its step.
         """
         return slot_follow(
             self._rules, self._counts[after], self._counts[layer], ids,
-            self._before[after], self._routes[after], predicted,
+            self._row(self._before[after], row), self._row(self._routes[after], row), predicted,
         )  # fmt: skip
 
-    def observe(self, layer: int, ids: Span) -> Launch:
+    def _row(self, routes: Span, row: int) -> Span:
+        size = 4 * self._rules.experts_per_token
+        return routes.part(row * size, size)
+
+    def observe(self, layer: int, ids: Span, row: int = 0) -> Launch:
         """Returns the launch that counts the route of the last layer, and predicts nothing."""
-        before, kept = self._before[layer], self._routes[layer]
+        before, kept = (self._row(each[layer], row) for each in (self._before, self._routes))
         return slot_follow(self._rules, self._counts[layer], None, ids, before, kept, None)

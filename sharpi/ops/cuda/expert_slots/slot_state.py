@@ -16,10 +16,10 @@ from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
 
 STATIC = 8  # the kind of policy that has pinned experts only
 _SLRU = 0
-_COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 64, 180, 7
-_COUNTS = 16  # of a phase
-_ARRIVED, _SINCE, _CAME, _COPIED, _COPIED_EARLY = 74, 76, 78, 80, 81
-_NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 65, 66, 67, 68
+_COUNTS = 24  # of a phase
+_COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 96, 200, 7
+_ARRIVED, _SINCE, _CAME, _COPIED, _COPIED_EARLY = 106, 108, 110, 112, 113
+_NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 97, 98, 99, 100
 _SLOT_OF, _LAST_USED, _STAMP, _USES, _FLAGS = range(5)
 _PINNED, _PROTECTED = 1, 2
 
@@ -48,6 +48,7 @@ class SlotCounts(NamedTuple):
     fills: int = 0  # copied to slots when nothing needed them
     waited: int = 0  # nanoseconds
     late: int = 0  # of the early hits: those that were still on their way
+    predicted_uses: int = 0  # experts of steps for which some were predicted
 
     @property
     def over_bus(self) -> int:

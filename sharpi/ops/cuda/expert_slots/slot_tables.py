@@ -112,12 +112,13 @@ class SlotTables:
         miss: KernelMissMode | None = None,
         phase: Phase = Phase.DECODE,
         num_before: int = 0,
+        num_tokens: int = 1,
     ) -> tuple[Launch, ...]:
         """Returns the launches after the router of one token, which look up and load its experts.
 
-        `ids` are (num_before + 1, experts per token) int32, best first; those of `num_before`
-        tokens of the same step were looked up already. `miss` is the handling of missed experts,
-        None for that of the rules.
+        `ids` are (num_before + 1, experts per token) int32, best first; those of `num_before` of
+        the step's `num_tokens` tokens were looked up already. `miss` is the handling of missed
+        experts, None for that of the rules.
         """
         memory, rules = self._memory[layer], self._rules
         decide = slot_policy(
@@ -132,6 +133,7 @@ class SlotTables:
             routes=None if self._learning is None else self._learning.routes,
             phase=phase,
             num_before=num_before,
+            num_tokens=num_tokens,
         )
         wait = copy_wait(memory.state.words, phase)
         return decide, self._gather(memory, memory.loads, rules.experts_per_token, wait)
@@ -180,17 +182,18 @@ class SlotTables:
         return () if self._learning is None else self._learning.end_batch(tokens)
 
     def prefetch(
-        self, layer: int, predictions: Span, after: int, budget: int
+        self, layer: int, predictions: Span, after: int, budget: int, tokens: int = 1
     ) -> tuple[Launch, ...]:
         """Returns the launches that prefetch predicted experts of a layer, if the bus is idle.
 
-        It is idle if the current layer `after` loads no experts over it. `predictions` are (experts
-        per token,) int32, best first.
+        It is idle if the current layer `after` loads no experts over it. `predictions` are
+        (tokens, experts per token) int32, best first.
         """
         memory, now = self._memory[layer], self._memory[after].loads
         decide = slot_prefetch(
-            self._rules, memory.state, predictions, now, memory.early_loads, budget=budget
-        )
+            self._rules, memory.state, predictions, now, memory.early_loads,
+            budget=budget, tokens=tokens,
+        )  # fmt: skip
         wait = prefetch_wait(memory.state.words)
         return decide, self._gather(memory, memory.early_loads, memory.state.num_early, wait)
 
@@ -198,15 +201,19 @@ class SlotTables:
         """Returns the launch that predicts the experts without a slot that a layer used most."""
         return slot_frequency(self._rules, self._memory[layer].state, ids)
 
-    def follow(self, layer: int, ids: Span, predicted: Span) -> Launch:
-        """Returns the launch that predicts a layer from the route of the layer before it."""
+    def follow(self, layer: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
+        """Returns the launch that predicts a layer from the route of the layer before it.
+
+        `row` is that of the token in its step.
+        """
         assert self._following is not None
         numbers = list(self._layers)
-        return self._following.predict(layer, numbers[numbers.index(layer) - 1], ids, predicted)
+        after = numbers[numbers.index(layer) - 1]
+        return self._following.predict(layer, after, ids, predicted, row)
 
-    def observe(self, layer: int, ids: Span) -> Launch | None:
+    def observe(self, layer: int, ids: Span, row: int = 0) -> Launch | None:
         """Returns the launch that counts what followed in the last layer; None if nothing does."""
-        return None if self._following is None else self._following.observe(layer, ids)
+        return None if self._following is None else self._following.observe(layer, ids, row)
 
     def resize(self, layer: int, num_slots: int) -> None:
         """Changes the number of slots that a layer uses, between tokens.

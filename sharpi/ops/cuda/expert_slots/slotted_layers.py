@@ -4,13 +4,14 @@ For a token the slot kernels maintain the address tables. A batch has tables of 
 valid while it passes, and free slots are filled after it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
+from sharpi.ops.cuda.expert_slots.slot_following import MOST_ROWS
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
 from sharpi.ops.cuda.expert_slots.slot_moves import SlotMoves
@@ -28,6 +29,7 @@ from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.interface import ExpertWeights
 
+_ID_BYTES = 4
 _SERVED = {
     "streamed": ServedMisses.STAGED,
     "in place": ServedMisses.STREAMED,
@@ -43,6 +45,13 @@ _MODES = {
 def phase_of(step: StepShape) -> Phase:
     """Returns the phase in which a step's experts are counted."""
     return Phase.DECODE if step.is_decode and step.first is None else Phase.PROMPT
+
+
+def rows_of(ids: Span, used: int, num_tokens: int) -> Iterator[Span]:
+    """Yields the routes of single tokens, as many as are followed, from (tokens, used) int32."""
+    row = _ID_BYTES * used
+    for first in range(min(num_tokens, MOST_ROWS)):
+        yield ids.part(first * row, row)
 
 
 class SlottedLayers:
@@ -137,12 +146,15 @@ class SlottedLayers:
             for place, stacked in enumerate(matrices_of(self._layers[number]))
         )
 
-    def use(self, number: int, ids: Span, step: StepShape, num_before: int = 0) -> Iterable[Launch]:
+    def use(
+        self, number: int, ids: Span, step: StepShape, num_before: int = 0, num_tokens: int = 1
+    ) -> Iterable[Launch]:
         """Returns the launches that look up a token's experts and load some of the missed ones.
 
-        The experts of `num_before` tokens of the same step lie before `ids`.
+        The experts of `num_before` of the step's `num_tokens` tokens come first in `ids`.
         """
-        return self.tables.use(number, ids, _MODES[step.misses], phase_of(step), num_before)
+        mode, phase = _MODES[step.misses], phase_of(step)
+        return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
 
     def arrival(self, number: int) -> Span:
         """Returns the int64 in which the time of a layer's route is noted."""
@@ -152,9 +164,9 @@ class SlottedLayers:
         """Returns the words by which a step's wait for a layer's experts is measured."""
         return self.tables.wait(number, phase_of(step))
 
-    def prefetch(self, number: int, predictions: Span, after: int) -> Iterable[Launch]:
+    def prefetch(self, number: int, predictions: Span, after: int, tokens: int) -> Iterable[Launch]:
         """Returns the launches that prefetch predicted experts, if layer `after` loads none."""
-        return self.tables.prefetch(number, predictions, after, self._settings.num_early)
+        return self.tables.prefetch(number, predictions, after, self._settings.num_early, tokens)
 
     @property
     def predictor(self) -> str:
@@ -165,14 +177,27 @@ class SlottedLayers:
         """Returns the launch that predicts the experts without a slot that a layer used most."""
         return self.tables.most_used(number, ids)
 
-    def follow(self, number: int, ids: Span, predicted: Span) -> Launch:
-        """Returns the launch that predicts a layer from the route `ids` of the layer before it."""
-        return self.tables.follow(number, ids, predicted)
+    def follow(self, number: int, ids: Span, predicted: Span, num_tokens: int) -> Iterator[Launch]:
+        """Yields the launches that predict a layer from the routes of the layer before it.
 
-    def observe(self, number: int, ids: Span) -> Iterable[Launch]:
-        """Returns the launch that counts the route of the last layer, if a predictor wants that."""
-        launch = self.tables.observe(number, ids)
-        return () if launch is None else (launch,)
+        Both `ids` and `predicted` are (tokens, experts per token).
+        """
+        used = self.rules.experts_per_token
+        rows = zip(
+            rows_of(ids, used, num_tokens), rows_of(predicted, used, num_tokens), strict=True
+        )
+        for row, (route, target) in enumerate(rows):
+            yield self.tables.follow(number, route, target, row)
+
+    def observe(self, number: int, ids: Span, num_tokens: int) -> Iterator[Launch]:
+        """Yields the launches that count the routes of the last layer, if a predictor wants that.
+
+        `ids` are (tokens, experts per token).
+        """
+        for row, route in enumerate(rows_of(ids, self.rules.experts_per_token, num_tokens)):
+            launch = self.tables.observe(number, route, row)
+            if launch is not None:
+                yield launch
 
     def use_batch(self, number: int, ids: Span, tokens: int, *, is_first: bool) -> Iterable[Launch]:
         """Returns the launches after a batch, which fill free slots with its experts.

@@ -11,6 +11,7 @@ import numpy as np
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.launchers.waits import Wait
 
+PREDICTED_WORDS = 2 + 32  # of `host_predictions`
 _BLOCK = 256
 
 
@@ -51,6 +52,25 @@ def host_items(
             *(np.int32(used), np.int32(columns)),
         ),
         writes=frozenset({4, 5, 6, 7, 8}),
+    )
+
+
+def host_predictions(
+    ids: Span, addresses: Span, predicted: Span, *, tokens: int, used: int, layer: int
+) -> Launch:
+    """Tells the host which experts are predicted for a layer and are not on the GPU.
+
+    ids (T, used) are the predicted ones, best first; `predicted` int32 (2 + 32,) gets their number,
+    the layer, and the distinct ones, best ranks first.
+    """
+    return Launch(
+        Kernel("host_predictions", "host_predictions"),
+        grid=(1, 1, 1),
+        block=32,
+        arguments=(
+            *(ids, addresses, predicted, np.int32(tokens), np.int32(used), np.int32(layer)),
+        ),
+        writes=frozenset({2}),
     )
 
 

@@ -129,12 +129,13 @@ def slot_policy(
     routes: Span | None = None,
     phase: Phase = Phase.DECODE,
     num_before: int = 0,
+    num_tokens: int = 1,
 ) -> Launch:
     """Looks up the experts of one token, assigns slots to them, and lists the copies to make.
 
     `ids` (num_before + 1, experts per token) are a token's distinct experts, best first, after
-    those of the `num_before` tokens of the same step that were looked up already. It writes
-    `loads`, int32 (4 + 4 * experts per token,), and `outcomes` (experts per token,), int32
+    those of the `num_before` of the step's `num_tokens` tokens that were looked up already. It
+    writes `loads`, int32 (4 + 4 * experts per token,), and `outcomes` (experts per token,), int32
     `Outcome`. `overflow` is an int32 that is set to 1 if there are too few staging buffers.
     `routes` are those of `Learning`.
     """
@@ -147,7 +148,7 @@ def slot_policy(
             *(state.words, ids, loads, outcomes, overflow, *state.table_arguments()),
             *(state.learned, routes, np.int32(rules.num_experts), used, *state.sizes()),
             *(np.int32(rules.kind), np.int32(rules.admission), np.int32(miss)),
-            *(np.int32(phase), np.int32(num_before)),
+            *(np.int32(phase), np.int32(num_before), np.int32(num_tokens)),
             *(np.int32(layer), np.int32(rules.num_layers), np.int32(rules.num_ranks), rules.rate),
         ),
         writes=frozenset({0, 2, 3, 4, 5, 7, 9, 11, 12}),
@@ -211,11 +212,19 @@ def _scores(rules: PolicyRules, state: LayerState) -> Span | None:
 
 
 def slot_prefetch(
-    rules: PolicyRules, state: LayerState, predictions: Span, now: Span, loads: Span, *, budget: int
+    rules: PolicyRules,
+    state: LayerState,
+    predictions: Span,
+    now: Span,
+    loads: Span,
+    *,
+    budget: int,
+    tokens: int = 1,
 ) -> Launch:
     """Lists at most `budget` predicted experts for a layer's early slots, if the bus is idle.
 
-    `predictions` (experts per token,) are best first; `now` are the loads of the current layer.
+    `predictions` (tokens, experts per token) are best first; `now` are the loads of the current
+    layer.
     """
     return Launch(
         Kernel("slot_prefetch", "slot_prefetch"),
@@ -223,7 +232,7 @@ def slot_prefetch(
         block=_WARP,
         arguments=(
             *(state.words, predictions, now, loads, np.int32(rules.num_experts)),
-            *(np.int32(rules.experts_per_token), *state.sizes()[:2]),
+            *(np.int32(tokens), np.int32(rules.experts_per_token), *state.sizes()[:2]),
             np.int32(min(budget, state.num_early)),
         ),
         writes=frozenset({0, 3}),

@@ -172,10 +172,11 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        if not self._expert_weights.fetches_early(router.layer):
+        is_told = self._expert_weights.tells_host(router.layer)
+        if not (is_told or self._expert_weights.fetches_early(router.layer)):
             return
         rec = self._recording
-        slotted = self._expert_weights.slotted
+        slotted = None if is_told else self._expert_weights.slotted
         if slotted is not None and slotted.predictor == "frequency":
             self._route_predictions.add(most_used(rec, slotted, router))
             return
@@ -190,7 +191,8 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             (logits,) = self.linear(h, [matrix])
             ids, weights = (rec.value(router.num_used, Rows.PREDICTED) for _ in range(2))
             self._choose(logits, router, ids, weights)
-        made = RoutePrediction(router.layer, ids, tuple(operations), (x, h, logits, ids, weights))
+        values = (x, h, logits, ids, weights)
+        made = RoutePrediction(router.layer, ids, tuple(operations), values, is_told=is_told)
         self._route_predictions.add(made)
 
     def experts(

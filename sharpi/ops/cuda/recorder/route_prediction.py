@@ -26,6 +26,8 @@ class RoutePrediction(Struct, frozen=True, eq=False):
     ids: RecordedTensor  # the predicted experts, best first
     operations: tuple[Calls, ...]  # those that compute the ids
     values: tuple[RecordedTensor, ...]  # all values that the operations use
+    is_of_all: bool = False  # one prediction for all tokens of a step
+    is_told: bool = False  # the host is told, and the GPU itself prefetches nothing
 
     def predict(self, step: StepShape) -> Iterator[Call]:
         """Yields the prediction's calls on the side stream, within the layer before.
@@ -48,13 +50,15 @@ class RoutePrediction(Struct, frozen=True, eq=False):
 
         They must follow the launch in which layer `after` lists its own loads.
         """
-        if step.predicts:
+        if step.predicts and not self.is_told:
             ids = recording.of(self.ids)
-            yield SideStream((self, "fetch"), tuple(layers.prefetch(self.layer, ids, after)))
+            tokens = 1 if self.is_of_all else step.rows(Rows.PREDICTED)
+            launches = layers.prefetch(self.layer, ids, after, tokens)
+            yield SideStream((self, "fetch"), tuple(launches))
 
     def fetched(self, step: StepShape) -> Iterator[Call]:
         """Yields the wait for the prefetch, before the layer itself looks up its experts."""
-        if step.predicts:
+        if step.predicts and not self.is_told:
             yield WaitFor((self, "fetch"))
 
 
@@ -88,7 +92,7 @@ def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> R
     with recording.apart() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(lambda step: (slotted.most_used(router.layer, recording.of(ids)),))
-    return RoutePrediction(router.layer, ids, tuple(operations), (ids,))
+    return RoutePrediction(router.layer, ids, tuple(operations), (ids,), is_of_all=True)
 
 
 def after_route(
@@ -98,11 +102,13 @@ def after_route(
     with recording.apart() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(
-            lambda step: (slotted.follow(router.layer, route.span(step), recording.of(ids)),)
+            lambda step: slotted.follow(
+                router.layer, route.span(step), recording.of(ids), step.rows(Rows.PREDICTED)
+            )
         )
     return RoutePrediction(router.layer, ids, tuple(operations), (ids,))
 
 
 def of_predictions(value: RecordedTensor) -> RecordedTensor:
-    """Returns a value in the same memory, with one row, from which predictions are made."""
+    """Returns a value in the same memory, with the rows from which predictions are made."""
     return RecordedTensor(value.width, Rows.PREDICTED, value.floats, value.source)

@@ -62,22 +62,33 @@ class SlottedExpertCalls(Struct, frozen=True):
         if following is not None:
             yield from following.wait_for_prediction(step)
         elif own is not None and step.predicts:
-            yield from slotted.observe(self.layer, ids)
+            yield from slotted.observe(self.layer, ids, 1)
 
     def _shared_step(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
         """Yields the calls for tokens of several sequences, whose experts are looked up in turn.
 
         If a later token evicts an expert, the earlier token reads its host copy. Staging buffers
         keep experts for one look-up only, so with them each token computes before the next look-up.
+        Experts of the next layer are prefetched as for one token.
         """
+        own, following, ids = self.own, self.following, self.launches.ids
+        assert ids is not None
+        if following is not None:
+            yield from following.predict(step)
+        if own is not None:
+            yield from own.fetched(step)
         stride = 1 if step.misses == "load" else max(1, tokens)
         for first in range(0, tokens, stride):
             for row in range(first, first + stride):
-                ids = self.launches.ids
-                assert ids is not None
-                yield from slotted.use(self.layer, ids, step, num_before=row)
+                yield from slotted.use(self.layer, ids, step, row, tokens)
+            if following is not None and first + stride == tokens:
+                yield from following.fetch(self.launches.recording, slotted, self.layer, step)
             some = replace(self, launches=self.launches.since(first))
             yield from some._looked_up(slotted, stride, step)
+        if following is not None:
+            yield from following.wait_for_prediction(step)
+        elif own is not None and step.predicts:
+            yield from slotted.observe(self.layer, ids, tokens)
 
     def _looked_up(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
         it, parts = self.launches, slotted.parts(self.layer)
@@ -140,6 +151,22 @@ class SlottedExpertCalls(Struct, frozen=True):
             count = min(stride, tokens - first)
             yield from some._with_host(parts, some.launches.ids, count, wait)
 
+    def _predictions(self, step: StepShape | None) -> Iterator[Call]:
+        """Yields the calls that tell the host what is predicted for the next layer."""
+        following, slotted, at = (
+            self.following,
+            self.expert_weights.slotted,
+            self.launches.recording,
+        )
+        assert slotted is not None
+        if step is None or following is None or not (following.is_told and step.predicts):
+            return
+        yield from following.wait_for_prediction(step)
+        yield self.expert_weights.host.predict(
+            at.of(following.ids), slotted.parts(following.layer)[0].addresses,
+            layer=following.layer, tokens=step.rows(Rows.PREDICTED), used=following.ids.width,
+        )  # fmt: skip
+
     def _with_host(self, parts: Parts, ids: Span, tokens: int, wait: Wait) -> Iterator[Call]:
         """Yields calls by which the host computes missed experts while the GPU computes others."""
         it, host = self.launches, self.expert_weights.host
@@ -147,7 +174,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         sizes = {"tokens": tokens, "used": what.used}
         yield from host.ask(
             ids, parts[0].addresses, it.input, it.input_weights, places,
-            columns=it.x.width, **sizes,
+            columns=it.x.width, predictions=self._predictions(it.step), **sizes,
         )  # fmt: skip
         if tokens >= GROUPED_TOKENS:
             yield from it.grouped(parts, tokens)

@@ -86,13 +86,13 @@ class GpuProgram:
         have slots. `incoming` (tokens, hidden) is the output of the layers before these, if another
         processor computes them. With `largest` no logits are copied; the method of that name
         returns the id. `misses` is the handling of experts that are not on the GPU. With `predicts`
-        the layers of a token prefetch experts of the next layer.
+        the layers of decoded tokens prefetch experts of the next layer.
         """
         self.inputs.write(sequences)
         if incoming is not None:
             self.inputs.write_incoming(incoming)
         step = self._step_shape(sequences)
-        predicts = predicts and step.tokens == step.outputs == 1
+        predicts = predicts and step.is_decode and step.tokens == step.outputs
         step = step._replace(largest=largest, misses=misses, predicts=predicts)
         routed, state = self.recording.routed, sequences[0].state
         if routed is None or step.is_decode or step.sequences > 1:
