@@ -16,11 +16,14 @@ Load = Literal["auto", "map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
 DraftKind = Literal["ngram", "suffix", "mtp", "draft"]
-Feature = Literal["graphs", "fused-attention", "tensor-cores", "prefetch", "vnni", "vbmi"]
+Feature = Literal[
+    "graphs", "folding", "fused-attention", "tensor-cores", "prefetch", "vnni", "vbmi"
+]
 
 # What can be switched off one by one to find where a wrong result comes from.
 FEATURES: dict[Feature, str] = {
     "graphs": "a GPU replays a token's kernels as one CUDA graph; without, it launches each",
+    "folding": "a GPU's kernel goes on with what the next one would do, for single tokens",
     "fused-attention": "a GPU computes attention over prompts with torch's fused kernel",
     "tensor-cores": "a GPU computes prompts and their attention in f16, and experts in tiles",
     "prefetch": "experts are read before they are needed",

@@ -47,6 +47,13 @@ class Span(Struct, frozen=True):
 Argument: TypeAlias = Span | Scalar | None
 
 
+def is_same_place(one: Argument, other: Argument) -> bool:
+    """Says if two arguments are spans that begin at the same place."""
+    if not (isinstance(one, Span) and isinstance(other, Span)):
+        return False
+    return one.memory is other.memory and one.offset == other.offset
+
+
 class Kernel(Struct, frozen=True):
     """An entry point of `<file>.cu` in `kernels/cuda`."""
 

@@ -1,6 +1,8 @@
 // Computes residual + scale * the sum over a token's experts of weight * (down h + bias), in
-// ascending order of expert ids: a block takes some rows of a token, for all its experts.
+// ascending order of expert ids: a block takes some rows of a token, for all its experts. With one
+// token, the block that ends last can norm the row.
 #include "expert_items.cuh"
+#include "rows/norm_row.cuh"
 
 namespace sharpi {
 
@@ -68,10 +70,11 @@ __device__ __forceinline__ void experts_down(const Activations& hidden, const in
   KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks) entry(                                    \
       const uint8_t* hidden, const int* ids, const float* weights, const uint64_t* addresses,   \
       const float* bias, const float* factors, const float* residual, float* out, float scale,  \
-      int used, int columns, int rows, int planes, int tile_bits, int lane_bits) {              \
+      int used, int columns, int rows, int planes, int tile_bits, int lane_bits, NORM_TAIL) {   \
     sharpi::experts_down<sharpi::Dot>({hidden, columns, planes}, ids, weights,                  \
                                       {addresses, bias, factors}, {residual, scale, out}, used, \
                                       rows, tile_bits, lane_bits);                              \
+    sharpi::end_with_norm(AS_NORM_TAIL, out, rows);                                             \
   }
 #define DOWN_QUANTISED(Type, type)                 \
   DOWN(experts_down_##type, DownDot<sharpi::Type>) \

@@ -2,8 +2,11 @@
 // type that share x.
 //
 // A group of lanes computes one row or two adjacent ones; blocks cover the matrices one after
-// another, and the grid's y the tokens.
+// another, and the grid's y the tokens. With one token, the block that ends last can go on with the
+// row: it norms it, or chooses experts by it.
 #include "dot.cuh"
+#include "experts/route.cuh"
+#include "rows/norm_row.cuh"
 
 namespace sharpi {
 
@@ -43,6 +46,22 @@ __device__ __forceinline__ void store(const Part& part, const Added& added, int 
                                 : __fmul_rn(added.scale, value);
 }
 
+// The choice of experts by a router's logits. done: a counter of blocks, null for none; `route`
+// says what the others are.
+struct RouteTail {
+  int* done;
+  int* ids;
+  float* weights;
+  int64_t* arrived;
+  Router router;
+};
+
+__device__ __forceinline__ void end_with_route(const RouteTail& tail, const float* logits) {
+  if (!tail.done || !is_last_block(tail.done, int(gridDim.x)) || threadIdx.x >= kWarp) return;
+  route_row(tail.router, logits, tail.ids, tail.weights);
+  if (tail.arrived && threadIdx.x == 0) *tail.arrived = nanoseconds();
+}
+
 template <class Dot, int kTokens>
 __device__ __forceinline__ void matvec(const Activations& x, const Part& a, const Part& b,
                                        const Part& c, const Added& added, int tokens, int lane_bits,
@@ -62,37 +81,41 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
   for (int t = 0; t < kTokens; t++) token[t] = begin + t;
   float sum[kTokens][kRows];
   dot_rows<Dot>(at, rows, x, token, count, sum);
-  if (at.lane != 0) return;
 #pragma unroll
   for (int t = 0; t < kTokens; t++)
 #pragma unroll
     for (int r = 0; r < kRows; r++)
-      if (t < count && first + r < part.rows) store(part, added, begin + t, first + r, sum[t][r]);
+      if (at.lane == 0 && t < count && first + r < part.rows)
+        store(part, added, begin + t, first + r, sum[t][r]);
 }
 
 }  // namespace sharpi
 
-#define MATVEC(entry, Dot, kTokens)                                                               \
+#define MATVEC(entry, Dot, kTokens, TAIL)                                                         \
   KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : Dot::kManyBlocks)                   \
       entry(const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a,        \
             int rows_a, float factor_a, const uint8_t* weights_b, const float* bias_b,            \
             float* out_b, int rows_b, float factor_b, const uint8_t* weights_c,                   \
             const float* bias_c, float* out_c, int rows_c, float factor_c, const float* residual, \
-            float scale, int tokens, int columns, int planes, int lane_bits, int tile_bits) {     \
+            float scale, int tokens, int columns, int planes, int lane_bits, int tile_bits,       \
+            NORM_TAIL, int* route_done, int* ids, float* weights, int64_t* arrived, ROUTER) {     \
     sharpi::matvec<Dot, kTokens>({x, columns, planes},                                            \
                                  {weights_a, bias_a, out_a, rows_a, factor_a},                    \
                                  {weights_b, bias_b, out_b, rows_b, factor_b},                    \
                                  {weights_c, bias_c, out_c, rows_c, factor_c}, {residual, scale}, \
                                  tokens, lane_bits, tile_bits);                                   \
+    TAIL                                                                                          \
   }
-#define MATVEC_QUANTISED(Type, type)                                 \
-  MATVEC(matvec_one_##type, sharpi::RoundedDot<sharpi::Type>, 1)     \
-  MATVEC(matvec_##type, sharpi::RoundedDot<sharpi::Type>, 8)         \
-  MATVEC(matvec_one_exact_##type, sharpi::ExactDot<sharpi::Type>, 1) \
-  MATVEC(matvec_exact_##type, sharpi::ExactDot<sharpi::Type>, 8)
-#define MATVEC_FLOAT(Type, type)                                     \
-  MATVEC(matvec_one_exact_##type, sharpi::FloatDot<sharpi::Type>, 1) \
-  MATVEC(matvec_exact_##type, sharpi::FloatDot<sharpi::Type>, 8)
+#define NORM_LAST sharpi::end_with_norm(AS_NORM_TAIL, out_a, rows_a);
+#define ROUTE_LAST sharpi::end_with_route({route_done, ids, weights, arrived, AS_ROUTER}, out_a);
+#define MATVEC_QUANTISED(Type, type)                                            \
+  MATVEC(matvec_one_##type, sharpi::RoundedDot<sharpi::Type>, 1, NORM_LAST)     \
+  MATVEC(matvec_##type, sharpi::RoundedDot<sharpi::Type>, 8, )                  \
+  MATVEC(matvec_one_exact_##type, sharpi::ExactDot<sharpi::Type>, 1, NORM_LAST) \
+  MATVEC(matvec_exact_##type, sharpi::ExactDot<sharpi::Type>, 8, )
+#define MATVEC_FLOAT(Type, type)                                                           \
+  MATVEC(matvec_one_exact_##type, sharpi::FloatDot<sharpi::Type>, 1, NORM_LAST ROUTE_LAST) \
+  MATVEC(matvec_exact_##type, sharpi::FloatDot<sharpi::Type>, 8, )
 
 QUANTISED_TYPES(MATVEC_QUANTISED)
 FLOAT_TYPES(MATVEC_FLOAT)

@@ -83,3 +83,24 @@ def test_in_place(writes: list[int], order: int) -> None:
     out = integers([0] * 32)
     KERNELS.run("in_place", out, out, order=order, writes=writes)
     assert values(out) == [1] * 32
+
+
+@ORDERS
+@pytest.mark.parametrize("entry", ["last_block_sums", "last_block_writes_what_all_read"])
+def test_the_last_block_sees_what_the_others_did(entry: str, order: int) -> None:
+    total = integers([0])
+    KERNELS.run(
+        entry, integers([0] * 5), integers([0]), total,
+        grid=5, order=order, writes=[0, 1, 2],
+    )  # fmt: skip
+    assert values(total) == [15]
+
+
+@ORDERS
+@pytest.mark.parametrize("entry", ["writes_after_it_arrived", "joins_another_counter"])
+def test_a_last_block_that_does_not_wait(entry: str, order: int) -> None:
+    with pytest.raises(LaunchError, match=rf"{entry}: race .*: a read, a write of another block"):
+        KERNELS.run(
+            entry, integers([0] * 5), integers([0]), integers([0]),
+            grid=5, order=order, writes=[0, 1, 2],
+        )  # fmt: skip

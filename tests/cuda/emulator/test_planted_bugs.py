@@ -113,8 +113,8 @@ BUGS = [
     Bug(
         "every lane stores",
         cases.matvec,
-        "if (at.lane != 0) return;",
-        "",
+        "if (at.lane == 0 && t < count",
+        "if (t < count",
         RACE,
     ),
     Bug(

@@ -77,6 +77,15 @@ def test_a_feature_of_the_gpu_is_not_used(
         np.testing.assert_array_equal(logits, expected)
 
 
+def test_launches_are_folded(with_everything: tuple[np.ndarray, Counter[str]]) -> None:
+    """One launch has the bits of several."""
+    expected, together = with_everything
+    logits, apart = run("folding")
+    assert sum(together.values()) < sum(apart.values())
+    assert together["attention_merge"] == 0 < apart["attention_merge"]
+    np.testing.assert_array_equal(logits, expected)
+
+
 def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
     with_everything: tuple[np.ndarray, Counter[str]],
 ) -> None:
@@ -124,7 +133,7 @@ def test_prefetch_is_not_used() -> None:
     assert stats.prediction is None
 
 
-@pytest.mark.parametrize("feature", USES)
+@pytest.mark.parametrize("feature", [*USES, "folding"])
 def test_what_no_gpu_does_is_noted(feature: Any) -> None:
     notes = on_cpu(feature).notes
     assert f"--disable {feature} has no effect: no layer is on a GPU" in notes
@@ -136,7 +145,7 @@ def test_prefetch_of_a_mapped_model_is_noted() -> None:
 
 
 def test_every_feature_is_tested_here() -> None:
-    assert set(FEATURES) == {*USES, "vnni", "vbmi", "prefetch"}
+    assert set(FEATURES) == {*USES, "folding", "vnni", "vbmi", "prefetch"}
 
 
 def test_allocations_are_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -161,11 +161,11 @@ def launches(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_launches_are_shared(case: str, load: Load, launches: list[Any]) -> None:
     engine, counts = load(REFERENCES / f"{case}.gguf", **options()), []
     some = texts(280, 3)
-    for step in ({0: 1}, {1: 1}, {0: 1, 1: 1, 2: 1}):
+    for step in ({0: 1}, {1: 1}, {0: 1, 1: 1, 2: 1}, {0: 1, 2: 1}):
         launches.clear()
         run(engine.runner, step, some)
         counts.append(len(launches))
-    assert counts[0] == counts[1] == counts[2] > 0
+    assert 0 < counts[0] == counts[1] <= counts[2] == counts[3] < 2 * counts[0]
 
 
 def test_graphs_are_kept_as_far_as_there_is_room(

@@ -85,5 +85,9 @@ unsigned emulator_ballot(unsigned mask, int value, emulator::Site site);
 void emulator_sync_warp(unsigned mask, emulator::Site site);
 void emulator_atomic(void* address, size_t size, emulator::Site site);
 void emulator_trap(emulator::Site site);
+// A block has done its part, by one thread after a barrier; all threads of the last one join those
+// that came before.
+void emulator_arrive(const void* counter);
+void emulator_join(const void* counter);
 }
 #pragma GCC visibility pop

@@ -97,3 +97,57 @@ KERNEL atomics_of_blocks(int* y) { atomicAdd(&y[0], 1); }
 KERNEL reads_of_blocks(int* y) { y[1 + blockIdx.x * blockDim.x + threadIdx.x] = y[0]; }
 
 KERNEL in_place(const int* x, int* y) { y[threadIdx.x] = x[threadIdx.x] + 1; }
+
+// Each block writes its sum; the last one adds them up.
+__device__ inline void sum_of_all(int* values, int* total) {
+  int sum = 0;
+  for (unsigned i = 0; i < gridDim.x; i++) sum += values[i];
+  *total = sum;
+}
+
+KERNEL last_block_sums(int* values, int* counter, int* total) {
+  __shared__ int is_last;
+  if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
+  __syncthreads();
+  if (threadIdx.x == 0) emulator_arrive(counter);
+  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
+  __syncthreads();
+  if (!is_last) return;
+  emulator_join(counter);
+  if (threadIdx.x == 0) sum_of_all(values, total);
+}
+
+KERNEL writes_after_it_arrived(int* values, int* counter, int* total) {
+  __shared__ int is_last;
+  if (threadIdx.x == 0) emulator_arrive(counter);
+  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
+  __syncthreads();
+  if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
+  __syncthreads();
+  if (!is_last) return;
+  emulator_join(counter);
+  if (threadIdx.x == 0) sum_of_all(values, total);
+}
+
+KERNEL joins_another_counter(int* values, int* counter, int* total) {
+  if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
+  __syncthreads();
+  if (threadIdx.x == 0) emulator_arrive(counter);
+  if (blockIdx.x + 1 < gridDim.x) return;
+  emulator_join(total);
+  __syncthreads();
+  if (threadIdx.x == 0) sum_of_all(values, total);
+}
+
+// The last block writes what all have read before they arrived.
+KERNEL last_block_writes_what_all_read(int* values, int* counter, int* total) {
+  __shared__ int is_last;
+  const int seen = values[0];
+  __syncthreads();
+  if (threadIdx.x == 0) emulator_arrive(counter);
+  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
+  __syncthreads();
+  if (!is_last) return;
+  emulator_join(counter);
+  if (threadIdx.x == 0) values[0] = *total = seen + 15;
+}

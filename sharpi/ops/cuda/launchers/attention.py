@@ -4,9 +4,10 @@ from math import gcd
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
-from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.ops.cuda.launchers.heads import KvCacheSlice
+from sharpi.device.launch import Argument, Kernel, Launch, Scalar, Span, is_same_place
+from sharpi.ops.cuda.launchers.heads import ARGUMENTS_OF_GROUP, NO_GROUP, PAGES, KvCacheSlice
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
@@ -14,6 +15,10 @@ MAX_VALUE_DIM: Final = 1024
 _THREADS: Final = 256
 _HEADS_AT_ONCE: Final = (1, 2, 4, 8)  # query heads of a KV head; one entry point each
 _BLOCK_COLUMNS: Final = 32
+_MERGED_LATER: Final[tuple[Argument, ...]] = (None, None, None, None, np.int32(0))
+_PREPARED_BEFORE: Final[tuple[Argument, ...]] = (np.int32(0), np.int32(0))
+_DONE, _FIRST_GROUP = 16, 21  # indices of arguments
+_MOST_SHARED: Final = 8 << 10  # bytes beside the kernel's own
 
 
 def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions: int) -> int:
@@ -66,6 +71,9 @@ def attention(
             *(np.int32(key_dim), np.int32(value_dim)),
             *(np.float32(scale), np.int32(window), np.int32(is_chunked)),
             np.float32(soft_cap),
+            *_MERGED_LATER,
+            *(NO_GROUP * 3),
+            *_PREPARED_BEFORE,
         ),
         writes=frozenset({6}),
     )
@@ -86,3 +94,78 @@ def attention(
 
 def _spans(max_positions: int) -> int:
     return -(-max_positions // SPAN_POSITIONS)
+
+
+def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
+    """Returns one launch for both that `attention` gives; None where blocks of 32 are divided.
+
+    `counters`: int32 zeros, one for each KV head of each token.
+    """
+    tokens, num_kv_heads = part.grid[2], part.grid[1]
+    num_heads, value_dim = _number(part.arguments[8]), _number(part.arguments[11])
+    _, _, sinks, out, rounded, *_, planes = merge.arguments
+    divides = rounded is not None and num_heads // num_kv_heads * value_dim % _BLOCK_COLUMNS != 0
+    if not is_same_place(part.arguments[6], merge.arguments[0]) or divides:
+        return None
+    if 4 * tokens * num_kv_heads > counters.num_bytes:
+        return None
+    done = _DONE + len(_MERGED_LATER)
+    return replace(
+        part,
+        arguments=(
+            *part.arguments[:_DONE],
+            *(counters, sinks, out, rounded, planes),
+            *part.arguments[done:],
+        ),
+        writes=part.writes | {_DONE, _DONE + 2, _DONE + 3},
+    )
+
+
+def with_heads(heads: Launch, part: Launch) -> Launch | None:
+    """Returns one launch for `heads` and the first of `attention`; None where they do not fit.
+
+    Blocks prepare their own queries. A KV head must have one block for each span, and a group only
+    what this attention reads.
+    """
+    q, keys, values = part.arguments[:3]
+    num_heads, heads_each, key_dim, value_dim = map(_number, part.arguments[8:12])
+    groups = _by_use(heads, q, keys, values)
+    fits = 4 * (heads_each + 2) * key_dim <= _MOST_SHARED
+    if groups is None or heads_each * part.grid[1] != num_heads or value_dim > key_dim or not fits:
+        return None
+    interleaved = heads.arguments[3 * ARGUMENTS_OF_GROUP + 5]
+    stored = {1, 2} | {_FIRST_GROUP + i * ARGUMENTS_OF_GROUP + PAGES for i in (1, 2)}
+    return replace(
+        part,
+        arguments=(
+            *part.arguments[:_FIRST_GROUP],
+            *(value for group in groups for value in group),
+            *(interleaved, np.int32(key_dim)),
+        ),
+        writes=part.writes | stored,
+        shared_bytes=4 * (heads_each + 2) * key_dim,
+    )
+
+
+def _by_use(
+    heads: Launch, q: Argument, keys: Argument, values: Argument
+) -> list[tuple[Argument, ...]] | None:
+    """Returns the groups of queries, keys and values; None if there is another one, or no query."""
+    found = [NO_GROUP] * 3
+    for i in range(3):
+        group = heads.arguments[i * ARGUMENTS_OF_GROUP : (i + 1) * ARGUMENTS_OF_GROUP]
+        pages = group[PAGES]
+        if group == NO_GROUP:
+            continue
+        if pages is None and is_same_place(group[0], q):
+            found[0] = group
+        elif pages is not None and (is_same_place(pages, keys) or is_same_place(pages, values)):
+            found[1 if is_same_place(pages, keys) else 2] = group
+        else:
+            return None
+    return None if found[0] == NO_GROUP else found
+
+
+def _number(argument: Argument) -> int:
+    assert isinstance(argument, Scalar)
+    return int(argument)

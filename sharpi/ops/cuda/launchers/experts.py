@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, with_norm
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     bits,
@@ -22,6 +23,7 @@ from sharpi.ops.interface import Activation
 
 TILE_ROWS = 32  # rows that a block rounds together
 _MAX_PARTIALS = 2048  # kMaxPartials
+_DOWN_OUT, _DOWN_ROWS, _FIRST_NORM = 7, 11, 15  # indices of arguments of `down`
 _MOSTLY_BUSY = 0.9
 
 
@@ -191,11 +193,21 @@ def down(
                 out,
             ),
             *(np.float32(scale), np.int32(used), np.int32(columns), np.int32(rows)),
-            *(np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
+            *(np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes)), *NO_NORM),
         ),
         writes=frozenset({7}),
         reaches=stacked.reach,
     )
+
+
+def down_with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
+    """Returns one launch for `down` of one token and the norm of its result; None if not of it."""
+    arguments = product.arguments
+    if arguments[_FIRST_NORM:] != NO_NORM:
+        return None
+    rows = arguments[_DOWN_ROWS]
+    assert isinstance(rows, np.int32)
+    return with_norm(product, norm, _FIRST_NORM, arguments[_DOWN_OUT], int(rows), counter)
 
 
 def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:

@@ -11,9 +11,9 @@ from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
-_ARGUMENTS: Final = 9  # of a group
-_PAGES: Final = 3  # the index of a group's pages among its arguments
-_NO_GROUP: Final[tuple[Argument, ...]] = (
+ARGUMENTS_OF_GROUP: Final = 9
+PAGES: Final = 3  # the index of a group's pages among its arguments
+NO_GROUP: Final[tuple[Argument, ...]] = (
     *(None, None, None, None, np.int32(0), np.int32(0), np.int32(0), np.int32(0), np.float32(0)),
 )
 
@@ -69,14 +69,14 @@ def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | Non
         block=32 * _HEADS_EACH,
         arguments=(
             *(value for group in groups for value in _group(group)),
-            *(_NO_GROUP * (_MAX_GROUPS - len(groups))),
+            *(NO_GROUP * (_MAX_GROUPS - len(groups))),
             *((place.page_tables, place.sequences, place.positions) if place else (None,) * 3),
             *(np.int32(place.table_stride if place else 0), np.int32(tokens)),
             np.int32(is_interleaved),
             *(np.int32(place is not None and place.kv_type == "q8_0"), np.int32(row)),
         ),
         writes=frozenset(
-            _ARGUMENTS * i + (0 if group.pages is None else _PAGES)
+            ARGUMENTS_OF_GROUP * i + (0 if group.pages is None else PAGES)
             for i, group in enumerate(groups)
         ),
         shared_bytes=_HEADS_EACH * row * 4,

@@ -4,11 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.launchers import rms_norm
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
+    FLOAT_TYPES,
     MAX_TOKENS,
     bits,
     block_threads,
@@ -19,6 +23,12 @@ from sharpi.ops.cuda.matvec_layout import (
 
 MAX_PARTS = 3
 _FIRST_OUT, _ARGUMENTS_OF_PART = 3, 5
+_FIRST_NORM = 1 + 3 * 5 + 7
+_FIRST_ROUTE = _FIRST_NORM + len(NO_NORM)
+_NO_ROUTE: tuple[Argument, ...] = (
+    *(None, None, None, None, None, np.int32(0), np.int32(0), np.int32(0), np.int32(0)),
+    *(np.float32(0), np.int32(0), np.int32(0)),
+)
 _NO_PART = (None, None, None, np.int32(0), np.float32(0))
 
 
@@ -65,9 +75,44 @@ def matvec(
             *(residual, np.float32(scale), np.int32(tokens)),
             *(np.int32(columns), np.int32(planes)),
             *(np.int32(bits(lanes)), np.int32(bits(tile))),
+            *(*NO_NORM, *_NO_ROUTE),
         ),
         writes=frozenset(_FIRST_OUT + i * _ARGUMENTS_OF_PART for i in range(len(parts))),
     )
+
+
+def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
+    """Returns one launch for `matvec` of one token and the norm of its result, None for another."""
+    if not _is_plain(product):
+        return None
+    out, rows = product.arguments[_FIRST_OUT], product.arguments[_FIRST_OUT + 1]
+    assert isinstance(rows, np.int32)
+    return rms_norm.with_norm(product, norm, _FIRST_NORM, out, int(rows), counter)
+
+
+def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
+    """Returns one launch for `matvec` of a router and `route`; None for quantised weights.
+
+    They are of one token, and `counter` is an int32 zero.
+    """
+    is_float = product.kernel.quant_type in {each.name.lower() for each in FLOAT_TYPES}
+    logits = route.arguments[0]
+    if not (is_float and _is_plain(product) and route.grid == (1, 1, 1)):
+        return None
+    if not is_same_place(logits, product.arguments[_FIRST_OUT]):
+        return None
+    return replace(
+        product,
+        arguments=(*product.arguments[:_FIRST_ROUTE], counter, *route.arguments[1:]),
+        writes=product.writes | {_FIRST_ROUTE + i for i in range(4)},
+    )
+
+
+def _is_plain(product: Launch) -> bool:
+    """Says if a product has one matrix and one token, and nothing is folded into it."""
+    has_one = product.arguments[_FIRST_OUT + _ARGUMENTS_OF_PART] is None
+    is_of_token = product.kernel.entry.startswith("matvec_one_")
+    return has_one and is_of_token and product.arguments[_FIRST_NORM:] == (*NO_NORM, *_NO_ROUTE)
 
 
 def _part(part: MatvecPart) -> tuple[Argument, ...]:

@@ -3,10 +3,13 @@
 from math import gcd
 
 import numpy as np
+from msgspec.structs import replace
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
 
 _BLOCK_COLUMNS = 32
+# The arguments of kernels that can norm their result (NORM_TAIL of norm_row.cuh), without a norm.
+NO_NORM: tuple[Argument, ...] = (None, None, None, None, np.float32(0), np.int32(0), np.int32(0))
 
 
 def rms_norm(
@@ -38,4 +41,26 @@ def rms_norm(
             *(np.int32(weight_per_group), np.float32(epsilon), np.int32(planes)),
         ),
         writes=frozenset({2, 3} | ({0} if out == x else set())),
+    )
+
+
+def with_norm(
+    product: Launch, norm: Launch, first: int, out: Argument, rows: int, counter: Span
+) -> Launch | None:
+    """Returns one launch for a product of one row and the norm of that row; None for another one.
+
+    `first` is the index of the product's arguments for a norm. `counter`: an int32 zero.
+    """
+    x, weight, normed, rounded, width, groups, _, _, epsilon, planes = norm.arguments
+    is_whole = norm.grid == (1, 1, 1) and groups == 1 and width == rows
+    if not is_whole or not is_same_place(x, out) or product.grid[1:] != (1, 1):
+        return None
+    if is_same_place(x, normed):
+        return None
+    tail = counter, weight, normed, rounded, epsilon, np.int32(norm.block), planes
+    arguments = product.arguments
+    return replace(
+        product,
+        arguments=(*arguments[:first], *tail, *arguments[first + len(tail) :]),
+        writes=product.writes | {first, first + 2, first + 3},
     )

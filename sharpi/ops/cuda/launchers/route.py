@@ -33,9 +33,10 @@ def route(
         grid=(tokens, 1, 1),
         block=32,
         arguments=(
-            *(logits, bias, ids, weights, np.int32(experts), np.int32(used), np.int32(scoring)),
+            *(logits, ids, weights, arrived),
+            *(bias, np.int32(experts), np.int32(used), np.int32(scoring)),
             *(np.int32(normalise), np.float32(scale)),
-            *(np.int32(num_groups), np.int32(groups_used), arrived),
+            *(np.int32(num_groups), np.int32(groups_used)),
         ),
-        writes=frozenset({2, 3, 11}),
+        writes=frozenset({1, 2, 3}),
     )

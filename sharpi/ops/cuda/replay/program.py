@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.device import Mark, Work
-from sharpi.device.launch import Kernel, Launch
+from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
@@ -27,6 +27,7 @@ from sharpi.ops.cuda.recorded import (
     WriteWord,
 )
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.replay.folding import COUNTERS, folded
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
@@ -66,6 +67,8 @@ class GpuProgram:
         self._graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
         self._seen: set[StepShape] = set()
         self._marks: dict[Hashable, Mark] = {}
+        self._counters = Span(self._device.allocate(4 * COUNTERS), 0, 4 * COUNTERS)
+        self._device.upload(self._counters, np.zeros(COUNTERS, np.int32))
 
     def run(
         self,
@@ -194,7 +197,7 @@ class GpuProgram:
         So the GPU computes while the host makes the next calls. From the first word on that the
         host answers, all calls are made before they start, because the host has to know its part.
         """
-        calls = _calls(operations, step)
+        calls = self._made(operations, step)
         for call in calls:
             if isinstance(call, WriteWord | AwaitWord):
                 rest = [call, *calls]
@@ -205,7 +208,13 @@ class GpuProgram:
 
     def calls(self, step: StepShape) -> list[Call]:
         """Returns the calls of a step of this shape, in order."""
-        return list(_calls(self._operations, step))
+        return list(self._made(self._operations, step))
+
+    def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
+        """Yields calls; those of decoded tokens as few launches as there are kernels for."""
+        calls = _calls(operations, step)
+        folds = step.is_decode and "folding" not in self.recording.disabled
+        return folded(calls, self._counters) if folds else calls
 
     def kernels(self, steps: Iterable[StepShape]) -> set[Kernel]:
         """Returns the kernels that steps of these shapes launch."""

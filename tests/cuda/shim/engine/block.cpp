@@ -27,6 +27,7 @@ void thread_main() {
 
 void begin(uint3 index, unsigned order) {
   block.index = index;
+  block.num_begun++;
   block.num_alive = block.num_threads;
   block.num_waiting = 0;
   block.began = block.synced = tick();

@@ -42,6 +42,7 @@ struct Block {
   dim3 grid;
   Body body{};
   uint32_t clock = 1;
+  uint32_t num_begun = 0;  // blocks of this launch
   uint32_t launch_began = 0, began = 0,
            synced = 0;  // the clock then; `synced`: at the last barrier of all threads
 };

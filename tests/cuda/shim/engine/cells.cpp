@@ -5,6 +5,7 @@
 
 #include "block.h"
 #include "fault.h"
+#include "joined.h"
 
 namespace emulator {
 namespace {
@@ -57,12 +58,14 @@ void check_last_write(const Cell& cell, Access access, const Place& place) {
   const uint16_t who = cell.writer & ~kAtomically;
   if (cell.writer & kAtomically && access == Access::kAtomic) return;
   if (cell.written > block.began && who != kOtherBlocks && ordered(cell.written, who)) return;
+  if (is_joined(cell.written, who == kOtherBlocks)) return;
   race("write", who, cell.written, access, place);
 }
 
 void check_last_read(const Cell& cell, Access access, const Place& place) {
   if (cell.read > block.began && cell.reader != kOtherBlocks && ordered(cell.read, cell.reader))
     return;
+  if (is_joined(cell.read, cell.reader == kOtherBlocks)) return;
   race("read", cell.reader, cell.read, access, place);
 }
 

@@ -6,6 +6,7 @@
 #include "accesses.h"
 #include "block.h"
 #include "fault.h"
+#include "joined.h"
 #include "module.h"
 
 namespace emulator {
@@ -70,6 +71,8 @@ void emulator_run(const emulator::Request* request, emulator::Body body) {
   block.num_threads = request->block;
   block.grid = {request->grid[0], request->grid[1], request->grid[2]};
   block.launch_began = emulator::tick();
+  emulator::forget_arrivals();
+  block.num_begun = 0;
   emulator::run_grid(*request, module);
 }
 

@@ -1,0 +1,51 @@
+// Merges the partial results of attention over spans, in order.
+#pragma once
+#include "attention_spans.cuh"
+#include "common/block_sums.cuh"
+#include "quant/activations.cuh"
+
+namespace sharpi {
+
+// The running state of a softmax: the largest score so far, the sum of weights, one weighted value.
+struct Softmax {
+  float peak, total, value;
+
+  __device__ __forceinline__ void add(float score, float weight, float weighted) {
+    const float next = fmaxf(peak, score);
+    const float before = expf(peak - next), now = expf(score - next);
+    total = total * before + weight * now;
+    value = value * before + weighted * now;
+    peak = next;
+  }
+};
+
+// Where the values of all heads go: floats and/or rounded rows (T, num_heads * value_dim); sinks:
+// (num_heads,), one more score in each head's denominator, or null.
+struct MergedHeads {
+  const float* sinks;
+  float* out;
+  uint8_t* rounded;
+  int planes;
+};
+
+// Merges `count` heads of a token from `first` on, over the spans begin..end - 1, by a block.
+__device__ __forceinline__ void merge_heads(const Partials& partials, const MergedHeads& merged,
+                                            int token, int num_heads, int first, int count,
+                                            int begin, int end) {
+  const int dim = partials.value_dim, columns = num_heads * dim;
+  for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
+    const int head = first + i / dim, item = token * num_heads + head;
+    Softmax sum = {-infinity(), 0.f, 0.f};
+    for (int span = begin; span < end; span++) {
+      const float2 state = partials.state(item, span);
+      sum.add(state.x, state.y, partials.value(item, span)[i % dim]);
+    }
+    if (merged.sinks) sum.add(merged.sinks[head], 1.f, 0.f);
+    const float y = sum.value / sum.total;
+    const int at = first * dim + i;
+    if (merged.out) merged.out[size_t(token) * columns + at] = y;
+    if (merged.rounded) round_32(y, merged.rounded, token, columns, merged.planes, at / 32);
+  }
+}
+
+}  // namespace sharpi

@@ -1,0 +1,41 @@
+"""Folds launches of a decoded token: a kernel does what the one before or after it would do."""
+
+from collections.abc import Iterable, Iterator
+
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.launchers import attention, experts, matvec
+from sharpi.ops.cuda.recorded import Call
+
+COUNTERS = 4096  # int32 zeros, by which the last block of a launch is found
+
+
+def folded(calls: Iterable[Call], counters: Span) -> Iterator[Call]:
+    """Yields the calls, with adjacent launches as one where a kernel can do both.
+
+    The results have the same bits. `counters` are zeros between launches.
+    """
+    before: Call | None = None
+    for call in calls:
+        both = _both(before, call, counters)
+        if both is None and before is not None:
+            yield before
+        before = call if both is None else both
+    if before is not None:
+        yield before
+
+
+def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
+    if not (isinstance(first, Launch) and isinstance(second, Launch)):
+        return None
+    match first.kernel.file, second.kernel.file:
+        case "heads", "attention":
+            return attention.with_heads(first, second)
+        case "attention", "attention_merge":
+            return attention.with_merge(first, second, counters)
+        case "matvec", "rms_norm":
+            return matvec.with_norm(first, second, counters)
+        case "matvec", "route":
+            return matvec.with_route(first, second, counters)
+        case "experts_down", "rms_norm":
+            return experts.down_with_norm(first, second, counters)
+    return None

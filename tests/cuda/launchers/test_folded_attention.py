@@ -1,0 +1,123 @@
+"""Attention that prepares its heads and merges its spans gives the bits of three launches."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from device_arrays import empty, read, upload
+from kv_pages import PAGE, pack_pages
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.config import KvType
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.attention import (
+    attention,
+    scratch_bytes,
+    with_heads,
+    with_merge,
+)
+from sharpi.ops.cuda.launchers.heads import HeadGroup, HeadNorm, HeadRope, KvCacheSlice, heads
+
+POSITIONS = (3, 300, 517)  # of three sequences, in one, two and three spans
+Array = npt.NDArray[Any]
+
+
+class Case(Struct, frozen=True):
+    """The shape of the heads."""
+
+    num_heads: int = 8
+    num_kv_heads: int = 2
+    dim: int = 64
+    window: int = 0
+    kv_type: KvType = "f16"
+    has_norm: bool = True
+    stores: bool = True  # the layer has keys and values of its own
+    interleaved: bool = False
+
+
+CASES = [
+    Case(),
+    Case(num_heads=8, num_kv_heads=1, dim=128, kv_type="q8_0"),
+    Case(num_heads=2, num_kv_heads=2, window=100, interleaved=True, has_norm=False),
+    Case(stores=False),
+]
+
+
+class World:
+    """The memory of one attention; `launches` are those of three kernels."""
+
+    def __init__(self, device: Device, case: Case) -> None:
+        self.device, self.case = device, case
+        rng, count = np.random.default_rng(3), len(POSITIONS)
+        pages_each = -(-(max(POSITIONS) + 1) // PAGE)
+        tables = rng.permutation(count * pages_each).astype(np.int32)
+        c = case
+        caches = [
+            rng.normal(0, 1.5, (count * pages_each * PAGE, c.num_kv_heads, c.dim)) for _ in "kv"
+        ]
+        packed = [pack_pages(x.astype(np.float32), c.kv_type, tables, len(tables)) for x in caches]
+        self.pages = [upload(device, each) for each in packed]
+        sizes = (c.num_heads, c.num_kv_heads, c.num_kv_heads)
+        rows = [rng.normal(0, 2, (count, heads, c.dim)).astype(np.float32) for heads in sizes]
+        spans = [upload(device, each) for each in rows]
+        weight = upload(device, rng.uniform(0.5, 2, c.dim).astype(np.float32))
+        angles = upload(device, rng.normal(0, 1, (count, 2, c.dim // 2)).astype(np.float32))
+        norm = HeadNorm(weight, 1e-6) if c.has_norm else None
+        rope = HeadRope(angles, c.dim // 2, c.interleaved)
+        q, k, v = (HeadGroup(x, n, c.dim) for x, n in zip(spans, sizes, strict=True))
+        groups = [replace(q, norm=norm, rope=rope)]
+        if c.stores:
+            groups += [
+                replace(k, norm=norm, rope=rope, pages=self.pages[0]),
+                replace(v, pages=self.pages[1]),
+            ]
+        place = KvCacheSlice(
+            upload(device, tables), upload(device, np.array(POSITIONS, np.int32)), c.kv_type,
+            upload(device, np.arange(count, dtype=np.int32)), pages_each,
+        )  # fmt: skip
+        shape = {"tokens": count, "num_heads": c.num_heads, "value_dim": c.dim}
+        scratch = empty(device, scratch_bytes(**shape, max_positions=1024))
+        self.out = empty(device, 4 * count * c.num_heads * c.dim)
+        self.rounded = empty(device, count * activation_bytes(c.num_heads * c.dim, 1))
+        self.launches: tuple[Launch, Launch, Launch] = (
+            heads(groups, tokens=count, place=place),
+            *attention(
+                spans[0], *self.pages, self.out, self.rounded, scratch, place=place,
+                num_kv_heads=c.num_kv_heads, key_dim=c.dim, scale=c.dim**-0.5, window=c.window,
+                soft_cap=0.0, planes=1, max_positions=1024, sinks=None, **shape,
+            ),
+        )  # fmt: skip
+
+    def results(self) -> list[bytes]:
+        """The bytes of the values, of the rounded rows and of the KV cache."""
+        spans: tuple[Span, ...] = (self.out, self.rounded, *self.pages)
+        return [read(self.device, s, np.uint8, (s.num_bytes,)).tobytes() for s in spans]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_one_launch_has_the_bits_of_three(case: Case, device: Device) -> None:
+    apart, together = World(device, case), World(device, case)
+    for launch in apart.launches:
+        device.launch(launch)
+    counters = upload(device, np.zeros(len(POSITIONS) * case.num_kv_heads, np.int32))
+    prepared = with_heads(*together.launches[:2])
+    assert prepared is not None
+    folded = with_merge(prepared, together.launches[2], counters)
+    assert folded is not None
+    for _ in range(1 if case.stores else 2):
+        device.launch(folded)
+    assert together.results() == apart.results()
+    assert not read(device, counters, np.int32, (counters.num_bytes // 4,)).any()
+
+
+def test_heads_of_something_else_are_left(device: Device) -> None:
+    one, other = World(device, CASES[0]), World(device, CASES[0])
+    assert with_heads(other.launches[0], one.launches[1]) is None
+    assert with_merge(one.launches[1], other.launches[2], one.out) is None
+    assert with_merge(one.launches[1], one.launches[2], one.out.part(0, 20)) is None
+    large = World(device, Case(num_heads=8, num_kv_heads=1, dim=256))
+    assert with_heads(*large.launches[:2]) is None

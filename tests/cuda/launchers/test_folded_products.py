@@ -1,0 +1,138 @@
+"""Products whose last block norms the row, or chooses experts, give the bits of two launches."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+from expert_weights import random_routes, stacked_experts
+from msgspec.structs import replace
+from products import operand, random_tokens
+from quant_weights import random_weights
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.launchers import experts
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, with_norm, with_route
+from sharpi.ops.cuda.launchers.rms_norm import rms_norm
+from sharpi.ops.cuda.launchers.route import route
+from sharpi.ops.interface import Scoring
+
+COLUMNS = 256
+Pair = tuple[Launch, Launch, list[Span]]  # two launches, and what they write
+
+
+def norm_of(device: Device, x: Span, width: int, planes: int = 1) -> tuple[Launch, list[Span]]:
+    weight = np.random.default_rng(width).uniform(0.5, 2, width).astype(np.float32)
+    normed, rounded = empty(device, 4 * width), empty(device, activation_bytes(width, planes))
+    launch = rms_norm(
+        x, upload(device, weight), normed, rounded, tokens=1, width=width, groups=1,
+        weight_per_group=False, epsilon=1e-6, planes=planes,
+    )  # fmt: skip
+    return launch, [x, normed, rounded]
+
+
+def product_of(device: Device, quant_type: QuantType, rows: int) -> tuple[Launch, Span]:
+    planes = 0 if quant_type is QuantType.F32 else 1
+    x = operand(device, random_tokens(1, COLUMNS), planes)
+    out = empty(device, 4 * rows)
+    part = MatvecPart(upload(device, random_weights(quant_type, rows, COLUMNS)), None, out, rows)
+    residual = upload(device, random_tokens(1, rows, 5))
+    launch = matvec(
+        x.span, [part], quant_type=quant_type, tokens=1, columns=COLUMNS, planes=planes,
+        residual=residual, scale=0.5,
+    )  # fmt: skip
+    return launch, out
+
+
+def check(device: Device, make: Callable[[], Pair], fold: Callable[..., Launch | None]) -> Launch:
+    """Compares a pair of launches with one launch, which runs twice on the same counter."""
+    (first, second, apart), (one, other, together) = make(), make()
+    for launch in (first, second):
+        device.launch(launch)
+    counter = upload(device, np.zeros(1, np.int32))
+    folded = fold(one, other, counter)
+    assert folded is not None
+    for _ in range(2):
+        device.launch(folded)
+    for wanted, found in zip(apart, together, strict=True):
+        size = (found.num_bytes,)
+        np.testing.assert_array_equal(
+            read(device, found, np.uint8, size), read(device, wanted, np.uint8, size)
+        )
+    assert read(device, counter, np.int32, (1,))[0] == 0
+    return folded
+
+
+@pytest.mark.parametrize(
+    ("quant_type", "rows"),
+    [(QuantType.Q8_0, 32), (QuantType.Q8_0, 2080), (QuantType.F32, 768)],
+    ids=str,
+)
+def test_the_norm_of_a_product(device: Device, quant_type: QuantType, rows: int) -> None:
+    def make() -> Pair:
+        product, out = product_of(device, quant_type, rows)
+        return (product, *norm_of(device, out, rows))
+
+    folded = check(device, make, with_norm)
+    assert folded.grid[0] > 1 or rows == 32
+
+
+def test_the_norm_of_experts(device: Device) -> None:
+    ids, weights = random_routes(1, 6, 4)
+    rows = 160
+
+    def make() -> Pair:
+        stacked = stacked_experts(device, QuantType.Q8_0, (6, rows, COLUMNS))
+        hidden = operand(device, random_tokens(4, COLUMNS), 1)
+        out = empty(device, 4 * rows)
+        down = experts.down(
+            hidden.span, upload(device, ids), upload(device, weights), stacked.part, out,
+            quant_type=QuantType.Q8_0, tokens=1, used=4, columns=COLUMNS, rows=rows, planes=1,
+        )  # fmt: skip
+        return (down, *norm_of(device, out, rows))
+
+    folded = check(device, make, experts.down_with_norm)
+    assert folded.grid[0] > 1
+    assert experts.down_with_norm(folded, make()[1], Span(folded.arguments[7].memory, 0, 4)) is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("num_groups", [1, 4])
+def test_the_choice_of_experts(device: Device, num_groups: int) -> None:
+    num_experts, used = 160, 6
+    bias = np.random.default_rng(1).normal(0, 0.1, num_experts).astype(np.float32)
+
+    def make() -> Pair:
+        product, logits = product_of(device, QuantType.F32, num_experts)
+        ids, weights = empty(device, 4 * used), empty(device, 4 * used)
+        choice = route(
+            logits, upload(device, bias), ids, weights, tokens=1, experts=num_experts, used=used,
+            scoring=Scoring.SIGMOID, normalise=True, scale=2.5, num_groups=num_groups,
+            groups_used=max(1, num_groups // 2),
+        )  # fmt: skip
+        return product, choice, [logits, ids, weights]
+
+    assert check(device, make, with_route).grid[0] > 1
+
+
+def test_what_does_not_belong_together_is_left(device: Device) -> None:
+    product, out = product_of(device, QuantType.Q8_0, 64)
+    other = empty(device, 256)
+    norm, _ = norm_of(device, out, 64)
+    counter = empty(device, 4)
+    cases: list[Any] = [
+        norm_of(device, other, 64)[0],  # another row
+        norm_of(device, out, 32)[0],  # a part of it
+        replace(norm, grid=(2, 1, 1)),  # of two tokens
+    ]
+    assert all(with_norm(product, case, counter) is None for case in cases)
+    folded = with_norm(product, norm, counter)
+    assert folded is not None
+    assert with_norm(folded, norm, counter) is None
+    sizes = {"tokens": 1, "experts": 64, "used": 2, "num_groups": 1, "groups_used": 1}
+    choice = route(out, None, other, other, scoring=Scoring.SOFTMAX, normalise=False, scale=1.0,
+                   **sizes)  # fmt: skip
+    assert with_route(product, choice, counter) is None  # quantised
