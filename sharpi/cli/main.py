@@ -40,7 +40,7 @@ def _print_version(context: click.Context, option: click.Parameter, wanted: bool
 def make_app() -> Commands:
     """Returns the program with all of its commands."""
     version = click.Option(
-        ["-V", "--version"],
+        ["-V", "-v", "--version"],
         is_flag=True,
         is_eager=True,
         expose_value=False,

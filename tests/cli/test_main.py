@@ -61,7 +61,7 @@ def test_version_names_the_kernels_and_why_they_are_not_better(
     assert sharpi("--version").out.splitlines()[1] == expected
 
 
-@pytest.mark.parametrize("word", ["-V", "version"])
+@pytest.mark.parametrize("word", ["-V", "-v", "version"])
 def test_other_words_for_the_version(sharpi: CommandLine, word: str) -> None:
     result = sharpi(word)
     assert (result.exit_code, result.out) == (0, sharpi("--version").out)
