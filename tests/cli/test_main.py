@@ -85,7 +85,7 @@ def test_version_without_the_library(
 def test_help_lists_the_commands(sharpi: CommandLine, flag: str) -> None:
     result = sharpi(flag)
     assert result.exit_code == 0
-    for name in (*COMMANDS, "-V, --version"):
+    for name in (*COMMANDS, "-V, -v, --version"):
         assert f"  {name} " in result.out
 
 
