@@ -49,7 +49,7 @@ F16_TYPES = KvTypes()
 
 
 class RopeRequest(Struct, frozen=True):
-    """The RoPE scaling that replaces the file's; None takes what the file says."""
+    """The RoPE scaling that replaces the file's; a field that is None keeps the file's value."""
 
     kind: RopeKind | None = None
     factor: float | None = None  # of the context
@@ -106,8 +106,8 @@ class ExpertConfig(Struct, frozen=True):
 class SpeculationConfig(Struct, frozen=True):
     """Which drafts are made, and how many; without kinds there are none.
 
-    A draft is what the next tokens might be. One step checks several, and text does not depend on
-    them.
+    A draft is one or several tokens that may come next. One step checks several tokens, and the
+    text is the same as without drafts.
     """
 
     kinds: tuple[DraftKind, ...] = ()  # those that come first are asked first

@@ -1,4 +1,4 @@
-"""Ctrl-C while a KeyboardInterrupt would be printed or lost: it ends the process at once.
+"""Makes Ctrl-C end the process at once, for times when a KeyboardInterrupt is printed or lost.
 
 This is imported before everything else, so it imports next to nothing.
 """
@@ -22,6 +22,6 @@ def leave(number: int, frame: object) -> None:
 
 
 def leave_on_ctrl_c() -> None:
-    """Makes Ctrl-C end the process silently, unless it is ignored; the main thread's to call."""
+    """Makes Ctrl-C end the process silently, unless it is ignored; call it in the main thread."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, leave)

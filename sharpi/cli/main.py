@@ -98,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _collect_rarely() -> None:
-    """Makes garbage collections rare: imports create 100,000 lasting objects that each would scan.
+    """Makes garbage collections rare: each would scan the 100,000 objects that imports create.
 
-    Those scans took a tenth of the time to the first token, and most of the time to exit.
+    The scans took a tenth of the time to the first token, and most of the time to exit.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     atexit.register(gc.freeze)
@@ -123,7 +123,7 @@ def _forget(stream: TextIO) -> None:
 
 
 def _forget_unwritable() -> None:
-    """Discards what a terminal did not take that is gone, for the sake of the exit code."""
+    """Flushes stdout and stderr, discarding text for a closed terminal, to keep the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -43,7 +43,8 @@ def refuse_conflicts(parameters: Iterable[Any], environment: Mapping[str, str]) 
 def misspelt_note(parameters: Iterable[Any], environment: Mapping[str, str]) -> str | None:
     """Returns one note on all variables that neither this command nor another one reads.
 
-    The other commands are only built if this one, with these `parameters`, lacks a variable.
+    `parameters` are those of this command. The other commands are built only if one of the
+    variables is not among them.
     """
     given = {name for name, value in environment.items() if name.startswith(_PREFIX) and value}
     unknown = given - _variables(parameters)
@@ -64,7 +65,7 @@ def _all_parameters() -> list[Any]:
 
 
 def _candidates(parameters: Iterable[Any]) -> dict[str, str]:
-    """Maps each variable, and what each other long flag would be called as one, to the variable."""
+    """Maps each variable, and each long flag spelled as a variable, to the option's variable."""
     found = {name: name for name in _OTHERS}
     for each in parameters:
         for variable in variables_of(each)[:1]:

@@ -20,9 +20,9 @@ _MODEL, _LINKS = "model", "links"  # what a group is for
 
 @contextmanager
 def joined(config: RunConfig) -> Iterator["Sharing | None"]:
-    """Yields this process's side of the group, None where it runs the model alone.
+    """Yields this process's part in the group, or None if it runs the model alone.
 
-    Raises ClusterError where the others do not come.
+    Raises ClusterError if the other machines do not join.
     """
     if config.cluster is None:
         yield None
@@ -32,9 +32,9 @@ def joined(config: RunConfig) -> Iterator["Sharing | None"]:
 
 
 def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
-    """Joins the group; raises ClusterError, and UsageError for what a group cannot do.
+    """Joins the group; raises ClusterError, and UsageError for options that no group supports.
 
-    Raises click's Exit once the first machine has measured the links, and wanted no more.
+    If the first machine joined only to measure the links, raises click's Exit once that is done.
     """
     from sharpi.cluster.group import join_group
     from sharpi.engine.cluster.sharing import Sharing, refuse_for_ranks
@@ -63,7 +63,7 @@ def measured_links(
 
 
 def _purpose(group: "Group", own: str) -> str:
-    """Says what the first rank wants of the others."""
+    """Returns the first rank's purpose, to run a model or to measure links; `own` on the first."""
     if group.rank == 0:
         group.state("purpose", own)
     return group.statement("purpose", 0, str)

@@ -1,9 +1,10 @@
 """Starts the `sharpi` command: what has to be in place before its modules are imported.
 
-Importing them takes a quarter of a second. A KeyboardInterrupt in there would print a traceback, so
-Ctrl-C ends the process at once. Before that, no package has a say: Python's own start and the
-script of the installer print one for about 13 ms, from the 5th on (Python 3.11, quiet machine).
-Standard streams that the parent closed lead to the null device.
+Importing them takes a quarter of a second. A KeyboardInterrupt in that time would print a
+traceback, so Ctrl-C ends the process at once. No package can change what happens earlier: while
+Python starts and runs the installer's script, Ctrl-C prints a traceback for about 13 ms, from the
+5th on (Python 3.11, quiet machine). Standard streams that the parent closed lead to the null
+device.
 """
 
 import os

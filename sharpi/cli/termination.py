@@ -46,7 +46,7 @@ def leaving_on_ctrl_c() -> Iterator[None]:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """Exits once only: `timeout` signals the process and then its group, while it is closing."""
+    """Raises SystemExit, and ignores later signals, such as the second one that `timeout` sends."""
     for each in _CODES:
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(_CODES[signal.Signals(number)])

@@ -35,7 +35,11 @@ class AfterReasoning:
             self._stage = "inside"
 
     def allowed(self) -> TokenMask | None:
-        """Returns all but end tokens within reasoning; before it, its marker or the answer."""
+        """Returns the mask of the next token: the marker or the answer's beginning at first.
+
+        Within reasoning it is every token but end tokens and those that extend beyond the closing
+        marker; after the reasoning it is the constraint's mask.
+        """
         if self._stage == "after":
             return self._constraint.allowed()
         if self._stage == "inside":

@@ -12,8 +12,8 @@ class AfterTrigger:
     """Applies a new constraint from `make` after each `trigger`; text is free again where it ends.
 
     `includes_trigger`: the grammar also describes the trigger. `is_required`: the answer cannot end
-    before the first trigger. `repeats`: text is free again, and may trigger again; if False,
-    nothing follows the first grammar.
+    before the first trigger. `repeats`: after the grammar, free text and further triggers may
+    follow; if False, the answer ends with the first grammar.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Children: processes that do costly work on a text, with bounds on their time, memory and stack.
 
-One works at a time, and few may wait: a client with costly requests takes no more than a processor
-from the others.
+One child runs at a time and only a few requests may wait, so that a client with costly requests
+occupies one processor at most.
 """
 
 import json
@@ -44,9 +44,10 @@ class Children:
 
 
 def ask_child(module: str, text: str) -> Any:
-    """Returns what `answer_parent` of a module answers to a text; None if it broke its bounds.
+    """Runs a module in a child process and returns its answer to `text`.
 
-    Raises BusyError if it did not end in time.
+    The module has to call `answer_parent`. Returns None if the child fails or exceeds its limits;
+    raises BusyError if it does not end in time.
     """
     command = [sys.executable, "-P", "-m", module]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -28,9 +28,9 @@ _MAX_COMPILED = 64
 class Grammars:
     """Compiles grammars for one vocabulary; each call returns a constraint for one answer.
 
-    The first call reads the vocabulary, which takes up to a second for the largest. Each raises
-    GrammarError, in one line and within seconds, for a grammar that is malformed, too large or not
-    supported by llguidance. Safe from several threads; compiling lets other threads run.
+    The first call reads the vocabulary, which takes up to a second for the largest. Each call
+    raises GrammarError, in one line and within seconds, for a grammar that is malformed, too large
+    or not supported by llguidance. Any thread may call; compiling lets other threads run.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

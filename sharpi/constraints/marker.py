@@ -37,10 +37,9 @@ class MarkerWatch:
         return is_complete
 
     def exact(self) -> TokenMask:
-        """Returns the tokens that do not extend beyond the marker.
+        """Returns the mask of the tokens that do not extend beyond the marker.
 
-        What follows is not this watch's part. A marker that is one token is not searched for within
-        other tokens.
+        If the marker is one token, all tokens are allowed: other tokens are not searched for it.
         """
         if len(self.ids) == 1:
             return all_but((), self._tokenizer.vocab_size)

@@ -51,18 +51,18 @@ class CallGrammar:
         return self.json(arguments_schema(tool.parameters))
 
     def called(self, tools: Sequence[Tool], begun: Callable[[str], str]) -> str:
-        """Returns an expression for any of the tools.
+        """Returns an expression for a call of any of the tools.
 
-        It is `begun` of the tool's name, then the arguments as JSON.
+        A call is the text that `begun` returns for the tool's name, then the arguments as JSON.
         """
         return " | ".join(
             f"{self.literal(begun(tool.name))} {self.arguments(tool)}" for tool in tools
         )
 
     def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
-        """Returns an expression for items in order with a separator.
+        """Returns an expression for items in order, with a separator between them.
 
-        Each item says whether it is required.
+        Each item is (expression, whether it is required).
         """
         after = self.literal(separator)
         tails = [f"{after} {item}" if needed else f"({after} {item})?" for item, needed in items]

@@ -78,8 +78,8 @@ class DialogueFormat:
     def call_grammar(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
         """Returns the grammar of an answer with the calls that `choice` requires.
 
-        None for free text. The grammar is Lark in llguidance's dialect. It applies from the
-        answer's beginning, or from where reasoning has closed.
+        Returns None if no call is required. The grammar is Lark in llguidance's dialect. It applies
+        from the answer's beginning, or from the end of the reasoning.
         """
         named = [tool for tool in tools if choice.name in (None, tool.name)]
         if choice.mode != "required" or not named:

@@ -90,7 +90,10 @@ def _refused(name: str, names: Collection[str] | None) -> bool:
 
 
 def _object_text(text: str) -> str | None:
-    """Returns the text of an object, which may itself be a JSON string or null; else None."""
+    """Returns the JSON text of an object; None if `text` holds anything else.
+
+    The object may be inside a JSON string. Null counts as an empty object.
+    """
     try:
         value = json.loads(text)
         if isinstance(value, str):

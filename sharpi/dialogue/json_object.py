@@ -85,7 +85,7 @@ def pass_text(
 
 
 def read_value(source: AnswerText) -> Steps[str | None]:
-    """Returns the text of the next value, also of numbers and names; None if it does not end."""
+    """Returns the JSON text of the next value of any type; None if the answer ends inside it."""
     if (yield from source.next()) not in tuple('{["'):
         return (yield from _read_word(source))
     span, parts = JsonSpan(), list[str]()

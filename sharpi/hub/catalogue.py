@@ -1,7 +1,7 @@
 """Well-known models with short names, as `sharpi models` lists them: what ships, without a network.
 
-Repositories hold GGUF files that others may rename, so that `sharpi pull` has the last word. Counts
-of parameters are those that the models' authors give; sizes are computed from them.
+Others own the repositories and may rename files in them, so `sharpi pull` reads the current list of
+files. Counts of parameters are those that the models' authors give; sizes are computed from them.
 """
 
 from collections.abc import Iterable, Sequence

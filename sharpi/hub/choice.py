@@ -44,7 +44,7 @@ def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
 
 
 def called(quant: str, variants: Iterable[Variant]) -> list[Variant]:
-    """Returns the variants with `quant` as label, file name or path, in any case."""
+    """Returns the variants with `quant` as label, file name or path; letter case is ignored."""
     return [each for each in variants if _bare(quant) in _names(each)]
 
 

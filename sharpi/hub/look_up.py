@@ -25,7 +25,7 @@ def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
 def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
     """Returns the repository's models, complete or not, of the named revision.
 
-    Without one, returns the models that need no revision in their name.
+    If `name` has no revision, returns the models whose names need none.
     """
     if name.revision is not None:
         return cache.revision_models(name.repository, name.revision)

@@ -40,7 +40,7 @@ class Removal:
                 shutil.rmtree(folder)
 
     def _blobs_of_others(self) -> set[Path]:
-        """Returns the blobs of the repositories' files that are kept."""
+        """Returns the blobs that the remaining files of the same repositories link to."""
         removed = {file.location for file in self._files}
         links = (link for folder in self._folders for link in files_below(folder / "snapshots"))
         return {_target(link) for link in links if link not in removed}

@@ -55,7 +55,10 @@ def ask(api: HfApi, name: ModelName) -> RemoteRepository:
 
 
 def _file(sibling: object) -> RemoteFile | None:
-    """Returns None for a file without size or checksum, or with a path out of the repository."""
+    """Returns a file of the hub's list.
+
+    Returns None if it has no size or checksum, or if its path leads out of the repository.
+    """
     path, size = getattr(sibling, "rfilename", ""), getattr(sibling, "size", None)
     lfs = getattr(sibling, "lfs", None)
     checksum = getattr(lfs, "sha256", None) or getattr(sibling, "blob_id", None)

@@ -43,7 +43,7 @@ class AppSettings(Struct, frozen=True):
 
 
 def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None = None) -> ASGIApp:
-    """Returns the application of one host, whose models `chats` may have taken in already."""
+    """Returns the application of one host; `chats` may have built the model's caches already."""
     table = EndpointTable(_endpoints(host, chats or ChatModels(host), settings.slot_folder))
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)

@@ -1,7 +1,7 @@
 """Shows an answer while it streams: words wrapped, Markdown rendered, reasoning folded.
 
-What is complete is printed for good, block by block. Only the block that still grows is drawn anew,
-as many lines of it as fit on the screen. Anywhere else the text is printed as it is.
+Complete blocks of Markdown are printed once. Only the last, incomplete block is redrawn, as many of
+its lines as fit on the screen. Where stdout is no terminal, the text is printed unchanged.
 """
 
 import sys
@@ -113,7 +113,7 @@ class AnswerView:
                 self._show(_Lines(self._rendered(text.strip("\n"))))
 
     def _show(self, what: "RenderableType") -> None:
-        """Prints something above what still changes, after an empty line."""
+        """Erases the block that is being redrawn, and prints `what` after an empty line."""
         self._erase()
         if self._has_blocks:
             self._console.print()
@@ -161,7 +161,10 @@ class AnswerView:
 
 
 class _Lines:
-    """The last lines of something without empty ones around, or after one if it `is_apart`."""
+    """Renders the last `most` lines of `content`, without empty lines before and after them.
+
+    With `is_apart`, one empty line is printed first.
+    """
 
     def __init__(
         self, content: "RenderableType", most: int = 1_000_000, *, is_apart: bool = False
@@ -184,7 +187,7 @@ class _Lines:
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """Splits Markdown after its last complete block: an empty line ends one, but not in a fence."""
+    """Splits Markdown after its last complete block; empty lines outside code fences end blocks."""
     end, fence, position = 0, "", 0
     for line in text.splitlines(keepends=True):
         position += len(line)

@@ -34,7 +34,7 @@ class ChatSettings:
         return self._length.request(self._sampling)
 
     def set(self, name: str, text: str) -> None:
-        """Changes one setting; raises UsageError for a name or value that there is not."""
+        """Changes one setting; raises UsageError for an unknown name or a refused value."""
         field = _field(name)
         value = _value(field, name, text)
         if field.name in SamplingOptions.__struct_fields__:
@@ -66,7 +66,7 @@ def setting_names() -> list[str]:
 def _settable(
     sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
 ) -> None:
-    """Has the parameters that may be set, for `fields_of`."""
+    """Does nothing: `fields_of` reads its signature, which lists the options that may be set."""
 
 
 def _settable_fields() -> list[Field]:
@@ -87,7 +87,7 @@ def _names(field: Field) -> list[str]:
 
 
 def _shortest(field: Field) -> str:
-    """Returns the first long name, as in `temp` or `top-k`."""
+    """Returns the option's first long name without its dashes, such as `temp` or `top-k`."""
     long_names = [each for each in field.declared.names if each.startswith("--")]
     return long_names[0].split("/")[0].removeprefix("--")
 

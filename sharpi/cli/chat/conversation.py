@@ -1,7 +1,7 @@
 """A conversation with a model: its messages, its session, and saving; independent of the terminal.
 
-A model without a chat template knows no roles: the user's and the model's text form one growing
-text, and each line continues everything before it.
+Without a chat template there are no roles: the user's and the model's text form one growing text,
+and each line continues everything before it.
 """
 
 import json
@@ -105,7 +105,7 @@ class Conversation:
             raise
 
     def _ids(self) -> list[int]:
-        """Returns the prompt's ids: the model's own for answers that the prompt cache knows."""
+        """Returns the prompt's ids; answers in the prompt cache keep their generated ids."""
         known = self._known_answers
         if known is not None:
             said = [each["content"] for each in self.messages if each["role"] == "assistant"]
@@ -150,8 +150,8 @@ class Conversation:
     def save(self, path: Path, *, replaces: bool = False) -> None:
         """Writes the messages as JSON, atomically and through links.
 
-        Raises UsageError if the path is no regular file, and for a file that exists unless it
-        `replaces` that.
+        Raises UsageError if the path is no regular file, or if the file exists and `replaces` is
+        False.
         """
         record = {"model": str(self._engine.config.model), "messages": self.messages}
         text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"

@@ -22,7 +22,7 @@ def describe_place(engine: "Engine") -> str:
 
 
 def greeting(description: str, is_plain: bool) -> str:
-    """Returns what a chat says first."""
+    """Returns the two lines that a chat begins with: version and model, and a hint for the user."""
     first = f"sharpi {__version__} · {description}"
     if is_plain:
         hint = "This model has no chat template and continues what you write. /help for help."

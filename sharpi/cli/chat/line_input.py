@@ -77,7 +77,10 @@ class LineInput:
 
 
 def message_of(next_line: Callable[[str], str | None]) -> str | None:
-    """Returns the message that the next lines are, by the rules for several lines."""
+    """Reads one message with `next_line`, joining the lines of a block or a continued message.
+
+    Returns None at the end of the input.
+    """
     line = next_line(PROMPT)
     if line is None:
         return None
@@ -120,7 +123,7 @@ def _piped_line() -> str | None:
 
 
 def _prepare_readline(history: HistoryFile) -> None:
-    """Gives readline the history; a paste is one text, and Alt-Enter a newline."""
+    """Loads the history into readline; lets a paste hold newlines, and Alt-Enter insert one."""
     with suppress(ImportError):
         import readline
 

@@ -1,7 +1,7 @@
-"""Keeps what is typed during an answer out of it, and for the next message, Enter included.
+"""Keeps text that is typed during an answer from being echoed; it goes into the next message.
 
-A terminal would echo it between the words of the answer, and turn the Enter key into the character
-of Ctrl-J, which only begins a new line.
+Otherwise the terminal would echo it between the words of the answer. It would also turn the Enter
+key into the character of Ctrl-J, which only begins a new line in the editor.
 """
 
 import atexit
@@ -16,7 +16,7 @@ _LOCAL, _INPUT = 3, 0  # indices of a terminal's flags
 
 
 def quiet_terminal() -> None:
-    """Switches echo and the translation of Enter off, until the process ends."""
+    """Switches off echo and the translation of Enter to a newline, until the process ends."""
     with suppress(termios.error, OSError):
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)

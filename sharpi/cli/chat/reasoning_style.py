@@ -66,7 +66,7 @@ def reasoning_of(answer: str, prompt: str) -> str:
 
 
 def reasoning_splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
-    """Returns what tells reasoning from the answer to `prompt`."""
+    """Returns a splitter that separates the reasoning from the rest of the answer to `prompt`."""
     from sharpi.dialogue.channel_splitter import ChannelSplitter, opens_channels
     from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
 

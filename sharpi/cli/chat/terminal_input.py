@@ -59,7 +59,7 @@ class TerminalInput:
     def read(self, draft: str = "") -> str | None:
         """Returns the next message, or None at the end of the input; raises KeyboardInterrupt.
 
-        A terminal that was closed is the end, too.
+        If the terminal was closed, that is the end of the input, too.
         """
         try:
             text = self._session.prompt(default=draft)
@@ -82,7 +82,7 @@ class TerminalInput:
 
 
 class _Screen(Vt100_Output):
-    """The terminal; it is not asked for the cursor's place, which some answer late or never."""
+    """The terminal, without queries for the cursor's position: some answer them late or never."""
 
     def get_rows_below_cursor_position(self) -> int:
         return 1  # more rows are taken as they are needed
@@ -130,7 +130,7 @@ def _keys() -> KeyBindings:
 
 
 def _is_in_block(text: str) -> bool:
-    """Returns whether three double quotes are open, which a line closes that ends in three."""
+    """Returns whether `text` begins with three double quotes and no line ends with three."""
     if not text.lstrip().startswith(_QUOTES):
         return False
     rest = text.lstrip().removeprefix(_QUOTES)

@@ -35,9 +35,9 @@ class Transcript:
         return [token for _, ids in self._segments for token in ids]
 
     def recall(self, text: str, answers: Iterable[str], find: FindIds) -> None:
-        """Stores the model's own tokens of earlier answers in `text`, where `find` knows them.
+        """Stores the generated ids of earlier answers in `text`, as far as `find` returns them.
 
-        So a conversation that was kept as text has the ids that it had.
+        So a conversation that was saved as text gets the same ids again.
         """
         at = position = self._drop_what_differs(text)
         begin = 0

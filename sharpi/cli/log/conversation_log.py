@@ -1,4 +1,4 @@
-"""Writes a conversation into the log while it goes on; a failure is one note and no more.
+"""Writes a conversation into the log while it goes on; a failure only prints one note.
 
 sqlite3 is imported at the first message, so that other commands start without it.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConversationLog:
-    """The log of one conversation; `kept` is what it goes on from."""
+    """The log of one conversation; with `kept` it continues that conversation of the log."""
 
     def __init__(
         self, kind: str, *, is_wanted: bool = True, kept: KeptConversation | None = None
@@ -30,7 +30,7 @@ class ConversationLog:
         self._written: list[Message] = list(kept.messages) if kept else []
 
     def write(self, messages: Sequence[Message], model: Path) -> None:
-        """Makes the log say the same as `messages`; only what differs is written."""
+        """Makes the log hold exactly `messages`, writing only those from the first that differs."""
         if self._path is None or (not messages and self._id is None):
             return
         try:
@@ -109,7 +109,7 @@ def _reason(error: Exception) -> str:
 
 
 def _num_equal(first: Sequence[Message], second: Sequence[Message]) -> int:
-    """Counts the messages that both begin with."""
+    """Returns the number of equal messages at the beginning of both sequences."""
     count = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

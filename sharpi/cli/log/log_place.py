@@ -12,7 +12,7 @@ _LOG = "conversations.sqlite3"
 
 
 def state_folder() -> Path | None:
-    """Returns sharpi's state folder, after the XDG base directory specification; None without."""
+    """Returns sharpi's state folder by the XDG base directory rules; None without a home folder."""
     if state := os.environ.get("XDG_STATE_HOME"):
         return Path(state) / "sharpi"
     home = os.environ.get("HOME")

@@ -66,7 +66,7 @@ class LogStore(Closing):
             raise
 
     def _prepare(self, path: Path) -> None:
-        """Writes the schema into a new file, once, whoever comes first."""
+        """Writes the schema into a new file, only once even if several processes open it."""
         if self._version() == 0:
             self._file.execute("BEGIN IMMEDIATE")
             if self._version() == 0:
@@ -134,7 +134,7 @@ class LogStore(Closing):
         return replace(KeptConversation(*row), messages=turns)
 
     def search(self, text: str) -> list[tuple[KeptConversation, str]]:
-        """Returns the conversations with the text, in any case, each with a message that has it."""
+        """Returns each conversation with the text and a message that has it; ignores ASCII case."""
         pattern = "%" + "".join("\\" + c if c in "%_\\" else c for c in text) + "%"
         rows = self._file.execute(
             f"SELECT c.*, m.content FROM ({_LISTED}) c JOIN messages m ON m.conversation = c.id"

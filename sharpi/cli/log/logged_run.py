@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 def logged_run(
     generation: "Generation", question: str, system: str | None, model: Path, *, is_wanted: bool
 ) -> Iterator[None]:
-    """Writes both once the block ends, however it ends: nothing waits for the log before."""
+    """Writes the question and the answer when the block ends, also by an exception.
+
+    The log is not touched before, so that the answer never waits for it.
+    """
     messages = [{"role": "user", "content": question}]
     if system:
         messages.insert(0, {"role": "system", "content": system})

@@ -41,7 +41,7 @@ class ConstrainedAnswers:
         return self._newest.may_end
 
     def constraint(self, prompt: str) -> "Constraint":
-        """Returns the constraint on the answer to `prompt`, which tells where the answer begins."""
+        """Returns the constraint on the answer to `prompt`, which may have opened reasoning."""
         from sharpi.constraints.answer_part import within_answer
 
         self._newest = self._compiled()

@@ -82,7 +82,7 @@ class FittedTable:
             yield from textwrap.wrap(text, width, break_on_hyphens=False)
 
     def _fitting(self, width: int) -> list[int]:
-        """Returns the columns that fit, without those of the highest ranks where they must go."""
+        """Returns the columns that fit into `width`; leaves out those of the highest rank first."""
         kept = list(range(len(self._columns)))
         while _width(self._limited(kept)) > width:
             worst = max(kept, key=lambda i: self._columns[i].rank)

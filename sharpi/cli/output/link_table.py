@@ -41,7 +41,7 @@ def print_links(
 def link_record(
     hosts: Sequence[str], interfaces: Sequence["Interface"], links: Sequence["LinkRate"]
 ) -> dict[str, Any]:
-    """Returns the same for JSON: seconds, and bytes per second."""
+    """Returns machines and links as JSON values, in seconds and bytes per second."""
     return {
         "backend": BACKEND,
         "ranks": [

@@ -26,8 +26,8 @@ DELAY_SECONDS = 0.5
 def open_engine(config: RunConfig) -> Iterator["Engine"]:
     """Yields the engine for `config`, closes it however the block ends, and prints its notes.
 
-    Where another machine takes the requests it runs its layers until that ends, and then raises
-    click's Exit. Raises SharpiError.
+    If another machine takes the requests, this process runs its layers until that machine is done,
+    and then raises click's Exit instead of yielding. Raises SharpiError.
     """
     with leaving_on_ctrl_c():
         from sharpi.engine.loader import load_engine

@@ -71,7 +71,7 @@ def _head(name: str, summary: str) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """Escapes what roff would read as a request, in lines that are easy to compare."""
+    """Escapes text for roff, and wraps it at 100 characters so that pages are easy to compare."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     lines = textwrap.wrap(escaped, 100, break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join(f"\\&{line}" if line[:1] in (".", "'") else line for line in lines)

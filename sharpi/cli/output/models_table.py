@@ -35,7 +35,7 @@ _NOTES = (
 
 
 def print_models(entries: Iterable[CatalogueEntry], hardware: HardwareInfo) -> None:
-    """Prints a row for each model, with its usual quant; the others stand beside it."""
+    """Prints a row for each model, for its default quant, with its other quants as a remark."""
     console = output_console()
     table = FittedTable(_COLUMNS, [Remark("other quants", "also "), Remark("model")])
     for entry in entries:

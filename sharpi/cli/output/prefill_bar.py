@@ -20,9 +20,9 @@ _BAR_WIDTH = 12
 
 
 def watched(generation: "Generation") -> Generator[str, None, None]:
-    """Yields the pieces of the answer, after a bar for a prompt that takes its time.
+    """Yields the pieces of the answer; until the first one, a bar shows the progress of the prompt.
 
-    Signals end a step early, as `interruptible` says.
+    Signals end a step early; see `interruptible`.
     """
     pieces = iter(generation)
     with interruptible(generation):
@@ -66,7 +66,7 @@ class PrefillBar(Closing):
                     return
 
     def _counts(self, total: int) -> str:
-        """Returns the tokens, their speed so far, and the time that the rest takes at that."""
+        """Returns tokens done and in total, tokens per second, and minutes and seconds left."""
         if not self._done:
             return f"{total} tokens"
         speed = self._done / max(time.monotonic() - self._start, 1e-9)

@@ -73,7 +73,7 @@ def print_pin_result(
     without: "Mapping[str, SimulationRow]",
     default: "SimulationRow",
 ) -> None:
-    """Prints what the warm pin gains or loses in each policy, and what the default policy hits."""
+    """Prints how the warm pin changes each policy's hit rate, and the default policy's hit rate."""
     differences = (
         f"{name} {100 * (row.hit_rate - without[name].hit_rate):+.2f}"
         for name, row in with_pin.items()

@@ -14,7 +14,7 @@ SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
 
 
 class ReaderLeft(Exception):
-    """Nobody reads the output any more; Click itself would end the process with exit code 1."""
+    """The output's pipe is closed; if Click handled this itself, the exit code would be 1."""
 
 
 class Command(click.Command):
@@ -33,7 +33,7 @@ class Command(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the arguments; raises UsageError that knows the command, also for what is left."""
+        """Reads the arguments; raises UsageError with the context, also for surplus arguments."""
         try:
             super().parse_args(ctx, args)
         except click.UsageError as error:

@@ -19,7 +19,7 @@ _CLAUSE = re.compile(r"[.;]\s|\s\(|,\s(?:without|as in|if)\s|[.;]$")
 def write_options(
     parameters: Iterable[click.Parameter], context: click.Context, formatter: click.HelpFormatter
 ) -> None:
-    """Writes a section for each heading: arguments first, what experts set last."""
+    """Writes a section for each heading: arguments first, options for advanced users last."""
     sections: dict[str, list[Any]] = {}
     for each in parameters:
         sections.setdefault(heading_of(each), []).append(each)
@@ -109,7 +109,7 @@ def _short_record(parameter: Any) -> tuple[str, str]:
 
 
 def names_of(parameter: Any, context: click.Context) -> str:
-    """Returns all names of an option and what it takes, or an argument as the usage has it."""
+    """Returns an option's names and its value's, or an argument's name as in the usage line."""
     if parameter.param_type_name == "argument":
         return str(parameter.make_metavar(context))
     both = [", ".join(each) for each in (parameter.opts, parameter.secondary_opts) if each]

@@ -20,7 +20,7 @@ _OFF = ("0", "false", "f", "no", "n", "off", "disabled")
 
 
 class RefusedValue(click.BadParameter):
-    """A value that an option or argument cannot take; the message is complete without its name."""
+    """A value that an option refuses; the message quotes the value but not the option's name."""
 
     def __init__(self, text: str, problem: str, parameter: Any, context: Any) -> None:
         shown = repr(text[:_MOST_SHOWN])
@@ -65,7 +65,7 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in 
         return (self._declared.split or str.split)(rv)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """Returns the choices that begin so; the shell itself completes names of files."""
+        """Returns the choices that begin with the text; the shell itself completes file names."""
         offered = self._declared.autocompletion
         if choices := offered() if offered else self.choices:
             return [CompletionItem(each) for each in choices if each.startswith(incomplete)]

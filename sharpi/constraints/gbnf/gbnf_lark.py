@@ -1,6 +1,6 @@
 """Converts the rules of a GBNF grammar into a Lark grammar for llguidance.
 
-GBNF knows characters only; rules of Lark consist of terminals, each of which takes the longest
+GBNF has only characters; rules of Lark consist of terminals, each of which takes the longest
 match. Every part without recursion becomes one terminal, as large as possible: a regular expression
 with exactly the same meaning. Where two terminals meet at a recursive rule the first one is greedy.
 """

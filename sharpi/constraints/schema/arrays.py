@@ -18,10 +18,11 @@ _MAX_PLACES = 8  # of what an array without a limit has to contain
 def different_items(
     schema: dict[str, Any], references: References, budget: Budget
 ) -> Schema | None:
-    """Returns a schema of the arrays whose items differ; None if they always do.
+    """Returns a schema of the arrays that `uniqueItems` allows; None if `maxItems` is 0 or 1.
 
-    The items are of an enum or the like. Of few values, all orders are allowed; of more, the order
-    of the enum; of many, only as many items as can be told apart. Raises GrammarError for others.
+    The items must be of an enum, a const, booleans or the like; raises GrammarError for others. If
+    all arrays in all orders are few enough, each becomes a branch. Otherwise the items keep the
+    order of the enum, and arrays that would make too many branches are left out.
     """
     low, high = schema.get("minItems", 0), schema.get("maxItems")
     if high is not None and high <= 1:
@@ -42,7 +43,11 @@ def different_items(
 
 
 def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
-    """Returns how items are chosen, and how many at most; raises GrammarError if those are few."""
+    """Returns `permutations` or `combinations`, and the most items of an array.
+
+    `num`: the number of values; `low`, `high`: the allowed numbers of items. Raises GrammarError if
+    even arrays of `low` items would be too many.
+    """
     if num <= _MAX_BRANCHES:
         if _most_items(perm, num, low, high) == high:
             return permutations, high
@@ -52,7 +57,10 @@ def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
 
 
 def _most_items(count: Callable[[int, int], int], num: int, low: int, high: int) -> int:
-    """Returns how many items there may be for the lists of all sizes from `low` on to be few."""
+    """Returns the largest size, up to `high`, for which the lists of all sizes are few enough.
+
+    `count(num, size)` is the number of lists of one size; sizes begin at `low`.
+    """
     total = 0
     for size in range(low, high + 1):
         total += count(num, size)
@@ -70,7 +78,7 @@ def _exactly(values: Sequence[Any]) -> Schema:
 
 
 def _values(schema: Schema, references: References) -> list[Any] | None:
-    """Returns all values that a schema allows; None if they are not few."""
+    """Returns all values that a schema allows; None if it neither lists them nor has only a few."""
     schema = references.resolved(schema)
     if not isinstance(schema, dict):
         return None
@@ -106,7 +114,10 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def containing(schema: dict[str, Any]) -> Iterator[Schema]:
-    """Yields schemas of the arrays with what `contains` asks for, one for each of its places."""
+    """Yields a schema for each position at which an array may have the item that `contains` wants.
+
+    An item beyond the first few positions is not found; raises GrammarError for counts of items.
+    """
     wanted, items = schema["contains"], schema.get("items", True)
     low, high = schema.get("minItems", 0), schema.get("maxItems", _MAX_PLACES)
     if schema.get("minContains", 1) == 0 and "maxContains" not in schema:

@@ -1,6 +1,6 @@
-"""Budget: how much a JSON schema may become when it is rewritten.
+"""Budget: limits the number of schemas that rewriting makes of one JSON schema, and their text.
 
-Choices multiply where keywords nest: a few lines can stand for more schemas than memory holds.
+Nested choices multiply: a schema of a few lines can become more schemas than memory holds.
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ MAX_LETTERS = 256 << 10
 
 
 class TooManySchemas(GrammarError):
-    """A schema stands for more others than were allowed."""
+    """Rewriting a schema would make more schemas than the budget allows."""
 
 
 class Budget:
-    """Counts the schemas that are made of one document."""
+    """Counts the schemas that rewriting makes of one document, at most `most`."""
 
     def __init__(self, most: int = MAX_SCHEMAS) -> None:
         self._left = self._most = most
@@ -32,7 +32,7 @@ class Budget:
 
 
 def check_length(schema: Any) -> None:
-    """Raises GrammarError if a schema is too long as text, in which shared parts are repeated."""
+    """Raises GrammarError if a schema's JSON text, which repeats shared parts, is too long."""
     lengths: dict[int, int] = {}
     if (found := _length(schema, lengths)) > MAX_LETTERS:
         raise GrammarError(
@@ -42,7 +42,7 @@ def check_length(schema: Any) -> None:
 
 
 def _length(value: Any, lengths: dict[int, int]) -> int:
-    """Returns the least length of a value as JSON; `lengths` has those of objects by identity."""
+    """Returns a lower bound of a value's length as JSON; `lengths` caches it by object identity."""
     if isinstance(value, str):
         return len(value) + 2
     if not isinstance(value, dict | list):

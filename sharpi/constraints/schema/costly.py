@@ -1,6 +1,7 @@
-"""CostlySchemas rewrites schemas that become many others in a child process.
+"""CostlySchemas: rewrites, in a child process, JSON schemas that become many others.
 
-A fifth of a second of Python beside the event loop would delay everything else that it serves.
+In the server's process this would hold Python's interpreter for a fifth of a second, and delay
+every other request.
 """
 
 import json
@@ -19,7 +20,7 @@ _TOO_COMPLEX = f"the JSON schema is too complex to be rewritten within {CPU_SECO
 
 
 class CostlySchemas:
-    """Remembers the newest few dozen grammars and refusals; any thread may use it."""
+    """Rewrites costly schemas, and caches the newest few dozen results; any thread may use it."""
 
     def __init__(self, children: Children) -> None:
         self._children = children

@@ -29,8 +29,8 @@ def grammar_of_schema(
 ) -> str:
     """Returns the grammar, not compiled yet; raises GrammarError if `schema` is not a schema.
 
-    `splits_one_of`: the branches of each `oneOf` are made to exclude each other. Raises
-    TooManySchemas if it stands for more than `most` others.
+    With `splits_one_of`, the branches of each `oneOf` are made to exclude each other. Raises
+    TooManySchemas if rewriting would make more than `most` schemas.
     """
     if schema is False:
         raise GrammarError("the JSON schema is false, which no answer satisfies")
@@ -59,7 +59,7 @@ def rewritten_schema(
 
 
 def as_json(schema: Mapping[str, Any]) -> str:
-    """Returns a schema as text; raises GrammarError for what JSON cannot say."""
+    """Returns a schema as JSON text; raises GrammarError for NaN, infinities and deep nesting."""
     try:
         return json.dumps(schema, allow_nan=False)
     except RecursionError as error:

@@ -1,7 +1,7 @@
-"""Negates JSON schemas, as far as what does not match can be described by a schema.
+"""Negates JSON schemas, as far as the values that do not match can be described by schemas.
 
-A negation may describe less than all of what does not match: an answer that follows it is still
-right, it only has fewer ways to be.
+A negation may leave out some of the values that do not match the original schema. An answer that
+follows it is still right; only some right answers cannot be generated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ class Negation:
         self._references, self._budget = references, budget
 
     def of(self, schema: Schema, depth: int = 0) -> list[Schema]:
-        """Returns schemas, one of which holds for what does not match; empty if all matches.
+        """Returns schemas, each of values that `schema` does not match; empty if it matches all.
 
         Raises GrammarError if no negation can be described.
         """
@@ -67,7 +67,7 @@ class Negation:
         return found
 
     def _ways(self, keyword: str, value: Any, depth: int) -> list[Schema] | None:
-        """Returns how an answer may violate one keyword; None if that cannot be described."""
+        """Returns schemas of values that violate one keyword; None if no schema describes them."""
         if keyword in _NOTES or keyword.startswith("x-"):
             return []
         if keyword in _LIMITS:
@@ -146,7 +146,7 @@ _WAYS: dict[str, Callable[[Negation, Any, int], list[Schema] | None]] = {
 
 
 def _beyond(keyword: str, value: Any) -> list[Schema] | None:
-    """Returns the values beyond a limit; None for an older draft's boolean."""
+    """Returns schemas of values beyond a limit; None for a boolean limit, as in older drafts."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     kind, limit, step = _LIMITS[keyword]
@@ -155,7 +155,10 @@ def _beyond(keyword: str, value: Any) -> list[Schema] | None:
 
 
 def _other_values(values: Sequence[Any]) -> Iterator[Schema]:
-    """Yields schemas of all values but these; of objects and arrays, only if none is listed."""
+    """Yields schemas of values other than `values`.
+
+    Objects are left out if `values` holds an object, and arrays if it holds an array.
+    """
     texts = [value for value in values if isinstance(value, str)]
     yield {"type": "string", "pattern": other_texts(texts)} if texts else {"type": "string"}
     yield from _other_numbers(values)

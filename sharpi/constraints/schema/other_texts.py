@@ -11,7 +11,10 @@ def other_texts(texts: Iterable[str]) -> str:
 
 
 def _others(texts: list[str], depth: int) -> str:
-    """Returns what may follow the first `depth` characters, in which all of `texts` agree."""
+    """Returns a pattern for the rest of other texts, after the first `depth` characters.
+
+    All of `texts` agree in these characters.
+    """
     longer = [text for text in texts if len(text) > depth]
     letters = list(dict.fromkeys(text[depth] for text in longer))
     ways = [] if len(longer) < len(texts) else [""]  # a text may end here, unless one of them does
@@ -27,5 +30,5 @@ def _other_letter(letters: list[str]) -> str:
 
 
 def _escaped(letter: str) -> str:
-    """Returns a letter for use in and outside of a set; regular expressions of Rust know \\u{}."""
+    """Returns a character escaped for Rust's regular expressions, in a set or outside of one."""
     return letter if letter.isalnum() else f"\\u{{{ord(letter):x}}}"

@@ -1,6 +1,6 @@
-"""Pattern: a regular expression of a JSON schema, matched in time that its text bounds.
+"""Pattern: a regular expression of a JSON schema, matched in time linear in the text's length.
 
-Python's `re` may take for ever on a client's pattern, and lets no other thread run meanwhile.
+Python's `re` may take for ever on a client's pattern, and no other thread can run meanwhile.
 """
 
 import json
@@ -14,7 +14,7 @@ from sharpi.errors import GrammarError
 
 
 class Pattern:
-    """Raises GrammarError for a pattern that llguidance does not know."""
+    """A compiled pattern; raises GrammarError for one that llguidance does not support."""
 
     def __init__(self, pattern: str) -> None:
         schema = json.dumps({"type": "string", "pattern": pattern})
@@ -25,7 +25,7 @@ class Pattern:
             raise GrammarError(worded(self._matcher.get_error()))
 
     def matches(self, text: str) -> bool:
-        """Returns whether the pattern is somewhere in the text."""
+        """Returns whether the pattern matches some part of the text."""
         matcher = self._matcher.deep_copy()
         ids = list(json.dumps(text, ensure_ascii=False).encode())
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())

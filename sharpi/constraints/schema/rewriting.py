@@ -26,9 +26,9 @@ _MAX_DEPTH = 100
 
 
 class Rewriting:
-    """Rewrites one document, which may stand for at most `most` others.
+    """Rewrites one document, which may become at most `most` schemas.
 
-    `splits_one_of`: branches of `oneOf` exclude each other then.
+    With `splits_one_of`, the branches of `oneOf` are made to exclude each other.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Rewriting:
         self._negation = Negation(self._references, self._budget)
 
     def rewritten(self) -> Schema:
-        """Returns the whole schema; raises GrammarError for what no schema can describe."""
+        """Returns the rewritten document; raises GrammarError for unsupported keywords."""
         return self._schema(self._root, 0)
 
     def _schema(self, schema: Schema, depth: int) -> Schema:
@@ -78,7 +78,7 @@ class Rewriting:
         return [self._none_of(schema.pop("not"), depth)]
 
     def _none_of(self, schema: Schema, depth: int) -> Schema:
-        """Returns a schema for what does not match; False if everything does."""
+        """Returns a schema of values that `schema` does not match; False if it matches all."""
         ways = [self._schema(way, depth) for way in self._negation.of(schema)]
         return {"anyOf": ways} if ways else False
 
@@ -94,7 +94,7 @@ class Rewriting:
         return [{"anyOf": [holds, {"allOf": [fails, self._schema(otherwise, depth)]}]}]
 
     def _drop(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        """Drops `then` and `else` without `if`, which say nothing."""
+        """Drops `then` and `else` without `if`, which have no effect."""
         for name in ("then", "else", "minContains", "maxContains"):
             schema.pop(name, None)
         return []
@@ -134,7 +134,10 @@ class Rewriting:
         return [_or_other_types(schema, {"anyOf": ways}, "array")]
 
     def _names(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        """Turns `propertyNames` into a pattern of names, beside the properties that match it."""
+        """Replaces `propertyNames` by `patternProperties`.
+
+        Listed properties with other names become False, so that no answer can have them.
+        """
         names = self._references.resolved(schema.pop("propertyNames"))
         pattern = _pattern_of_names(names)
         if pattern is None:
@@ -153,7 +156,11 @@ class Rewriting:
         return []
 
     def _unevaluated(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        """Turns `unevaluated...` into `additional...` where nothing else evaluates anything."""
+        """Replaces `unevaluatedProperties` and `unevaluatedItems` by their simple counterparts.
+
+        These are `additionalProperties` and `items`. Raises GrammarError beside `anyOf`, `$ref` and
+        the like, where the meanings differ.
+        """
         others = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas"} & set(schema)
         for old, new in (
             ("unevaluatedProperties", "additionalProperties"),
@@ -212,7 +219,7 @@ def _may_be(schema: dict[str, Any], kind: str) -> bool:
 
 
 def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
-    """Returns the schema for values of one type, and leaves those of other types as they are."""
+    """Returns a schema of `found`, and of all values of the allowed types other than `kind`."""
     types = schema.get("type")
     if types == kind:
         return found
@@ -222,7 +229,10 @@ def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
 
 
 def _no_object(schema: dict[str, Any]) -> list[Schema]:
-    """Returns the types beside objects, to which properties are nothing."""
+    """Returns a schema of all types but objects, in a list that is empty for objects alone.
+
+    Keywords of properties do not apply to these types.
+    """
     if schema.get("type") == "object":
         return []
     return [{"type": ["null", "boolean", "array", "number", "string"]}]

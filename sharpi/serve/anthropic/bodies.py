@@ -102,7 +102,7 @@ class OutputConfig(Body):
 
 
 class EditBody(Body, forbid_unknown_fields=False):
-    """An edit of the conversation; those of reasoning are left to the template."""
+    """An edit of the conversation; edits of reasoning are accepted and left to the template."""
 
     type: str
 

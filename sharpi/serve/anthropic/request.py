@@ -49,7 +49,7 @@ def counted_call(body: CountBody, host: ModelHost) -> ChatCall:
 
 
 def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
-    """Returns all but the sampling request, and whether reasoning is shown."""
+    """Returns the call without limits and sampling parameters, and whether reasoning is shown."""
     if body.model is not None:
         host.require_model(body.model)
     _refuse_thread(body)
@@ -74,7 +74,7 @@ def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
 
 
 def _refuse_thread(body: CountBody) -> None:
-    """Refuses a thread with the code by which Anthropic's tool runner goes on without one."""
+    """Refuses `thread`, with an error code on which Anthropic's tool runner goes on without it."""
     if body.thread is not None:
         message = "'thread' cannot be honoured: sharpi keeps no conversations"
         details = {"error_code": "thread_unsupported_request"}
@@ -84,7 +84,7 @@ def _refuse_thread(body: CountBody) -> None:
 def _thinking(body: CountBody, effort: Effort | None) -> tuple[Thinking, bool]:
     """Returns the limits of reasoning, and whether it is shown.
 
-    Without the member the model decides how much it reasons.
+    Without the member `thinking`, the model decides how much it reasons.
     """
     otherwise = thinking_of(body, effort)
     asked = body.thinking

@@ -43,7 +43,7 @@ AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 
 
 class PromptRequest(AnswerRequest, frozen=True, eq=False):
-    """The request for one answer, with the way to read it."""
+    """The request for one answer, with the parser of its text."""
 
     parser: "AnswerParser | None" = None  # None makes everything text
     parallel_calls: bool = True

@@ -29,10 +29,10 @@ AnswersAndProgress: TypeAlias = AsyncGenerator[
 def answers(
     host: ModelHost, prompt_requests: Sequence[PromptRequest]
 ) -> AbstractAsyncContextManager[Answers]:
-    """Returns the merged answers to some requests; they end with the context at the latest.
+    """Returns a context manager that yields the parts of all answers to some requests, merged.
 
-    They are (number of the answer, part) as parts come, and None after a while without any. An
-    error of one answer is raised and ends all.
+    The items are (number of the answer, part) as parts come, and None after a while without a part.
+    Leaving the context ends all answers. An error of one answer is raised and ends all of them.
     """
     return aclosing(_answers(host, prompt_requests))
 
@@ -78,7 +78,8 @@ async def answer_events(
 ) -> Events:
     """Yields the events that `events_of` makes of (number of the answer, part), as parts come.
 
-    Between them are those that `progress_event` makes of the progress of prompts.
+    Progress of a prompt yields `progress_event` of it, if given; a while without parts yields
+    `ping`.
     """
     async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
         async for numbered in items:

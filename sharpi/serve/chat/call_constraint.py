@@ -74,7 +74,7 @@ def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
 
 
 def _enforced(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """Returns the tools with schemas in keywords that a grammar can have."""
+    """Returns the tools with their schemas rewritten into keywords that llguidance enforces."""
     try:
         return tuple(replace(each, parameters=rewritten_schema(each.parameters)) for each in tools)
     except GrammarError as error:
@@ -101,9 +101,9 @@ def _shape_schema(call: ChatCall) -> Mapping[str, Any]:
 
 
 def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
-    """Returns a constraint on calls only, from the marker on that begins one.
+    """Returns a constraint that applies from the marker of a call to the end of that call.
 
-    Other text is free. Returns None for formats without such a marker.
+    Other text is free. Returns None for formats whose calls begin without a marker.
     """
     form = model.dialogue.form
     written = form.write([(call.tools[0].name, {})])

@@ -151,7 +151,7 @@ def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -
 
 
 def _note_short(trace: "Trace", warm_up: int | None) -> None:
-    """Notes that a trace ends before the most used experts are chosen for the last time."""
+    """Notes that a trace ends before `warm_up`, when the most used experts become final."""
     if warm_up is None or warm_up < trace.num_tokens:
         return
     from sharpi.cli.output.terminal import note
@@ -182,7 +182,10 @@ def _policies(text: str) -> list[str]:
 
 
 def _resident(text: str, trace: "Trace") -> tuple[tuple[int, ...], ...]:
-    """Returns the set to begin with, by layer; an empty one stands for the first experts."""
+    """Returns the experts that are resident at the start, by layer.
+
+    It is empty for `first-n` and `frequency`, which begin with the first experts.
+    """
     from sharpi.experts.static_set import parse_ids
 
     if text in ("first-n", "frequency"):
@@ -213,7 +216,7 @@ def _report(
 def _compare_with_default(
     trace: "Trace", names: list[str], numbers: list[int], simulation: "Simulation"
 ) -> None:
-    """Prints a line for each number of slots: what pinning gains, and the default policy."""
+    """Prints a line for each number of slots: hits gained by pinning, and the default's hits."""
     from sharpi.cli.output.simulate_table import print_pin_result
     from sharpi.experts.simulation.simulate import OPTIMUM
     from sharpi.experts.simulation.simulate import simulate as replay

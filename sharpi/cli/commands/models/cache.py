@@ -80,7 +80,7 @@ def _remove(folder: "CacheFolder", keys: Sequence[str] | None, everything: bool)
 
 
 def _named(models: "Sequence[ModelFolder]", key: str) -> "ModelFolder":
-    """Returns the model whose key begins so; raises UsageError for none and for several."""
+    """Returns the only model whose key begins with `key`; raises UsageError for none or several."""
     found = [each for each in models if each.key.startswith(key)]
     if len(found) == 1 and key:
         return found[0]

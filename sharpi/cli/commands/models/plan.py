@@ -167,7 +167,7 @@ def _asks_for_gpu(config: RunConfig) -> bool:
 def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
-    """Measures the sources that a token is read from, as far as possible."""
+    """Measures RAM and disk in bytes per second, each only if a token reads weights from it."""
     from sharpi.hardware.disk import measure_disk
     from sharpi.hardware.rates import measure_ram_read
     from sharpi.tiers.plan import Tier

@@ -72,7 +72,7 @@ def _context_size(path: Path) -> int:
 
 
 def _run(command: list[str], variables: dict[str, str]) -> int:
-    """Returns the exit code of a program that has the terminal, with Ctrl-C to itself."""
+    """Runs a program in the terminal and returns its exit code; only the program handles Ctrl-C."""
     before = signal.signal(signal.SIGINT, _ignore)
     try:
         with subprocess.Popen(command, env=os.environ | variables) as client:

@@ -33,7 +33,7 @@ def ps(as_json: JsonOption = False) -> None:
 
 
 def _about(server: "RunningServer") -> dict[str, Any]:
-    """Returns what the server's file says, and its own answer if it gives one."""
+    """Returns pid, URL and model from the server's file, with its /props if it answers."""
     known: dict[str, Any] = {"pid": server.pid, "url": server.url, "model": server.model}
     said = _props(server)
     return known | ({"state": "silent"} if said is None else said)

@@ -73,7 +73,7 @@ def find_model(context: click.Context, argument: str | None) -> Path:
 
 
 def _available(context: click.Context, text: str) -> Path:
-    """Returns the file of a model; one that is missing is fetched if the user wants that."""
+    """Returns the file of a model; a missing model is fetched with --pull or the user's consent."""
     try:
         return model_path(text)
     except MissingModelError as error:
@@ -126,7 +126,7 @@ def _is_model(
 
 
 def _whole(prompt: InputValue) -> str:
-    """Returns the prompt with what standard input holds in front of it."""
+    """Returns the text of the prompt, after the text of standard input if there is any."""
     if prompt.value == STDIN:
         return _without_last_newline(text_of_file(STDIN)) or _refuse_empty()
     before = _without_last_newline(piped_text())

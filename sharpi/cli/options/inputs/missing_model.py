@@ -19,7 +19,7 @@ class MissingModelError(HubError):
 
 
 def fetch_missing(context: click.Context, error: MissingModelError) -> None:
-    """Fetches the model if --pull or somebody at the terminal says so; else raises `error`."""
+    """Fetches the model with --pull or if the user agrees at the terminal; else raises `error`."""
     if "pull" not in context.params:
         raise error
     if not context.params["pull"] and not _is_wanted(error):

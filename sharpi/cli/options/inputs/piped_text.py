@@ -1,6 +1,7 @@
 """Reads what a pipe or a file gives on standard input, beside the arguments.
 
-At a terminal nothing is read. Somebody who waits for an open pipe that nobody writes is told so.
+At a terminal nothing is read. If a pipe stays open and sends nothing for a while, a note says that
+the command is waiting for it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Words the refusal of a model that is neither a file nor a name: what is close, what to type."""
+"""The error for a model that is neither a file nor a name, with close names and what to type."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ _MOST_CLOSE = 3
 
 
 def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
-    """Returns the error to raise; `prompt` is the whole of what may have been meant as a prompt."""
+    """Returns the error for `text`; if it may be a prompt, `prompt` is the whole of that prompt."""
     close = _close(text)
     meant = f"; did you mean {' or '.join(close)}?" if close else ""
     hint = "`sharpi pull ORG/REPO:QUANT` fetches a model, and `sharpi models` names some"

@@ -55,8 +55,8 @@ class ClusterOptions(Struct, frozen=True):
     def extend(self, config: RunConfig, *, joins: bool) -> RunConfig:
         """Returns `config` with these options, or with the group that torchrun has set up.
 
-        `joins`: the command joins another machine, so that it may name a link without hosts.
-        Raises UsageError for options of no use.
+        `joins`: the command joins another machine, and may have --link without --hosts.
+        Raises UsageError for options that would have no effect.
         """
         from sharpi.cluster.place import place_of_torchrun
 
@@ -97,7 +97,7 @@ def _with_port(hosts: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
 
 
 def split_port(text: str) -> tuple[str, int]:
-    """Splits HOST:PORT; without a port it is the usual one. Raises UsageError for another."""
+    """Splits HOST:PORT; a missing port is the default one. Raises UsageError for a bad port."""
     address, colon, digits = text.partition(":")
     if not colon:
         return address, ClusterConfig().port

@@ -71,7 +71,10 @@ class EngineOptions(Struct, frozen=True):
 
 
 def _without_drafts(config: RunConfig, command: str) -> RunConfig:
-    """Drops the default of a command that generates nothing, and notes what was asked for."""
+    """Switches default drafts off for a command that generates nothing.
+
+    Drafts that the user asked for are kept; a note says that they have no effect.
+    """
     if config.speculation.is_default:
         return replace(config, speculation=SpeculationConfig())
     if command != "bench":

@@ -66,7 +66,7 @@ def with_gpus(
 ) -> RunConfig:
     """Returns `config` with these GPUs; raises UsageError where the options contradict each other.
 
-    Without names, as many GPUs are meant as have a size or a share of their own.
+    If no GPU is named, there are as many GPUs as sizes or shares, whichever are more.
     """
     count = len(named.gpus)
     if count and 1 < len(vram) != count:
