@@ -1,9 +1,10 @@
 """Channel: messages to the next rank and from the one before, over torch.distributed's sends.
 
-A thread sends and another receives, so that no step waits for the wire of the one before, and that
-a lost rank is noticed at once. A message travels in frames; the receiver has asked for the next
-frame before it is sent, which saves gloo a round trip. Where the last answer came soon, the next
-one is waited for in naps: a core that slept for milliseconds computes slowly for the next few.
+One thread sends and another receives, so that no step waits for an earlier step's transfer, and a
+lost rank is noticed at once. A message travels in frames. The receiver posts its receive for the
+next frame before that frame is sent, which saves gloo a round trip. If the last message came soon,
+`receive` polls for the next one with short sleeps, since a core that has slept for milliseconds
+computes slowly for the next few milliseconds.
 """
 
 import queue
@@ -26,7 +27,7 @@ _MAX_QUEUED = 4  # messages each way, which bounds the memory of prompts' values
 
 
 class Channel(Closing):
-    """Sends to one rank of torch.distributed's group and receives from another, as `start` says."""
+    """Sends to one rank of torch.distributed's group and receives from another; see `start`."""
 
     def __init__(self, torch: Any) -> None:
         self._torch, self._source, self._target = torch, 0, 0
@@ -47,13 +48,13 @@ class Channel(Closing):
         ]
 
     def start(self, watch: Watch, source: int, target: int) -> None:
-        """Begins to send to a rank and to receive from another; `watch` hears of what fails."""
+        """Begins to send to `target` and to receive from `source`; reports failures to `watch`."""
         self._watch, self._source, self._target = watch, source, target
         for thread in self._threads:
             thread.start()
 
     def send(self, message: Message) -> None:
-        """Sends a message after those before; waits while too many are on their way."""
+        """Queues a message to be sent; blocks while the queue is full."""
         while True:
             self._require_sound()
             try:
@@ -73,12 +74,12 @@ class Channel(Closing):
         return message
 
     def _wait_awake(self, end: float) -> None:
-        """Waits in naps until a message has come, or the time is over."""
+        """Polls with short sleeps until a message has come or the time `end` has passed."""
         while self._inbox.empty() and time.perf_counter() < end:
             time.sleep(_NAP_SECONDS)
 
     def fail(self, fault: str) -> None:
-        """Ends all waiting, now and later, with this fault; any thread may call it."""
+        """Makes this and every later `receive` and `send` raise `fault`; any thread may call it."""
         self._fault = fault
         while True:
             try:
@@ -87,7 +88,7 @@ class Channel(Closing):
                 self._drop_one()
 
     def close(self) -> None:
-        """Sends what is queued, and waits a moment until the rank before has ended, too."""
+        """Sends what is queued, and waits a few seconds until the source rank has closed, too."""
         if self._has_ended or self._watch is None:
             return
         self._has_ended = True
@@ -147,7 +148,7 @@ class Channel(Closing):
         return Message(kind, number, memoryview(body))
 
     def _frame(self) -> memoryview:
-        """Waits for a frame; the next one overwrites it."""
+        """Waits for a frame and returns a view of it, which the next call overwrites."""
         self._group.recv([self._received], self._source, _TAG).wait()
         return self._received_bytes
 

@@ -20,7 +20,7 @@ _PIECE_BYTES, _NUM_PIECES = 512, 8
 
 
 class Fingerprint(Struct, frozen=True):
-    """One rank's statement about its file: each tensor's digest by name, and the header's."""
+    """The digests of one rank's file: of its header, and of each tensor by name."""
 
     header: bytes
     tensors: dict[str, bytes]
@@ -28,7 +28,7 @@ class Fingerprint(Struct, frozen=True):
 
 
 def fingerprint(file: GgufFile) -> Fingerprint:
-    """Reads the header, and a few kilobytes of each tensor."""
+    """Returns the fingerprint of a file; reads its header and a few kilobytes of each tensor."""
     first = (tensor.offset for tensor in file.tensors.values() if tensor.part == 0)
     start = min(first, default=-1)  # without tensors all of the part is a header
     with file.parts[0].open("rb") as content:
@@ -71,7 +71,7 @@ def _digest(tensor: Tensor) -> bytes:
 
 
 def _pieces(data: npt.NDArray[np.uint8]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yields pieces from the beginning to the end."""
+    """Yields eight pieces of 512 bytes, evenly spaced from the beginning to the end."""
     last = max(0, len(data) - _PIECE_BYTES)
     for number in range(_NUM_PIECES):
         start = last * number // (_NUM_PIECES - 1)

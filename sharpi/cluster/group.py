@@ -1,7 +1,8 @@
 """Group: the processes of one model, joined by torch.distributed with gloo between CPUs.
 
-Under torchrun, srun or whatever else sets its variables, those say who meets where. With `--hosts`
-the first machine opens the meeting place itself, and `sharpi join` finds it there.
+Under torchrun, or srun that sets the same environment variables, these name the meeting place and
+the ranks. With `--hosts` the first machine opens the meeting place itself, and `sharpi join` on the
+other machines connects to it.
 """
 
 import os
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 
 class Group(Closing):
-    """The joined group: statements of all ranks by `exchange`, then messages on `channel`."""
+    """The joined group: ranks share values by `exchange`, and then send messages by `channel`."""
 
     def __init__(self, rank: int, size: int, torch: Any, store: Any, interface: Interface) -> None:
         self.rank, self.size, self.torch, self.interface = rank, size, torch, interface
@@ -48,9 +49,9 @@ class Group(Closing):
         self._watch.start()
 
     def start(self, ring: Sequence[int]) -> None:
-        """Begins to take messages, which go from rank to rank along `ring` and back to the first.
+        """Starts the channel: each rank of `ring` sends to the next one, the last to the first.
 
-        The group lives on without a rank outside of it.
+        If a rank outside the ring is lost, the group continues without it.
         """
         assert self._watch is not None
         self._watch.do_without(set(range(self.size)) - set(ring), self._lose)
@@ -59,30 +60,30 @@ class Group(Closing):
             self.channel.start(self._watch, ring[place - 1], ring[(place + 1) % len(ring)])
 
     def when_lost(self, on_lost: Callable[[int], None]) -> None:
-        """Has a function called, on another thread, once a rank outside of the ring is lost."""
+        """Registers a function to call, on another thread, when a rank outside the ring is lost."""
         self._on_lost = on_lost
 
     def _lose(self, rank: int) -> None:
         self._on_lost(rank)
 
     def line(self, rank: int) -> QuestionLine:
-        """Returns the line for questions to another rank, or from it."""
+        """Returns the line on which this rank and another one ask or answer questions."""
         return QuestionLine(self.torch, rank)
 
     def exchange(self, name: str, own: T) -> list[T]:
-        """Gives all ranks this rank's statement, a plain value or Struct; returns all, by rank.
+        """Publishes this rank's value, a plain value or Struct; returns all values, by rank.
 
-        Raises ClusterError for a rank that says nothing or something of another kind.
+        Raises ClusterError if a rank publishes nothing in time, or a value of another type.
         """
         self.state(name, own)
         return [self.statement(name, rank, type(own)) for rank in range(self.size)]
 
     def state(self, name: str, statement: object) -> None:
-        """States to all ranks something that only this one decides."""
+        """Publishes a value of this rank alone, which the others read with `statement`."""
         self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(statement))
 
     def statement(self, name: str, rank: int, kind: type[T]) -> T:
-        """Waits for a rank's statement; raises ClusterError."""
+        """Waits for the value that a rank publishes; raises ClusterError if it is not of `kind`."""
         data = self._wait_for(f"{name}/{rank}", rank)
         if len(data) > _MAX_STATEMENT_BYTES:
             raise ClusterError(f"rank {rank} says {len(data)} bytes about its {name}")
@@ -94,7 +95,7 @@ class Group(Closing):
             ) from None
 
     def known_statements(self, name: str, kind: type[T]) -> dict[int, T]:
-        """Returns the statements that have come, by rank, without waiting for any."""
+        """Returns the values that ranks have already published, by rank, without waiting."""
         try:
             come = [r for r in range(self.size) if self._store.check([f"{name}/{r}"])]
             return {rank: self.statement(name, rank, kind) for rank in come}
@@ -102,7 +103,7 @@ class Group(Closing):
             return {}
 
     def _wait_for(self, key: str, rank: int) -> bytes:
-        """Asks again and again, so that the watch can use the store in between."""
+        """Polls the store for a key; between two polls the watch can use the store."""
         end = time.monotonic() + _EXCHANGE_SECONDS
         while time.monotonic() < end:
             self.require_sound()
@@ -135,9 +136,9 @@ class Group(Closing):
 
 
 def join_group(place: MeetingPlace) -> Group:
-    """Joins the group at a place; raises ClusterError if others do not come.
+    """Joins the group at a meeting place; raises ClusterError if other ranks do not come.
 
-    A process may do so again once its group is broken. Raises MissingPackageError without torch.
+    A process may join again after its group has failed. Raises MissingPackageError without torch.
     """
     torch = _import_torch()
     distributed = torch.distributed
@@ -159,7 +160,7 @@ def join_group(place: MeetingPlace) -> Group:
 
 
 def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:
-    """Returns the number of the group at this place, and this process's rank and size in it."""
+    """Returns the number of the group at this place, this process's rank in it, and its size."""
     if place.rank is None or place.size is None:
         return _free_rank(store)
     if not place.is_own:
@@ -193,7 +194,7 @@ def _import_torch() -> Any:
 
 
 def _store(distributed: Any, place: MeetingPlace, interface: Interface) -> Any:
-    """Connects to the store of the meeting place; the first rank opens it, once in its life."""
+    """Connects to the store at the meeting place; rank 0 opens it, once per process."""
     known = _STORES.get((place.address, place.port))
     if known is not None:
         return known

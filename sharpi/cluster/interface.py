@@ -1,7 +1,7 @@
 """The network interface that ranks meet on, and whether it may be used.
 
-torch.distributed authenticates nobody, so that it listens on one interface only, and on none with a
-public address unless the user insists.
+torch.distributed does not authenticate. So it listens on one interface only, and on one with a
+public address only if the user allows that.
 """
 
 import fcntl
@@ -30,9 +30,9 @@ class Interface(Struct, frozen=True):
 
 
 def find_interface(name: str | None, peer: str, *, allows_public: bool = False) -> Interface:
-    """Returns the interface `name`, or the one that packets to `peer` leave by.
+    """Returns the interface `name`, or without a name the one that routes to `peer`.
 
-    Raises ClusterError for one that is missing, and for a public address unless that is allowed.
+    Raises ClusterError if there is none, and for a public address unless `allows_public`.
     """
     interface = _named(name) if name else _towards(peer)
     if not interface.is_private and not allows_public:
@@ -56,7 +56,7 @@ def _named(name: str) -> Interface:
 
 
 def _towards(peer: str) -> Interface:
-    """Asks the routing table, with a datagram socket that sends nothing."""
+    """Returns the interface that the routing table gives for `peer`; nothing is sent."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((peer, 9))

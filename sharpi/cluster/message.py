@@ -1,4 +1,4 @@
-"""Message: what goes between two ranks, as a header of fixed size and the bytes of arrays.
+"""Message: the format of messages between two ranks: a header of fixed size, then array bytes.
 
 Nothing is pickled: a rank takes integers and floats of a stated length, and refuses anything else.
 """
@@ -27,7 +27,7 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """One message; `number` is that of the step that it belongs to."""
+    """One message; `number` is the number of the step that it belongs to."""
 
     kind: Kind
     number: int

@@ -1,7 +1,8 @@
 """QuestionLine: questions to one other rank and its answers, beside the messages of the pipeline.
 
-They have tags of their own, so that neither waits for the other. The asking rank waits for each
-answer before it asks again; who answers asks nothing on this line.
+Questions and answers have message tags of their own, so that they and the pipeline's messages do
+not wait for each other. Only one of the two ranks asks, and it waits for each answer before it
+asks again.
 """
 
 from typing import Any
@@ -15,23 +16,23 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class QuestionLine:
-    """The line to rank `other` of torch.distributed's group; its calls raise if that is lost."""
+    """The line to rank `other` of torch.distributed's group; its calls raise if `other` is lost."""
 
     def __init__(self, torch: Any, other: int) -> None:
         self._torch, self.other = torch, other
         self._group = torch.distributed.group.WORLD
 
     def ask(self, question: bytes, answer_bytes: int) -> Bytes:
-        """Sends a question and returns the answer, of a known size; empty questions end."""
+        """Sends a question and returns its answer, which has `answer_bytes` bytes."""
         self._send(np.frombuffer(bytearray(question), np.uint8), _QUESTION)
         return self._receive(answer_bytes, _ANSWER)
 
     def end(self) -> None:
-        """Tells the other rank that there are no more questions."""
+        """Sends an empty question, with which the other rank stops answering."""
         self._send(np.zeros(_NOTHING, np.uint8), _QUESTION)
 
     def question(self, room: Bytes) -> None:
-        """Waits for a question, which is written to the beginning of `room`."""
+        """Waits for a question, and writes it to the beginning of the buffer `room`."""
         self._group.recv([self._torch.from_numpy(room)], self.other, _QUESTION).wait()
 
     def answer(self, values: Bytes) -> None:

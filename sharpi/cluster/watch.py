@@ -1,6 +1,6 @@
 """Watch: notices within seconds that another rank has ended, hangs or cannot be reached.
 
-Each rank counts up a number in the store of the group every second, and looks at the others'.
+Each rank increments a number in the group's store every second, and reads the others' numbers.
 torch.distributed itself would wait for half an hour.
 """
 
@@ -34,7 +34,7 @@ class Store(Protocol):
 
 
 class Watch(Closing):
-    """Watches the ranks of a group from a thread of its own; `hosts` are named by rank.
+    """Watches the ranks of a group from a thread of its own; `hosts` has each rank's host name.
 
     `on_fault` is called once, on any thread, with a sentence that names the host.
     """
@@ -63,12 +63,12 @@ class Watch(Closing):
             thread.start()
 
     def do_without(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
-        """Says which ranks the others can do without; `on_lost` is called once one is lost."""
+        """Marks ranks whose loss is no fault; `on_lost` is called with each that is lost."""
         self._on_extra_lost = on_lost
         self._extras = frozenset(ranks)
 
     def fail(self, fault: str, *, is_shared: bool = True) -> None:
-        """Reports a fault of the group, once; `is_shared`: the other ranks hear of it, too."""
+        """Reports the group's first fault; with `is_shared`, to the other ranks, too."""
         with self._lock:
             if self.fault is not None or self._has_ended.is_set():
                 return
@@ -82,9 +82,9 @@ class Watch(Closing):
         self.fail(f"rank {rank} on {self._hosts[rank]} {why}")
 
     def close(self) -> None:
-        """Ends the watch; other ranks see that this one has left in order.
+        """Ends the watch, and records in the store that this rank has left in order.
 
-        After a fault nobody is told: the store may be out of reach, and would not return.
+        After a fault it records nothing: a call of a store out of reach might not return.
         """
         if not self._has_ended.is_set():
             self._has_ended.set()
@@ -111,7 +111,7 @@ class Watch(Closing):
             self._last_look = time.monotonic()
 
     def _guard(self) -> None:
-        """Notices that a call of the store hangs: on a network that is cut off, none returns."""
+        """Reports rank 0 as lost if a call of the store hangs, as when the network is cut off."""
         while not self._has_ended.wait(_BEAT_SECONDS) and self.fault is None:
             if time.monotonic() - self._last_look > SILENCE_SECONDS:
                 self._store_lost()

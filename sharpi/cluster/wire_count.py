@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class WireCount(Struct):
-    """The counts so far of one rank; seconds are those in which its threads sent and received."""
+    """The counts so far of one rank; seconds are those spent on sending and receiving."""
 
     num_sent: int = 0
     sent_bytes: int = 0

@@ -51,12 +51,12 @@ def _tokens(file: GgufFile) -> list[str]:
 
 
 class DraftModel:
-    """Drafts for any number of sequences; sequences that ended are used again.
+    """Drafts for any number of sequences; the sequences of ended requests are used again.
 
     `close` closes the engine of the `runner`.
 
     A draft ends before a token that the draft model finds less likely than `min_probability`, and
-    before one that the model does not have, of its `vocab_size`.
+    before an id outside `vocab_size`, the vocabulary of the model that the drafts are for.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class DraftModel:
         self._idle: list[Sequence] = []
 
     def drafters(self) -> list[Drafter]:
-        """Begins to draft for one more sequence."""
+        """Returns the drafter of one more sequence, in a list."""
         sequence = self._idle.pop() if self._idle else Sequence(self._runner)
         return [ModelDrafter(self, sequence)]
 
     @property
     def own_vocab_size(self) -> int:
-        """Tokens that the draft model has."""
+        """The size of the draft model's own vocabulary."""
         return self._runner.vocab_size
 
     def give_back(self, sequence: Sequence) -> None:
@@ -111,7 +111,7 @@ class ModelDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, most: int) -> tuple[list[int], list[int]]:
-        """Lets the draft model continue from the newest token, then forgets its continuation."""
+        """Returns at most `most` tokens of the greedy continuation, and the level of each."""
         sequence = self._sequence
         same = min(shared_length(sequence.tokens, self._tokens), len(self._tokens) - 1)
         if same < len(sequence.tokens):

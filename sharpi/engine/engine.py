@@ -73,7 +73,7 @@ class Engine(Closing):
 
     @property
     def arithmetic(self) -> str:
-        """The name of what keys and values are computed by; the same for the same bits."""
+        """A name for the arithmetic of keys and values; equal names compute equal bits."""
         settings = self.runner.settings
         return arithmetic_of(self.config, settings, self.model_config, self._gpu_name)
 

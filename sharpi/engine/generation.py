@@ -15,7 +15,7 @@ from sharpi.engine.scheduling.scheduler import Scheduler
 
 
 class Generation:
-    """Pieces of text, never half a character; may be left at any piece, the cache stays sound.
+    """Iterates over pieces of text, never half a character; stopping early keeps the cache valid.
 
     `choices` are the tokens chosen so far, `text` is the part of them that was shown.
     """
@@ -45,7 +45,7 @@ class Generation:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """None until the answer has ended."""
+        """The reason that the answer ended; None until then."""
         return self._state.finish_reason
 
     @property
@@ -64,8 +64,8 @@ class Generation:
     def interrupt(self, *, wanted: bool = True) -> None:
         """Makes the step that runs end between two layers, with KeyboardInterrupt.
 
-        What earlier steps computed stays in the cache. It lasts until it is called with False. Any
-        thread may call it.
+        The tokens of earlier steps stay in the cache. This stays in force until a call with
+        `wanted=False`. Any thread may call it.
         """
         self._runner.interrupt(wanted=wanted)
 
@@ -95,7 +95,7 @@ class Generation:
 
 
 class Session:
-    """A conversation: a scheduler of one request, which continues what agrees with the prompt."""
+    """A conversation: a scheduler of one request, which reuses the cached start of each prompt."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

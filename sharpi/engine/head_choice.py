@@ -1,4 +1,4 @@
-"""Decides if there are drafts where nobody asked for any, and if the model's MTP head drafts."""
+"""Decides if drafts are on by default, and if the model's MTP head drafts."""
 
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ from sharpi.model.head_config import has_head, with_head
 
 
 def known_to_pay(config: RunConfig, *, is_on_cpu: bool) -> RunConfig:
-    """Returns the configuration without drafts that nobody asked for and that may not pay.
+    """Returns the configuration, without drafts that were not asked for and may not pay.
 
-    A GPU and several machines have not been measured with drafts, and a trace has single steps.
+    Drafts have not been measured on a GPU or several machines, and a trace records single tokens.
     """
     is_measured = is_on_cpu and config.experts.trace is None
     if is_measured or not config.speculation.is_default:
@@ -24,7 +24,7 @@ def known_to_pay(config: RunConfig, *, is_on_cpu: bool) -> RunConfig:
 
 
 class HeadChoice(NamedTuple):
-    """A model with its head, if that is to draft, and without it otherwise."""
+    """A model with its MTP head if the head is to draft, and without it otherwise."""
 
     file: GgufFile  # with the tensors of a head that has a file of its own
     model: ModelConfig
@@ -35,10 +35,10 @@ class HeadChoice(NamedTuple):
 def choose_head(
     file: GgufFile, model: ModelConfig, config: RunConfig, why_not: str | None = None
 ) -> HeadChoice:
-    """Decides if a head drafts: that of the model's file, or of --spec-draft-model.
+    """Decides if an MTP head drafts: the one in the model's file or in --spec-draft-model.
 
-    `why_not` says why no head can run here. Raises UsageError where it was asked for by name and
-    the file has none, or where the other file's head belongs to another model.
+    `why_not`: the reason if no head can run here. Raises UsageError if a head was asked for by name
+    and the file has none, or if the head of --spec-draft-model is for another model.
     """
     if config.speculation.draft_model is None:
         return HeadChoice(file, *_with_chosen(file, model, config, why_not, None))

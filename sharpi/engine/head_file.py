@@ -1,8 +1,8 @@
 """Joins an MTP head that has a file of its own to the model's file.
 
-llama.cpp's converter writes such files with `--mtp`: the architecture and keys of the whole model,
-and of its layers those for multi-token prediction alone. What the head shares with the model, its
-embedding and output matrix, is in both files; the model's are used.
+llama.cpp's converter writes such files with `--mtp`: they have the metadata of the whole model, but
+only the layers for multi-token prediction. The embedding and the output matrix, which the head
+shares with the model, are in both files; those of the model's file are used.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Joined(NamedTuple):
 
 
 def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
-    """Returns the model with the head of --spec-draft-model; as it is if that is a whole model.
+    """Returns the model with the head of --spec-draft-model; unchanged if that is a whole model.
 
     Raises UsageError if the head belongs to another model, ModelFileError for a damaged file.
     """
@@ -64,7 +64,7 @@ def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
 
 
 def _check(file: GgufFile, model: ModelConfig, head: GgufFile) -> HyperparameterReader:
-    """Raises UsageError, which names both values, where the head is for another model."""
+    """Raises UsageError, with both values, if the head is for another model; returns its reader."""
     architecture = head.metadata.get_str("general.architecture")
     _same(file, head, "architecture", model.architecture, architecture)
     reader = HyperparameterReader(head.metadata, architecture)

@@ -192,7 +192,7 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
 
 
 def _why_no_head(config: RunConfig, gpu: GpuChoice, *, is_shared: bool) -> str | None:
-    """Says why an MTP head cannot run; None where it can."""
+    """Returns the reason why an MTP head cannot run; None if it can."""
     if is_shared:
         return "several machines share the model"
     if config.kv_keep is not None:
@@ -208,7 +208,7 @@ def _head(
     parts: Sequence[ModelPart],
     plan: TierPlan | None,
 ) -> "HeadPart":
-    """Builds the MTP head beside the model's part; its modules are imported only for one."""
+    """Builds the MTP head beside the model's part; imports its modules only if it is called."""
     from sharpi.engine.backends.head_experts import HeadExperts
     from sharpi.engine.backends.head_part import HeadPart
 
@@ -228,11 +228,10 @@ def _gpu_slots(
     plan: TierPlan,
     profile: ExpertProfile | None,
 ) -> "tuple[tuple[GpuSlots | None, ...], tuple[str, ...]]":
-    """Decides about the slots on each GPU, with notes about what their driver refuses.
+    """Decides about the slots on each GPU; returns them and notes on what the driver refused.
 
-    The first one, `device`, page-locks memory for all of them.
-
-    The modules are imported only where there is a GPU.
+    The first GPU, `device`, page-locks memory for all GPUs. The modules are imported here, since
+    they are only needed with a GPU.
     """
     from sharpi.engine.backends.gpu.reach import find_reach
     from sharpi.engine.backends.gpu.slots import gpu_slots
@@ -255,7 +254,7 @@ def _expert_tier(
     asked: ExpertConfig,
     profile: ExpertProfile | None,
 ) -> "ExpertTier":
-    """Builds the slots in RAM; their modules are imported only where there are some."""
+    """Builds the slots in RAM; imports their modules only if it is called."""
     from sharpi.engine.backends.expert_tier import ExpertTier
 
     return ExpertTier(file, model, plan, asked, profile)
@@ -291,9 +290,9 @@ def _notes(plan: TierPlan | None, warning: str | None, *, is_limited: bool) -> t
 
 
 def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: ModelWeights) -> None:
-    """Refuses token ids without a row, which the kernels would look up unchecked.
+    """Refuses a tokenizer with ids beyond the output matrix: kernels do not check ids.
 
-    Rows without a token are usual: they fill the matrix up.
+    More rows than tokens are usual, since matrices are padded.
     """
     rows = weights.output.rows
     if tokenizer.vocab_size > rows:

@@ -39,7 +39,7 @@ _NONE = np.zeros((0, 0), np.float32)
 
 
 class StepInFlight(NamedTuple):
-    """A step that has begun: its values, or the number by which other ranks give them."""
+    """A step that has begun: its values, or its number if other ranks compute them."""
 
     step: StepOfPart
     max_outputs: int
@@ -88,12 +88,12 @@ class Runner:
 
     @property
     def batch_size(self) -> int:
-        """Tokens of one pass at most."""
+        """The most tokens of one pass."""
         return self.settings.batch_size
 
     @property
     def max_drafts(self) -> int:
-        """Drafts that a step checks at most; 0 where recurrent layers could not go back."""
+        """The most drafts that a step checks; 0 if recurrent layers cannot undo wrong drafts."""
         needs_states = bool(self.states.num_states)
         if needs_states and not all(part.leaves_states for part in self.parts):
             return 0
@@ -101,19 +101,20 @@ class Runner:
 
     @property
     def prompt_batch(self) -> int:
-        """Tokens of one sequence that one step takes at most, if only the last has an output."""
+        """The most tokens of one sequence in one step, if only the last has an output."""
         sizes = (part.max_tokens for part in self.parts)
         return min((size for size in sizes if size > self.batch_size), default=self.batch_size)
 
     @property
     def num_ranks(self) -> int:
-        """Machines that run the model, which so many steps keep at work."""
+        """The number of machines that run the model; as many steps keep all of them busy."""
         return 1 if self._remote is None else self._remote.num_ranks
 
     def prompt_chunk(self, num_tokens: int) -> int:
-        """Tokens that a step takes at most of a prompt of `num_tokens`, as `prompt_batch`.
+        """Returns the most tokens that one step takes of a prompt of `num_tokens`.
 
-        Fewer where several ranks share the model, so that all of them work at once.
+        On one machine this is `prompt_batch`. With several ranks it is less, so that all of them
+        work on the prompt at once.
         """
         if self._remote is None:
             return self.prompt_batch
@@ -131,17 +132,19 @@ class Runner:
 
         At most `num_parallel` segments, of `batch_size` tokens together; one alone may have
         `prompt_batch` tokens if only the last has an output. The result is a view that the next
-        step overwrites. With `wants_largest`, of a single output, the logits stay where they were
-        computed and only `largest` may be asked. Raises ModelFileError where an expert could not be
-        read: then none of the tokens is in the cache, and the recurrent states are undefined.
+        step overwrites. With `wants_largest`, which needs a single output, the logits stay where
+        they were computed and only `largest` may be called. Raises ModelFileError if an
+        expert could not be read; none of the tokens is in the cache after that, and the recurrent
+        states are undefined.
         """
         return self.finish(self.begin(segments, wants_largest=wants_largest))
 
     def begin(self, segments: Sequence[Segment], *, wants_largest: bool = False) -> StepInFlight:
         """Begins a step, which `finish` ends; see `step`.
 
-        Where other ranks run layers, up to `num_ranks` steps may have begun, which end in the same
-        order. Otherwise this computes the step, and the next one may begin after `finish`.
+        If other ranks run layers, up to `num_ranks` steps may be begun before the first is
+        finished; they are finished in the same order. On one machine this call computes the step,
+        and the next one may begin after `finish`.
         """
         num_tokens = num_outputs = 0
         for segment in segments:
@@ -185,7 +188,7 @@ class Runner:
         return values
 
     def give_up(self, begun: StepInFlight) -> None:
-        """Ends a step whose outputs nobody wants any more, without waiting for them."""
+        """Ends a step without waiting for its outputs, which are dropped."""
         if begun.number is not None and self._remote is not None:
             self._remote.forget(begun.number)
 
@@ -202,9 +205,9 @@ class Runner:
         return np.concatenate(values)
 
     def largest(self) -> int:
-        """Returns the id of the largest logit, after a step that wanted it.
+        """Returns the id of the largest logit, after a step with `wants_largest`.
 
-        Raises ModelFileError where that is not a finite number, as damaged weights give them.
+        Raises ModelFileError if that logit is not finite, as happens with damaged weights.
         """
         chosen = self.parts[-1].largest()
         if chosen < 0:
@@ -214,23 +217,23 @@ class Runner:
     def interrupt(self, *, wanted: bool = True) -> None:
         """Ends the step that runs, or the next one, between two layers, with KeyboardInterrupt.
 
-        None of its tokens is then in the cache. It lasts until it is called with False. Any thread
-        may call it.
+        None of that step's tokens is in the cache afterwards. This stays in force until a call with
+        `wanted=False`. Any thread may call it.
         """
         for part in self.parts:
             part.interrupt(wanted=wanted)
 
     @property
     def progress(self) -> float:
-        """How many of the current step's tokens are done, by its layers; any thread may ask."""
+        """The current step's tokens times the fraction of layers done; any thread may read it."""
         return self._num_tokens * sum(part.progress for part in self.parts) / len(self.parts)
 
     @property
     def routes(self) -> list[IntArray]:
         """The last step's expert ids, (rows, used) for each MoE layer.
 
-        The last layer computes the wanted outputs only and has a row for each. Rows beyond the
-        step's are of earlier steps.
+        The last layer only has a row for each requested output. The arrays may have more rows than
+        the step, left from earlier steps.
         """
         return [routes for part in self.parts for routes in self._kept.get(part, part).routes]
 
@@ -320,7 +323,7 @@ class Runner:
             part.prepare()
 
     def leave_ranks(self) -> None:
-        """Ends the work of other ranks, which then report theirs; `close` does so, too."""
+        """Makes the other ranks end and send their reports; `close` does so, too."""
         if self._remote is not None:
             self._remote.close()
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class CpuPart(RecordedPart[Program]):
-    """Runs the layers `layers`, by default all; embeds the tokens if the first is among them.
+    """Runs the layers `layers`, by default all; embeds the tokens if layer 0 is among them.
 
-    With `has_output` it computes the logits, by default if it runs the model's last layer. It may
-    use the threads of another part on this machine, `pool`, which then closes them. With
-    `keeps_hidden`, `hidden` has what all tokens have after the output norm.
+    With `has_output` it computes the logits, by default if it runs the model's last layer. With
+    `pool` it uses the threads of another part on this machine, and that part closes them. With
+    `keeps_hidden`, `hidden` has the values of all tokens after the output norm.
     """
 
     gpu_tier = None
@@ -114,7 +114,7 @@ class CpuPart(RecordedPart[Program]):
         return program.logits[: num_outputs if self._gives_outputs else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
-        """Writes one segment as sequence `row` of the next step from `first` on."""
+        """Writes one segment into the next step as sequence `row`, with tokens from `first` on."""
         count, num_pages = len(segment.ids), min(len(segment.pages), self._pages.shape[1])
         rows = slice(first, first + count)
         self._ids[rows] = segment.ids
@@ -131,7 +131,7 @@ class CpuPart(RecordedPart[Program]):
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
-        """Writes where the segment's tokens leave their states, or that they leave none."""
+        """Writes where recurrent layers store the state after each token; null if nowhere."""
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
                 self._addresses_after[row] = self._states.addresses[state]
@@ -153,7 +153,7 @@ class CpuPart(RecordedPart[Program]):
         self._tier.end_step(count, time.perf_counter() - start)
 
     def count_barriers(self) -> int:
-        """Counts the barriers at which the threads meet for the latest step, or one like it."""
+        """Returns the number of thread barriers in a step of the same shape as the latest one."""
         assert self._latest is not None
         return self._latest.barriers(self._step)
 
@@ -165,7 +165,7 @@ class CpuPart(RecordedPart[Program]):
 
     @property
     def hidden(self) -> Values:
-        """The hidden states (tokens, hidden) of the latest step, if they are kept: a view."""
+        """A view of the latest step's hidden states (tokens, hidden); needs `keeps_hidden`."""
         assert self._latest is not None
         return self._latest.hidden[: self._step.num_tokens]
 
@@ -185,7 +185,7 @@ class CpuPart(RecordedPart[Program]):
         self._cache.copy_page(source, target)
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Drops what layers with windows have in a page; see `KvCache`."""
+        """Frees a page's keys and values in layers with windows; see `KvCache.drop_windows`."""
         self._cache.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     def copy_state(self, source: int, target: int) -> None:
@@ -240,7 +240,7 @@ class CpuPart(RecordedPart[Program]):
         return program
 
     def _begin(self, model: Transformer[Buffer], recorder: Recorder) -> Buffer:
-        """Returns the input of the first of these layers, or of the output after all layers."""
+        """Returns the input: embedded tokens for layer 0, else the previous part's values."""
         if self._layers.start == 0:
             return model.embed()
         is_output = self._layers.start == self._config.num_layers

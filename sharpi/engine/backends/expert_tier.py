@@ -105,14 +105,14 @@ class ExpertTier:
                                     is_prompt=is_prompt)  # fmt: skip
 
     def _set_policy(self, *, is_timed: bool) -> None:
-        """Lets the policy do in the next step what the trials allow."""
+        """Turns learning and prefetching on or off for the next step, as the trials decided."""
         if self.trials.learning is not None:
             self.policy.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
         if self._policy_prefetches:
             self.policy.set_prefetching(self.trials.prefetches_now or not is_timed)
 
     def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
-        """Returns True if the trials allow predictions; they only time single tokens."""
+        """Returns True if the next step may predict: always in a prompt, else as trials decided."""
         trials = self.trials
         if trials.prefetch is None:
             return False
@@ -160,7 +160,7 @@ class ExpertTier:
         return collect_stats(self.store, run, facts, asker.remote if asker else None)
 
     def _learned_counts(self, run: RunFacts) -> FeedCounts:
-        """Returns what the policy of that name predicted: it loads experts before their use."""
+        """Returns the prediction counts of the learned policy: its early loads are predictions."""
         counts = self.policy.all_counts()
         return FeedCounts(
             predicted=sum(each.early_loads for each in counts),

@@ -77,9 +77,10 @@ class HeadPart:
         return self._settings.context_size
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
-        """Stores keys and values (tokens,) from `position` on, of any number of tokens.
+        """Computes and stores the keys and values of any number of tokens, from `position` on.
 
-        `ids` are the tokens after those whose hidden states `hidden` (tokens, hidden) are.
+        `hidden` (tokens, hidden) are the model's hidden states at these positions, and `ids`
+        (tokens,) are the tokens that follow each of them.
         """
         for first in range(0, len(ids), HEAD_BATCH):
             own = slice(first, first + HEAD_BATCH)
@@ -154,7 +155,7 @@ class HeadPart:
         self._cache.write_page(page, source)
 
     def close(self) -> None:
-        """Frees its memory; the threads are not its own."""
+        """Frees its memory; the threads belong to the model's part, which closes them."""
         if self._program is not None:
             self._program.close()
             self._program = None

@@ -1,4 +1,4 @@
-"""The inputs of a step that say where keys are, and which are kept, once heads drop some."""
+"""The inputs of a step that give the places of keys, and of kept keys, if heads drop some."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class KeptInputs:
         step.kept_table = int_pointer(self._pages)
 
     def write(self, row: int, tokens: slice, positions: IntArray, segment: Segment) -> None:
-        """Writes one segment as sequence `row`; `positions` (tokens,) are those of its tokens."""
+        """Writes one segment as sequence `row`; `positions` (tokens,) of its tokens."""
         self._slots[tokens] = positions - segment.num_dropped
         self._num_kept[row] = segment.num_kept
         if segment.kept_pages is not None:

@@ -1,4 +1,4 @@
-"""The routes of each segment of a step, also where a processor runs it in several passes."""
+"""The routes of each segment of a step, also if a processor runs the step in several passes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

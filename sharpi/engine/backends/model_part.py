@@ -76,7 +76,7 @@ class StepRoutes(Protocol):
 
 
 class SlotTier(Protocol):
-    """The owner of the slots for experts on a GPU, as records see it."""
+    """The owner of the slots for experts on a GPU, with the methods that records need."""
 
     def stats(self, run: "RunFacts") -> "ExpertStats | None":
         """Returns the statistics so far, None before there are slots."""
@@ -92,37 +92,37 @@ class SlotTier(Protocol):
 
 
 class ModelPart(StepRoutes, Protocol):
-    """The first part looks up the embedding; the last gives logits (outputs, vocabulary).
+    """The first part looks up the embedding; the last returns logits (outputs, vocabulary).
 
-    The others give hidden states (tokens, hidden), of all tokens. The result of `run` may be a view
-    that the next call overwrites.
+    Every other part returns the hidden states (tokens, hidden) of all tokens. The result of `run`
+    may be a view that the next call overwrites.
     """
 
     @property
     def max_tokens(self) -> int:
         """The most tokens of one pass.
 
-        A part that takes more than a batch takes a single segment, of which it gives only the last
-        outputs.
+        Where this exceeds the batch size, more tokens than a batch must be a single segment, of
+        which the part returns only the last outputs.
         """
 
     @property
     def splits_steps(self) -> bool:
-        """True if it runs larger steps all the same, in several passes."""
+        """True if `run` also takes steps of more than `max_tokens`, in several passes."""
 
     @property
     def leaves_states(self) -> bool:
-        """True if it does what `Segment.states_after` asks for."""
+        """True if `run` supports `Segment.states_after`."""
 
     @property
     def gpu_tier(self) -> SlotTier | None:
         """The owner of the slots for experts, if this part is a GPU that has some."""
 
     def run(self, step: StepOfPart, max_outputs: int) -> "Passed":
-        """Runs one pass; passes of this kind request at most `max_outputs` outputs.
+        """Runs a step, with the program that is recorded for at most `max_outputs` outputs.
 
-        The last part returns its values on the host; a GPU may leave them where they are for the
-        next GPU, until its own next pass.
+        The last part returns its values on the host. A GPU before another one may return values in
+        its own memory, which are valid until its next pass.
         """
 
     def largest(self) -> int:
@@ -131,7 +131,7 @@ class ModelPart(StepRoutes, Protocol):
     def interrupt(self, *, wanted: bool = True) -> None:
         """Ends the pass that runs, or the next one, between two layers, with KeyboardInterrupt.
 
-        It lasts until it is called with False. Any thread may call it.
+        This stays in force until a call with `wanted=False`. Any thread may call it.
         """
 
     @property
@@ -176,17 +176,17 @@ class ModelPart(StepRoutes, Protocol):
 
 
 class RemoteLayers(ModelPart, Protocol):
-    """A part whose layers other machines run: several steps may be on their way through them."""
+    """A part whose layers other machines run; several steps may be in progress there."""
 
     @property
     def num_ranks(self) -> int:
-        """Machines that run the model, with this one: so many steps keep all of them at work."""
+        """The number of machines that run the model, with this one; as many steps keep all busy."""
 
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
-        """Sends a step on; returns its number, None if it has no outputs to wait for."""
+        """Sends a step to the next machine; returns its number, None if it has no outputs."""
 
     def receive(self, number: int) -> Values:
         """Waits for the values of a step's outputs, (outputs, hidden)."""
 
     def forget(self, number: int) -> None:
-        """Takes note that nobody asks for a step's outputs any more."""
+        """Drops a step's outputs: `receive` will not be called for them."""

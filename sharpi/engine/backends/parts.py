@@ -29,11 +29,12 @@ def make_parts(
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """Returns a part for each processor; one GPU alone may look up the embedding.
+    """Returns a part for each processor, in the order of their layers.
 
-    It does if that is its output matrix, too. `slots`: for each GPU of the plan, None for one with
-    all experts of its layers. With `layers`, other machines run the other layers, and the output is
-    no part of these.
+    A GPU that has all layers also looks up the embedding if the output matrix is the same tensor.
+    `slots`: for each GPU of the plan its slots, None for a GPU with all experts of its layers.
+    `layers`: the layers of this machine, if other machines run the others; the part then has no
+    output.
     """
     if not devices or plan is None or not plan.gpus:
         return [

@@ -16,7 +16,7 @@ def announce_pin(settings: PolicySettings, before: HitCount, tier: str) -> None:
 
 
 def missed_pin(settings: PolicySettings, accesses: int, tier: str) -> str | None:
-    """Returns a sentence about a pin that did not happen; None if none was to or nothing ran."""
+    """Returns a sentence about a pin that did not happen; None if none was due or nothing ran."""
     due = settings.next_pin(-1)
     if due is None or not accesses:
         return None

@@ -10,7 +10,7 @@ P = TypeVar("P", bound=StepRoutes)
 
 
 class RecordedPart(ABC, Generic[P]):
-    """Records a program for each number of outputs at its first use; `_latest` ran last."""
+    """Records a program for each `max_outputs` at its first use; `_latest` is the one run last."""
 
     def __init__(self, num_outputs: int) -> None:
         self._num_outputs = num_outputs
@@ -31,11 +31,11 @@ class RecordedPart(ABC, Generic[P]):
         self._program(self._num_outputs)
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Does nothing: a part that Python drives is interrupted between two of its launches."""
+        """Does nothing: Python makes the launches, and can be interrupted between two of them."""
 
     @property
     def progress(self) -> float:
-        """Returns 0, since such a part does not know how far a pass has come."""
+        """Returns 0, since the progress within a pass is not measured here."""
         return 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""The slots of several GPUs as records see them: as if one GPU had all of them."""
+"""SlotTiers: joins the slots of several GPUs into one SlotTier, as records need it."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def joined(tiers: Sequence[SlotTier]) -> SlotTier | None:
-    """Returns the owner of all of these slots, None without any."""
+    """Returns one SlotTier for all of these; None if there are none."""
     return SlotTiers(tiers) if len(tiers) > 1 else next(iter(tiers), None)
 
 
@@ -61,7 +61,7 @@ def _joined_stats(all_stats: "Sequence[ExpertStats]") -> "ExpertStats":
 
 
 def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
-    """Returns the sum of what was counted; None if nothing was."""
+    """Returns the sum of the counts that are not None; None if there are none."""
     from sharpi.experts.stats.counts import HitCount
 
     found = [count for count in counts if count is not None]
@@ -69,7 +69,7 @@ def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
 
 
 def _joined_predictions(found: "Sequence[PredictionStats]") -> "PredictionStats | None":
-    """Returns all predictions as one predictor's; the GPUs decode the same steps."""
+    """Returns the predictions of all GPUs as one; steps are not added, as all GPUs share them."""
     if not found:
         return None
     return replace(

@@ -21,9 +21,9 @@ from sharpi.errors import ClusterError, SharpiError
 
 
 class Follower:
-    """Takes messages until the first rank closes; `is_last`: its layers are the model's last.
+    """Handles messages until the first rank closes; `is_last`: its layers are the model's last.
 
-    `on_end` takes the rank's report, before the ranks after this one hear that it is the end.
+    `on_end` is called with this rank's report before the closing message goes to the next rank.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Follower:
         self._num_steps, self._busy_seconds = 0, 0.0
 
     def run(self) -> None:
-        """Works until the end; raises ClusterError if the group breaks, SharpiError of a step."""
+        """Handles messages until the end; raises ClusterError if the group fails or a step does."""
         self._part.prepare()
         while (message := self._channel.receive()).kind is not Kind.CLOSE:
             self._take(message)

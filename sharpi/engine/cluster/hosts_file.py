@@ -28,7 +28,7 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
     hop_ms: float = 0.3
 
     def machine(self) -> Machine:
-        """Returns its sizes in bytes; raises ValueError for a size that is none."""
+        """Returns the host as a Machine, in bytes; raises ValueError if a size cannot be parsed."""
         rate = float(parse_size(self.read))
         if rate <= 0 or self.hop_ms < 0:
             raise ValueError("`read` is above 0, and `hop_ms` not below")
@@ -55,6 +55,6 @@ def read_hosts(path: Path) -> list[Host]:
 
 
 def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
-    """Returns tokens per second of one sequence, and of as many as keep all machines at work."""
+    """Returns tokens per second of one sequence, and of enough to keep all machines busy."""
     hops = sum(each.hop_ms for each in hosts) / 1e3 if len(hosts) > 1 else 0.0
     return 1 / (1 / division.single_rate + hops), division.full_rate

@@ -1,4 +1,4 @@
-"""LendingRound: the ranks state their room, derive the loans, and measure whether they pay."""
+"""LendingRound: ranks publish their spare RAM, derive who lends which experts, and time that."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,9 +36,9 @@ class LoadedModel(Struct, frozen=True):
 
 
 class LendingRound:
-    """One rank's side: `lenders` answer others, and `notes` say what was decided.
+    """One rank's side: `lenders` answer other ranks, `notes` are the decisions as sentences.
 
-    `on_note` takes lines about ranks that are lost later.
+    `on_note` is called with a line for the user when a lending rank is lost later.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LendingRound:
         return ExpertPrograms(model.weights, model.settings, used, layers)
 
     def _lend(self, loans: Sequence[Loan]) -> None:
-        """Answers those who own the layers; a rank that reads its own experts lends none."""
+        """Starts a lender for each owner of lent experts; reads the experts if it will ask."""
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
             lender = Lender(self._group.line(owner), self._programs(own))
@@ -113,7 +113,7 @@ class LendingRound:
         self.notes = (f"experts are read from the disk, not computed by {whom}: {times}",)
 
     def _read_seconds(self, loans: Sequence[Loan]) -> float:
-        """Measures how long the disk takes for one of the experts."""
+        """Measures the seconds that reading an expert of mean size from disk takes."""
         num_bytes = sum(self._sizes[loan.layer][1] for loan in loans) / len(loans)
         rate = measure_disk(self._model.file.parts[0], _DISK_SECONDS).bytes_per_second
         return num_bytes / rate

@@ -1,4 +1,4 @@
-"""RankReport: what a rank says about its part of a run when that ends."""
+"""RankReport: the counts that a rank publishes about its work when a run ends."""
 
 from msgspec import Struct
 

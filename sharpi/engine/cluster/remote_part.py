@@ -1,8 +1,8 @@
 """RemotePart: the layers that other ranks run, as one part of the first rank's model.
 
 A step goes to the next rank, from there to the one after it, and the values of its outputs come
-back from the last. Several steps may be on their way, each of other sequences: all ranks then work
-at once. A step without outputs, as most of a long prompt has them, is not waited for at all.
+back from the last. Several steps, each of different sequences, may be in progress, so that all
+ranks work at once. Nothing waits for a step without outputs, as most steps of a long prompt are.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from sharpi.ops.cpu.program import IntArray
 
 
 class RemotePart:
-    """Gives the values (outputs, hidden) after the model's last layer."""
+    """Runs the other ranks' layers; its results are the last layer's values (outputs, hidden)."""
 
     gpu_tier = None
     leaves_states = True
@@ -48,21 +48,24 @@ class RemotePart:
 
     @property
     def routes(self) -> list[IntArray]:
-        """Nothing: each rank counts the experts of its own layers."""
+        """Returns an empty list: each rank counts the experts of its own layers."""
         return []
 
     @property
     def router_logits(self) -> list[Values]:
-        """Nothing, as for routes."""
+        """Returns an empty list: a remote part keeps no router logits."""
         return []
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        """Sends a step on and waits for its outputs; raises ClusterError if a rank is lost."""
+        """Sends a step to the next rank and waits for its outputs; raises ClusterError."""
         number = self.send(step, max_outputs)
         return np.zeros((0, self._width), np.float32) if number is None else self.receive(number)
 
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
-        """Sends a step on; raises ClusterError if a rank is lost."""
+        """Sends a step to the next rank; raises ClusterError if a rank is lost.
+
+        Returns the step's number for `receive`, or None if the step has no outputs.
+        """
         assert isinstance(step.incoming, np.ndarray)  # no GPU comes before
         self._send(Kind.STEP, step_body(step, step.incoming, max_outputs))
         if not any(len(segment.outputs) for segment in step.segments):
@@ -80,12 +83,12 @@ class RemotePart:
             self.forget(number)
 
     def forget(self, number: int) -> None:
-        """Drops the outputs of a step, now or when they come."""
+        """Drops the outputs of a step, those already received and those still to come."""
         self._wanted.discard(number)
         self._arrived.pop(number, None)
 
     def _take(self, message: Message) -> None:
-        """Keeps a step's outputs; those of a step that was given up are dropped."""
+        """Stores a step's outputs, unless `forget` was called for it; raises ClusterError."""
         if message.kind is Kind.FAILED:
             raise ClusterError(bytes(message.body).decode(errors="replace"))
         if message.kind is Kind.OUTPUTS and message.number in self._wanted:
@@ -96,15 +99,15 @@ class RemotePart:
         self._channel.send(Message(kind, self._number, body))
 
     def largest(self) -> int:
-        """Is never asked: the last part computes the logits."""
+        """Raises NotImplementedError: the model's last part computes the logits, not this one."""
         raise NotImplementedError
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Does nothing: a step that other ranks have begun ends in their own time."""
+        """Does nothing: a step that other ranks have begun cannot be interrupted."""
 
     @property
     def progress(self) -> float:
-        """Returns 0, as other ranks do not say how far they are."""
+        """Returns 0, since other ranks do not report their progress."""
         return 0.0
 
     def copy_page(self, source: int, target: int) -> None:
@@ -114,22 +117,22 @@ class RemotePart:
         self._send(Kind.COPY_STATE, pair_body(source, target))
 
     def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies nothing, as `page_bytes` says."""
+        """Does nothing: no page of the other ranks is copied to or from this machine."""
 
     def write_page(self, page: int, source: HostBytes) -> None:
-        """Copies nothing, as `page_bytes` says."""
+        """Does nothing: no page of the other ranks is copied to or from this machine."""
 
     def read_state(self, state: int, target: HostBytes) -> None:
-        """Copies nothing, as `state_bytes` says."""
+        """Does nothing: no state of the other ranks is copied to or from this machine."""
 
     def write_state(self, state: int, source: HostBytes) -> None:
-        """Copies nothing, as `state_bytes` says."""
+        """Does nothing: no state of the other ranks is copied to or from this machine."""
 
     def prepare(self) -> None:
         """Does nothing: the other ranks prepare while they wait for the first step."""
 
     def close(self) -> None:
-        """Tells the other ranks that this is the end, and leaves the group, once."""
+        """Makes the other ranks end, and leaves the group; a second call does nothing."""
         if self._has_left:
             return
         self._has_left = True

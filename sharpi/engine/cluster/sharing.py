@@ -1,4 +1,4 @@
-"""Sharing: how a model is loaded that several ranks run: what they agree on, and the parts."""
+"""Sharing: loads a model that several ranks run: they agree on settings, and divide its layers."""
 
 import sys
 import time
@@ -56,7 +56,7 @@ class Sharing(Closing):
     def complete(self, file: GgufFile) -> GgufFile:
         """Returns the file with the tensors of parts that only other ranks have.
 
-        Raises ClusterError for a part of a split model that nobody has.
+        Raises ClusterError for a part of a split model that no rank has.
         """
         parts = self._group.exchange("parts", own_parts(file))
         return completed(file, parts, self._group.hosts)
@@ -71,7 +71,7 @@ class Sharing(Closing):
     ) -> EngineSettings:
         """Compares the ranks and divides the layers; returns the settings that all have.
 
-        Raises ClusterError where a rank has another model or version, or none of them has room.
+        Raises ClusterError if a rank has another model or version, or if the first rank refuses.
         """
         group = self._group
         own = own_statement(file, hardware, config)
@@ -132,7 +132,7 @@ class Sharing(Closing):
         own: Sequence[ModelPart],
         loaded: LoadedModel,
     ) -> list[ModelPart]:
-        """Returns this rank's part; on the first also the others', and the output."""
+        """Returns this rank's part; on the first rank also the remote and the output part."""
         group, model, weights = self._group, loaded.config, loaded.weights
         settings = loaded.settings
         group.start(self._ring)
@@ -155,7 +155,7 @@ class Sharing(Closing):
         return [first, self.remote, output]
 
     def _lend(self, loaded: LoadedModel) -> None:
-        """Has experts computed by ranks that have RAM to spare, and computes some for others."""
+        """Agrees with the other ranks which experts are lent, and starts asker and lenders."""
         self._round = LendingRound(self._group, loaded, self._config.remote_experts, self._say)
         self.notes = (*self.notes, *self._round.notes)
         asker = self._round.asker
@@ -169,7 +169,7 @@ class Sharing(Closing):
             asker.when_closed(self._group.close)
 
     def _other_experts(self) -> list[ExpertStats]:
-        """Returns what other ranks counted, by rank, once they have ended."""
+        """Returns the expert statistics of the other ranks, by rank, once they have ended."""
         reports = (self.reports[rank] for rank in sorted(self.reports) if rank)
         return [report.experts for report in reports if report.experts is not None]
 
@@ -202,7 +202,7 @@ class Sharing(Closing):
             raise
 
     def _only_lend(self) -> None:
-        """Answers until nobody asks any more; raises ClusterError once a rank is lost."""
+        """Waits until this rank's lenders have ended; raises ClusterError once a rank is lost."""
         assert self._round is not None
         while any(lender.is_at_work for lender in self._round.lenders):
             self._group.require_sound()
@@ -210,7 +210,7 @@ class Sharing(Closing):
 
     @property
     def wire(self) -> WireCount:
-        """This rank's messages so far."""
+        """The counts of this rank's messages so far."""
         return self._group.channel.count
 
     def _report(self, report: RankReport) -> None:
@@ -230,7 +230,7 @@ class Sharing(Closing):
 
 
 def _require_sound(terms: Terms, model: ModelConfig, size: int) -> None:
-    """Raises ClusterError for terms that cannot be of this model and group."""
+    """Raises ClusterError if the terms do not divide this model's layers among this group."""
     ends = [0, *(end for _, end in terms.layers)]
     is_whole = [first for first, _ in terms.layers] == ends[:-1] and ends[-1] == model.num_layers
     if len(terms.layers) != size or not is_whole or min(terms.context_size, terms.batch_size) < 1:
@@ -252,7 +252,7 @@ def _notes(
 
 
 def refuse_for_ranks(config: RunConfig) -> None:
-    """Raises UsageError for what a model of several ranks cannot be asked yet."""
+    """Raises UsageError for a setting that a model of several ranks does not support yet."""
     if config.load == "copy":
         raise UsageError("--load copy reads the whole model; ranks map their layers: omit it")
     if config.device == "cuda":

@@ -1,4 +1,4 @@
-"""A split model of which each rank has the parts that hold its layers, and the first one."""
+"""Split models, of which each rank has the first part and those parts that hold its layers."""
 
 import re
 from collections.abc import Sequence, Set
@@ -14,21 +14,21 @@ _OF_FIRST_RANK = ("token_embd", "output", "per_layer_")  # which looks up tokens
 
 
 class Parts(Struct, frozen=True):
-    """One rank's statement: how many parts its model has, and the tensors of those that it has."""
+    """The number of parts of one rank's model, and the tensors of the parts on its machine."""
 
     count: int
     tensors: dict[int, list[TensorInfo]]  # by the part's index; empty for a model of one file
 
 
 def own_parts(file: GgufFile) -> Parts:
-    """Returns what this rank says."""
+    """Returns the parts of this rank's file, for the other ranks."""
     return Parts(len(file.parts), file.infos() if len(file.parts) > 1 else {})
 
 
 def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> GgufFile:
     """Returns the file with the tensors of all parts, also of those that only other ranks have.
 
-    Raises ClusterError for a part that nobody has, or another number of parts.
+    Raises ClusterError if no rank has a part, or if ranks have different numbers of parts.
     """
     for rank, other in enumerate(ranks):
         if other.count != len(file.parts):
@@ -46,7 +46,7 @@ def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> G
 
 
 def lacking_layers(file: GgufFile, lacking: Set[int]) -> frozenset[int]:
-    """Returns the layers of which a rank that lacks these parts does not have all tensors."""
+    """Returns the layers that have a tensor in one of the parts `lacking`."""
     tensors = file.tensors.values()
     layers = (_layer_of(tensor.name) for tensor in tensors if tensor.part in lacking)
     return frozenset(layer for layer in layers if layer >= 0)
@@ -58,7 +58,7 @@ def _layer_of(name: str) -> int:
 
 
 def require_parts(file: GgufFile, lacking: Set[int], layers: range, rank: int, host: str) -> None:
-    """Raises UsageError if a rank that lacks these parts needs one of them for its layers."""
+    """Raises UsageError if a rank needs one of the parts `lacking` for its layers."""
     for tensor in file.tensors.values():
         layer = _layer_of(tensor.name)
         is_needed = (

@@ -23,7 +23,7 @@ _NO_STATE = -1
 
 
 class SentStep(NamedTuple):
-    """A step as it came: its values (tokens, hidden) are `step.incoming`."""
+    """A step that was received; the values (tokens, hidden) with it are `step.incoming`."""
 
     step: StepOfPart
     max_outputs: int

@@ -1,4 +1,4 @@
-"""Terms: what ranks say before the first step, and what the first rank decides."""
+"""Terms: the facts that ranks exchange before the first step, and the first rank's decisions."""
 
 import sys
 from collections.abc import Sequence, Set
@@ -33,7 +33,7 @@ _SAME_SPEED = 1.25  # as many times as fast is no difference
 
 
 class Statement(Struct, frozen=True):
-    """One rank's statement about itself."""
+    """The facts that one rank publishes about itself."""
 
     version: str
     byte_order: str
@@ -58,7 +58,7 @@ class Terms(Struct, frozen=True):
     counts_experts: bool = False  # the first rank writes statistics of all
 
     def applied(self, settings: EngineSettings) -> EngineSettings:
-        """Returns a rank's own settings with those that all ranks share."""
+        """Returns a rank's own settings, with the shared ones replaced by those of the terms."""
         return replace(settings, **{name: getattr(self, name) for name in _SHARED})
 
 
@@ -74,7 +74,7 @@ class Answer(Struct, frozen=True):
 
 
 def own_statement(file: GgufFile, hardware: HardwareInfo, config: RunConfig) -> Statement:
-    """Returns what this rank says; its RAM is what the user gives it, or else what is free."""
+    """Returns this rank's statement; its RAM is the requested budget, or else the free memory."""
     rate = measure_ram_read(hardware.fast_cores, _SAMPLE_BYTES)
     machine = Machine(hardware.free_ram if config.ram is None else config.ram, rate)
     only_lends = config.cluster is not None and config.cluster.only_lends
@@ -122,7 +122,7 @@ def divide(
 
 
 def _alike(machines: list[Machine]) -> list[Machine]:
-    """Gives machines of about the same speed the same one: it was measured in a moment."""
+    """Replaces read rates that are about the same by their mean, as one short run measured them."""
     rates = [each.read_rate for each in machines]
     if max(rates) > _SAME_SPEED * min(rates):
         return machines

@@ -40,7 +40,7 @@ def choose_kv_types(
 
 
 def _room(config: RunConfig, file: GgufFile, hardware: HardwareInfo) -> int:
-    """Returns the bytes of RAM that all but the routed experts leave; those may stay on disk."""
+    """Returns the bytes of RAM that dense weights leave free; routed experts may stay on disk."""
     ram = default_ram(hardware) if config.ram is None else config.ram
     dense = sum(t.num_bytes for name, t in file.tensors.items() if not is_routed(name))
     return max(0, ram - dense)

@@ -1,4 +1,4 @@
-"""Says where keys and values of a long prompt may be dropped, and refuses where they may not."""
+"""Decides how many keys and values of a long prompt are kept; refuses what cannot drop any."""
 
 from typing import NamedTuple
 
@@ -25,22 +25,22 @@ class Cut(NamedTuple):
 
     @property
     def num_pages(self) -> int:
-        """The pages of what is kept."""
+        """The number of pages that the kept positions take."""
         return pages_of(self.num_kept)
 
 
 def pages_of(num_kept: int) -> int:
-    """Counts the pages that so many positions take."""
+    """Returns the number of pages that `num_kept` positions take."""
     return -(-num_kept // PAGE_POSITIONS)
 
 
 def cut_of(num_prompt_tokens: int, num_kept: int) -> Cut | None:
-    """Returns where a prompt is cut; None for one that is short, or where 0 keeps all."""
+    """Returns the cut of a prompt; None if it has at most `num_kept` tokens, or for 0."""
     return Cut(num_prompt_tokens, num_kept) if 0 < num_kept < num_prompt_tokens else None
 
 
 def checked_keep(config: RunConfig, model: ModelConfig) -> int:
-    """Returns the positions to keep, 0 for all; raises UsageError where none can be dropped."""
+    """Returns the positions to keep, 0 for all; raises UsageError if none can be dropped."""
     if config.kv_keep is None:
         return 0
     if config.kv_keep < 2 * KEEP_WINDOW:
@@ -72,9 +72,9 @@ def _why_not(config: RunConfig, model: ModelConfig) -> str | None:
 
 
 def on_cpu(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
-    """Returns the configuration without a GPU where keys are dropped, and a note on that.
+    """Returns the configuration, without a GPU if keys are dropped, and a note on that.
 
-    Raises UsageError where a GPU was asked for.
+    Raises UsageError if keys are dropped and a GPU was asked for.
     """
     if config.kv_keep is None or config.device == "cpu":
         return config, ()

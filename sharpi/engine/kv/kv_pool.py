@@ -19,7 +19,7 @@ def kv_pages(
     pages_per_sequence: int,
     types: KvTypes,
 ) -> tuple[int, tuple[str, ...]]:
-    """Counts pages for all sequences, at least one context, and returns notes for the user."""
+    """Returns the pages for all sequences, at least one context, and notes for the user."""
     wanted = config.num_parallel * pages_per_sequence
     page_bytes = kv_bytes(model.attention, PAGE_POSITIONS, types)
     if config.num_parallel == 1 or not page_bytes:

@@ -1,4 +1,4 @@
-"""Says what each type of keys and values takes for a model, and which parts no type changes."""
+"""Notes for the user: the bytes of keys and values by type, and the parts no type changes."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from sharpi.units import format_bytes
 
 
 def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> Iterator[str]:
-    """Yields a line on the KV cache of one full context, and on what is special about it.
+    """Yields lines on the KV cache of one full context: its bytes by type, and its special parts.
 
     `window_pages`: the pages that layers with windows have, 0 for all.
     """

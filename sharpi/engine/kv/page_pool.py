@@ -1,4 +1,4 @@
-"""Which pages of the KV cache are free; every layer's cache has the same pages."""
+"""PagePool: the free pages of the KV cache; a page has the same id in every layer."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 class PagePool:
     """Hands out the ids of `num_pages` pages and takes them back.
 
-    `reclaimers` are asked in turn when no page is free: each returns a page that it kept only
-    because there was room, and says whether it did.
+    `reclaimers` are called in turn when no page is free. Each may give back a page that is only
+    cached, and returns True if it did.
     """
 
     def __init__(self, num_pages: int) -> None:
@@ -17,7 +17,7 @@ class PagePool:
 
     @property
     def num_free(self) -> int:
-        """Pages that are handed to no one."""
+        """The number of free pages."""
         return len(self._free)
 
     def take(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Which copies of the recurrent layers' state are free; all layers number them alike."""
+"""StatePool: the free copies of the recurrent layers' state, numbered alike in all layers."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -11,9 +11,9 @@ State: TypeAlias = int
 class StatePool:
     """Hands out `num_states` numbers, from `first` on, and takes them back.
 
-    The parts that compute hold the memory behind a number. A model without recurrent layers has no
-    states. `reclaimers` are asked in turn when none is free: each returns a snapshot, if it has
-    one, and says whether it did.
+    The memory of each state belongs to the model's parts. A model without recurrent layers has no
+    states. `reclaimers` are called in turn when no state is free. Each may give back the state of a
+    snapshot, and returns True if it did.
     """
 
     def __init__(self, num_states: int, first: int = 0) -> None:
@@ -23,7 +23,7 @@ class StatePool:
 
     @property
     def num_free(self) -> int:
-        """States that are handed to no one."""
+        """The number of free states."""
         return len(self._free)
 
     def take(self) -> State:

@@ -1,7 +1,8 @@
-"""Which pages still have the keys and values of layers that read a window only.
+"""WindowPages: which pages still have the keys and values of sliding-window layers.
 
-Those layers need the last positions of each text alone. The memory of the others goes back to the
-system, those first that were left longest ago; what full attention reads of a page stays.
+These layers read only the last positions of each text. The memory that they use in other pages is
+given back to the system, least recently used pages first. The keys and values of layers with full
+attention stay in all pages.
 """
 
 from collections import Counter, OrderedDict
@@ -17,7 +18,7 @@ Drop = Callable[[int, bool, bool], None]
 
 
 def windows_of(model: ModelConfig) -> dict[int, int]:
-    """Returns the window of each layer whose keys and values are read in windows alone."""
+    """Returns the window of each layer whose keys and values are only read within windows."""
     readers: dict[int, list[int]] = {shape.layer: [] for shape in model.attention}
     for mixer in (*model.mixers, model.head_mixer):
         if isinstance(mixer, AttentionSettings):
@@ -26,10 +27,10 @@ def windows_of(model: ModelConfig) -> dict[int, int]:
 
 
 def window_pages(config: RunConfig, model: ModelConfig) -> int:
-    """Counts the pages of which layers with windows keep something; 0: of all.
+    """Returns the number of pages for which layers with windows have memory; 0 for all pages.
 
-    Each sequence has room for a step, and for its window twice: a text that was left goes on
-    where it ended, or a little before.
+    Each sequence has room for a step and for twice its window, so that an ended text can be
+    continued at its end or a little before it.
     """
     windows = windows_of(model)
     keeps_all = config.prompt_cache is not None or config.cluster is not None
@@ -40,9 +41,9 @@ def window_pages(config: RunConfig, model: ModelConfig) -> int:
 
 
 class WindowPages:
-    """Keeps at most `limit` pages beside those that running requests need; 0 keeps all.
+    """Calls `drop` for unused pages while more than `limit` are present; 0 keeps all.
 
-    `window`: the positions that a token reads at most, with its own.
+    `window`: the most positions that a token reads, its own included.
     """
 
     def __init__(self, window: int, limit: int, drop: Drop) -> None:
@@ -62,17 +63,17 @@ class WindowPages:
         return len(self._present)
 
     def has(self, page: int) -> bool:
-        """Says if a page has the keys and values of all layers."""
+        """Returns True if a page has the keys and values of all layers."""
         return not self.is_on or page in self._present
 
     def first_needed(self, length: int) -> int:
-        """Returns the first page that the token after `length` others reads in a window."""
+        """Returns the index of the first page that the token at position `length` reads."""
         return max(0, length - self.window + 1) // PAGE_POSITIONS
 
     def usable(self, pages: Sequence[int], length: int) -> int:
-        """Returns after how many of `length` tokens in these pages a text can go on.
+        """Returns the most tokens, up to `length`, after which a text in these pages can continue.
 
-        That is where the next token finds all that it reads in windows.
+        The token after them must find all positions of its window.
         """
         while self.is_on and length:
             needed = range(self.first_needed(length), -(-length // PAGE_POSITIONS))
@@ -83,7 +84,7 @@ class WindowPages:
         return length
 
     def begin(self, page: int) -> None:
-        """Records that a page is about to be written, which nobody holds yet."""
+        """Records that a page without users is about to be written."""
         if self.is_on and page not in self._present:
             self._present.add(page)
             self._left[page] = None
@@ -97,7 +98,7 @@ class WindowPages:
             self._trim()
 
     def let_go(self, page: int) -> None:
-        """Counts one user less; a page without users may lose what it has."""
+        """Counts one user less; a page without users may be dropped."""
         if not self.is_on or page not in self._users:
             return
         self._users[page] -= 1
@@ -107,7 +108,7 @@ class WindowPages:
             self._trim()
 
     def lose(self, page: int) -> None:
-        """Drops what a page has, in layers with windows, now."""
+        """Drops the keys and values that layers with windows have in a page, now."""
         if page in self._present:
             self._users.pop(page, None)
             self._left.pop(page, None)

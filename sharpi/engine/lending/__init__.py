@@ -1,1 +1,1 @@
-"""Experts that ranks compute for each other, where one has them in memory and another has not."""
+"""Lending: a rank computes experts for another rank that does not have them in memory."""

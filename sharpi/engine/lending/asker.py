@@ -1,7 +1,7 @@
-"""Asker: the threads that take a step's questions to the ranks that lend experts.
+"""Asker: the threads that send a step's questions to the ranks that lend experts.
 
-Where a rank is lost its questions are answered here, from the mapped file, and no more are asked:
-the values are the same, and only the disk is slower.
+If a rank is lost, this machine answers the questions that were meant for it, from the mapped file,
+and later steps do not ask it. The values are the same; only reading from disk is slower.
 """
 
 import statistics
@@ -25,9 +25,9 @@ _LEAVE_SECONDS = 5.0
 
 
 class Asker(Closing):
-    """Asks along `lines` for what `loans` name; `names` are the lenders', in the lines' order.
+    """Asks on `lines` for the experts of `loans`; `names` has a name for the rank of each line.
 
-    `on_note` takes a line about a rank that is lost.
+    `on_note` is called with a line for the user about each rank that is lost.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Asker(Closing):
             self.remote.lend(loan.layer, loan.first, loan.end, ranks[loan.lender])
 
     def round_trip(self) -> float:
-        """Measures the seconds of a question about one expert, the median; before any step."""
+        """Returns the median seconds of a question to the slowest rank; call it before any step."""
         seconds = []
         for line in self._lines:
             loan = next(each for each in self._loans if each.lender == line.other)
@@ -62,11 +62,11 @@ class Asker(Closing):
         return max(seconds)
 
     def when_closed(self, on_close: Callable[[], None]) -> None:
-        """Has a function called after the lines have ended."""
+        """Registers a function to call at the end of `close`."""
         self._on_close = on_close
 
     def start(self, feed: ExpertFeed) -> None:
-        """Lets the steps of a feed ask."""
+        """Lets the steps of a feed ask, and starts a thread for each line."""
         self.remote.let_ask(feed)
         for index in range(len(self._lines)):
             self._begin(self._ask_all, index)
@@ -77,7 +77,7 @@ class Asker(Closing):
         thread.start()
 
     def _ask_all(self, index: int) -> None:
-        """Takes one rank's questions there, until the end or until the rank is lost."""
+        """Sends one line's questions to its rank, until the end or until the rank is lost."""
         line = self._lines[index]
         while (question := self.remote.take(index)) is not None:
             self._pending[index] = question
@@ -95,7 +95,7 @@ class Asker(Closing):
             self._end(line)
 
     def lost(self, rank: int) -> None:
-        """Answers a rank's questions here from now on, also the one that is on its way.
+        """Answers a lost rank's questions here from now on, also a question already sent to it.
 
         Any thread may call it, for any rank, more than once.
         """
@@ -130,7 +130,7 @@ class Asker(Closing):
             return
 
     def refuse(self) -> None:
-        """Ends the lines, as their ranks will not be asked."""
+        """Ends the lines, for a run that is not going to ask their ranks."""
         for line in self._lines:
             self._end(line)
 

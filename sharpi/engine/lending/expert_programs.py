@@ -1,6 +1,7 @@
-"""ExpertPrograms: computes the values of single experts for rows that a question brings.
+"""ExpertPrograms: computes the outputs of single experts for the input rows in a question.
 
-A rank answers others with it, and itself where another one is lost: the bits are the same.
+A rank uses it to answer other ranks, and to answer its own questions after a lender is lost. The
+results are the same bits.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ _OF_ITEM = 3  # token, expert, and weight
 
 
 class ExpertPrograms:
-    """A program for each of `layers`, over the mapped file; one thread asks at a time."""
+    """A program for each of `layers`, over the mapped file; for one thread at a time."""
 
     def __init__(
         self,
@@ -72,9 +73,9 @@ class ExpertPrograms:
         return program
 
     def answer(self, question: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
-        """Returns the values (items, rows) for a question, a view; None for the last question.
+        """Returns the values (items, rows) for a question as a view; None if it is the empty one.
 
-        Raises ClusterError for one that contradicts itself or asks for what is not here.
+        Raises ClusterError if the question is malformed, or about experts that are not here.
         """
         numbers = question[: len(question) // 4 * 4].view(np.int32)
         if len(numbers) < _HEADER or not numbers[2]:

@@ -23,11 +23,11 @@ class Lender(Closing):
 
     @property
     def is_at_work(self) -> bool:
-        """True until the other rank has asked its last question, or is lost."""
+        """True until the other rank has sent the empty question, or is lost."""
         return self._thread.is_alive()
 
     def warm(self, loans: Sequence[Loan]) -> None:
-        """Begins to read what is lent into memory."""
+        """Begins to read the lent experts into memory, on another thread."""
         threading.Thread(target=self._touch, args=(loans,), name="reads", daemon=True).start()
 
     def _touch(self, loans: Sequence[Loan]) -> None:

@@ -1,4 +1,4 @@
-"""Says which rank has which other rank's experts in memory: all ranks derive it from the same."""
+"""Decides which rank lends which experts; all ranks derive the same loans from the same data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
@@ -9,7 +9,7 @@ Wish = Literal["auto", "on", "off"]
 
 
 class Room(Struct, frozen=True):
-    """One rank's statement after it has planned its own layers."""
+    """The facts that one rank publishes after it has planned its own layers."""
 
     spare: int  # bytes of RAM that its own layers leave free
     lacking: tuple[int, ...]  # its layers of which some experts have no slot
@@ -29,10 +29,10 @@ class Loan(Struct, frozen=True):
 
 
 def lend(rooms: Sequence[Room], experts: Mapping[int, tuple[int, int]]) -> tuple[Loan, ...]:
-    """Returns the loans; `experts`: number and bytes of one expert, by layer.
+    """Returns the loans; `experts`: by layer, the number of experts and the bytes of one.
 
-    A rank lends as much of its spare RAM as another rank lacks, the same part of each layer, from
-    the experts with the highest ids on. Those without a lender stay on the disk.
+    A rank lends the same fraction of each layer's experts, beginning with the highest ids, as far
+    as its spare RAM goes. Experts without a lender stay on disk.
     """
     loans: list[Loan] = []
     spare = [room.spare if room.wish != "off" else 0 for room in rooms]
@@ -58,7 +58,7 @@ def _loans(
     experts: Mapping[int, tuple[int, int]],
     spare: int,
 ) -> Iterator[Loan]:
-    """Yields what one rank lends to another, whose experts [0, end) of each layer lack a lender."""
+    """Yields one rank's loans to another; of each layer, experts [0, end) have no lender yet."""
     wanted = sum(end * experts[layer][1] for layer, end in ends.items())
     share = min(1.0, max(0, spare) / wanted) if wanted else 0.0
     for layer, end in dict(ends).items():

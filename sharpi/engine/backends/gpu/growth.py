@@ -11,7 +11,7 @@ from sharpi.tiers.kv_growth import KvGrowth
 
 
 class GpuGrowth:
-    """Grows the KV cache to at most `num_pages`; `notes` receives what was given up for it."""
+    """Grows the KV cache to at most `num_pages`; appends to `notes` how many slots are left."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class GpuGrowth:
     def make_room(self, num_pages: int) -> None:
         """Grows the cache to `num_pages`, or to twice its size if that is more; between steps.
 
-        Captured graphs have to be forgotten before, because they hold memory. Raises DeviceError if
-        even all slots are too little, as when other programs have taken the GPU's memory; nothing
-        is lost then.
+        Captured graphs have to be forgotten first, because they hold memory. Raises DeviceError if
+        there is no room even without any slots, as when other programs have taken the GPU's
+        memory. The cache keeps its contents in that case.
         """
         cache = self._cache
         target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))
@@ -50,7 +50,7 @@ class GpuGrowth:
         return max(self._layers.num_slots(number) for number in self._layers.numbers)
 
     def _grow(self, num_pages: int, slots: Mapping[int, int]) -> None:
-        """Grows the cache, with fewer slots still if the GPU has less memory than was planned."""
+        """Grows the cache; if it does not fit, halves the number of slots until it does."""
         slots = {number: slots[number] for number in self._layers.numbers}
         self._layers.shrink(slots)
         while True:

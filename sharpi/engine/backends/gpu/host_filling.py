@@ -1,8 +1,9 @@
 """HostFilling: a slot policy on the host decides which experts are in VRAM, between steps.
 
-It serves a GPU that cannot read experts from RAM, because RAM does not have them all, or because
-the driver page-locks nothing. In a step the CPU computes what VRAM lacks. After it, experts that
-the policy wants move up from RAM, and what they replace moves down into the slots that they leave.
+It is for a GPU that cannot read experts from RAM, because RAM does not hold all of them, or because
+the driver cannot page-lock them. During a step the CPU computes the experts that are not in VRAM.
+After the step, experts that the policy wants are copied from RAM to VRAM. The experts that they
+replace take their slots in RAM.
 """
 
 from collections.abc import Sequence
@@ -26,8 +27,8 @@ _NUM_PIECES = 3
 class HostFilling:
     """Fills the slots of `layers`; the policy's settings are those of all layers of the model.
 
-    `below`: the slots in RAM, None where RAM has all experts. With `may_stop` the tokens are timed,
-    and experts stay where they are while moving them costs more than it saves.
+    `below`: the slots in RAM, None if RAM holds all experts. With `may_stop` tokens are timed, and
+    no experts are moved as long as moving them costs more time than it saves.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class HostFilling:
 
     @property
     def has_pinned(self) -> bool:
-        """True once the policy has pinned experts by their uses."""
+        """True once the warm pin has happened."""
         return self.policy.before_pin is not None
 
     def pinned(self, number: int) -> tuple[int, ...]:
@@ -65,7 +66,7 @@ class HostFilling:
         self.policy.reset_sequence()
 
     def end_step(self, routes: Sequence[IntArray], *, is_prompt: bool) -> None:
-        """Shows the policy a step's routes, (rows, used) of each layer, and moves experts."""
+        """Updates the policy with a step's routes, (rows, used) by layer, and moves experts."""
         if is_prompt:
             for place, ids in enumerate(routes):
                 if len(ids):
@@ -89,7 +90,7 @@ class HostFilling:
         self._layers.moves.publish()
 
     def _move_in_layer(self, number: int, entering: Sequence[int], leaving: list[int]) -> None:
-        """Moves experts up as long as there are slots for them, and their bytes are in RAM."""
+        """Copies experts to VRAM while there are slots; skips experts that are not in RAM."""
         moves = self._layers.moves
         for expert in entering:
             if not leaving and not moves.has_free(number):
@@ -113,7 +114,7 @@ class HostFilling:
         return [pieces[matrix] for matrix in self._layers.moves.matrices(number)]
 
     def _taken_down(self, number: int, victim: int | None) -> list[HostArray] | None:
-        """Returns gate, up and down of an expert that leaves and that RAM does not have."""
+        """Returns the victim's gate, up and down if RAM has to take them; None if it has them."""
         store, moves = self._below, self._layers.moves
         if victim is None or store is None or store.stored(number, victim) is not None:
             return None
@@ -131,9 +132,10 @@ class HostFilling:
 def _entering(
     wanted: NDArray[np.bool_], held: NDArray[np.bool_], ids: IntArray, is_all_in_ram: bool
 ) -> list[int]:
-    """Returns the experts to move up, in order of ids.
+    """Returns the experts to copy to VRAM, in order of ids.
 
-    Slots in RAM get an expert when it is used, so that only those of the step are looked for.
+    Unless RAM holds all experts, only those used in this step are candidates: a slot in RAM gets
+    an expert when it is used.
     """
     lacking = wanted & ~held
     if not is_all_in_ram:
@@ -145,7 +147,7 @@ def _entering(
 
 
 def _of_layers(settings: PolicySettings, numbers: Sequence[int]) -> PolicySettings:
-    """Returns the settings for these layers alone."""
+    """Returns the settings restricted to these layers."""
     return replace(
         settings,
         slots=tuple(settings.slots[number] for number in numbers),

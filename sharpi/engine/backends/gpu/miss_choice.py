@@ -67,7 +67,7 @@ class MissChoice:
         return [mode for mode in self._modes if mode != self.fastest]
 
     def _look(self) -> Tokens:
-        """Tries a few tokens of each mode; hopeless ones then rest before the first comparison."""
+        """Times a few tokens in each mode; delays the first turn of far slower modes."""
         for mode in self._modes:
             times, best = list[float](), min(self.seconds.values(), default=None)
             yield from self._turn(mode, times, LOOK, FIRST_SETTLING, beside=best)
@@ -81,7 +81,7 @@ class MissChoice:
     def _turn(
         self, mode: MissMode, times: list[float], count: int, settling: int, beside: float | None
     ) -> Tokens:
-        """Adds the times of `count` tokens, fewer if they are hopelessly slower than `beside`."""
+        """Appends the seconds of `count` tokens to `times`; stops early if far above `beside`."""
         for _ in range(settling):
             yield mode
         for number in range(count):
@@ -116,7 +116,7 @@ class MissChoice:
         return loser
 
     def _rest(self, mode: MissMode, excess: float) -> None:
-        """Lets a mode rest; `excess`: the cost of its turns, in tokens of the fastest mode."""
+        """Delays a mode's next turn; `excess`: the cost of its turns, in tokens of the fastest."""
         rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
         self._due[mode] = self._token + rest
 

@@ -1,4 +1,4 @@
-"""A model's layers on a GPU: the last ones with the output, or some for another GPU to go on."""
+"""A model's layers on a GPU: the last layers and the output, or layers before another GPU's."""
 
 import time
 from collections.abc import Sequence
@@ -44,9 +44,10 @@ from sharpi.tiers.prompt_stash import NO_STASH
 class GpuPart(RecordedPart[GpuProgram]):
     """Runs `layers`, by default all; `embeds` if no earlier part looks up the embedding.
 
-    With the model's last layer it computes the output. With `hands_on` another GPU is next, which
-    takes its values from this one's memory. `slots`: for layers with experts that are not on the
-    GPU; `tier` reads those of them that are not in RAM for the CPU, None if all are in RAM.
+    With the model's last layer it computes the output. With `hands_on` another GPU runs the next
+    layers, and reads this part's result from this GPU's memory. `slots`: the slots of layers whose
+    experts are not all on the GPU. `tier`: the experts that are not all in RAM, which it reads for
+    the CPU; None if all are in RAM.
     """
 
     is_host_memory = False
@@ -137,7 +138,7 @@ class GpuPart(RecordedPart[GpuProgram]):
     def _most_shared(self) -> int:
         """The most tokens of a segment that may share a pass with other segments.
 
-        If experts have slots only single tokens may, after which the slots are filled one by one.
+        If experts have slots, only segments of a single token may share a pass.
         """
         if self.gpu_tier is None:
             return PRODUCT_TOKENS - 1
@@ -159,7 +160,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return np.concatenate([logits[row] for row in sorted(logits)])
 
     def _num_rows(self, segment: Segment) -> int:
-        """Returns the number of rows that it gives for a segment."""
+        """Returns the number of rows in the part's result for a segment."""
         return len(segment.outputs if self._has_output else segment.ids)
 
     def _run(
@@ -215,7 +216,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._device.prepare(self._kernels())
 
     def _kernels(self) -> set[Kernel]:
-        """Returns the kernels that are known before a step; slots decide about prompts later."""
+        """Returns the kernels of a token and, without slots, of a batch of a prompt."""
         program = self._program(self._settings.num_parallel)
         steps = [program.step(1, 1, 0)]
         if self.gpu_tier is None:

@@ -16,7 +16,7 @@ class GpuPrompts:
         self.program: PromptProgram | None = None
 
     def prepare(self, program: GpuProgram) -> None:
-        """Makes room for prompts, as planned."""
+        """Allocates the stash for prompts as planned, if the program streams experts."""
         if self._plan.max_tokens and program.expert_weights.streams and self.program is None:
             room = _room(self._plan, token_bytes(program.recording.stages), self._batch_size)
             if room.max_tokens > self._batch_size:
@@ -41,7 +41,7 @@ class GpuPrompts:
 
 
 def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
-    """Returns the granted room, for the bytes that a token actually takes."""
+    """Returns the room of the planned stash, for the bytes that a token actually takes."""
     page_bytes = max(1, token_bytes * plan.page_tokens)
     gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
     host = min(plan.host_pages, plan.host_bytes // page_bytes)

@@ -15,7 +15,7 @@ _NO_WORDS = "the driver has no stream memory operations, by which the GPU asks t
 
 
 class Reach(Struct, frozen=True):
-    """The ways that the driver allows; `notes` say what it refused."""
+    """The ways to use experts without a slot that the driver allows; `notes`: what it refused."""
 
     reads_ram: bool  # the GPU reads experts where they are in RAM
     can_ask: bool  # the GPU asks the CPU, and waits for the answer within a graph
@@ -23,16 +23,17 @@ class Reach(Struct, frozen=True):
 
 
 def require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
-    """Raises DeviceError if the plan has experts that only the CPU can compute, and it cannot."""
+    """Raises DeviceError if the CPU has to compute experts, and the GPU cannot ask it to."""
     needs = config.cpu_moe or config.num_cpu_moe > 0 or not plan.is_mapped
     if plan.slotted_layers and needs and not device.has_stream_words:
         raise DeviceError(f"{_NO_WORDS}; leave experts to the GPU alone, or use --device cpu")
 
 
 def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: ModelWeights) -> Reach:
-    """Page-locks the experts that the GPU is to read; raises DeviceError if no way is left.
+    """Page-locks the experts that the GPU is to read, and returns the ways to use them.
 
-    The weights must have been read: what is page-locked does not move afterwards.
+    Raises DeviceError if the GPU can neither read experts from RAM nor ask the CPU. The weights
+    must have been loaded before, since page-locked memory cannot be moved.
     """
     wants = plan.is_mapped and not config.cpu_moe
     read = [index for index in plan.slotted_layers if index >= config.num_cpu_moe]

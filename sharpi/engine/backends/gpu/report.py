@@ -103,7 +103,7 @@ class GpuReport:
         )
 
     def _as_store(self, number: int, counts: PhaseSlotCounts) -> StoreCounts:
-        """Converts counts to those of an expert store: bytes over the bus count as read."""
+        """Converts counts to those of an expert store: bytes copied over the bus count as read."""
         total = self._total(number, counts)
         return StoreCounts(
             accesses=total.accesses,
@@ -128,11 +128,11 @@ class GpuReport:
         return moved * self._slots.expert_bytes[number]
 
     def _streamed_unused(self, number: int, prompt: SlotCounts) -> int:
-        """Returns the experts that passed through the buffers for prompts that did not use them."""
+        """Returns the number of experts that prompts streamed through buffers and did not use."""
         return max(0, self._layers.num_streamed(number) - prompt.staged)
 
     def _phase(self, number: int, counts: SlotCounts) -> PhaseCounts:
-        """Converts counts; what came early is a hit, or late if it was still on its way."""
+        """Converts counts; a prefetched expert is a hit, or late if it was still in flight."""
         size, loads = self._slots.expert_bytes[number], counts.loads + counts.staged
         return PhaseCounts(
             accesses=counts.accesses,
@@ -148,7 +148,7 @@ class GpuReport:
         )
 
     def _prompt(self, number: int, counts: PhaseSlotCounts) -> PhaseCounts:
-        """Converts counts of prompts, for which whole layers may pass through buffers."""
+        """Converts counts of prompts, for which whole layers may be streamed through buffers."""
         unused = self._streamed_unused(number, counts.prompt)
         wasted = unused * self._slots.expert_bytes[number]
         return sum_of(

@@ -59,10 +59,10 @@ def gpu_slots(
 ) -> GpuSlots | None:
     """Decides about the slots of a GPU; returns None if it has all experts of its layers.
 
-    `is_reached`: the GPU can read experts from RAM. `can_ask`: it can ask the CPU for what they
-    give, and wait for that; one of the two is needed. The experts of the first `num_computed`
-    layers are computed by the CPU. Raises UsageError, and UnsupportedModelError for more experts
-    than a GPU's slots can have.
+    `is_reached`: the GPU can read experts from RAM. `can_ask`: it can have the CPU compute experts,
+    and wait for the results. At least one of the two must be true. The experts of the first
+    `num_computed` layers are computed by the CPU. Raises UsageError, and UnsupportedModelError if
+    the model has more experts than the slot kernels support.
     """
     slotted = tuple(index for index in plan.slotted_layers if index in place.layers)
     if not slotted:
@@ -116,7 +116,7 @@ def _changes(policy: PolicySettings) -> bool:
 
 
 def _begun(policy: PolicySettings) -> PolicySettings:
-    """Returns the policy with full slots from the start: the profile's experts, or the first."""
+    """Returns the policy with all slots filled at the start: by profile, or from id 0 on."""
     all_experts = (tuple(range(policy.num_experts)),) * policy.num_layers
     if _changes(policy):
         return replace(policy, warm=policy.warm or all_experts)
@@ -124,7 +124,7 @@ def _begun(policy: PolicySettings) -> PolicySettings:
 
 
 def _first(policy: PolicySettings, layer: int, num_slots: int, is_reached: bool) -> FirstSlots:
-    """Returns what a layer's slots begin with; a set that the host changes is fixed on a device."""
+    """Returns a layer's experts at the start; unless `is_reached`, the device keeps them fixed."""
     warm = policy.warm[layer] if policy.warm else ()
     first = FirstSlots(num_slots, policy.pins(layer), warm)
     return first if is_reached else FirstSlots(num_slots, tuple(first.residents(policy.kind)))

@@ -25,9 +25,9 @@ StepRoutes = Callable[[], list[IntArray]]  # of the layers with slots, (rows, us
 
 
 class GpuTier:
-    """Decides about the slots in `layers`; `passes` are counted elsewhere and reported here.
+    """Decides about the slots in `layers`; `passes` are the counts of prompts, for reports.
 
-    `below` are the slots in RAM of a model that exceeds the RAM, too.
+    `below`: the slots in RAM, if the model exceeds RAM as well.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class GpuTier:
         """Returns True if the layers of so many decoded tokens prefetch experts for the next layer.
 
         They do not while miss modes are compared, because predictions have to improve on the best
-        one. Steps of several sequences do as single tokens were found to do best.
+        mode. Steps of several sequences follow the decision that single tokens led to.
         """
         if self.trial is None or not self._is_settled:
             return False
@@ -106,7 +106,7 @@ class GpuTier:
         return self._slots.modes
 
     def insist(self, modes: Sequence[MissMode]) -> None:
-        """Restricts the miss modes to these, for measurements."""
+        """Restricts the miss modes to `modes`, for measurements."""
         self._choice = MissChoice(modes)
 
     def begin_step(self, position: int) -> None:
@@ -120,7 +120,7 @@ class GpuTier:
     def end_step(
         self, num_tokens: int, seconds: float, routes: StepRoutes = list, *, is_decode: bool = True
     ) -> None:
-        """Ends a step; `routes` are asked for them where the host decides about the slots."""
+        """Ends a step; `routes` returns its routes, and is only called if the host fills slots."""
         if self._filling is not None:
             seconds += self._fill(self._filling, routes(), num_tokens, is_decode=is_decode)
         per_token = len(self._slots.expert_bytes) * self._slots.policy.experts_per_token
@@ -144,14 +144,14 @@ class GpuTier:
     def _fill(
         self, filling: HostFilling, routes: list[IntArray], num_tokens: int, *, is_decode: bool
     ) -> float:
-        """Lets the host move experts; returns the seconds that it takes."""
+        """Moves experts by the host's policy; returns the seconds that this took."""
         start = time.perf_counter()
         is_prompt = not is_decode or any(len(ids) != num_tokens for ids in routes)
         filling.end_step(routes, is_prompt=is_prompt)
         return time.perf_counter() - start
 
     def _pin_if_due(self, due: int) -> None:
-        """Pins once there were enough accesses; a batch has fewer than its tokens use experts."""
+        """Pins if at least `due` accesses were counted: `_num_accesses` is only an upper bound."""
         counted, policy = self._report.hit_count(), self._slots.policy
         self._num_accesses = counted.accesses
         if counted.accesses < due:
