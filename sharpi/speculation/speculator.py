@@ -232,8 +232,10 @@ class Speculator:
             for statistics in (self.statistics, each.drafts.statistics):
                 statistics.add_step(len(own), seconds / num, len(own) * usual / num)
                 statistics.drafting_seconds += self._drafting_seconds / num
-                if length:
-                    draft = each.drafts.drafts[0]
+                draft = each.drafts.drafts[0] if each.drafts.drafts else None
+                if draft is not None:
+                    statistics.add_proposed(draft.kind, len(draft.tokens))
+                if draft is not None and length:
                     statistics.add_draft(draft.kind, length, max(0, len(own) - 1))
             each.drafts.learn(own)
         if self._has_searched:

@@ -8,9 +8,10 @@ from sharpi.config import DraftKind
 
 
 class KindCount(Struct):
-    """Tokens of one kind of drafts: those checked, and those of them that were right."""
+    """Tokens of one kind of drafts: proposed, of those checked, and of those right."""
 
     num_drafts: int = 0
+    num_proposed: int = 0
     num_checked: int = 0
     num_accepted: int = 0
 
@@ -37,6 +38,10 @@ class DraftStatistics(Struct):
         self.add_step(num_steps, num_steps * usual, num_steps * usual)
         self.num_steps += num_steps - 1
 
+    def add_proposed(self, kind: DraftKind, num_proposed: int) -> None:
+        """Counts the tokens of a draft, of which a step checks all, some or none."""
+        self.kinds.setdefault(kind, KindCount()).num_proposed += num_proposed
+
     def add_draft(self, kind: DraftKind, num_checked: int, num_accepted: int) -> None:
         """Counts a draft that was checked."""
         count = self.kinds.setdefault(kind, KindCount())
@@ -49,15 +54,25 @@ class DraftStatistics(Struct):
         return {
             "steps": self.num_steps,
             "tokens_per_step": self.tokens_per_step,
+            "proposed": self.num_proposed,
             "checked": self.num_checked,
             "accepted": self.num_accepted,
             "kinds": {
-                kind: {"checked": count.num_checked, "accepted": count.num_accepted}
+                kind: {
+                    "proposed": count.num_proposed,
+                    "checked": count.num_checked,
+                    "accepted": count.num_accepted,
+                }
                 for kind, count in self.kinds.items()
             },
             "drafting_seconds": self.drafting_seconds,
             "seconds_saved": self.seconds_saved,
         }
+
+    @property
+    def num_proposed(self) -> int:
+        """Drafted tokens, checked or not."""
+        return sum(count.num_proposed for count in self.kinds.values())
 
     @property
     def num_checked(self) -> int:

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sharpi.cli.chat.answer_statistics import verbose_lines
 from sharpi.cli.chat.answer_view import show_answer
 from sharpi.cli.chat.chat_settings import ChatSettings
 from sharpi.cli.chat.conversation import Conversation
@@ -149,6 +150,9 @@ class Chat:
         if conversation.constrained is None:
             note_length(generation)
         note_cut_form(generation, conversation.constrained)
+        if self.settings.conversation.verbose:
+            for line in verbose_lines(generation.timings):
+                say(line)
 
     def attach(self, name: str, text: str) -> None:
         """Sends the text of a file along with the next question."""

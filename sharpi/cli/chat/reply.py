@@ -1,4 +1,4 @@
-"""Streams an answer to stdout, and reports on it afterwards."""
+"""Streams an answer to stdout, and says afterwards how it ended."""
 
 import sys
 from contextlib import closing
@@ -11,8 +11,6 @@ from sharpi.cli.output.terminal import note
 if TYPE_CHECKING:
     from sharpi.cli.options.answer_form import ConstrainedAnswers
     from sharpi.engine.generation import Generation
-    from sharpi.engine.sampling.timings import Timings
-    from sharpi.speculation.statistics import DraftStatistics
 
 
 def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> bool:
@@ -78,28 +76,3 @@ def note_cut_form(generation: "Generation", constrained: "ConstrainedAnswers | N
         note("-n ended the answer before its structure was complete; raise it")
     elif generation.finish_reason == "stop":
         note("--stop ended the answer before its structure was complete")
-
-
-def timings_line(timings: "Timings") -> str:
-    """Returns prefill speed, decode speed and time to the first token on one line."""
-    cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
-    return (
-        f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"
-        f" ({timings.num_prompt_tokens} tokens{cached}), "
-        f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
-        f" ({timings.num_generated_tokens} tokens), "
-        f"first token after {timings.first_token_seconds:.2f} s{_drafts(timings.drafts)}"
-    )
-
-
-def _drafts(drafts: "DraftStatistics | None") -> str:
-    """Returns the end of the timings line: tokens a step, right drafts and seconds saved.
-
-    It is empty if no draft was checked.
-    """
-    if drafts is None or not drafts.kinds:
-        return ""
-    kinds = [f"{kind} {n.num_accepted} of {n.num_checked}" for kind, n in drafts.kinds.items()]
-    right = f"right drafts: {', '.join(kinds)}"
-    gain = f"{drafts.tokens_per_step:.2f} tokens a step ({right})"
-    return f", {gain}, {drafts.seconds_saved:.2f} s saved"

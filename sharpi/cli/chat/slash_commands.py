@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sharpi.cli.chat.answer_statistics import verbose_lines
 from sharpi.cli.chat.chat import Chat
 from sharpi.cli.chat.loaded_view import show_messages
 from sharpi.cli.chat.reasoning_style import reasoning_of
-from sharpi.cli.chat.reply import timings_line
 from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
 from sharpi.cli.options.inputs.source_text import text_of_file
 from sharpi.cli.output.terminal import harmless, say
@@ -120,8 +120,10 @@ class SlashCommands:
         used, size = conversation.num_tokens, conversation.context_size
         say(f"{_messages(conversation)}, {used} of {size} tokens of context in use")
         if conversation.timings is not None:
-            for part in timings_line(conversation.timings).split("), "):
+            speeds, drafts = verbose_lines(conversation.timings)
+            for part in speeds.split("), "):
                 say(part if part.startswith("first") else f"{part})")
+            say(drafts)
 
     def _experts(self, rest: str) -> None:
         stats = self._conversation.expert_stats()

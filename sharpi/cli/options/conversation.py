@@ -25,6 +25,13 @@ class ConversationOptions(Struct, frozen=True):
     verbose_prompt: Annotated[
         bool, option("--verbose-prompt", "Print each prompt and its tokens to stderr.")
     ] = False
+    verbose: Annotated[
+        bool,
+        option(
+            "-v --verbose",
+            "Say after an answer what its drafts gave, by kind. (The version: `sharpi -v`.)",
+        ),
+    ] = False
     think: Annotated[
         bool | None,
         option(

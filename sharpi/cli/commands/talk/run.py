@@ -7,6 +7,7 @@ import click
 from msgspec.structs import replace
 
 from sharpi.cli import exit_codes
+from sharpi.cli.chat.answer_statistics import timings_line, verbose_lines
 from sharpi.cli.chat.prompt import (
     Prompt,
     note_useless_options,
@@ -15,7 +16,7 @@ from sharpi.cli.chat.prompt import (
     whole_prompt,
 )
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
-from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream, timings_line
+from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream
 from sharpi.cli.log.logged_run import logged_run
 from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.constraint import ConstraintOptions
@@ -96,22 +97,26 @@ def run(
         constraint = constrained.constraint(whole.text) if constrained else None
         request = length.request(sampling)
         generation = engine.session().generate(whole.ids, request, constraint=constraint)
-        answer = _print_json if as_json else _print_text
         kept = logged_run(
             generation, inputs.prompt, conversation.system, config.model, is_wanted=not no_log
         )
         with kept:
-            is_complete = answer(config, whole, generation)
+            if as_json:
+                is_complete = _print_json(config, whole, generation)
+            else:
+                is_complete = _print_text(whole, generation, is_verbose=conversation.verbose)
         note_cut_form(generation, constrained)
     if not is_complete:
         raise click.exceptions.Exit(exit_codes.INTERRUPTED)
 
 
-def _print_text(config: RunConfig, prompt: Prompt, generation: "Generation") -> bool:
+def _print_text(prompt: Prompt, generation: "Generation", *, is_verbose: bool) -> bool:
     is_complete = stream(generation, ReasoningStyle(prompt.text), echo=prompt.echo)
     note_early_end(generation)
     if generation.ids or is_complete:
-        say(timings_line(generation.timings))
+        timings = generation.timings
+        for line in verbose_lines(timings) if is_verbose else [timings_line(timings)]:
+            say(line)
     return is_complete
 
 

@@ -1,0 +1,66 @@
+"""Words the statistics of an answer: speeds on one line, and what its drafts gave."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sharpi.engine.sampling.timings import Timings
+    from sharpi.speculation.statistics import DraftStatistics
+
+
+def timings_line(timings: "Timings") -> str:
+    """Returns speeds and the time to the first token, and briefly what checked drafts gave."""
+    return f"{_speeds(timings)}{_drafts(timings.drafts)}"
+
+
+def verbose_lines(timings: "Timings") -> list[str]:
+    """Returns the speeds, and what drafts of each kind gave, also where there were none."""
+    return [_speeds(timings), drafts_line(timings.drafts)]
+
+
+def drafts_line(drafts: "DraftStatistics | None") -> str:
+    """Returns drafted tokens by kind: proposed, checked and accepted; and what they gained."""
+    if drafts is None:
+        return "drafts: none were looked for"
+    steps = f"{drafts.tokens_per_step:.2f} tokens a step"
+    if not drafts.kinds:
+        return f"drafts: none proposed, {steps}{_gain(drafts)}"
+    kinds = [
+        f"{kind} {n.num_proposed} proposed, {n.num_checked} checked, {n.num_accepted} accepted"
+        for kind, n in drafts.kinds.items()
+    ]
+    return f"drafts: {'; '.join(kinds)}; {steps}{_gain(drafts)}"
+
+
+def _speeds(timings: "Timings") -> str:
+    cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
+    return (
+        f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"
+        f" ({timings.num_prompt_tokens} tokens{cached}), "
+        f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
+        f" ({timings.num_generated_tokens} tokens), "
+        f"first token after {timings.first_token_seconds:.2f} s"
+    )
+
+
+def _drafts(drafts: "DraftStatistics | None") -> str:
+    """Returns the end of the timings line: tokens a step, right drafts and the seconds gained.
+
+    It is empty if no draft was checked.
+    """
+    if drafts is None or not drafts.num_checked:
+        return ""
+    kinds = [
+        f"{kind} {n.num_accepted} of {n.num_checked}"
+        for kind, n in drafts.kinds.items()
+        if n.num_checked
+    ]
+    right = f"right drafts: {', '.join(kinds)}"
+    return f", {drafts.tokens_per_step:.2f} tokens a step ({right}){_gain(drafts)}"
+
+
+def _gain(drafts: "DraftStatistics") -> str:
+    """Returns the seconds saved or lost, as the end of a line; empty where they round to 0."""
+    seconds = f"{abs(drafts.seconds_saved):.2f}"
+    if float(seconds) == 0:
+        return ""
+    return f", {seconds} s {'saved' if drafts.seconds_saved > 0 else 'lost'}"
