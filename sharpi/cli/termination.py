@@ -4,14 +4,16 @@ While modules are imported, an exception would be printed or lost in a callback,
 the process at once.
 """
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 from sharpi.cli import exit_codes
-from sharpi.cli.ctrl_c import leave
+from sharpi.cli.ctrl_c import leave, undo
 
 _CODES = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_UP}
 
@@ -43,6 +45,20 @@ def leaving_on_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def leave_a_thread(end: SystemExit | KeyboardInterrupt) -> NoReturn:
+    """Ends the process at once with the code of `end`, while a thread may be in native code.
+
+    Python's own end would unwind that thread, and C++ then aborts the process.
+    """
+    code = end.code if isinstance(end, SystemExit) else exit_codes.INTERRUPTED
+    for each in undo:
+        each()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

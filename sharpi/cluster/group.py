@@ -150,6 +150,7 @@ def join_group(place: MeetingPlace) -> Group:
     number, rank, size = _membership(store, place)
     own = distributed.PrefixStore(f"group {number}", store)
     own.set_timeout(timedelta(seconds=_EXCHANGE_SECONDS))
+    _wait_for_all(own, size)
     try:
         distributed.init_process_group(
             "gloo", store=own, rank=rank, world_size=size, timeout=_FOREVER
@@ -157,6 +158,21 @@ def join_group(place: MeetingPlace) -> Group:
     except Exception as error:
         raise ClusterError(f"the ranks cannot connect on {interface.name}: {error}") from None
     return Group(rank, size, torch, own, interface)
+
+
+def _wait_for_all(store: Any, size: int) -> None:
+    """Waits until all ranks are here, as torch's own wait cannot be interrupted."""
+    deadline, here = time.monotonic() + _EXCHANGE_SECONDS, store.add("here", 1)
+    while here < size:
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"{here} of {size} ranks are here, and no more came in {_EXCHANGE_SECONDS} seconds"
+            )
+        time.sleep(_EXCHANGE_PAUSE)
+        try:
+            here = store.add("here", 0)
+        except Exception:
+            raise ClusterError("rank 0 has ended or cannot be reached") from None
 
 
 def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:

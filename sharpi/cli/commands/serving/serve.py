@@ -18,13 +18,14 @@ from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import note
 from sharpi.cli.ranks import follows, join
+from sharpi.cli.termination import leave_a_thread
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 from sharpi.resources import install_command
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
-    from sharpi.serve.host.model_host import ModelHostSettings
+    from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
@@ -64,11 +65,23 @@ def serve(
         with ProgressBar() as bar:
             load = _Loader(config, bar).load
             host = ModelHost(load, _host_settings(serving, sampling, path), log=note)
-            host.start()
+            _start(host, bar)
         try:
             serve_until_stopped(host, serving, listener)
         finally:
             host.close()
+
+
+def _start(host: "ModelHost", bar: ProgressBar) -> None:
+    """Loads the model; a signal before its end ends the process."""
+    try:
+        host.start()
+    except (KeyboardInterrupt, SystemExit) as end:
+        if host.state != "loading":
+            raise
+        bar.close()
+        note("stopped before the model was loaded")
+        leave_a_thread(end)
 
 
 class _Loader:

@@ -1,0 +1,58 @@
+"""A command that waits for other machines ends at a signal: at once, in one line, without abort."""
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from machines import PROMPT, Machines, Process, ended, free_port
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.native
+NOTE = "note: stopped before the model was loaded"
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    own = Machines()
+    yield own
+    own.close()
+
+
+def wait_for_place(machines: Machines, process: Process) -> None:
+    """Waits until the first rank has opened the meeting place, and a little more."""
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", machines.port), 1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            time.sleep(0.3)
+            return
+    raise AssertionError(process.communicate()[1])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_server_says_one_line(machines: Machines, number: signal.Signals, code: int) -> None:
+    server = machines.serve(str(free_port()))
+    wait_for_place(machines, server)
+    server.send_signal(number)
+    assert ended(server, seconds=30) == (code, "", f"{NOTE}\n")
+
+
+def test_other_commands_end(machines: Machines) -> None:
+    running = machines.run(*PROMPT)
+    wait_for_place(machines, running)
+    running.send_signal(signal.SIGTERM)
+    assert ended(running, seconds=30) == (143, "", "")
+
+
+def test_a_rank_that_has_come_ends_too(machines: Machines) -> None:
+    first = machines.run(*PROMPT, others=2)
+    wait_for_place(machines, first)
+    joined = machines.join()
+    time.sleep(5)  # by then it waits for the third
+    joined.send_signal(signal.SIGTERM)
+    code, _, err = ended(joined, seconds=30)
+    assert (code, "terminate" in err, "Traceback" in err) == (143, False, False)
