@@ -51,14 +51,10 @@ def plan_host(
     }
     size = sum(layer.experts_bytes for layer in layers.values())
     least = staging_bytes(model, layers.values())
-    room = max(tier_budget.left - model.embedding_bytes, least)
-    if layers and (size > room or _asks_for_slots(request, gpu)):
-        return _with_slots(model, request, gpu, layers, tier_budget)
-    tier_budget.take(
-        Purpose.DENSE_WEIGHTS, model.embedding_bytes, "embedding: one row is looked up for a token"
-    )
-    tier_budget.take(Purpose.EXPERTS, size, _experts_reason(request, gpu, layers))
-    return HostPlan(Tier.RAM, {}, 0, tier_budget)
+    if size <= max(tier_budget.left, least) and not _asks_for_slots(request, gpu):
+        tier_budget.take(Purpose.EXPERTS, size, _experts_reason(request, gpu, layers))
+        return HostPlan(Tier.RAM, {}, 0, tier_budget)
+    return _with_slots(model, request, gpu, layers, tier_budget)
 
 
 def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
@@ -84,6 +80,9 @@ def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget
         Purpose.DENSE_WEIGHTS,
         dense_weights + output,
         "read for every token: attention, norms, routers, shared experts, dense layers, output",
+    )
+    tier_budget.take(
+        Purpose.DENSE_WEIGHTS, model.embedding_bytes, "embedding: one row is looked up for a token"
     )
 
 
@@ -117,7 +116,8 @@ def _with_slots(
     layers: dict[int, LayerFacts],
     tier_budget: TierBudget,
 ) -> HostPlan:
-    """Gives experts slots; the embedding stays in the file, so that more of them have one."""
+    if not layers:
+        return HostPlan(Tier.RAM, {}, 0, tier_budget)
     tier_budget.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
     learned, is_tight = _learned_bytes(model, request, gpu, tier_budget.left)
     tier_budget.take(Purpose.LEARNED, learned, LEARNED_REASON)

@@ -49,7 +49,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         status=worst(layer.status for layer in layers),
         ratio=min((_ratio(layer) for layer in layers if layer.num_experts), default=1.0),
         num_staging=host.num_staging,
-        lines=(*gpu.tier_budget.lines, *host.tier_budget.lines, *_disk_lines(model, host, layers)),
+        lines=(*gpu.tier_budget.lines, *host.tier_budget.lines, *_disk_lines(layers)),
         layers=layers,
         speed=expected_speed(model, request, layers[:num_layers], gpu.has_output, hardware.rates),
         notes=(*gpu.notes, *plan_notes(model, hardware, request, host, layers)),
@@ -158,14 +158,8 @@ def _ratio(layer: LayerPlan) -> float:
     return slots / layer.recommended_slots
 
 
-def _disk_lines(model: ModelFacts, host: HostPlan, layers: tuple[LayerPlan, ...]) -> list[PlanLine]:
+def _disk_lines(layers: tuple[LayerPlan, ...]) -> list[PlanLine]:
     on_disk = [layer for layer in layers if layer.experts is Tier.DISK]
     size = sum(layer.num_experts * (layer.expert_bytes or 0) for layer in on_disk)
-    experts = f"stored experts of {len(on_disk)} layers: read from the file when missed"
-    embedding = model.embedding_bytes if host.tier is Tier.DISK else 0
-    row = "embedding: one row is read from the file for a token"
-    lines = (
-        PlanLine(Tier.DISK, Purpose.DENSE_WEIGHTS, embedding, row),
-        PlanLine(Tier.DISK, Purpose.EXPERTS, size, experts),
-    )
-    return [line for line in lines if line.num_bytes]
+    reason = f"stored experts of {len(on_disk)} layers: read from the file when missed"
+    return [PlanLine(Tier.DISK, Purpose.EXPERTS, size, reason)] if on_disk else []

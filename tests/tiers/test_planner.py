@@ -28,7 +28,7 @@ def scratch() -> int:
 
 def room(num_slots: int) -> int:
     """Returns the RAM for everything but the experts, and for `num_slots` slots."""
-    return DENSE_WEIGHTS + KV + scratch() + STAGING + num_slots * SLOT
+    return DENSE_WEIGHTS + EMBEDDING + KV + scratch() + STAGING + num_slots * SLOT
 
 
 class TestRam:
@@ -71,8 +71,7 @@ class TestRam:
         assert plan.bytes_in(Tier.RAM, Purpose.STAGING) == STAGING
         assert plan.bytes_in(Tier.RAM, Purpose.SLOTS) == num_slots * SLOT
         assert plan.bytes_in(Tier.RAM) == plan.ram_budget
-        assert plan.bytes_in(Tier.DISK, Purpose.EXPERTS) == 4 * 8 * 3 * MIB
-        assert plan.bytes_in(Tier.DISK, Purpose.DENSE_WEIGHTS) == EMBEDDING
+        assert plan.bytes_in(Tier.DISK) == 4 * 8 * 3 * MIB
         assert planned(ram=room(num_slots) - 1).ram_slots != by_layer or num_slots == 0
 
     def test_fewer_slots_than_a_token_uses_are_said(self) -> None:
@@ -226,7 +225,7 @@ class TestGpu:
     def test_three_tiers(self) -> None:
         """The GPU gets no staging buffers, because they could not be filled from RAM."""
         vram = RESERVE_BYTES + scratch() + DENSE_WEIGHTS + KV + 4 * SLOT
-        ram = scratch() + STAGING + 12 * SLOT
+        ram = EMBEDDING + scratch() + STAGING + 12 * SLOT
         plan = planned(vram=vram, ram=ram)
         assert (plan.vram_slots, plan.ram_slots) == ((1, 1, 1, 1), (3, 3, 3, 3))
         assert plan.bytes_in(Tier.VRAM, Purpose.STAGING) == 0
@@ -235,7 +234,7 @@ class TestGpu:
         assert plan.layers[0].reason == "1 on the GPU, 3 in slots in RAM, the others on disk"
 
     def test_ram_has_no_slots_for_what_the_gpu_has(self) -> None:
-        ram = scratch() + STAGING + 4 * SLOT
+        ram = EMBEDDING + scratch() + STAGING + 4 * SLOT
         plan = planned(vram=2 * GIB, moe_slots=7, ram=ram)
         assert (plan.vram_slots, plan.ram_slots) == ((7, 7, 7, 7), (1, 1, 1, 1))
         assert plan.layers[0].reason == (

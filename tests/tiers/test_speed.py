@@ -105,7 +105,7 @@ def test_at_most_all_sources_work_at_the_same_time() -> None:
 
 def test_what_is_on_disk_is_in_neither_memory() -> None:
     """One of eight experts is on the GPU and three in RAM, so four come from disk."""
-    request = replace(REQUEST, vram=2 * GIB, moe_slots=1, ram=52 * MIB)
+    request = replace(REQUEST, vram=2 * GIB, moe_slots=1, ram=56 * MIB)
     plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
     assert (plan.vram_slots, plan.ram_slots) == ((1,) * 4, (3,) * 4)
     found = plan.speed.bytes_per_token

@@ -28,14 +28,9 @@ def weight_copies(
     copied = [
         tensor
         for name, tensor in file.tensors.items()
-        if _is_used(name, model) and not (reads_experts and _stays_in_file(name, file))
+        if _is_used(name, model) and not (reads_experts and is_expert_matrix(name))
     ]
     return TensorCopies(file.parts, copied)
-
-
-def _stays_in_file(name: str, file: GgufFile) -> bool:
-    is_embedding = name == "token_embd.weight" and "output.weight" in file.tensors
-    return is_embedding or is_expert_matrix(name)
 
 
 def _is_used(name: str, model: ModelConfig) -> bool:
