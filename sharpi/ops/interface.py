@@ -96,7 +96,10 @@ class ExpertWeights(Struct, frozen=True):
 
 
 class ExpertSource(Protocol):
-    """Provides routed experts that are not all in memory; None stands for a mapped file."""
+    """Provides routed experts that are not all in memory.
+
+    Where a source may be None, all experts are read from the mapped file.
+    """
 
     @property
     def handle(self) -> int:
@@ -110,7 +113,7 @@ class ExpertSource(Protocol):
 
     @property
     def asks_router(self) -> bool:
-        """True if a layer's router is to predict its routes from the stream of the layer before."""
+        """True if a layer's router predicts its routes from the stream of the layer before it."""
 
 
 class Router(Struct, frozen=True):
@@ -283,7 +286,7 @@ class Ops(Protocol[X]):
         """Multiplies head h of x (heads * columns,) by the matrix stacked[h]: (heads * rows,)."""
 
     def join(self, first: X, second: X, groups: int = 1) -> X:
-        """Joins the two, run by run of `groups`; the opposite of `split`."""
+        """Joins two values in each of `groups` runs; it is the opposite of `split`."""
 
     def part(self, x: X, begin: int, width: int) -> X:
         """Takes `width` values of each row, from `begin` on: (width,)."""

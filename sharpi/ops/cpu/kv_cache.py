@@ -21,7 +21,7 @@ KV_BLOCK = 32
 
 
 class KvFormat(Struct, frozen=True):
-    """The bits of a type's codes, and its scales of 16 bits."""
+    """The layout of a KV cache type: its bits per number, and its scales of 16 bits each."""
 
     code: int  # of the native library
     bits: int
@@ -56,10 +56,11 @@ def value_stride(shape: AttentionShape) -> int:
 
 
 def rotation_sizes(shape: AttentionShape, types: KvTypes) -> tuple[int, int]:
-    """Returns the sizes of the blocks in which keys and values are rotated; 0: they are not.
+    """Returns the block sizes, in numbers, of the rotation of keys and of values; 0 for none.
 
-    Packed types are rotated by a Hadamard transform in the largest blocks of a power of two that a
-    head consists of. Values within keys are rotated with them.
+    Packed types are rotated block by block with a Hadamard transform. A block is the largest power
+    of two that divides the size of a head. Values within keys are rotated with the keys, in blocks
+    that divide both sizes.
     """
     if shape.values_in_keys:
         both = _power_of_two(shape.key_dim | shape.value_dim)
@@ -122,7 +123,7 @@ class KvCache:
         types: KvTypes,
         windows: Collection[int] = (),
     ) -> None:
-        """Allocates the pages; those of the layers `windows` can be dropped one by one."""
+        """Allocates the pages; `drop_windows` can free single pages of the layers `windows`."""
         self.num_pages, self.types = num_pages, types
         self.layers: dict[int, npt.NDArray[np.uint8]] = {}
         self._windows: dict[int, ReturnableMemory] = {}
@@ -135,9 +136,10 @@ class KvCache:
                 self.layers[shape.layer] = aligned_bytes(size).reshape(num_pages, -1)
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Gives back the memory of a page in layers with windows: it has zeros there.
+        """Gives a page's memory in the layers `windows` back to the system; it then reads as zeros.
 
-        The flags say if the pages before and after it have nothing there either.
+        A system page may be shared with the KV page before or after. It is given back too if
+        `is_before_free` or `is_after_free` is set for that KV page.
         """
         for layer, memory in self._windows.items():
             size = self.layers[layer].shape[1]

@@ -55,7 +55,10 @@ def instruction_set(name: str | None = None) -> str:
 
 
 def best_without(unwanted: Collection[str]) -> str:
-    """Returns the machine's best instruction set of those that are not unwanted."""
+    """Returns the machine's best instruction set that is not in `unwanted`.
+
+    If all of them are unwanted, it returns the best of all.
+    """
     known = (name for name in INSTRUCTION_SETS if name not in unwanted)
     return next((name for name in known if _find(name)), instruction_set())
 
@@ -75,7 +78,10 @@ def better_instruction_sets() -> dict[str, list[str]]:
 
 
 def _missing_features(name: str) -> list[str]:
-    """Returns the features that this machine lacks; empty also for another architecture's set."""
+    """Returns the features of an instruction set that this machine lacks.
+
+    The list is also empty for an instruction set of another processor architecture.
+    """
     names = ctypes.create_string_buffer(1024)
     if load_library().sharpi_missing_features(name.encode(), names, len(names)) <= 0:
         return []

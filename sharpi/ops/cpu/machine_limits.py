@@ -21,7 +21,10 @@ SECONDS_A_TRY = 0.02
 
 
 class MachineLimits:
-    """The best rates so far, by number of threads; `pages` (a mapped model's) are what is read."""
+    """The best rates measured so far, for each number of threads.
+
+    Reading is measured on `pages`, the arrays of a mapped model.
+    """
 
     def __init__(self, pages: Sequence[npt.NDArray[np.uint8]], instruction_set: str) -> None:
         self._pages = pages
@@ -88,7 +91,7 @@ def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt
 def line_transfer_seconds(rounds: int = 20_000, tries: int = 5) -> float:
     """Returns the least time in which a cache line went from one core to another.
 
-    Two threads take turns at writing it; on a single core this would take a time slice each.
+    Two threads take turns at writing it. On a single core, every turn takes a whole time slice.
     """
     measure = load_library().sharpi_line_transfer_seconds
     measure.restype, measure.argtypes = c_double, [c_uint32]

@@ -10,7 +10,9 @@ from sharpi.ops.cpu.thread_pool import Place
 
 
 def place_pages(spans: Sequence[PageSpan], places: Sequence[Place]) -> str | None:
-    """Reads each span on its node and moves what lies elsewhere; returns why pages stayed.
+    """Reads each span on its node and moves pages that are on another node.
+
+    Returns a line that says why pages could not be moved, or None.
 
     A thread of the node reads first, so that pages of a mapped file that come from the disk are
     taken from the node's memory at once.

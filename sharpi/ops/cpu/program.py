@@ -109,8 +109,8 @@ class Program:
     def seal_scratch(self, within: Iterable["Program"] = ()) -> None:
         """Allocates the scratch memory, or shares that of another program.
 
-        It is shared with one of the programs `within` that has enough; the two must then not run
-        at the same time. Raises SharpiError where there is too little memory.
+        The first of the programs `within` that has enough scratch memory shares it; the two
+        programs must not run at the same time. Raises SharpiError where there is too little memory.
         """
         if any(
             self._library.sharpi_program_seal_within(self._handle, p.handle) == 0 for p in within
@@ -127,7 +127,7 @@ class Program:
         return int(self._library.sharpi_program_barriers(self._handle, ctypes.byref(step)))
 
     def page_spans(self, pool: ThreadPool) -> "list[abi.PageSpan]":
-        """Lists the weights by the NUMA nodes of the threads that read them, by address."""
+        """Lists the weights in order of address, each piece with the NUMA node that reads it."""
         measure = self._library.sharpi_program_page_spans
         count = measure(self._handle, pool.handle, None, 0)
         spans = (abi.PageSpan * count)()

@@ -30,7 +30,7 @@ class Tape:
         self._incoming: Buffer | None = None
 
     def incoming(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
-        """Returns the values (rows, width) that each step is given, instead of an embedding."""
+        """Returns a buffer (rows, width) of values that each step gets instead of an embedding."""
         self._incoming = self._buffer(width, rows)
         return self._incoming
 

@@ -14,7 +14,7 @@ Keep = Callable[[np.ndarray | None], int | None]  # returns an array's address, 
 def piece_params(
     expert_weights: ExpertWeights, source: ExpertSource | None, keep: Keep
 ) -> dict[str, abi.StackedMatrixParams]:
-    """Returns the gate, up and down matrices by name, as `_piece_params` finds them."""
+    """Returns the parameters of the gate, up and down matrices by name (see `_piece_params`)."""
     pieces = enumerate(("gate", "up", "down"))
     return {name: _piece_params(expert_weights, i, source, keep) for i, name in pieces}
 
@@ -24,7 +24,8 @@ def _piece_params(
 ) -> abi.StackedMatrixParams:
     """Returns the parameters of a layer's gate (0), up (1) or down (2) matrices.
 
-    They are those that `source` loads, or without a source those of the mapped file.
+    The experts' addresses are in the table of `source`, which loads experts. Without a source they
+    point into the mapped file.
     """
     stacked = (expert_weights.gate, expert_weights.up, expert_weights.down)[piece]
     if stacked is None:

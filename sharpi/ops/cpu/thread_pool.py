@@ -43,9 +43,9 @@ class ThreadPool:
         return int(self._handle)
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Ends this run, or the next one, between two layers; any thread may call it.
+        """Ends the current run, or the next one, between two layers; any thread may call it.
 
-        It lasts until it is called with False. Does nothing after `close`.
+        The interruption lasts until a call with `wanted=False`. After `close` a call does nothing.
         """
         if self._handle is not None:
             load_library().sharpi_pool_interrupt(self._handle, wanted)

@@ -27,7 +27,10 @@ class LayerKv(NamedTuple):
 
 
 def gpu_kv_type(types: KvTypes) -> KvType:
-    """Returns the one type of keys and values; raises UnsupportedModelError where there are two."""
+    """Returns the type that keys and values share.
+
+    Raises UnsupportedModelError unless both are f16 or both are q8_0.
+    """
     if types not in (KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0")):
         refuse(f"a KV cache of {types}")
     return types.keys
@@ -62,7 +65,7 @@ def _check(shape: AttentionShape) -> None:
 class GpuKvCache:
     """The pages of some layers, each layer's in a memory of its own.
 
-    Its users assign pages to sequences. The model must pass `check_kv_type` for `kv_type`. Raises
+    Its users assign pages to sequences. The model must pass `check_kv_types` for `kv_type`. Raises
     UnsupportedModelError for head sizes that the kernels do not support.
     """
 

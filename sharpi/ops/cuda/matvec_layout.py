@@ -35,10 +35,10 @@ def units_of_row(quant_type: QuantType, columns: int) -> int:
 
 
 def lanes_of_row(quant_type: QuantType, columns: int) -> int:
-    """Returns the number of lanes per row: the most, of 4 to 32, that are nearly all busy.
+    """Returns the number of lanes per row: the most, from 4 to 32, that are nearly all busy.
 
-    They have two turns or more: with a single turn, a lane's work per row would cost more than the
-    products.
+    More than 4 lanes are used only if each has two units or more of the row. With a single unit, a
+    lane's fixed work per row would cost more than the products.
     """
     units = units_of_row(quant_type, columns)
     choices = [lanes for lanes in (32, 16, 8) if units >= _TURNS * lanes] + [4]

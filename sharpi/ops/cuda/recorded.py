@@ -109,7 +109,7 @@ Later: TypeAlias = Callable[[], Span]
 class Routes:
     """The expert ids of a layer, (rows, width) int32.
 
-    `room` is the memory for those of one step, `of_prompt` for those of a whole prompt.
+    `room` is the memory for the ids of one step, `of_prompt` that for the ids of a whole prompt.
     """
 
     def __init__(self, rows: Rows, width: int, room: Span) -> None:
@@ -127,7 +127,10 @@ class Routes:
 
 
 class PendingHeads(Struct):
-    """The operations on each head of a value that are not done yet; attention does them."""
+    """The norm and rotation of a value's heads that are recorded but not launched yet.
+
+    Attention can do them itself; before any other operation they are done in place.
+    """
 
     norm: Callable[[], HeadNorm] | None = None
     rope: Callable[[], HeadRope] | None = None

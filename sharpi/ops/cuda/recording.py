@@ -87,7 +87,10 @@ class Recording:
 
     @contextmanager
     def apart(self) -> Iterator[list[Calls]]:
-        """Appends operations to a list of their own, which a later operation is to run."""
+        """Yields a list to which all operations are appended within the `with`.
+
+        They are not part of the recording; a later operation of it has to run them.
+        """
         operations, self._appended = self._appended, []
         try:
             yield self._appended
@@ -113,7 +116,7 @@ class Recording:
     def _live(self, cut: int) -> list[Buffer]:
         """Returns the buffers that are written before the cut and read after it.
 
-        Those of predictions are left out, because prompts have no predictions.
+        Buffers of predictions are left out, because prompts have no predictions.
         """
         values = (each for each in self._buffers if each.rows is not Rows.PREDICTED)
         return [each for each in values if each.first < cut <= each.last]
@@ -133,7 +136,7 @@ class Recording:
             self._touch(value.rounded)
 
     def rounded(self, value: RecordedTensor) -> RecordedTensor:
-        """Declares that the next operation reads the rounded rows, and has them made.
+        """Declares that the next operation reads the rounded rows, which are made before it.
 
         Raises UnsupportedModelError for a width that is not a multiple of 32.
         """
@@ -243,7 +246,7 @@ class Recording:
 def head_group(
     recording: Recording, value: RecordedTensor, pending: PendingHeads | None, num_heads: int
 ) -> HeadGroup:
-    """Returns a value's heads with the operations that are to be done on them in place."""
+    """Returns a value's heads, with the pending operations to do on them in place."""
     norm = None if pending is None or pending.norm is None else pending.norm()
     rope = None if pending is None or pending.rope is None else pending.rope()
     return HeadGroup(recording.of(value), num_heads, value.width // num_heads, norm, rope)

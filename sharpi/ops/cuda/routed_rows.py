@@ -34,9 +34,10 @@ class RoutedRows:
         return experts_at_once(self._factor, num_experts)
 
     def guard(self, run: Callable[[bool], None], state: int) -> None:
-        """Calls run(False), with the limit, and then run(True), without it, if it was too small.
+        """Calls run(False), and then run(True) if a group had more routed tokens than rows.
 
-        The second run overwrites keys and values; the recurrent `state` is restored before it.
+        The first run drops the excess; the second takes fewer tokens at a time and drops none. It
+        overwrites keys and values; the recurrent `state` is restored before it.
         """
         self._counts.limited += 1
         self._device.upload(self.is_over, np.zeros(1, np.int32))

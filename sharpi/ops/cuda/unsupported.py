@@ -16,7 +16,7 @@ GPU_TYPES: Final = frozenset(
 
 
 def refuse(what: str) -> NoReturn:
-    """Raises UnsupportedModelError, which becomes a note when the CPU is chosen instead."""
+    """Raises UnsupportedModelError for `what`; if the CPU is used instead, it becomes a note."""
     raise UnsupportedModelError(f"there are no CUDA kernels for {what} yet")
 
 

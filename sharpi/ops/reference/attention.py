@@ -15,8 +15,8 @@ Array = npt.NDArray[Any]
 class ReferenceAttention:
     """Implements the attention of `Ops[Array]`.
 
-    `kv` holds the keys and values of each layer, (slots, heads, dim). A slot is a position, less
-    the `num_dropped` ones that `keep` dropped.
+    `kv` holds the keys and values of each layer, (slots, heads, dim). The slot of a position is the
+    position minus `num_dropped`, the number of those that `keep` dropped.
     """
 
     positions: npt.NDArray[np.int32]
@@ -25,7 +25,7 @@ class ReferenceAttention:
     newest: dict[int, tuple[AttentionShape, Array]]  # each layer's queries of the last step
 
     def keep(self, num_kept: int) -> None:
-        """Drops all but `num_kept` keys and values of each head, by the last step's queries."""
+        """Drops all but `num_kept` keys and values of each head; the last step's queries choose."""
         for layer, (shape, queries) in self.newest.items():
             keys, values = self.kv[layer]
             slots = kept_slots(queries, keys, num_kept, shape.scale, shape.soft_cap).T[..., None]

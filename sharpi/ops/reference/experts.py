@@ -49,7 +49,11 @@ def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.i
 
 
 def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Chooses one expert after the other, with its softmax over those near it (SPARSE_MIXER)."""
+    """Chooses one expert after the other; see `Scoring.SPARSE_MIXER`.
+
+    Returns ids and weights, (tokens, num_used) each. An expert's weight is its softmax over those
+    remaining experts whose logits are near its own.
+    """
     rows, left = np.arange(len(logits)), logits.copy()
     ids, weights = [], []
     for _ in range(num_used):
@@ -64,7 +68,10 @@ def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int
 
 
 class ReferenceExperts:
-    """Implements routes and experts of `Ops[Array]`; `routes` are those of the step so far."""
+    """Implements routes and experts of `Ops[Array]`.
+
+    `routes` has the expert ids (tokens, used) of each MoE layer that the step has computed so far.
+    """
 
     routes: list[npt.NDArray[np.int32]]
 

@@ -20,8 +20,8 @@ def kept_slots(
 ) -> npt.NDArray[np.int64]:
     """Returns the slots that each KV head keeps, in rising order: (kv_heads, num_kept).
 
-    `queries` (tokens, heads, dim) are those of the newest of `keys` (slots, kv_heads, dim). Equal
-    weights: the lower slot is kept.
+    `queries` (tokens, heads, dim) belong to the newest of `keys` (slots, kv_heads, dim). Of slots
+    with equal weights the lower one is kept.
     """
     queries = queries[-KEEP_WINDOW:]
     before = len(keys) - len(queries)
@@ -45,7 +45,10 @@ def window_weights(queries: Array, keys: FloatArray, scale: float, soft_cap: flo
 
 
 def pooled(weights: Array) -> Array:
-    """Returns the largest of each head's weights within KEEP_POOL slots of each: like `weights`."""
+    """Replaces each weight by the head's largest within KEEP_POOL slots to either side.
+
+    The shape is that of `weights`, (kv_heads, slots).
+    """
     wide = np.pad(weights, ((0, 0), (KEEP_POOL, KEEP_POOL)), constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(wide, 2 * KEEP_POOL + 1, axis=1)
     return np.asarray(windows.max(axis=-1))

@@ -20,7 +20,10 @@ _NORMAL_DEVIATION = 59
 
 
 def hadamard(x: Array, block: int) -> Array:
-    """Returns the orthonormal transform of each block of a power of two in the last dimension."""
+    """Applies the orthonormal Hadamard transform to each block of the last dimension of x.
+
+    `block` is a power of two that divides the last dimension.
+    """
     matrix = np.ones((1, 1))
     while len(matrix) < block:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
@@ -52,7 +55,7 @@ def _over(x: Array, scale: Array) -> Array:
 
 
 def _even(x: Array, scale: Array, minimum: Array | float, zero: int, largest: int) -> Array:
-    """Rounds to whole levels from -zero on."""
+    """Rounds to scale * (code - zero) + minimum, with whole codes from 0 to `largest`."""
     codes = np.clip(np.floor(_over(x - minimum, scale) + zero + 0.5), 0, largest)
     return np.asarray((codes - zero) * _half(scale) + _half(np.asarray(minimum)))
 

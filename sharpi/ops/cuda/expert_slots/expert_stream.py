@@ -40,9 +40,9 @@ class Chunk(Struct, frozen=True):
 
 
 class ExpertStream:
-    """Two buffers of `capacity` experts of any layer.
+    """Two buffers on the GPU, each for `capacity` experts of any layer.
 
-    `host_copies` are those of each layer's tensors.
+    `host_copies` has the host copies of each layer's tensors, by layer number.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class ExpertStream:
         return tuple(self._buffers)
 
     def begin(self, slots: Mapping[int, Slots]) -> None:
-        """Begins a batch that passes through these layers in this order.
+        """Begins a batch that passes through the layers of `slots`, in their order.
 
-        `slots` are those of each layer's experts, which decide its chunks.
+        `slots` has the slot of each expert by layer number; a layer's chunks follow from it.
         """
         self._chunks = []
         for layer, slot_of in slots.items():
@@ -98,7 +98,7 @@ class ExpertStream:
     def addresses(self, layer: int, tensor: int) -> Addresses:
         """Returns the address of each expert's part of a tensor while its chunk computes.
 
-        It is (experts,), 0 for experts that are not in the buffers.
+        The array is (experts,), with 0 for experts that do not pass through the buffers.
         """
         table = np.zeros(self._host_copies[layer][tensor].num_experts, np.uint64)
         for chunk in self.chunks(layer):
@@ -107,9 +107,9 @@ class ExpertStream:
         return table
 
     def bring(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
-        """Yields the calls before a chunk computes, which copy it or wait for its copy.
+        """Yields the calls to make before a chunk computes, which wait until it is copied.
 
-        The wait is measured by `wait`.
+        Those of the first chunk also start the first copies. `wait` measures the wait.
         """
         if chunk.number == 0:
             for early in self._chunks[:_NUM_BUFFERS]:
@@ -119,7 +119,7 @@ class ExpertStream:
             yield from (waiting,) if wait is None else (waits.begin(wait), waiting, waits.end(wait))
 
     def done(self, chunk: Chunk) -> Iterator[Call]:
-        """Yields the calls after a chunk has computed, which copy another one to its buffer."""
+        """Yields the calls to make after a chunk has computed: they copy another to its buffer."""
         number = chunk.number + _NUM_BUFFERS
         if number < len(self._chunks):
             yield from self._fetch(self._chunks[number])
@@ -141,7 +141,11 @@ class ExpertStream:
             place += count
 
     def _part(self, chunk: Chunk, tensor: int, place: int, count: int) -> Span:
-        """Returns the place of experts' parts of a tensor; a buffer holds tensor after tensor."""
+        """Returns the memory in a chunk's buffer for `count` experts' parts of a tensor.
+
+        A buffer holds all experts' parts of one tensor, then those of the next; `place` is the
+        index of the first of these experts in the buffer.
+        """
         tensors = self._host_copies[chunk.layer]
         before = self._capacity * sum(each.stride for each in tensors[:tensor])
         stride = tensors[tensor].stride

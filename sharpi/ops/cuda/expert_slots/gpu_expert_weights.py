@@ -62,9 +62,9 @@ class GpuExpertWeights:
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
     def tells_host(self, layer: int) -> bool:
-        """Says if the host is told which experts are predicted for a layer, and reads them early.
+        """Says if the GPU passes a layer's predicted experts to the host, which reads them early.
 
-        It is for a GPU that prefetches nothing itself, because RAM does not have all experts.
+        This is for layers that the GPU cannot prefetch, because RAM does not have all experts.
         """
         settings, slotted = self._host_settings, self.slotted
         if settings is None or settings.source is None or slotted is None:

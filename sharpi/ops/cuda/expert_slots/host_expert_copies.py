@@ -11,10 +11,10 @@ Addresses = npt.NDArray[np.uint64]
 
 
 class HostExpertCopies:
-    """The tensor `data` of `num_experts`, page-locked in place.
+    """The host copies of `num_experts` experts in the tensor `data`, page-locked in place.
 
-    Without `is_reached` the GPU does not read it, and every address is 0. Otherwise it must have
-    been page-locked before; raises DeviceError where it cannot be.
+    With `is_reached` the GPU reads them; raises DeviceError where they cannot be page-locked.
+    Without it they are not page-locked, and every address is 0.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class HostMisses:
     ) -> Iterator[Call]:
         """Passes the items whose experts have no address to the host; see `host_items`.
 
-        `predictions` are the calls of `predict`, if there are some.
+        The calls `predictions` come first; they are made by `predict`, or there are none.
         """
         yield from predictions
         yield host_items(
@@ -42,7 +42,7 @@ class HostMisses:
         yield WriteWord(self._mailbox.request, 1)
 
     def predict(self, ids: Span, addresses: Span, *, layer: int, tokens: int, used: int) -> Launch:
-        """Returns the launch that tells the host which experts are predicted for a later layer."""
+        """Returns the launch that lists for the host the experts predicted for a later layer."""
         return host_predictions(
             ids, addresses, self._mailbox.predicted, tokens=tokens, used=used, layer=layer
         )

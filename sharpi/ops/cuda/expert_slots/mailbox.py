@@ -32,8 +32,8 @@ class HostView(NamedTuple):
 class Mailbox:
     """Memory for `max_items` items of `columns` values each, and for answers of `rows` values.
 
-    The GPU sets `request` to 1 once the items are written, the host sets `answer` to 1 once the
-    values are. The reader of a word sets it back to 0.
+    The GPU sets `request` to 1 once it has written the items. The host sets `answer` to 1 once it
+    has written the values. The reader of either word sets it back to 0.
     """
 
     def __init__(self, device: Device, max_items: int, columns: int, rows: int) -> None:

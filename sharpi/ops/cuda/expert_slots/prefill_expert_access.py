@@ -30,7 +30,8 @@ _ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 class PrefillExpertAccess:
     """The access to the experts of each layer, chosen anew for every batch.
 
-    `layers` and `rows`, which say what rows a layer works on, are by layer number.
+    `layers` has the expert weights of each layer, and `rows` the kind of rows that the layer
+    computes; both are by layer number.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class PrefillExpertAccess:
     def begin(self, steps: Mapping[int, StepShape]) -> None:
         """Begins a batch, or several that take turns, with the step shape of each layer.
 
-        It decides how the experts are read from the slots that they have now. The shapes hold the
+        How a layer's experts are read depends on which of them have slots now. The shapes count the
         tokens of all batches together.
         """
         self._turns = max((step.turns for step in steps.values()), default=1)

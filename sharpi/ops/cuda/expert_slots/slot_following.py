@@ -12,7 +12,7 @@ MOST_ROWS = 32  # tokens of a step whose routes are followed
 
 
 class SlotFollowing:
-    """The counts of `layers` in order, and the routes of each that its present tokens have."""
+    """The counts of `layers`, in the model's order, and each layer's routes in the latest step."""
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
         self._device, self._rules = device, rules
@@ -32,10 +32,10 @@ class SlotFollowing:
         return span
 
     def predict(self, layer: int, after: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
-        """Returns the launch that predicts a layer from the route `ids` of the layer `after`.
+        """Returns the launch that predicts a layer's experts from a route `ids` of layer `after`.
 
-        It also counts that this route followed that of the layer before `after`. `row` is that of
-        the token in its step.
+        `after` is the layer before the predicted one. The launch also counts which experts of
+        `after` followed which of the layer before it. `row` is the token's row in its step.
         """
         return slot_follow(
             self._rules, self._counts[after], self._counts[layer], ids,

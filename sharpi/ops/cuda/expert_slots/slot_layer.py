@@ -47,7 +47,7 @@ class SlotPiece(Struct, frozen=True):
     def where(self, rooms: tuple[int, int, int]) -> NDArray[np.uint64]:
         """Returns the addresses of all host copies, then of slots, early slots and staging buffers.
 
-        `rooms` are the numbers of the last three.
+        `rooms` are the numbers of slots, of early slots and of staging buffers.
         """
         memories = zip((self.slots, self.early, self.staging), rooms, strict=True)
         places = [self._places(memory, room) for memory, room in memories if memory is not None]

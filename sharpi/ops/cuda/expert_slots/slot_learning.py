@@ -18,7 +18,10 @@ _RANKS, _INPUT_WORDS = 4, 32
 
 
 class SlotLearning:
-    """The maps of all layers of the model, one after the other; layers without experts have one."""
+    """The maps of all layers of the model, by which the policy learned-keep scores experts.
+
+    They are one after the other in memory; layers without experts have an unused one.
+    """
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
         self._device, self._rules = device, rules
@@ -64,7 +67,7 @@ class SlotLearning:
         return slot_learn_batch(self._rules, self._learning, tokens=tokens)
 
     def forget_routes(self) -> None:
-        """Forgets the routes of the token before, for a new text; the maps stay."""
+        """Forgets the routes of the previous token, because a new text begins; maps are kept."""
         unknown = np.full(_RANKS * self._rules.num_layers, -1, np.int32)
         self._device.upload(self._learning.routes, unknown)
         inputs = 8 * self._rules.num_experts

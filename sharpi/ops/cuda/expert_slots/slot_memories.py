@@ -69,10 +69,10 @@ class SlotMemories:
                 tensor.host_copies.bring(self._device, expert, target)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
-        """Reduces layers to so many slots, between tokens, and frees the memory of the others.
+        """Reduces layers to the given numbers of slots, between tokens, and frees the other memory.
 
-        Experts that stay are copied again from host memory, so that no memory is needed for old and
-        new slots at once.
+        Experts that keep a slot are copied again from host memory, so that old and new slots are
+        never allocated at the same time.
         """
         fewer = {n: count for n, count in slots.items() if count < self.num_slots(n)}
         for number, count in fewer.items():

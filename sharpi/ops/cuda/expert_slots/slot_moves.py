@@ -1,7 +1,7 @@
-"""SlotMoves: moves experts in and out of slots that the host decides about, between tokens.
+"""SlotMoves: moves experts in and out of slots between tokens, as the host decides.
 
-It is for a GPU that cannot read experts from RAM: their bytes are uploaded, and those of an expert
-that leaves can be downloaded before. The device's own policy keeps what is there.
+This is for a GPU that cannot read experts from RAM. The host uploads an expert's bytes, and can
+first download those of the expert that it replaces. The policy on the device evicts nothing.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _GATE_UP_DOWN = 3
 
 
 class SlotMoves:
-    """The slots as the host knows them; `publish` tells the device what was moved."""
+    """The host's record of which expert is in which slot; `publish` copies it to the device."""
 
     def __init__(self, device: Device, memories: SlotMemories) -> None:
         self._device, self._memories = device, memories
@@ -47,7 +47,7 @@ class SlotMoves:
         return tuple(copies)
 
     def mapped(self, number: int, expert: int) -> tuple[HostArray, ...]:
-        """Returns an expert's bytes where the file is mapped, tensor by tensor."""
+        """Returns views of an expert's bytes in the mapped file, tensor by tensor."""
         tensors = self._memories.tensors[number]
         return tuple(tensor.host_copies.bytes_of(expert) for tensor in tensors)
 
@@ -71,7 +71,7 @@ class SlotMoves:
         self._changed.add(number)
 
     def publish(self) -> None:
-        """Tells the device which experts have slots now."""
+        """Copies to the device which experts have slots now."""
         for number in self._changed:
             self._memories.tables.set_residents(number, self._in_slot[number])
         self._changed.clear()

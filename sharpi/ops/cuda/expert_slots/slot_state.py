@@ -124,9 +124,9 @@ def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
 
 
 def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[int, Words], ...]:
-    """Returns what changes in a fixed set's state if these experts are in slots 0, 1, ...
+    """Returns the words of a fixed set's state to write when these experts are in slots 0, 1, ...
 
-    Each part has the index of its first word.
+    Each entry is the index of a first word in the state, and the words from there on.
     """
     slot_of, flags = np.full(num_experts, -1, np.int32), np.zeros(num_experts, np.int32)
     slot_of[list(residents)] = np.arange(len(residents))

@@ -116,9 +116,10 @@ class SlotTables:
     ) -> tuple[Launch, ...]:
         """Returns the launches after the router of one token, which look up and load its experts.
 
-        `ids` are (num_before + 1, experts per token) int32, best first; those of `num_before` of
-        the step's `num_tokens` tokens were looked up already. `miss` is the handling of missed
-        experts, None for that of the rules.
+        `ids` (num_before + 1, experts per token) int32 are best first. The last row is the token's
+        own; the rows before it are of tokens of the same step that were looked up already.
+        `num_tokens` is the number of tokens in the step. `miss` is the handling of missed experts,
+        or None for the one that the rules have.
         """
         memory, rules = self._memory[layer], self._rules
         decide = slot_policy(
@@ -147,7 +148,7 @@ class SlotTables:
         return arrival(self._memory[layer].state.words)
 
     def came(self, layer: int) -> Span:
-        """Returns the int64 in which the time is noted at which a layer's prefetch ended."""
+        """Returns the int64 that gets the time at which a layer's prefetch ended."""
         return prefetch_wait(self._memory[layer].state.words).waited
 
     def wait(self, layer: int, phase: Phase) -> Wait:
@@ -166,7 +167,7 @@ class SlotTables:
         """Returns the launches after a batch has passed a layer, which fill free slots.
 
         `ids` are (tokens, experts per token) int32. With `is_first` no batch of the same prompt
-        came before. `served` says how misses were.
+        came before. `served` is how the batch got the experts that it missed.
         """
         memory, rules = self._memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
@@ -202,9 +203,9 @@ class SlotTables:
         return slot_frequency(self._rules, self._memory[layer].state, ids)
 
     def follow(self, layer: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
-        """Returns the launch that predicts a layer from the route of the layer before it.
+        """Returns the launch that predicts a layer from a token's route in the layer before it.
 
-        `row` is that of the token in its step.
+        `row` is the token's row in its step.
         """
         assert self._following is not None
         numbers = list(self._layers)
@@ -212,7 +213,7 @@ class SlotTables:
         return self._following.predict(layer, after, ids, predicted, row)
 
     def observe(self, layer: int, ids: Span, row: int = 0) -> Launch | None:
-        """Returns the launch that counts what followed in the last layer; None if nothing does."""
+        """Returns the launch that counts a route of the last layer; None without `follows`."""
         return None if self._following is None else self._following.observe(layer, ids, row)
 
     def resize(self, layer: int, num_slots: int) -> None:
@@ -244,9 +245,10 @@ class SlotTables:
         layer.fill_tables(self._device, residents)
 
     def set_residents(self, number: int, residents: Sequence[int]) -> None:
-        """Says that these experts are in slots 0, 1, ... of a layer, between tokens.
+        """Records on the device that these experts are in slots 0, 1, ... of a layer.
 
-        The caller has copied them there. It is for a fixed set, which keeps what it has.
+        The caller copies them there first, between tokens. The policy must be a fixed set, which
+        moves no experts itself.
         """
         self._layers[number].fill_tables(self._device, residents)
         words = self._memory[number].state.words

@@ -48,7 +48,7 @@ def phase_of(step: StepShape) -> Phase:
 
 
 def rows_of(ids: Span, used: int, num_tokens: int) -> Iterator[Span]:
-    """Yields the routes of single tokens, as many as are followed, from (tokens, used) int32."""
+    """Yields each token's route of `ids` (tokens, used) int32, for at most MOST_ROWS tokens."""
     row = _ID_BYTES * used
     for first in range(min(num_tokens, MOST_ROWS)):
         yield ids.part(first * row, row)
@@ -109,7 +109,7 @@ class SlottedLayers:
 
     @cached_property
     def moves(self) -> SlotMoves:
-        """The slots as the host may change them, where the device's policy keeps what is there."""
+        """The slots as the host can change them, where the device's policy is a fixed set."""
         return SlotMoves(self._device, self._memories)
 
     def num_slots(self, number: int) -> int:
@@ -121,7 +121,7 @@ class SlottedLayers:
         return self.prefill_access.num_streamed(number)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
-        """Reduces layers to so many slots, between tokens, and frees the memory of the others."""
+        """Reduces layers to the given numbers of slots, between tokens, and frees other memory."""
         self._memories.shrink(slots)
         if "moves" in self.__dict__:
             self.moves.reload()
@@ -151,7 +151,8 @@ class SlottedLayers:
     ) -> Iterable[Launch]:
         """Returns the launches that look up a token's experts and load some of the missed ones.
 
-        The experts of `num_before` of the step's `num_tokens` tokens come first in `ids`.
+        `ids` begins with the experts of the `num_before` tokens that were looked up already; the
+        step has `num_tokens` tokens.
         """
         mode, phase = _MODES[step.misses], phase_of(step)
         return self.tables.use(number, ids, mode, phase, num_before, num_tokens)

@@ -51,11 +51,12 @@ def attention(
     """Computes softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
     The result goes to floats `out` and/or to `rounded` activation rows. `keys` and `values` are a
-    layer's pages (kernels/cuda/attention/kv_cache.cuh), which already hold those of the tokens;
-    without `values`, the first value_dim values of a key are its value. The positions in `place`
-    are below max_positions. `window` 0 sees all positions; with `is_chunked` it begins at a
-    multiple of its size. `soft_cap` 0 is none. `sinks` (num_heads,) are one more score in each
-    denominator. Dims are even, for q8_0 multiples of 32; value_dim is at most 1024.
+    layer's pages (kernels/cuda/attention/kv_cache.cuh), in which the tokens' own keys and values
+    are already stored; without `values`, the first value_dim values of a key are its value. The
+    positions in `place` are below max_positions. A `window` of 0 does not limit the positions; with
+    `is_chunked` a window begins at a multiple of its size. A `soft_cap` of 0 is none. `sinks`
+    (num_heads,) are one more score in each denominator. Dims are even, for q8_0 multiples of 32;
+    value_dim is at most 1024.
     """
     spans, group = _spans(max_positions), num_heads // num_kv_heads
     tiles = -(-group // _HEADS_AT_ONCE[-1])
@@ -97,9 +98,10 @@ def _spans(max_positions: int) -> int:
 
 
 def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
-    """Returns one launch for both that `attention` gives; None where blocks of 32 are divided.
+    """Returns one launch in place of the two of `attention`, or None where that is impossible.
 
-    `counters`: int32 zeros, one for each KV head of each token.
+    It is impossible if results are rounded in blocks of 32 and a block would cross KV heads.
+    `counters` are int32 zeros; there must be one for each KV head of each token.
     """
     tokens, num_kv_heads = part.grid[2], part.grid[1]
     num_heads, value_dim = _number(part.arguments[8]), _number(part.arguments[11])
@@ -122,10 +124,10 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
 
 
 def with_heads(heads: Launch, part: Launch) -> Launch | None:
-    """Returns one launch for `heads` and the first of `attention`; None where they do not fit.
+    """Returns one launch for `heads` and the first of `attention`, or None if that is impossible.
 
-    Blocks prepare their own queries. A KV head must have one block for each span, and a group only
-    what this attention reads.
+    Each block of the launch prepares the queries that it reads. A KV head must therefore have one
+    block per span, and `heads` must prepare nothing but what this attention reads.
     """
     q, keys, values = part.arguments[:3]
     num_heads, heads_each, key_dim, value_dim = map(_number, part.arguments[8:12])
@@ -150,7 +152,11 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
 def _by_use(
     heads: Launch, q: Argument, keys: Argument, values: Argument
 ) -> list[tuple[Argument, ...]] | None:
-    """Returns the groups of queries, keys and values; None if there is another one, or no query."""
+    """Returns the groups of queries, of keys and of values in a launch of `heads`.
+
+    NO_GROUP stands for missing keys or values. Returns None without queries, or if there is a group
+    of anything else.
+    """
     found = [NO_GROUP] * 3
     for i in range(3):
         group = heads.arguments[i * ARGUMENTS_OF_GROUP : (i + 1) * ARGUMENTS_OF_GROUP]

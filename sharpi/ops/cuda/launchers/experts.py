@@ -141,7 +141,10 @@ def activate(
     rows: int,
     hidden_planes: int,
 ) -> Launch:
-    """Computes hidden = act(gate) * up of products (items, rows), like `gate_up`; up None is 1."""
+    """Computes hidden = act(gate) * up of products (items, rows), or act(gate) without `up`.
+
+    The result is rounded as `gate_up` does it.
+    """
     return Launch(
         Kernel("experts_activate", "experts_activate"),
         grid=(items, -(-rows // BLOCK), 1),
@@ -201,7 +204,10 @@ def down(
 
 
 def down_with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
-    """Returns one launch for `down` of one token and the norm of its result; None if not of it."""
+    """Returns one launch for `down` of one token and the norm of its result.
+
+    Returns None if `norm` is not the norm of this result, or if a norm is folded in already.
+    """
     arguments = product.arguments
     if arguments[_FIRST_NORM:] != NO_NORM:
         return None
@@ -216,7 +222,7 @@ def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:
 
 
 def gate_up_threads(lanes: int) -> int:
-    """Returns the threads of a block, at most so many that each group of lanes has a row."""
+    """Returns the threads of a block: `lanes` for each row of a tile, but at most BLOCK."""
     return min(BLOCK, TILE_ROWS * lanes)
 
 

@@ -138,7 +138,7 @@ def down(
 ) -> Launch:
     """Computes out (T * used, rows) = down h + bias of each item, which `merge` sums.
 
-    Without `items` the rows are those of packed items.
+    Without `items`, the rows of `hidden` and `out` are packed: they are in the order of items.
     """
     return product(
         *(hidden, offsets, items, stacked, out),

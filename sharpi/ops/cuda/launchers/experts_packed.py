@@ -24,7 +24,8 @@ def merge_group(
     """Adds the values of a group of experts to sums (T, rows); groups must come in ascending order.
 
     After the last of `num_experts` experts the result is that of `experts_grouped.merge`. `places`
-    (T * used,) is the row of `values` of each item, -1 for none; without it row i is item i's.
+    (T * used,) has each item's row in `values`, -1 if it has none; without `places`, row i belongs
+    to item i.
     """
     stages = experts.start == 0, experts.stop == num_experts
     return Launch(

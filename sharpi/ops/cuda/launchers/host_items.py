@@ -18,7 +18,7 @@ _BLOCK = 256
 class HostItems(NamedTuple):
     """The items for the host, in page-locked memory.
 
-    There is the number of items, and of each its expert, its input row and its weight.
+    They are the number of items, and the expert, the input row and the weight of each item.
     """
 
     num_items: Span
@@ -41,7 +41,7 @@ def host_items(
 ) -> Launch:
     """Lists the items that the host is to compute, from ids (T, used) and floats x (T, columns).
 
-    `weights` (T, used) are those of inputs, which the host multiplies; None is 1.
+    `weights` (T, used) are passed to the host, which multiplies inputs by them; None stands for 1.
     """
     return Launch(
         Kernel("host_items", "host_items"),
@@ -58,10 +58,10 @@ def host_items(
 def host_predictions(
     ids: Span, addresses: Span, predicted: Span, *, tokens: int, used: int, layer: int
 ) -> Launch:
-    """Tells the host which experts are predicted for a layer and are not on the GPU.
+    """Lists for the host the experts that are predicted for a layer and are not on the GPU.
 
-    ids (T, used) are the predicted ones, best first; `predicted` int32 (2 + 32,) gets their number,
-    the layer, and the distinct ones, best ranks first.
+    ids (T, used) are the predicted experts, best first. `predicted`, int32 (2 + 32,), gets the
+    number of listed experts, the layer, and each listed expert once, best ranks first.
     """
     return Launch(
         Kernel("host_predictions", "host_predictions"),
@@ -91,8 +91,8 @@ def merge(
 ) -> Launch:
     """Computes out (T, rows) = residual + scale * sum of weight * value, in order of expert id.
 
-    `values` are those of the GPU, (T * used, rows), and `items` of the host, (host items, rows).
-    `wait` ends here.
+    `values` (T * used, rows) were computed by the GPU, `items` (host items, rows) by the host. The
+    time that `wait` measures ends here.
     """
     return Launch(
         Kernel("experts_host_merge", "experts_host_merge"),

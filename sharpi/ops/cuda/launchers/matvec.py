@@ -56,8 +56,8 @@ def matvec(
     """Computes out (T, rows) = residual + scale * (factor * W x + bias) for one to three matrices.
 
     The matrices have the same quant type. `x` is rounded activation rows, or floats (T, columns) if
-    `planes` is 0 or the weights are floats. Columns are a multiple of the type's block, of float
-    types any even number.
+    `planes` is 0 or the weights are floats. Columns are a multiple of the type's block; for float
+    types they may be any even number.
     """
     lanes = lanes_of_row(quant_type, columns)
     rows_of_block = BLOCK // lanes * rows_at_once(quant_type)
@@ -82,7 +82,10 @@ def matvec(
 
 
 def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
-    """Returns one launch for `matvec` of one token and the norm of its result, None for another."""
+    """Returns one launch for `matvec` of one token and the norm of its result.
+
+    Returns None if `norm` is not the norm of this result, and for a product of several matrices.
+    """
     if not _is_plain(product):
         return None
     out, rows = product.arguments[_FIRST_OUT], product.arguments[_FIRST_OUT + 1]
@@ -91,9 +94,9 @@ def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
 
 
 def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
-    """Returns one launch for `matvec` of a router and `route`; None for quantised weights.
+    """Returns one launch for `matvec` of a router and `route`, both of one token.
 
-    They are of one token, and `counter` is an int32 zero.
+    Returns None for other launches, and for quantised weights. `counter` is an int32 zero.
     """
     is_float = product.kernel.quant_type in {each.name.lower() for each in FLOAT_TYPES}
     logits = route.arguments[0]

@@ -47,9 +47,11 @@ def rms_norm(
 def with_norm(
     product: Launch, norm: Launch, first: int, out: Argument, rows: int, counter: Span
 ) -> Launch | None:
-    """Returns one launch for a product of one row and the norm of that row; None for another one.
+    """Returns one launch for a product of one row and the norm of that row.
 
-    `first` is the index of the product's arguments for a norm. `counter`: an int32 zero.
+    `out` is the product's result, of `rows` values. Returns None if `norm` is not the norm of all
+    of it. In the product's arguments, those for a norm begin at `first`. `counter` is an int32
+    zero.
     """
     x, weight, normed, rounded, width, groups, _, _, epsilon, planes = norm.arguments
     is_whole = norm.grid == (1, 1, 1) and groups == 1 and width == rows

@@ -26,7 +26,7 @@ def route(
 
     There are at most 512 experts, of which at most 32 are used. `bias` (experts,) is added for the
     choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
-    logits are NaN. In `arrived`, an int64, the time is noted at which the first token has them.
+    logits are NaN. `arrived`, an int64, gets the time at which the first token has its experts.
     """
     return Launch(
         Kernel("route", "route"),

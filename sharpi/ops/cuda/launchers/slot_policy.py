@@ -133,11 +133,11 @@ def slot_policy(
 ) -> Launch:
     """Looks up the experts of one token, assigns slots to them, and lists the copies to make.
 
-    `ids` (num_before + 1, experts per token) are a token's distinct experts, best first, after
-    those of the `num_before` of the step's `num_tokens` tokens that were looked up already. It
-    writes `loads`, int32 (4 + 4 * experts per token,), and `outcomes` (experts per token,), int32
-    `Outcome`. `overflow` is an int32 that is set to 1 if there are too few staging buffers.
-    `routes` are those of `Learning`.
+    The last row of `ids` (num_before + 1, experts per token) has the token's distinct experts, best
+    first. The rows before it are of tokens of the same step that were looked up already. The step
+    has `num_tokens` tokens. The kernel writes `loads`, int32 (4 + 4 * experts per token,), and
+    `outcomes` (experts per token,), int32 `Outcome`. It sets `overflow`, an int32, to 1 if there
+    are too few staging buffers. `routes` are those of `Learning`.
     """
     used = np.int32(rules.experts_per_token)
     return Launch(
@@ -170,7 +170,7 @@ def slot_batch(
     """Assigns free slots to the experts of a batch's routes `ids` (tokens, used); evicts none.
 
     `loads` has room for all slots. `remembered` is the layer's part of `Learning.remembered`. With
-    `is_first` no batch of the same prompt came before. `served` says how misses were.
+    `is_first` no batch of the same prompt came before. `served` is how misses were handled.
     """
     return Launch(
         Kernel("slot_batch", "slot_batch"),
@@ -190,7 +190,7 @@ def slot_resize(
 ) -> Launch:
     """Changes the number of a layer's slots to `resized`, unless it is -1, and pins experts.
 
-    Of the `num_pinned` most used experts as many are pinned as fit in half of the slots. `loads`
+    The `num_pinned` most used experts are pinned, but at most as many as half of the slots. `loads`
     has room for all slots.
     """
     return Launch(
@@ -266,8 +266,9 @@ def slot_follow(
     """Predicts the next layer's experts from the route `ids` of a layer, into `out`.
 
     `own` and `following` (1 + experts, experts) float32 are the counts of this layer and of the
-    next one, None after the last layer, as `out`; `before` and `kept` are the routes of the layer
-    before this one and of this one. Routes are (experts per token,) int32, with -1 where unknown.
+    next one. `before` is the route of the layer before this one, and `kept` gets `ids`. Routes are
+    (experts per token,) int32, with -1 where unknown. In the last layer `following` and `out` are
+    None, and the route is only counted.
     """
     sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
     return Launch(

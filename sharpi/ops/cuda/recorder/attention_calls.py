@@ -33,10 +33,10 @@ def attend(
     shape: AttentionShape,
     sinks: FloatArray | None = None,
 ) -> RecordedTensor:
-    """Appends the store of k and v and the attention of q: (num_heads * value_dim,).
+    """Appends the store of k and v in the KV cache, and the attention: (num_heads * value_dim,).
 
-    Without k and v the layer reads what an earlier one stored. Without v alone the values are in
-    the keys.
+    Without k and v, attention reads the keys and values that an earlier layer stored. Without v
+    alone, the values are part of the keys.
     """
     if sinks is not None:
         recording.weights.want(sinks)
@@ -118,7 +118,10 @@ class _Attention(Struct, frozen=True):
         return self.recording.device.attends(self._attend_shape(step))
 
     def _is_tiled(self, step: StepShape) -> bool:
-        """Says if tensor cores compute this attention: of prompts, where f16 is exact enough."""
+        """Says if tensor cores compute this attention.
+
+        They do for prompts, unless activations are kept as floats: f16 is not exact enough then.
+        """
         s = self.shape
         fits = s.key_dim <= tiles.MAX_KEY_DIM and s.value_dim <= tiles.MAX_VALUE_DIM
         is_wanted = self.recording.planes > 0 and "tensor-cores" not in self.recording.disabled
@@ -163,7 +166,7 @@ class _Attention(Struct, frozen=True):
         return Attend(q, keys, values, table, out, shape)
 
     def _place(self, step: StepShape, first: int = 0) -> KvCacheSlice:
-        """Returns the places in the KV cache of the tokens from `first` on."""
+        """Returns the places in the KV cache of the step's tokens from `first` on."""
         inputs, rows = self.inputs, (first * _INT_BYTES, (step.tokens - first) * _INT_BYTES)
         return KvCacheSlice(
             inputs.page_tables,

@@ -23,7 +23,7 @@ Parts = Sequence[GpuStackedMatrix]
 
 
 class ExpertLaunches(Struct, frozen=True):
-    """The launches of one feed-forward; its buffers must be allocated when they are made."""
+    """Makes the launches of one feed-forward, once its buffers are allocated."""
 
     recording: Recording
     x: RecordedTensor
@@ -121,7 +121,7 @@ class ExpertLaunches(Struct, frozen=True):
         yield self.merge_group(tokens, group, places)
 
     def _are_tiled(self, tokens: int) -> bool:
-        """Says if experts have so many items that tiles on tensor cores are worth their filling."""
+        """Says if experts have enough items on average for tiles on tensor cores to be faster."""
         least = TILED_ITEMS * self.what.expert_weights.down.num_experts
         is_off = "tensor-cores" in self.recording.disabled
         return tokens * self.what.used >= least and not is_off
@@ -137,7 +137,7 @@ class ExpertLaunches(Struct, frozen=True):
     def merge_group(self, tokens: int, experts: range, places: Span | None = None) -> Launch:
         """Returns the launch that adds the values of some experts' items to the sums.
 
-        `places` are the rows of the items' values, None for rows of their own.
+        `places` are the rows of the items' values; without it, item i has row i.
         """
         down = self.what.expert_weights.down
         assert self.ids is not None
@@ -176,7 +176,10 @@ class ExpertLaunches(Struct, frozen=True):
         lists: tuple[Span | None, ...],
         sizes: dict[str, Any],
     ) -> Iterator[Launch]:
-        """Yields the launches of the first half; `lists` give the launchers an item's expert."""
+        """Yields the launches of the first half of the feed-forward.
+
+        `lists` are the arguments by which `gate_up` and `product` find the expert of an item.
+        """
         what, up = self.what, self.what.expert_weights.up
         weights = self.input_weights
         if what.is_fused:

@@ -18,10 +18,10 @@ _HALF_BYTES = 2
 
 
 def is_product(rows: int, step: StepShape) -> bool:
-    """Says if the library computes the products of `rows` rows in this step.
+    """Says if the library computes matrix products of `rows` rows in this step.
 
-    Steps of several sequences are not: each has few tokens, and their bits must be the same as if
-    the sequence were alone.
+    It does not in steps of several sequences: each sequence has few tokens, and must get the same
+    bits as in a step of its own.
     """
     return rows >= PRODUCT_TOKENS and step.sequences == 1
 
@@ -91,9 +91,9 @@ class F16Matmul(Struct, frozen=True):
 def f16_matmul(
     recording: Recording, tokens: int, matrices: Sequence[Matrix | StackedMatrix]
 ) -> F16Matmul | None:
-    """Returns buffers for products of at most so many tokens; None if they are too few.
+    """Returns the buffers for f16 products of at most `tokens` tokens.
 
-    None also where products by tensor cores are switched off.
+    Returns None for too few tokens, for no matrices, and where tensor cores are switched off.
     """
     is_off = "tensor-cores" in recording.disabled
     if tokens < PRODUCT_TOKENS or not matrices or is_off:

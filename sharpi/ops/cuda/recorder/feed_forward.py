@@ -68,7 +68,10 @@ class Packed(Struct, frozen=True):
 def make_scratch(
     recording: Recording, x: RecordedTensor, what: RecordedFeedForward, *, is_slotted: bool
 ) -> Scratch:
-    """Creates buffers for the most rows of x; `is_slotted` says that experts have slots."""
+    """Creates buffers for as many rows as x can have.
+
+    With `is_slotted`, some experts have slots, and the host may compute missed ones.
+    """
     up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
     halves = None
@@ -94,9 +97,9 @@ def make_scratch(
 
 
 def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Packed | None:
-    """Creates the lists of packed items, None if all items have rows.
+    """Creates the lists of packed items; returns None if there is a row for every item.
 
-    Tokens that are too few to be grouped always have rows.
+    That is always so for tokens that are too few to be grouped.
     """
     if recording.routed is None:
         return None

@@ -29,7 +29,10 @@ def linear(
     residual: RecordedTensor | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Appends out = residual + scale * (W x + bias) for each part; a residual takes one part."""
+    """Appends out = residual + scale * (W x + bias) for each part.
+
+    With a `residual` there must be a single part.
+    """
     for part in parts:
         want_matrix(recording, part.matrix)
     want_source(recording, x, [part.matrix for part in parts])

@@ -21,7 +21,7 @@ class PackedExperts(Struct, frozen=True):
     ) -> Iterator[Launch]:
         """Yields the launches that add the values of these experts to the sums.
 
-        With `is_exact` it takes only as many tokens at a time as surely have rows.
+        With `is_exact`, it takes only as many tokens at a time as fit into the rows in any case.
         """
         stride = self.num_rows // self.launches.what.used if is_exact else tokens
         firsts = range(0, tokens, stride)

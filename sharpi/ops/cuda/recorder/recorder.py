@@ -163,7 +163,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
 
     def _arrival(self, router: Router, ids: RecordedTensor, step: StepShape) -> Span | None:
-        """Returns where the time of a route is noted for which experts may have been prefetched."""
+        """Returns the int64 that gets the time of a route, None if nothing is prefetched for it."""
         slotted, is_own = self._expert_weights.slotted, ids.routes is not None
         if slotted is None or not (is_own and step.predicts):
             return None

@@ -65,7 +65,7 @@ class RoutePrediction(Struct, frozen=True, eq=False):
 class RoutePredictions:
     """The route predictions of a recording, in the order of the layers.
 
-    Each is recorded within the layer before.
+    The prediction for a layer is recorded within the layer before it.
     """
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class RoutePredictions:
     def take(self, *, is_slotted: bool) -> tuple[RoutePrediction | None, RoutePrediction | None]:
         """Returns the predictions for the current layer and for the next one.
 
-        There is none for the next one if the current layer has all its experts on the GPU, because
-        it has no list of loads that says if the bus is idle.
+        There is none for the next layer if the current one has all its experts on the GPU: it then
+        has no list of loads, from which the prefetch sees if the bus is idle.
         """
         following, self._next = self._next if is_slotted else None, None
         own, self._now = self._now, following
@@ -88,7 +88,7 @@ class RoutePredictions:
 
 
 def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> RoutePrediction:
-    """Records the prediction that a layer uses the experts that it has used most."""
+    """Records a prediction for a layer: the experts without a slot that it has used most."""
     with recording.apart() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(lambda step: (slotted.most_used(router.layer, recording.of(ids)),))

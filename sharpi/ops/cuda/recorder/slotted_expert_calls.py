@@ -113,7 +113,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from it.by_item(parts, tokens)
 
     def _streamed(self, slotted: SlottedLayers, parts: Parts, step: StepShape) -> Iterator[Call]:
-        """Yields the calls for experts in chunks, which are copied through buffers meanwhile."""
+        """Yields the calls that compute experts chunk by chunk while the next chunks are copied."""
         it, turns, stream = self.launches, self._turns(step), slotted.prefill_access.stream
         tokens, all_chunks = step.rows(it.x.rows), stream.chunks(self.layer)
         chunks = all_chunks if step.group is None else [all_chunks[step.group]]
@@ -136,13 +136,19 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield it.merge_group(tokens, some)
 
     def _turns(self, step: StepShape) -> range:
-        """Returns the turns of the batches in this layer; only one batch has outputs."""
+        """Returns the indices of the batches that take turns in this layer.
+
+        A layer that computes the wanted outputs alone has a single one, the batch with outputs.
+        """
         if self.launches.x.rows is Rows.OUTPUTS:
             return range(step.turn, step.turn + 1)
         return range(step.turns)
 
     def _batch_with_host(self, parts: Parts, tokens: int, wait: Wait) -> Iterator[Call]:
-        """Yields the calls for a batch with the host, at a time for as many tokens as have rows."""
+        """Yields the calls for a batch of which the host computes the missed experts.
+
+        They compute as many tokens at a time as there are rows for.
+        """
         packed, used = self.launches.scratch.packed, self.launches.what.used
         stride = tokens if packed is None else packed.num_rows // used
         for first in range(0, tokens, stride):
@@ -152,7 +158,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from some._with_host(parts, some.launches.ids, count, wait)
 
     def _predictions(self, step: StepShape | None) -> Iterator[Call]:
-        """Yields the calls that tell the host what is predicted for the next layer."""
+        """Yields the calls that pass the experts predicted for the next layer to the host."""
         following, slotted, at = (
             self.following,
             self.expert_weights.slotted,

@@ -1,4 +1,4 @@
-"""Folds launches of a decoded token: a kernel does what the one before or after it would do."""
+"""Folds adjacent launches of a decoded token into one where a kernel can do the work of both."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,9 +10,9 @@ COUNTERS = 4096  # int32 zeros, by which the last block of a launch is found
 
 
 def folded(calls: Iterable[Call], counters: Span) -> Iterator[Call]:
-    """Yields the calls, with adjacent launches as one where a kernel can do both.
+    """Yields the calls, with one launch in place of two where a kernel can do the work of both.
 
-    The results have the same bits. `counters` are zeros between launches.
+    The results have the same bits. `counters` are int32 that are 0 between launches.
     """
     before: Call | None = None
     for call in calls:

@@ -1,4 +1,4 @@
-"""GpuValues: what one GPU has computed, for the next one to take."""
+"""GpuValues: the values that one GPU has computed and another one goes on with."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _FLOAT_BYTES = 4
 
 
 class GpuValues(Struct, frozen=True):
-    """Rows of floats in the memory of a GPU, (rows, width), until its next step."""
+    """Rows of floats (rows, width) in the memory of a GPU, which stay valid until its next step."""
 
     device: Device
     span: Span

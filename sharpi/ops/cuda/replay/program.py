@@ -37,10 +37,10 @@ _LEAST_POSITIONS = 256
 
 
 class GpuProgram:
-    """Calls as functions of the step's shape, which `run` makes, or replays from a graph.
+    """A recorded step: functions that return the calls for a step's shape, and CUDA graphs.
 
     A graph is one decode step of some sequences. It is captured at the second step of its shape,
-    because the first has to load the kernels.
+    because the first has to load the kernels. Steps without a graph make their calls one by one.
     """
 
     def __init__(
@@ -82,14 +82,15 @@ class GpuProgram:
     ) -> npt.NDArray[np.float32]:
         """Runs a step and returns the logits (outputs, vocabulary) of the wanted rows.
 
-        A program without the output returns (tokens, hidden) of all tokens. Without `reads` this
-        does not wait for the step, whose values are `results`.
+        A program without the output returns (tokens, hidden) of all tokens. Without `reads` it
+        returns no rows and does not wait for the step; `results` then has its values.
 
-        Each of several sequences has fewer tokens than `PRODUCT_TOKENS`, and a single one if layers
-        have slots. `incoming` (tokens, hidden) is the output of the layers before these, if another
-        processor computes them. With `largest` no logits are copied; the method of that name
-        returns the id. `misses` is the handling of experts that are not on the GPU. With `predicts`
-        the layers of decoded tokens prefetch experts of the next layer.
+        If there are several sequences, each must have fewer than `PRODUCT_TOKENS` tokens, and only
+        one token if layers have slots. `incoming` (tokens, hidden) is the output of the layers
+        before these, if another processor computes them. With `largest` no logits are copied; the
+        method `largest` returns the id of the largest. `misses` is the handling of experts that are
+        not on the GPU. With `predicts` the layers of decoded tokens prefetch experts of the next
+        layer.
         """
         self.inputs.write(sequences)
         if incoming is not None:
@@ -114,7 +115,7 @@ class GpuProgram:
 
     @property
     def results(self) -> GpuValues:
-        """The last step's results where they are."""
+        """The last step's results, in the GPU's memory."""
         span, width = self._logits
         size = self._num_results * width * FLOAT_BYTES
         return GpuValues(self._device, span.part(0, size), width)
@@ -167,7 +168,7 @@ class GpuProgram:
         self.start(self._operations, step)
 
     def _keep(self, step: StepShape, graph: Work, requests: tuple[int, ...]) -> None:
-        """Keeps a graph; of too many, drops the least recently used one."""
+        """Keeps a graph; if there are MAX_GRAPHS already, drops the least recently used one."""
         while len(self._graphs) >= MAX_GRAPHS:
             self._graphs.popitem(last=False)
         self._graphs[step] = graph, requests
@@ -192,10 +193,11 @@ class GpuProgram:
         self._seen.clear()
 
     def start(self, operations: Sequence[Calls], step: StepShape) -> None:
-        """Runs some of the operations, without a graph: each call as soon as it is made.
+        """Runs some of the operations without a graph: starts each call as soon as it is made.
 
-        So the GPU computes while the host makes the next calls. From the first word on that the
-        host answers, all calls are made before they start, because the host has to know its part.
+        The GPU thus computes while the host makes the next calls. From the first stream word on,
+        by which the GPU requests experts of the host, all calls are made before any starts: the
+        host must be given the layers of all requests first.
         """
         calls = self._made(operations, step)
         for call in calls:
@@ -211,7 +213,7 @@ class GpuProgram:
         return list(self._made(self._operations, step))
 
     def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
-        """Yields calls; those of decoded tokens as few launches as there are kernels for."""
+        """Yields the calls of these operations; launches of decoded tokens are folded."""
         calls = _calls(operations, step)
         folds = step.is_decode and "folding" not in self.recording.disabled
         return folded(calls, self._counters) if folds else calls

@@ -126,7 +126,10 @@ class PromptProgram:
         return turns
 
     def _passes(self) -> list[_Pass]:
-        """Returns the passes at which batches take turns, by the chunks of the current prompt."""
+        """Returns the passes at which the batches of the current prompt take turns.
+
+        A layer whose experts come in several chunks has one pass for each chunk.
+        """
         passes: list[_Pass] = []
         for stage in self._stages:
             enters, leaves = _lanes(stage.enters), _lanes(stage.leaves)
@@ -176,7 +179,7 @@ class PromptProgram:
 
 
 def token_bytes(stages: Sequence[Stage]) -> int:
-    """Returns the bytes of the stash that a token takes."""
+    """Returns the bytes that one token takes in the stash."""
     return sum(_lane_bytes(stages))
 
 
@@ -194,7 +197,7 @@ def _lanes(buffers: Sequence[Buffer], first: int = 0) -> Lanes:
 
 
 def _lane_bytes(stages: Sequence[Stage]) -> list[int]:
-    """Returns the bytes per row of each lane, those of the widest rows in it."""
+    """Returns the bytes per row of each lane, which are those of the widest rows in the lane."""
     sizes: list[int] = []
     for stage in stages:
         for lane, buffer in _lanes([*stage.enters, *stage.sums]):

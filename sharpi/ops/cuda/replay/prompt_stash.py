@@ -48,7 +48,10 @@ class PromptStash:
     def places(
         self, lane: int, first: int, rows: Span, row_bytes: int
     ) -> Iterator[tuple[Span, Span]]:
-        """Yields (rows, their place) of a lane for tokens from `first` on, in one or two pieces."""
+        """Yields (rows, their place in the lane) for tokens from `first` on, in one or two pieces.
+
+        There are two if some of the tokens are in the GPU's pages and the rest in the host's.
+        """
         count = rows.num_bytes // row_bytes
         on_gpu = min(count, max(0, self._gpu_tokens - first))
         parts = (

@@ -39,12 +39,13 @@ class SequenceInputs(NamedTuple):
 
 
 class StepInputs:
-    """The inputs of a step on the GPU, copied at once; row i is sequence i in all of them.
+    """The inputs of a step on the GPU; all but `incoming` are int32 and are copied at once.
 
-    `ids`, `positions` and `sequences` (the row of each token's sequence) are (tokens,),
-    `output_rows` (outputs,), `starts` (sequences + 1,) the first token of each sequence, and the
-    end, `states` (sequences,), `page_tables` (sequences, num_pages): all int32. `of_tokens` spans
-    ids, positions and output rows. `incoming` holds values that another processor computed.
+    `ids`, `positions` and `sequences` are (tokens,); the last has the index of a token's sequence.
+    `output_rows` is (outputs,). `starts` (sequences + 1,) has the index of each sequence's first
+    token, and then the number of tokens. `states` (sequences,) and `page_tables` (sequences,
+    num_pages) have one row per sequence. `of_tokens` spans ids, positions and output rows.
+    `incoming` holds values (tokens, hidden) that another processor computed, in float32.
     """
 
     def __init__(self, device: Device, sizes: StepSizes) -> None:
@@ -76,7 +77,7 @@ class StepInputs:
         return self.page_tables.part(row * size, size)
 
     def write(self, sequences: Sequence[SequenceInputs]) -> None:
-        """Writes the inputs of the next step, the tokens of one sequence after the other's."""
+        """Writes the inputs of the next step, in which the tokens of a sequence are adjacent."""
         _, _, _, _, starts, _, _ = self._views
         starts[0] = token = output = 0
         for row, each in enumerate(sequences):
@@ -87,7 +88,7 @@ class StepInputs:
         self._device.upload(self._all.part(0, num_words * _INT_BYTES), self._host[:num_words])
 
     def _write(self, row: int, each: SequenceInputs, token: int, output: int) -> None:
-        """Writes one sequence, whose first token and output have these indices in the step."""
+        """Writes sequence `row`, whose first token and first output have these indices."""
         ids, positions, rows, sequences, _, states, tables = self._views
         end = token + len(each.ids)
         ids[token:end] = each.ids

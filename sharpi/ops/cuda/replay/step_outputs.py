@@ -22,7 +22,7 @@ class Rows4(NamedTuple):
 
 
 class StepOutputs:
-    """The outputs of a step; routes of all layers, `max_ids` together, are copied at once."""
+    """The outputs of a step; the routes of all layers, up to `max_ids` ids, are copied at once."""
 
     def __init__(self, device: Device, max_ids: int) -> None:
         self._device = device
@@ -56,7 +56,10 @@ class StepOutputs:
         return int(chosen[0])
 
     def read_routes(self) -> list[IntArray]:
-        """Returns the ids of each layer, (rows, used); further rows are those of earlier steps."""
+        """Returns the ids of each layer, (rows, used), for as many rows as a step can have.
+
+        Rows beyond those of the last step are left from earlier steps.
+        """
         ids = np.zeros(self._num_ids, np.int32)
         self._device.download(Span(self._memory, 0, ids.nbytes), ids)
         return [_rows_of(ids, each.room, each.width) for each in self._routes]
