@@ -31,7 +31,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_count(count: int) -> str:
-    """A large count with a decimal prefix: `30.5 B`, `21.0 M`."""
+    """Returns a large count with a decimal prefix: `30.5 B`, `21.0 M`."""
     for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
         if count >= limit:
             return f"{count / limit:.1f} {unit}"

@@ -35,10 +35,11 @@ class AfterReasoning:
             self._stage = "inside"
 
     def allowed(self) -> TokenMask | None:
-        """Returns the mask of the next token: the marker or the answer's beginning at first.
+        """Returns the mask of the tokens that may come next.
 
-        Within reasoning it is every token but end tokens and those that extend beyond the closing
-        marker; after the reasoning it is the constraint's mask.
+        At first these are the beginnings of the opening marker and of the answer. Within reasoning
+        they are all but end tokens and tokens that extend beyond the closing marker; afterwards,
+        those that the constraint allows.
         """
         if self._stage == "after":
             return self._constraint.allowed()

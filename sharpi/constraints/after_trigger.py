@@ -34,9 +34,9 @@ class AfterTrigger:
         self._inner: FiniteConstraint | None = None
 
     def allowed(self) -> TokenMask | None:
-        """Returns what the grammar allows.
+        """Returns the grammar's mask after a trigger.
 
-        Outside the grammar every token is allowed that does not extend beyond a trigger.
+        In free text, returns the mask of all tokens that do not extend beyond a trigger.
         """
         if self._inner is not None:
             return self._inner.allowed()

@@ -67,7 +67,7 @@ def ask_child(module: str, text: str) -> Any:
 
 
 def answer_parent(answer: Callable[[str], Any]) -> None:
-    """Prints the answer to the text on stdin as JSON, within the bounds of a child."""
+    """Sets a child's limits, calls `answer` with the text on stdin and prints the JSON of it."""
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -23,7 +23,7 @@ class Constraint(Protocol):
 
 
 class FiniteConstraint(Constraint, Protocol):
-    """A constraint that knows when it is complete."""
+    """A constraint that reports when the answer is complete."""
 
     @property
     def is_finished(self) -> bool:

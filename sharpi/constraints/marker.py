@@ -47,7 +47,10 @@ class MarkerWatch:
 
 
 def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
-    """Scans the vocabulary once for each number of marker bytes already seen."""
+    """Returns the mask of tokens that do not extend beyond the marker, after `num_seen` bytes.
+
+    The vocabulary is scanned once for each marker and number of bytes.
+    """
     masks = _masks_of.setdefault(tokenizer, {})
     mask = masks.get((marker, num_seen))
     if mask is None:
@@ -65,6 +68,6 @@ def _reaches_beyond(text: bytes, marker: bytes) -> bool:
 
 
 def _overlap(text: bytes, marker: bytes) -> int:
-    """Returns the length of the longest end of the text that begins the marker."""
+    """Returns the length of the longest suffix of the text that is a prefix of the marker."""
     longest = min(len(text), len(marker) - 1)
     return next((n for n in range(longest, 0, -1) if marker.startswith(text[-n:])), 0)

@@ -2,7 +2,7 @@
 
 llguidance bounds most of its work, but neither the intersection of regular expressions, which
 several patterns or a `multipleOf` in a schema cause, nor the recursion along thousands of rules
-that refer to each other. A child process with limits finds out; passed grammars are remembered.
+that refer to each other. The child process is ended at limits for these; outcomes are cached.
 """
 
 import re

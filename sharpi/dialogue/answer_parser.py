@@ -53,7 +53,7 @@ class Spacing:
         self._held = ""
 
     def feed(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
-        """Yields what is decided with this event; blanks wait for what follows them."""
+        """Yields the events that can be sent now; blanks at the end wait for the next event."""
         if isinstance(event, CallArguments):
             yield event
         elif isinstance(event, CallBegin):

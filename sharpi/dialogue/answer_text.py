@@ -128,7 +128,7 @@ def _cut(text: str, marks: Collection[str]) -> tuple[str, str | None]:
 
 
 def _unfinished(text: str, marks: Collection[str]) -> int:
-    """Returns the length of the longest end of the text that may become a mark."""
+    """Returns the length of the longest suffix of the text that is a prefix of a mark."""
     longest = max(map(len, marks), default=1) - 1
     for length in range(min(len(text), longest), 0, -1):
         if any(mark.startswith(text[-length:]) for mark in marks):

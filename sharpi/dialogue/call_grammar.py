@@ -15,9 +15,10 @@ _COMBINED = ("additionalProperties", "patternProperties", "allOf", "anyOf", "one
 
 
 class CallGrammar:
-    """Collects rules; each method returns an expression for use in others.
+    """Collects the rules of a grammar; each method returns an expression for use in others.
 
-    Those `marks` that are tokens of the vocabulary have to be written as these tokens.
+    `marks` are the format's markers. A marker that is a token of the vocabulary is written as this
+    token, not as text.
     """
 
     def __init__(self, tokenizer: Tokenizer, marks: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ class ArgumentSpec(Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The only strings that the value may be; empty if the schema does not limit it so."""
+        """The strings of the schema's `enum`; empty without one, or if it has other values, too."""
         choices = self.schema.get("enum", ())
         return tuple(choices) if all(isinstance(choice, str) for choice in choices) else ()
 

@@ -14,7 +14,10 @@ _NUM_DIGITS = 9
 
 
 def in_format(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
-    """Yields messages with named results and parsed arguments, split if each call needs its own."""
+    """Yields messages with calls in the template's form, and the tool's name in each result.
+
+    If the template shows only one call of a message, each call gets a message of its own.
+    """
     ids: dict[Any, str] = {}
     for message in _split(_named(messages)) if habits.one_each else _named(messages):
         for call in message.get("tool_calls", ()):
@@ -49,7 +52,7 @@ def _split(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _due(message: Message, waiting: list[Message]) -> list[Message]:
-    """Returns the waiting calls that come before this message."""
+    """Returns the waiting calls to put before this message: for a result, only its own call."""
     if message.get("role") != "tool":
         return waiting
     answered = message.get("tool_call_id")

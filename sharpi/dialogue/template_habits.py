@@ -1,7 +1,7 @@
 """TemplateHabits: what a chat template does with tools, calls and results, found by trying it.
 
-Templates differ in what they accept, and silently ignore what they do not know. So each is rendered
-once with small conversations, and its output is searched for their words.
+Templates differ in what they accept, and silently ignore what they do not support. So each is
+rendered once with small conversations, and its output is searched for the words in them.
 """
 
 import itertools

@@ -52,7 +52,7 @@ def hub_errors(repository: str) -> Iterator[None]:
 
 
 def unreachable(error: BaseException) -> UnreachableError:
-    """Returns the error for a host that does not answer, with the network's own words."""
+    """Returns the error for a host that does not answer, with the message of the HTTP library."""
     reason = " ".join(str(error).split()) or type(error).__name__
     request = getattr(error, "_request", None)
     host = constants.ENDPOINT if request is None else request.url.host

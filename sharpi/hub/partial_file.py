@@ -10,7 +10,7 @@ _SHA256_DIGITS = 64
 
 
 class PartialFile(Closing):
-    """A file that grows to `size` bytes; opening it again resumes where it was left."""
+    """A file that grows to `size` bytes; opening it again continues after the bytes on disk."""
 
     def __init__(self, path: Path, size: int, checksum: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

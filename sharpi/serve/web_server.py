@@ -66,8 +66,8 @@ class WebServer(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves; a few threads prepare requests, and the limit of open files is raised.
 
-        Requests that are dear to prepare would else keep the event loop from its turn, for as many
-        intervals as there are threads.
+        Each busy thread can delay the event loop by Python's switch interval. So the interval is
+        short, and the number of threads small.
         """
         raise_file_limit()
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -77,7 +77,7 @@ class WebServer(uvicorn.Server):
         await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to listen; asyncio takes one number for what it accepts and what may wait."""
+        """Begins to listen, with a longer backlog than the number that asyncio accepts at once."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(_NUM_KNOCKING)
@@ -96,7 +96,8 @@ class WebServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handles signals without raising them again at the end, so that the engine can close.
 
-        It may be entered before the server runs: a signal then stops it as soon as it does.
+        It may be entered before the server runs. A signal in between stops the server as soon as it
+        runs.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -120,9 +121,10 @@ class WebServer(uvicorn.Server):
 
 
 def _collect_garbage_of_requests() -> None:
-    """Makes collections frequent, and cheap: they look at nothing that was there before.
+    """Makes garbage collections frequent again, without the objects that exist already.
 
-    A start has few of them, but a server that had as few would gather megabytes.
+    The command line makes collections rare for a quick start; with so few, a server would gather
+    megabytes of garbage.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,8 @@
 """Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as letters, merges by rank.
 
-The library takes half a second to take in a vocabulary of 150,000 tokens and their merges, most of
-the time to the first token. A text uses few of them, so short texts come first: see `text_model`.
+The library needs half a second to read a vocabulary of 150,000 tokens and their merges, most of the
+time to the first token. So the first, short texts are encoded by a small model of the tokens and
+merges that they can use; see `text_model`.
 """
 
 from functools import cache, cached_property
@@ -69,7 +70,10 @@ def spelled_bytes(token: str) -> bytes:
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """Returns GPT-2's alphabet: printable bytes as they are, the others from U+0100 on."""
+    """Returns the byte of each letter of GPT-2's alphabet.
+
+    Printable bytes are the letters with the same code; the others are letters from U+0100 on.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     table = {chr(byte): byte for byte in printable}

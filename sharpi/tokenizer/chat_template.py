@@ -45,7 +45,7 @@ class ChatFormat:
 
     @property
     def can_switch_thinking(self) -> bool:
-        """True if the template heeds `enable_thinking`."""
+        """True if the template uses `enable_thinking`."""
         return "enable_thinking" in self.source
 
     def render(

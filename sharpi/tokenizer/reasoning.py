@@ -78,7 +78,7 @@ class ReasoningSplitter:
 
 
 def _unfinished(text: str, marker: str) -> int:
-    """Returns the length of the longest end of the text that begins the marker."""
+    """Returns the length of the longest suffix of the text that is a prefix of the marker."""
     for length in range(min(len(text), len(marker) - 1), 0, -1):
         if marker.startswith(text[-length:]):
             return length

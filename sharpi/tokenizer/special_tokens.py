@@ -1,7 +1,8 @@
 """Special tokens: which ones are hidden, are found in text, or end a generation.
 
-llama.cpp's rules (src/llama-vocab.cpp) complete what a file states. They know tokens by their text:
-many files mark the end of a turn as an ordinary token, or do not name the token that ends one.
+llama.cpp's rules (src/llama-vocab.cpp) complete what a file states. They recognise tokens by text,
+since many files mark the end of a turn as an ordinary token, or do not name the token that ends
+one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -125,7 +126,10 @@ def _roles_by_text(vocabulary: Vocabulary, ids: Mapping[str, int]) -> dict[str, 
 
 
 def _ordinary_ends(ids: Mapping[str, int]) -> list[tuple[str, TokenKind]]:
-    """Returns the end texts that have another meaning because certain other tokens exist."""
+    """Returns end texts that are ordinary tokens in this vocabulary, with their kinds.
+
+    Other tokens in the vocabulary show that these texts do not end a generation.
+    """
     ordinary = []
     harmony = "<|return|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)
     solar = "<|flush|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)

@@ -1,7 +1,7 @@
-"""A model of the tokens and merges that some words can use, equal to the whole one for them.
+"""Builds a BPE model of only the tokens and merges that some words can use.
 
-Each token of a word is a part of it, and so is each union of a merge. What is no part of a word
-cannot be reached in it, and leaving it out changes nothing.
+Every token in a word, and every result of a merge, is a part of the word. So the words are encoded
+as by the whole model if only tokens and merges that are not parts of them are left out.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from sharpi.gguf.text_index import TextIndex
 def text_model(
     words: Iterable[str], ids: TextIndex, merges: TextIndex, takes_whole_words: bool
 ) -> models.BPE:
-    """Returns the model of these words, of which no letter is a space."""
+    """Returns a model that encodes these words like the whole one; no word may hold a space."""
     whole = set(words)
     letters = ids.found(letter for word in whole for letter in set(word))
     # The library drops the letters that are no tokens, and merges what stands around them.

@@ -101,9 +101,10 @@ class Tokenizer:
 
         `parse_special`: control tokens written in the text become their ids, not plain text
         (user-defined tokens always do). `add_bos`, `add_eos`: add the token unless the text has it
-        already. `mark`: is removed from plain text once special tokens are found, so that it keeps
-        a text from being one. Lone surrogates, which stand for bytes that were not UTF-8, become
-        U+FFFD. Without a vocabulary the text lists ids; raises UsageError for other words.
+        already. `mark`: a string inside text that must not be parsed as a special token; it is
+        removed after the search for these. Lone surrogates, which stand for bytes that were not
+        UTF-8, become U+FFFD. Without a vocabulary the text lists ids; raises UsageError for other
+        words.
         """
         ids: list[int] = []
         follows_special = True
@@ -142,7 +143,7 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """Returns the bytes that a token adds to the text.
 
-        These are its name for a control token, and nothing for an id without a text.
+        For a control token this is its name; it is empty for an id without a text.
         """
         data = self._bytes.get(token_id)
         if data is None:

@@ -47,7 +47,7 @@ class TokenKind(IntEnum):
 
 
 class Vocabulary(Struct, frozen=True):
-    """The tokens in the file's order and their rules; None where the file does not say."""
+    """The tokens in the file's order and their rules; a field is None if the file lacks it."""
 
     model: str  # one of SUPPORTED_MODELS
     pre_tokenizer: str | None = None

@@ -177,7 +177,7 @@ class Chat:
         self._log.write(self.conversation.messages, self.conversation.model)
 
     def change_model(self, name: str) -> None:
-        """Goes on with another model, or with the same if that fails; raises SharpiError."""
+        """Goes on with another model; raises SharpiError, and keeps this model, if that fails."""
         path, before = model_path(name), self.conversation.model
         if not path.exists():
             raise UsageError(f"{name}: no such file or model; `sharpi list` shows what there is")

@@ -49,7 +49,7 @@ def _may_be_model(path: str) -> bool:
 
 
 def _model_names() -> list[str]:
-    """Returns the names of the complete models in the cache, and the short names of these."""
+    """Returns the full and the short names of the complete models in the cache."""
     from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.catalogue import short_names_of
 

@@ -148,7 +148,7 @@ class Conversation:
         return question
 
     def save(self, path: Path, *, replaces: bool = False) -> None:
-        """Writes the messages as JSON, atomically and through links.
+        """Writes the messages as JSON, atomically; symbolic links are followed.
 
         Raises UsageError if the path is no regular file, or if the file exists and `replaces` is
         False.
@@ -167,12 +167,12 @@ class Conversation:
     def load(self, path: Path) -> None:
         """Loads the messages of a saved conversation.
 
-        Raises UsageError and then changes nothing.
+        Raises UsageError; the conversation is then unchanged.
         """
         self.restore(read_saved(path).messages, str(path))
 
     def restore(self, messages: Iterable[Message], source: str) -> None:
-        """Continues these messages.
+        """Replaces the conversation by these messages.
 
         Raises UsageError, which names the source, for a system message that the model cannot take.
         """

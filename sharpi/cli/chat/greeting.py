@@ -1,4 +1,4 @@
-"""Says which model answers, how it is quantised, its context and where it runs."""
+"""Describes the model of a chat for the user: its quant type, its context and where it runs."""
 
 from collections import Counter
 from typing import TYPE_CHECKING

@@ -38,9 +38,10 @@ def note_useless_options(engine: "Engine", options: ConversationOptions) -> None
 
 
 def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
-    """Returns whether the text is continued as it is.
+    """Returns whether the model continues the text itself, without a chat template.
 
-    Raises UsageError if that drops a system message.
+    This is so with --raw, or if the file has no template; without a template, raises UsageError for
+    a system message.
     """
     if options.raw:
         return True

@@ -20,9 +20,10 @@ class Resumed(Struct, frozen=True):
 
 
 def find_resumed(name: str | None) -> Resumed:
-    """Returns the conversation of a name: an id of the log, or else a file.
+    """Returns the conversation that a name means: an id of the log, or else a file.
 
-    Without a name it is the log's latest chat. Raises UsageError where there is none.
+    Without a name, returns the log's latest chat. Raises UsageError if the conversation does not
+    exist.
     """
     if name is None or (name.isascii() and name.isdigit()):
         kept = kept_conversation(None if name is None else int(name))

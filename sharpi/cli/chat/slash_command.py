@@ -54,7 +54,7 @@ def is_command(text: str) -> bool:
 
 
 def question_of(text: str) -> str:
-    """Returns what is asked: two slashes at the beginning stand for one."""
+    """Returns the question to ask; of two slashes at the beginning one is removed."""
     line = text.lstrip()
     return line[1:] if line.startswith("//") else text
 

@@ -24,7 +24,7 @@ _OTHER_MODULES = {"list": "list_models", "help": "help_command"}
 
 
 def command_function(name: str) -> Function:
-    """Imports the function of a command, which is named as its module."""
+    """Imports and returns the function of a command; it has the same name as its module."""
     module = _OTHER_MODULES.get(name, name)
     folder = next(_FOLDERS[section] for section, names in SECTIONS.items() if name in names)
     with leaving_on_ctrl_c():

@@ -77,7 +77,7 @@ def read_form(option: str, path: Any) -> AnswerForm:
 
 
 def _is_gbnf(text: str, path: str) -> bool:
-    """Tells GBNF from Lark by the file's suffix, or else by the notation of its rules."""
+    """Returns whether a grammar is GBNF, not Lark, by the file's suffix or its rules' notation."""
     name = path.lower()
     return name.endswith(".gbnf") or (not name.endswith(".lark") and "::=" in text)
 

@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 def print_division(path: Path, division: "Division", hosts: Sequence["Host"]) -> None:
-    """Prints a row for each machine, and what follows for the speed."""
+    """Prints a row for each machine, the speed in tokens per second, and the missing RAM."""
     print(f"model    {path}")
     table = FittedTable(_COLUMNS)
     for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True)):

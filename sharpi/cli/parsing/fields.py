@@ -41,7 +41,7 @@ def fields_of(command: Function) -> Iterator[Field]:
 
 
 def with_groups(command: Function, values: dict[str, Any], context: click.Context) -> None:
-    """Calls the command with the values in its groups, and the context where it takes one."""
+    """Calls the command with the values in groups, and with the context if it takes one."""
     for name, hint in get_type_hints(command).items():
         if hint is click.Context:
             values[name] = context

@@ -28,7 +28,7 @@ class RefusedValue(click.BadParameter):
 
 
 class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in some versions only
-    """The type of one parameter's values, after its annotation and its declared limits."""
+    """The type of one parameter's values, given by its annotation and its declared limits."""
 
     name = "text"
 
@@ -74,7 +74,7 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in 
 
 
 class SwitchType(click.types.BoolParamType):
-    """The type of a switch: its flags need no text, and its variable says on or off."""
+    """The type of a switch: its flags take no value, and its variable is a word for on or off."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Returns the value of a variable; flags and defaults are values already."""

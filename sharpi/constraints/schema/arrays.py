@@ -116,7 +116,8 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 def containing(schema: dict[str, Any]) -> Iterator[Schema]:
     """Yields a schema for each position at which an array may have the item that `contains` wants.
 
-    An item beyond the first few positions is not found; raises GrammarError for counts of items.
+    Only the first few positions are tried. Raises GrammarError for `minContains` above 1 and
+    `maxContains`.
     """
     wanted, items = schema["contains"], schema.get("items", True)
     low, high = schema.get("minItems", 0), schema.get("maxItems", _MAX_PLACES)

@@ -17,7 +17,7 @@ class References:
         self._found: dict[str, Schema] = {}  # by reference
 
     def resolved(self, schema: Schema) -> Schema:
-        """Returns the schema that a reference stands for, together with what stands beside it."""
+        """Returns the schema that `$ref` names, together with the keywords beside `$ref`."""
         for _ in range(_MAX_STEPS):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 return schema

@@ -172,7 +172,7 @@ class MessageEvents:
 
 
 def _usage(usage: Usage) -> Event:
-    """Returns the usage; Anthropic counts tokens of the KV cache apart from the other input."""
+    """Returns the usage; "input_tokens" leaves out the prompt tokens found in the KV cache."""
     return {
         "input_tokens": usage.num_prompt - usage.num_cached,
         "cache_creation_input_tokens": 0,

@@ -50,10 +50,10 @@ class ChatModel:
         return Grammars(self.tokenizer)
 
     def take_in(self) -> None:
-        """Builds what the first long prompt and the first schema need.
+        """Builds the tokenizer's tables for long prompts, and llguidance's vocabulary for schemas.
 
-        Both libraries hold the interpreter's lock for up to half a second, with the largest
-        vocabularies.
+        With the largest vocabularies, each of the two libraries holds the interpreter's lock for up
+        to half a second, which would stop the event loop if a request caused it.
         """
         self.tokenizer.encode(_LONG_TEXT, add_bos=False, parse_special=False)
         with contextlib.suppress(GrammarError):  # a model without an end token has no grammars
@@ -124,7 +124,7 @@ class ChatModels:
         self._host = host
 
     async def take_in(self) -> None:
-        """Builds what costly first requests would, so that none of them delays others."""
+        """Builds the model's tables before the first request, so that no request waits for them."""
         (await self.get()).take_in()
 
     async def get(self) -> ChatModel:

@@ -1,7 +1,7 @@
 """ForeignBody: parameters of other servers that clients send along with their defaults.
 
-Those that change nothing are accepted. A value that asks for something that sharpi does not do is
-refused, since an answer without it would not be the one that was asked for.
+Values without an effect on the answer are accepted. Values that would need something that sharpi
+does not support are refused, since the answer would not be the one that was asked for.
 """
 
 from typing import Annotated, Any

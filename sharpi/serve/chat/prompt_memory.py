@@ -1,8 +1,8 @@
 """PromptMemory keeps the tokens of conversations, so that a longer one reuses their ids.
 
-PlainContents keeps control tokens in the texts of users and tools plain, so that no text can forge
-a turn. A chat template joins all messages to one text, whose control tokens are parsed. Where a
-message's own text spells one, a mark is put into it, which is removed once they are found.
+PlainContents prevents texts of users and tools from forging a turn. A chat template joins all
+messages to one text, in which control tokens are parsed. If a message spells a control token, a
+noncharacter is put into that spelling, and removed after control tokens have been parsed.
 
 A text has many tokenizations, and a model does not always generate the tokenizer's own. If its
 answers were tokenized again in the next turn, their ids would often not match the KV cache.
@@ -59,7 +59,7 @@ class PromptMemory:
     ) -> None:
         """Stores an answer that ended by `end_token`, if its tokens spell exactly its text.
 
-        They do not if a control token was hidden.
+        If a control token was hidden from the text, they spell more, and nothing is stored.
         """
         if self._said_by(answer_ids) != answer.encode():
             return
@@ -93,7 +93,7 @@ class PromptMemory:
 
 
 class PlainContents:
-    """Marks the control tokens of one vocabulary."""
+    """Puts marks into text that spells control tokens of one vocabulary, so that it stays text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         texts = [text for text in tokenizer.control_texts if len(text) > 1]
@@ -119,7 +119,7 @@ class PlainContents:
         yield content[copied:]
 
     def _starts(self, content: str) -> Iterator[int]:
-        """Yields where control tokens start; looks at slices that overlap by the longest one."""
+        """Yields the positions at which control tokens start, searching overlapping slices."""
         if self._spelled is None:
             return
         searched = 0

@@ -75,7 +75,7 @@ def sampling_of(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
 
 
 def logit_bias_of(body: SamplingBody, vocab_size: int) -> tuple[tuple[int, float], ...]:
-    """Returns (token id, bias) of each biased token, in the order of their names."""
+    """Returns (token id, bias) of each biased token, sorted by the id as text."""
     biases = body.logit_bias or {}
     if len(biases) > _MAX_BIASES:
         fail("logit_bias", f"must have {_MAX_BIASES} tokens at most")

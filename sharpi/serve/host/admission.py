@@ -18,7 +18,7 @@ current_client: ContextVar[str] = ContextVar("current_client", default="")
 
 
 class Admission:
-    """Gives `places` to each client, and a few times as many to all of them together."""
+    """Allows `places` requests at once to each client, and a few times as many to all together."""
 
     def __init__(self, places: int) -> None:
         self._places, self._held = places, Counter[str]()
@@ -40,7 +40,7 @@ class Admission:
 
 
 def client_of(scope: Scope) -> str:
-    """Returns the client's address; of IPv6 the network."""
+    """Returns the client's IPv4 address, or the network of its IPv6 address."""
     address = (scope.get("client") or ("",))[0]
     try:
         known = ipaddress.ip_address(address.partition("%")[0])

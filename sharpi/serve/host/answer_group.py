@@ -20,10 +20,10 @@ PING_SECONDS = 10.0
 
 
 class AnswerGroup:
-    """Runs at most `max_parallel` of the answers at once; `closed` is called by `close`.
+    """Runs the answers to one request, at most `max_parallel` at once; `close` calls `closed`.
 
-    The others begin after the first item of the first, so that they find its prompt in the KV
-    cache.
+    The first answer begins alone. The others begin after its first item, when its prompt is in the
+    KV cache.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class AnswerQueue:
 
 
 class QueuedAnswer:
-    """One answer as the engine's thread sees it; `is_closed` says that nobody reads it any more."""
+    """One answer as the engine's thread sees it; `is_closed` is True once nobody reads it."""
 
     def __init__(
         self, number: int, asked: AnswerRequest, client: str, queue: AnswerQueue, meter: AnswerMeter

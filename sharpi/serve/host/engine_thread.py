@@ -156,7 +156,7 @@ class EngineThread:
         return has_worked
 
     def _check_ranks(self) -> None:
-        """Raises the ClusterError that ended an answer: then no step can succeed any more."""
+        """Raises the ClusterError that ended an answer, if any: all later steps would fail, too."""
         lost, self._lost_rank = self._lost_rank, None
         if lost is not None:
             raise lost
@@ -268,7 +268,7 @@ class EngineThread:
     def _unload(self, finish_info: FinishInfo) -> None:
         """Closes the model if there is one; open answers get `finish_info`.
 
-        Whoever hears of the end sees that there is no model any more.
+        `loaded` is None before any answer gets its end, so that readers of the end find no model.
         """
         loaded, self.loaded = self.loaded, None
         for answer in list(self._request_ids):

@@ -52,7 +52,7 @@ class TokenRate:
 
 
 class Metrics:
-    """The metrics of one server; `tokens` is the recent rate for people."""
+    """The metrics of one server; `tokens` is the recent rate, which people read on the page."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()

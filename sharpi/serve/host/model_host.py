@@ -81,7 +81,7 @@ class ModelHost:
             raise unknown_model(name, self.model_id)
 
     async def ready(self) -> Loaded:
-        """Returns the model, loaded again if necessary; keep no part of it beyond the request."""
+        """Returns the model, loaded again if necessary; no request may keep a part of it."""
         self._thread.last_use = time.monotonic()
         if self._thread.loaded is not None:
             return self._thread.loaded
@@ -108,7 +108,7 @@ class ModelHost:
 
     @property
     def failure(self) -> str | None:
-        """Why there is no model although one was wanted; None if all is well."""
+        """The reason why loading failed or a model was unloaded for an error; None otherwise."""
         return None if self.is_loaded else self._thread.failure
 
     @property

@@ -55,8 +55,8 @@ class Access:
     def _require_host(self, host: str | None) -> None:
         """Refuses names that a foreign page may have bound to this machine's address.
 
-        Browsers always send a host; HTTP/1.0 knows none. Addresses, names without a dot, and those
-        that no public name server knows cannot be bound by a page.
+        Browsers always send a host; HTTP/1.0 has no such header, so requests without one pass. A
+        page cannot bind addresses, names without a dot, and names that no public name server has.
         """
         if self._host_names is None or host is None:
             return

@@ -1,8 +1,8 @@
 """Body: the base of the types that declare what the JSON body of a request may hold.
 
-msgspec decodes a body by its type. Only a body that it refuses is read again, to say what is wrong
-with it (`body_faults.py`), or to take what JSON clients also send: null for an absent member, 3.0
-for 3, half a surrogate pair at the end of a cut text.
+msgspec decodes a body by its type. Only if msgspec refuses the body, it is read a second time: for
+an error message that names the fault (`body_faults.py`), or to accept what JSON clients also send,
+namely null for an absent member, 3.0 for 3, and half a surrogate pair at the end of a cut text.
 """
 
 import json
@@ -23,7 +23,7 @@ _SLICE = 1 << 16  # characters between which other threads run
 
 
 def only(*neutral: object, why: str) -> Meta:
-    """Declares a member that is accepted with one of these values alone, which have no effect."""
+    """Declares a member that may only have one of these values, none of which has an effect."""
     schema = {"enum": [*neutral, None], "description": f"Other values are refused: {why}."}
     # As text, since typing takes annotations for the same that only differ in 0 and False.
     return Meta(extra={"neutral": json.dumps(neutral), "why": why}, extra_json_schema=schema)

@@ -32,7 +32,7 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def routes(self) -> list[Route]:
-        """The routes for Starlette, which also answer HEAD where they answer GET."""
+        """The routes for Starlette; an endpoint for GET also answers HEAD."""
         paths = (self.path, *self.other_paths)
         return [Route(path, self.respond, methods=[self.method]) for path in paths]
 

@@ -52,7 +52,10 @@ def _unescaped(part: bytes, escapes: bool) -> tuple[bytes, bool]:
 
 
 def _signs(part: bytes, in_text: bool) -> tuple[npt.NDArray[np.uint8], bool]:
-    """Returns the kinds of the signs outside of strings, and whether the slice ends within one."""
+    """Returns the kinds of the brackets, commas and colons outside of strings, in order.
+
+    Also returns whether the slice ends within a string; `in_text`: it begins within one.
+    """
     letters = np.frombuffer(part, np.uint8)
     inside = (np.cumsum(letters == _QUOTE, dtype=np.uint8) + np.uint8(in_text)) & 1
     signs = _KINDS[letters]

@@ -30,7 +30,7 @@ class RequestLimits(Struct, frozen=True):
 
 
 class BodyReader:
-    """Reads bodies; those of all clients together take a few times the longest one at most."""
+    """Reads bodies; all clients' bodies together may take four times the longest allowed body."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -39,7 +39,7 @@ class BodyReader:
 
     @contextmanager
     def reading(self) -> Iterator["BodyPlace"]:
-        """Counts the bytes of a body until the block ends."""
+        """Yields a count of one body's bytes, which leave the total when the block ends."""
         place = BodyPlace()
         try:
             yield place
@@ -87,7 +87,10 @@ class BodyReader:
         return event.get("body", b""), event.get("more_body", False)
 
     async def _refuse_length(self, receive: Receive) -> None:
-        """Reads on for a moment, since many clients read a response only after sending all."""
+        """Discards more of the body for a short time, and then raises ApiError 413.
+
+        Many clients read a response only after they have sent the whole body.
+        """
         more = True
         try:
             async with asyncio.timeout(min(_DISCARD_SECONDS, self._limits.part_seconds)):
@@ -100,6 +103,6 @@ class BodyReader:
 
 
 class BodyPlace(Struct):
-    """The bytes of one body that are held."""
+    """The number of bytes of one body that are in memory."""
 
     num_bytes: int = 0

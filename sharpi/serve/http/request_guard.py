@@ -25,8 +25,8 @@ class RequestGuard:
     """ASGI middleware around `app`.
 
     `report` gets each request with its status, seconds and request id, `log` gets a line about
-    each internal error. `takes_body` says whether a request has a body to be read, and `admitted`
-    holds a place of its client for one while it is prepared and answered.
+    each internal error. `takes_body` returns whether a request's body is to be read. `admitted`
+    counts the request against its client's limit while it is prepared and answered.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RequestGuard:
 
 
 def _check_framing(headers: Mapping[str, str]) -> None:
-    """Refuses a body whose end two parties could see in two places (RFC 9112, 6.1)."""
+    """Refuses requests with two kinds of length, which allow request smuggling (RFC 9112, 6.1)."""
     if "content-length" in headers and "transfer-encoding" in headers:
         message = "a request has either Content-Length or Transfer-Encoding"
         raise ApiError(400, message, "ambiguous_length", headers=LAST)
@@ -116,7 +116,7 @@ def _has_body(headers: Mapping[str, str]) -> bool:
 def _headers(scope: Scope) -> dict[str, str]:
     """Returns the headers with names in lower case; of each name the last one counts.
 
-    Refuses a request with two different keys, hosts or origins.
+    Refuses a request with two different hosts or origins.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:

@@ -74,7 +74,11 @@ class WatchedProtocol(H11Protocol):
 
     @property
     def _rank(self) -> tuple[int, float]:
-        """Lower ranks are closed first: the oldest without a request, then with half a body."""
+        """Returns a key for sorting; connections with the lowest are closed first.
+
+        It is (stage, time): stage 0 has no request, 1 an incomplete body, 2 a whole request. The
+        time is the event loop's, when the client connected or its last response was complete.
+        """
         kind = (1 if self.cycle.more_body else 2) if self._is_answering else 0
         return kind, self._since
 

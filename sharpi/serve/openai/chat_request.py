@@ -94,7 +94,7 @@ def _message(body: MessageBody, path: str) -> Message:
 
 
 def _assistant(body: MessageBody) -> Message:
-    """Returns reasoning, by either of its names, and calls."""
+    """Returns the members for reasoning, which clients name in two ways, and for calls."""
     reasoning = body.reasoning_content or body.reasoning
     message: Message = {"reasoning_content": reasoning} if reasoning else {}
     calls = [_call(each) for each in body.tool_calls or ()]

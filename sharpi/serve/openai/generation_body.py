@@ -70,7 +70,7 @@ def generation_of(
 
 
 def first_limit(*limits: int | None) -> int | None:
-    """Returns the limit that is given; of several names of it, the first one counts."""
+    """Returns the first limit that is not None; they are values of one limit by several names."""
     return next((limit for limit in limits if limit is not None), None)
 
 

@@ -63,7 +63,11 @@ def _add_call(messages: list[Message], item: InputItem, path: str) -> None:
 
 
 def _assistant(messages: list[Message], key: str, text: str) -> None:
-    """Adds a text to the assistant's turn, or to a new one if the text cannot follow in that."""
+    """Adds a text as `key` of the assistant's last message.
+
+    Adds a new message if that one has such a text or calls already, or if reasoning would follow
+    its content.
+    """
     turn = _turn(messages)
     if turn.get(key) or turn.get("tool_calls") or (key != "content" and turn.get("content")):
         turn = {"role": "assistant", "content": ""}

@@ -85,7 +85,7 @@ def _shape(body: ResponsesBody) -> AnswerShape:
 
 
 def _repeated(body: ResponsesBody, sampling: SamplingParams) -> Mapping[str, Any]:
-    """Returns what the response repeats; of sampling parameters the values that were used."""
+    """Returns the request's members that a response repeats, with the sampling values in use."""
     given = {name: getattr(body, name) for name in _REPEATED}
     repeated = {
         name: _REPEATED[name] if value is None else msgspec.to_builtins(value)

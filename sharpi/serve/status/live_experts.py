@@ -63,9 +63,9 @@ def _look(loaded: Loaded) -> _Look:
 
 
 def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
-    """Returns the view as JSON; `kind` tells streamed or mapped experts, dense and unloaded models.
+    """Returns the view as JSON, with its `kind`: "streamed", "mapped", "dense" or "unloaded".
 
-    `seconds`: the time of the view, by a clock that is only good for differences.
+    `seconds`: the time of the view by a monotonic clock, of which only differences have a meaning.
     """
     if look is None:
         return {"kind": "unloaded"}

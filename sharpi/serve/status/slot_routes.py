@@ -32,7 +32,7 @@ class SlotBody(Body):
 
 
 def endpoints(host: ModelHost, folder: Path | None) -> list[Endpoint]:
-    """Returns the endpoints of one host; `folder` has the files, None where there are none."""
+    """Returns the endpoints of one host; `folder` holds saved slots, None if saving is off."""
     slots = SlotRoutes(host, folder)
     return [
         Endpoint("GET", "/slots", slots.listed),
