@@ -63,7 +63,10 @@ def measured_links(
 
 
 def _purpose(group: "Group", own: str) -> str:
-    """Returns the first rank's purpose, to run a model or to measure links; `own` on the first."""
+    """Returns the purpose that the first rank announces: to run a model, or to measure links.
+
+    On the first rank it is `own`; other ranks ignore `own`.
+    """
     if group.rank == 0:
         group.state("purpose", own)
     return group.statement("purpose", 0, str)

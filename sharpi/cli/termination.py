@@ -50,7 +50,7 @@ def leaving_on_ctrl_c() -> Iterator[None]:
 def leave_a_thread(end: SystemExit | KeyboardInterrupt) -> NoReturn:
     """Ends the process at once with the code of `end`, while a thread may be in native code.
 
-    Python's own end would unwind that thread, and C++ then aborts the process.
+    If Python exited as usual, it would unwind that thread, and C++ would abort the process.
     """
     code = end.code if isinstance(end, SystemExit) else exit_codes.INTERRUPTED
     for each in undo:

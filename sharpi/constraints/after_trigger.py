@@ -34,9 +34,10 @@ class AfterTrigger:
         self._inner: FiniteConstraint | None = None
 
     def allowed(self) -> TokenMask | None:
-        """Returns the grammar's mask after a trigger.
+        """Returns the mask of the tokens that may come next.
 
-        In free text, returns the mask of all tokens that do not extend beyond a trigger.
+        After a trigger it is the grammar's. In free text it has all tokens that do not extend
+        beyond a trigger.
         """
         if self._inner is not None:
             return self._inner.allowed()

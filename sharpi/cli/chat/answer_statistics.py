@@ -1,4 +1,4 @@
-"""Words the statistics of an answer: speeds on one line, and what its drafts gave."""
+"""Formats the statistics of an answer: speeds on one line, and the gain from its drafts."""
 
 from typing import TYPE_CHECKING
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
 
 
 def timings_line(timings: "Timings") -> str:
-    """Returns speeds and the time to the first token, and briefly what checked drafts gave."""
+    """Returns the speeds, the time to the first token and the gain from drafts on one line."""
     return f"{_speeds(timings)}{_drafts(timings.drafts)}"
 
 
 def verbose_lines(timings: "Timings") -> list[str]:
-    """Returns the speeds, and what drafts of each kind gave, also where there were none."""
+    """Returns a line of the speeds, and a line of the drafts even if there were none."""
     return [_speeds(timings), drafts_line(timings.drafts)]
 
 
 def drafts_line(drafts: "DraftStatistics | None") -> str:
-    """Returns drafted tokens by kind: proposed, checked and accepted; and what they gained."""
+    """Returns the drafted tokens of each kind (proposed, checked, accepted), and their gain."""
     if drafts is None:
         return "drafts: none were looked for"
     steps = f"{drafts.tokens_per_step:.2f} tokens a step"
@@ -59,7 +59,7 @@ def _drafts(drafts: "DraftStatistics | None") -> str:
 
 
 def _gain(drafts: "DraftStatistics") -> str:
-    """Returns the seconds saved or lost, as the end of a line; empty where they round to 0."""
+    """Returns the seconds saved or lost, as the end of a line; empty if they round to 0.00."""
     seconds = f"{abs(drafts.seconds_saved):.2f}"
     if float(seconds) == 0:
         return ""

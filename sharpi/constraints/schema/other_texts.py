@@ -11,9 +11,9 @@ def other_texts(texts: Iterable[str]) -> str:
 
 
 def _others(texts: list[str], depth: int) -> str:
-    """Returns a pattern for the rest of other texts, after the first `depth` characters.
+    """Returns a pattern for the rest of a text that is not in `texts`, from character `depth` on.
 
-    All of `texts` agree in these characters.
+    Before that character, the text and all of `texts` are equal.
     """
     longer = [text for text in texts if len(text) > depth]
     letters = list(dict.fromkeys(text[depth] for text in longer))

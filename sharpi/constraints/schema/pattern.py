@@ -1,4 +1,4 @@
-"""Pattern: a regular expression of a JSON schema, matched in time linear in the text's length.
+"""Pattern: a regular expression of a JSON schema, matched in time bounded by the text's length.
 
 Python's `re` may take for ever on a client's pattern, and no other thread can run meanwhile.
 """

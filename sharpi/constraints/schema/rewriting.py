@@ -229,7 +229,7 @@ def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
 
 
 def _no_object(schema: dict[str, Any]) -> list[Schema]:
-    """Returns a schema of all types but objects, in a list that is empty for objects alone.
+    """Returns [a schema of all types but objects], or [] if `schema` allows only objects.
 
     Keywords of properties do not apply to these types.
     """

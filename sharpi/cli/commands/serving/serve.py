@@ -73,7 +73,7 @@ def serve(
 
 
 def _start(host: "ModelHost", bar: ProgressBar) -> None:
-    """Loads the model; a signal before its end ends the process."""
+    """Loads the model; a signal during the load ends the process at once."""
     try:
         host.start()
     except (KeyboardInterrupt, SystemExit) as end:
