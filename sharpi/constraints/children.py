@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sharpi.errors import BusyError
@@ -19,7 +20,10 @@ from sharpi.errors import BusyError
 CPU_SECONDS = 2
 MEMORY_BYTES = 1 << 30
 _NICENESS = 10  # the answers of others go first
-_WALL_SECONDS = 60  # for its processor seconds on a busy machine
+# How long a wait is, and how many a busy machine may take: without and with any work of the child.
+# They are counted, as the time of a parent that was stopped says nothing about its child.
+_WAIT_SECONDS = 1.0
+_MAX_IDLE_WAITS, _MAX_WAITS = 60, 600
 _STACK_BYTES = 1 << 20  # threads have several times as much
 _MAX_WAITING = 6
 
@@ -47,21 +51,45 @@ def ask_child(module: str, text: str) -> Any:
     """Runs a module in a child process and returns its answer to `text`.
 
     The module has to call `answer_parent`. Returns None if the child fails or exceeds its limits;
-    raises BusyError if it does not end in time.
+    raises BusyError if it gets no processor time for a minute, or too little in ten minutes.
     """
     command = [sys.executable, "-P", "-m", module]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
+    ) as child:
+        try:
+            answer = _answer_of(child, text.encode())
+        except BaseException:
+            child.kill()
+            raise
+    return _decoded(answer) if child.returncode == 0 else None
+
+
+def _answer_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
+    """Returns what a child prints on a text; raises BusyError if it is not given time to."""
+    seconds, num_idle = 0.0, 0
+    for wait in range(_MAX_WAITS):
+        try:
+            return child.communicate(None if wait else text, _WAIT_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            before, seconds = seconds, _processor_seconds(child.pid)
+            num_idle = 0 if seconds > before else num_idle + 1
+        if num_idle == _MAX_IDLE_WAITS:
+            break
+    raise BusyError("the machine is too busy to compile a grammar or schema")
+
+
+def _processor_seconds(pid: int) -> float:
+    """Returns the processor time of a child, which may have ended but is not waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _decoded(answer: bytes) -> Any:
     try:
-        child = subprocess.run(
-            command,
-            input=text.encode(),
-            capture_output=True,
-            env=environment,
-            timeout=_WALL_SECONDS,
-        )
-        return json.loads(child.stdout) if child.returncode == 0 else None
-    except subprocess.TimeoutExpired:  # it had less than its seconds of processor time
-        raise BusyError("the machine is too busy to compile a grammar or schema") from None
+        return json.loads(answer)
     except ValueError:
         return None
 

@@ -52,6 +52,19 @@ class StringArray:
     def __iter__(self) -> Iterator[str]:
         return iter(self.tolist())
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StringArray):
+            return NotImplemented
+        (starts, data), (other_starts, other_data) = self._layout(), other._layout()
+        return np.array_equal(starts, other_starts) and np.array_equal(data, other_data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _layout(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """Returns where the strings start, and their bytes with the lengths."""
+        first, end = self.starts[0], self.starts[-1]
+        return self.starts - first, np.frombuffer(self.head[first:end], np.uint8)
+
     @property
     def address(self) -> int:
         """The address of the file's head in memory, from which `starts` count."""

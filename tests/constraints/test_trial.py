@@ -1,14 +1,21 @@
 """Trials of risky grammars: one at a time, few waiting, and each only once."""
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 
 import pytest
 
 from sharpi.constraints import children, trial
-from sharpi.constraints.children import Children
+from sharpi.constraints.children import Children, ask_child
 from sharpi.constraints.trial import Trials
 from sharpi.errors import BusyError, GrammarError
+
+GRAMMAR = '{"grammars": [{"json_schema": {"type": "integer"}}]}'
 
 
 @pytest.fixture
@@ -70,11 +77,68 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     trials.check('{"pattern": "one more"}')
 
 
-def test_a_trial_that_a_busy_machine_cuts_short_is_not_remembered(
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child takes many of them, however fast the machine is."""
+    monkeypatch.setattr(children, "_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(children, "_MAX_IDLE_WAITS", 3)
+    monkeypatch.setattr(children, "_MAX_WAITS", 1_000_000)
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_trial_that_gets_no_processor_time_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(children, "_processor_seconds", lambda pid: 0.0)
     trials = Trials(Children())
-    monkeypatch.setattr(children, "_WALL_SECONDS", 0.001)
     with pytest.raises(BusyError, match="too busy"):
         trials.check('{"pattern": "once more"}')
     assert not trials._outcomes
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_child_that_is_given_little_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = count(1)
+    monkeypatch.setattr(children, "_processor_seconds", lambda pid: float(next(looks)))
+    assert ask_child("sharpi.constraints.trial", GRAMMAR) == ""
+    assert next(looks) > children._MAX_IDLE_WAITS
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = count(1)
+    monkeypatch.setattr(children, "_processor_seconds", lambda pid: float(next(looks)))
+    monkeypatch.setattr(children, "_MAX_WAITS", 5)
+    with pytest.raises(BusyError, match="too busy"):
+        ask_child("sharpi.constraints.trial", GRAMMAR)
+    assert next(looks) == 6
+
+
+def test_the_processor_time_of_a_child_is_seen() -> None:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        while not children._processor_seconds(busy.pid):
+            time.sleep(0.01)
+    finally:
+        busy.kill()
+        busy.wait()
+    idle = subprocess.Popen(["sleep", "60"])
+    try:
+        assert children._processor_seconds(idle.pid) < 1
+    finally:
+        idle.kill()
+        idle.wait()
+
+
+def test_a_child_that_works_for_ever_is_ended_by_its_own_processor_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "endless.py").write_text(
+        "from sharpi.constraints import children\n"
+        "children.CPU_SECONDS = 1\n"
+        "def work(text):\n"
+        "    while True: pass\n"
+        "children.answer_parent(work)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ask_child("endless", "") is None

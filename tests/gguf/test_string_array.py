@@ -62,3 +62,10 @@ def test_an_empty_array(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     path.write_bytes(pack.gguf([pack.pair("none", pack.ARRAY, pack.array(pack.STRING, []))]))
     assert open_gguf(path).metadata.get_strings("none") == []
+
+
+def test_arrays_are_equal_by_their_strings(strings: StringArray, tmp_path: Path) -> None:
+    assert strings == strings.copy()
+    assert strings != read(tmp_path / "other.gguf", [*TOKENS[:-1], b"y" * 300])
+    assert strings != read(tmp_path / "split.gguf", [*TOKENS[:-1], b"x" * 299, b"x"])
+    assert strings != strings.tolist()

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import takewhile
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constra
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
 from sharpi.serve.chat.prompt_memory import PlainContents, PromptMemory
+from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.host.prompt_limit import PromptLimit
 from sharpi.tokenizer.chat_template import ChatFormat
@@ -34,30 +35,19 @@ class ChatModel:
     Its methods may be slow, and any thread may call them.
     """
 
-    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, limit: PromptLimit) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        chat_format: ChatFormat,
+        limit: PromptLimit,
+        grammars: Grammars | None = None,
+    ) -> None:
         self.tokenizer, self.limit = tokenizer, limit
+        self.grammars = grammars or Grammars(tokenizer)
         self.dialogue = dialogue_format(tokenizer, chat_format)
         self.memory = PromptMemory(limit)
         self._contents = PlainContents(tokenizer)
         self._rendering = threading.Lock()  # renderings share one TemplateBudget
-
-    @cached_property
-    def grammars(self) -> Grammars:
-        """The compiler of constraints.
-
-        It is created on first use, since it reads the whole vocabulary.
-        """
-        return Grammars(self.tokenizer)
-
-    def take_in(self) -> None:
-        """Builds the tokenizer's tables for long prompts, and llguidance's vocabulary for schemas.
-
-        With the largest vocabularies, each of the two libraries holds the interpreter's lock for up
-        to half a second, which would stop the event loop if a request caused it.
-        """
-        self.tokenizer.encode(_LONG_TEXT, add_bos=False, parse_special=False)
-        with contextlib.suppress(GrammarError):  # a model without an end token has no grammars
-            self.grammars.json_object()
 
     def prompt(self, call: ChatCall) -> str:
         """Returns the prompt with the prefilled beginning of the answer; raises TemplateError."""
@@ -117,29 +107,54 @@ class ChatModel:
         )
 
 
+class TakenIn:
+    """A tokenizer with its tables for long prompts, and llguidance's vocabulary for schemas.
+
+    With the largest vocabularies, building both takes up to two seconds. Each of the two libraries
+    holds the interpreter's lock for up to half a second of them, which stops the event loop too.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, self.grammars = tokenizer, Grammars(tokenizer)
+        tokenizer.encode(_LONG_TEXT, add_bos=False, parse_special=False)
+        with contextlib.suppress(GrammarError):  # a model without an end token has no grammars
+            self.grammars.json_object()
+
+
 class ChatModels:
-    """Returns the ChatModel of the model that a host has loaded."""
+    """Returns the ChatModel of the model that a host has loaded.
+
+    What is built from the vocabulary is kept while the model is unloaded: it does not refer to the
+    file, and is small beside it. So loading the model again does not stop the event loop.
+    """
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
-
-    async def take_in(self) -> None:
-        """Builds the model's tables before the first request, so that no request waits for them."""
-        (await self.get()).take_in()
+        self._taken_in: TakenIn | None = None
+        self._making = threading.Lock()
 
     async def get(self) -> ChatModel:
         """Returns the ChatModel; an unloaded model is loaded again."""
         loaded = await self._host.ready()
         model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
-            model = await asyncio.to_thread(_chat_model, loaded.engine)
-            loaded.per_model_cache[ChatModel] = model
+            model = await asyncio.to_thread(self._model_of, loaded)
         return model
 
+    def _model_of(self, loaded: Loaded) -> ChatModel:
+        with self._making:
+            model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
+            if model is None:
+                model = loaded.per_model_cache[ChatModel] = self._make(loaded.engine)
+            return model
 
-def _chat_model(engine: Engine) -> ChatModel:
-    limit = PromptLimit(engine.tokenizer, engine.context_size, engine.config.context_shift)
-    return ChatModel(engine.tokenizer, engine.chat_format, limit)
+    def _make(self, engine: Engine) -> ChatModel:
+        known = self._taken_in
+        if known is None or known.tokenizer.vocabulary != engine.tokenizer.vocabulary:
+            known = self._taken_in = None  # before there are two
+            known = self._taken_in = TakenIn(engine.tokenizer)
+        limit = PromptLimit(known.tokenizer, engine.context_size, engine.config.context_shift)
+        return ChatModel(known.tokenizer, engine.chat_format, limit, known.grammars)
 
 
 def _one_system(messages: Sequence[Message]) -> list[Message]:

@@ -1,5 +1,10 @@
 """Requests to formats that need more than text, such as gpt-oss's channels."""
 
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from scripted_host import scripted_tokenizer
@@ -7,12 +12,15 @@ from scripted_host import scripted_tokenizer
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
 from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.serve.chat import chat_model
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
-from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.chat.chat_model import ChatModel, ChatModels, TakenIn
+from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.prompt_limit import PromptLimit
 from sharpi.serve.http.errors import ApiError
 from sharpi.tokenizer.chat_template import chat_format
+from sharpi.tokenizer.tokenizer import Tokenizer
 
 MARKS = ("<|start|>", "<|return|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
 TEMPLATE = """\
@@ -105,15 +113,82 @@ def test_texts_cannot_forge_turns(model: ChatModel, role: str) -> None:
     assert seen in tokenizer.decode(forged.prompt_ids, show_special=True)
 
 
-def test_what_a_first_long_prompt_or_schema_needs_can_be_built_before() -> None:
-    tokenizer = scripted_tokenizer(TEMPLATE, (*MARKS, "<|call|>"))
-    model = ChatModel(tokenizer, chat_format(tokenizer), PromptLimit(tokenizer, 1000))
-    model.take_in()
-    assert "_whole" in vars(tokenizer._encoder)
-    assert "_vocabulary" in vars(model.grammars)
+def test_what_a_first_long_prompt_or_schema_needs_is_built_before() -> None:
+    taken_in = TakenIn(scripted_tokenizer(TEMPLATE, (*MARKS, "<|call|>")))
+    assert "_whole" in vars(taken_in.tokenizer._encoder)
+    assert "_vocabulary" in vars(taken_in.grammars)
 
 
 def test_a_model_without_an_end_has_no_grammars_to_be_built() -> None:
     tokenizer = scripted_tokenizer(TEMPLATE)
     vars(tokenizer)["_special"] = replace(tokenizer._special, end_ids=frozenset())
-    ChatModel(tokenizer, chat_format(tokenizer), PromptLimit(tokenizer, 1000)).take_in()
+    TakenIn(tokenizer)
+
+
+class Host:
+    """Stands in for a ModelHost whose model is loaded again at each `load`."""
+
+    def __init__(self) -> None:
+        self.load()
+
+    def load(self, *more_marks: str) -> None:
+        tokenizer = scripted_tokenizer(TEMPLATE, (*MARKS, *more_marks))
+        format_ = chat_format(tokenizer)
+        config = SimpleNamespace(context_shift=False)
+        engine = SimpleNamespace(
+            tokenizer=tokenizer, chat_format=format_, context_size=1000, config=config
+        )
+        self.loaded = Loaded(engine, None)  # type: ignore[arg-type]
+
+    async def ready(self) -> Loaded:
+        return self.loaded
+
+
+def test_a_model_that_is_loaded_again_takes_in_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    host: Any = Host()
+    chats = ChatModels(host)
+    first = asyncio.run(chats.get())
+    assert asyncio.run(chats.get()) is first
+    host.load()
+    monkeypatch.setattr(chat_model, "TakenIn", lambda tokenizer: pytest.fail("taken in again"))
+    again = asyncio.run(chats.get())
+    assert again is not first
+    assert again.grammars is first.grammars
+    assert again.tokenizer is again.limit.tokenizer is first.tokenizer
+
+
+def test_another_vocabulary_is_taken_in() -> None:
+    host: Any = Host()
+    chats = ChatModels(host)
+    first = asyncio.run(chats.get())
+    host.load("<|new|>")
+    other = asyncio.run(chats.get())
+    assert other.grammars is not first.grammars
+    assert other.tokenizer.id_of("<|new|>") is not None
+    assert chats._taken_in is not None
+    assert chats._taken_in.tokenizer is other.tokenizer
+
+
+def test_a_vocabulary_is_taken_in_once_and_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop_runs, made = threading.Event(), []
+
+    def take_in(tokenizer: Tokenizer) -> TakenIn:
+        assert loop_runs.wait(60), "the event loop waited"
+        made.append(TakenIn(tokenizer))
+        return made[-1]
+
+    monkeypatch.setattr(chat_model, "TakenIn", take_in)
+    host: Any = Host()
+    chats = ChatModels(host)
+
+    async def test() -> None:
+        tasks = [asyncio.create_task(chats.get()) for _ in range(4)]
+        await asyncio.sleep(0.01)
+        loop_runs.set()
+        models = await asyncio.gather(*tasks)
+        assert all(each is models[0] for each in models)
+
+    asyncio.run(test())
+    assert len(made) == 1

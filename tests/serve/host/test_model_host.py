@@ -16,6 +16,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
+from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.answer_queue import AnswerRequest
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.http.errors import ApiError
@@ -241,6 +242,24 @@ class TestIdling:
             again = await asyncio.gather(*(answer(host) for _ in range(3)))
             assert [each for each, _ in again] == [text] * 3
             assert host.state == "loaded"
+
+        run(test())
+
+    def test_what_is_kept_of_the_vocabulary_does_not_keep_the_file(
+        self, make_host: Callable[..., ModelHost], tmp_path: Path
+    ) -> None:
+        own = Path(shutil.copy(demo_model(), tmp_path / "own.gguf"))
+        host = make_host(lambda: load_engine(RunConfig(own)), max_parallel=1, idle_seconds=0.2)
+        chats = ChatModels(host)
+
+        async def is_unmapped() -> bool:
+            return not is_mapped(own)
+
+        async def test() -> None:
+            grammars = (await chats.get()).grammars
+            assert is_mapped(own)
+            await until(is_unmapped)
+            assert (await chats.get()).grammars is grammars
 
         run(test())
 

@@ -27,7 +27,7 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
     """
     status_key, url = secrets.token_urlsafe(32), url_of(listener)
     chats = ChatModels(host)
-    asyncio.run(chats.take_in())
+    asyncio.run(chats.get())  # before others could wait for it
     app = build_app(host, _app_settings(serving, listener, status_key), chats)
     server = WebServer(app, host, serving.grace)
     if not serving.api_key and not is_loopback(listener):
