@@ -149,6 +149,22 @@ def test_a_file_that_is_removed_or_replaced_stays_as_it_was(serve: Serve, model:
     assert server.client.get("/health").status_code == 200
 
 
+def test_a_good_file_in_the_place_of_a_spoilt_one_is_loaded(serve: Serve, model: Path) -> None:
+    server = serve(str(model))
+    text = server.text()
+    with model.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"\xff" * (4 << 20))
+    for _ in range(2):
+        assert server.client.post(COMPLETIONS, json=SHORT).status_code == 503
+    shutil.copy(demo_model(), model.with_suffix(".new"))
+    model.with_suffix(".new").replace(model)
+    assert server.client.post(COMPLETIONS, json=SHORT).status_code == 503
+    assert server.client.get("/health").json()["model"] == "failed"
+    assert server.text() == text
+    assert server.end()[0] == 0
+
+
 def raw_request(body: dict[str, Any]) -> bytes:
     data = json.dumps(body).encode()
     head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"

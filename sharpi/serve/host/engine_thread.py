@@ -51,7 +51,8 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.loaded: Loaded | None = None
         self._file: MappedFile | None = None
-        self._lost_rank: ClusterError | None = None  # since the last look
+        # What ended an answer and will end every other, since the last look.
+        self._fatal: ClusterError | ModelFileError | None = None
         self.failure: str | None = None  # why the model was unloaded, or could not be loaded
         self.is_loading = False
         self.num_users = 0  # requests that are prepared or answered, for which it stays loaded
@@ -140,7 +141,7 @@ class EngineThread:
         try:
             has_worked = self.loaded.scheduler.step()
             self._check_reads()
-            self._check_ranks()
+            self._check_answers()
         except ModelFileError as error:
             self._give_up_file(error)
             return True
@@ -155,11 +156,11 @@ class EngineThread:
             self.last_use = time.monotonic()
         return has_worked
 
-    def _check_ranks(self) -> None:
-        """Raises the ClusterError that ended an answer, if any: all later steps would fail, too."""
-        lost, self._lost_rank = self._lost_rank, None
-        if lost is not None:
-            raise lost
+    def _check_answers(self) -> None:
+        """Raises the error that ended an answer if no step can succeed any more."""
+        fatal, self._fatal = self._fatal, None
+        if fatal is not None:
+            raise fatal
 
     def _give_up_ranks(self, error: ClusterError) -> None:
         """Unloads a model of several machines; the next request loads it when all are back."""
@@ -224,7 +225,7 @@ class EngineThread:
             engine = self._load()
             self._file = MappedFile(engine.file)
             self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
-            self.failure = None
+            self.failure = self._fatal = None
         finally:
             self.is_loading = False
             self.last_use = time.monotonic()
@@ -241,9 +242,8 @@ class EngineThread:
         def end(finish_info: FinishInfo) -> None:
             if self._is_file_unreadable():
                 return  # the step gives the file up, and then ends the answer
-            if isinstance(finish_info.error, ClusterError):
-                self._lost_rank = finish_info.error
-                return  # the same holds for a lost rank
+            if self._is_fatal(finish_info.error):
+                return  # the same holds for a lost rank and a file that was replaced
             self._request_ids.pop(answer, None)
             answer.put(_for_clients(finish_info))
 
@@ -259,6 +259,20 @@ class EngineThread:
             )
         except Exception as error:
             answer.put(FinishInfo("error", error=error))
+
+    def _is_fatal(self, error: BaseException | None) -> bool:
+        """Returns whether an answer's error is one for the whole model, which is given up then.
+
+        A file that made it fail is read again only where there is another one by now: otherwise a
+        client could make the server load its model again and again.
+        """
+        if isinstance(error, ModelFileError) and not (self._file and self._file.is_replaced()):
+            self._log(f"an answer failed: {error}")
+            return False
+        if not isinstance(error, ClusterError | ModelFileError):
+            return False
+        self._fatal = error
+        return True
 
     def _cancel(self, answer: QueuedAnswer) -> None:
         request_id = self._request_ids.get(answer)

@@ -51,6 +51,13 @@ class MappedFile:
             if now is not None and before is not None and now[:2] == before[:2] and now != before:
                 raise ModelFileError(f"{part}: the file was changed while it was in use")
 
+    def is_replaced(self) -> bool:
+        """Returns whether there is another file in the place of this one."""
+        return any(
+            now is not None and now != before
+            for now, before in zip(map(_state, self._parts), self._states, strict=True)
+        )
+
     def close(self) -> None:
         """Ends the watch."""
         _library().sharpi_forget_files()
