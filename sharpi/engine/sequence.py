@@ -23,7 +23,7 @@ _NO_PAGES = "all KV pages are in use by other sequences; raise -c"
 class Sequence:
     """Tokens whose keys and values are cached; grows by `extend`, shrinks by `truncate`.
 
-    The first `num_prompt_tokens` are a prompt, of which heads drop keys if the settings say so.
+    The first `num_prompt_tokens` are a prompt; with `kv_keep` heads drop some of its keys.
     """
 
     def __init__(self, runner: Runner, num_prompt_tokens: int = 0) -> None:
@@ -35,13 +35,13 @@ class Sequence:
 
     @property
     def num_ready(self) -> int:
-        """Leading tokens that the next `extend` need not compute again."""
+        """The number of leading tokens that the next `extend` need not compute again."""
         return self._open().length
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens from `length` on and gives their pages back.
 
-        Recurrent layers go back to the last snapshot before; see `num_ready`.
+        Recurrent layers return to the last snapshot at or before `length`; see `num_ready`.
         """
         del self.tokens[length:]
         if self._table is not None and self._table.rewind(length):
@@ -63,9 +63,10 @@ class Sequence:
         self._open().remember()
 
     def extend(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """Appends tokens, batch by batch; logits (vocabulary,) after the last, a passing view.
+        """Appends tokens, batch by batch; returns the logits (vocabulary,) after the last.
 
-        Raises ContextFullError when they do not fit, before anything is computed.
+        The result is a view that the next step overwrites. Raises ContextFullError if the tokens do
+        not fit, before anything is computed.
         """
         table, batch = self._ready(len(ids)), self._runner.prompt_chunk(len(ids))
         *firsts, last = self._parts(table, ids, batch)
@@ -74,27 +75,27 @@ class Sequence:
         return np.asarray(self._step(table, last, None)[0])
 
     def extend_largest(self, token: int) -> int:
-        """Appends one token; the id of the largest logit after it. Raises as `extend`."""
+        """Appends one token; returns the id of the largest logit after it. Raises as `extend`."""
         self._step(self._ready(1), [token], None, wants_largest=True)
         return self._runner.largest()
 
     def extend_checked(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """Appends a token and right drafts in one step; logits after each, a passing view.
+        """Appends a token and right drafts in one step; returns logits (tokens, vocabulary).
 
-        Raises as `extend`.
+        The result is a view that the next step overwrites. Raises as `extend`.
         """
         table, rows = self._ready(len(ids)), np.arange(len(ids), dtype=np.int32)
         step = self._begin(table, ids, rows, num_drafts=len(ids) - 1)
         return self._runner.finish(step)
 
     def extend_scored(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """Appends tokens; logits (tokens, vocabulary) after each of them. Raises as `extend`."""
+        """Appends tokens; returns logits (tokens, vocabulary) after each. Raises as `extend`."""
         table, batch = self._ready(len(ids)), self._runner.scoring_batch
         parts = self._parts(table, ids, batch)
         return np.concatenate([logits.copy() for logits in self._scored(table, parts)])
 
     def _parts(self, table: PageTable, ids: Ids[int], batch: int) -> list[Ids[int]]:
-        """Splits the next tokens into steps of at most `batch`, and at the end of the prompt."""
+        """Splits the next tokens into steps of at most `batch`; a cut's window is one step."""
         ends = set(range(batch, len(ids), batch))
         if self._cut is not None:
             window, end = self._cut.window - table.length, self._cut.length - table.length
@@ -103,7 +104,7 @@ class Sequence:
         return [ids[start:end] for start, end in pairwise(starts)]
 
     def _scored(self, table: PageTable, parts: Ids[Ids[int]]) -> Iterator[Values]:
-        """Yields each part's logits; as many parts are on their way as there are ranks."""
+        """Yields each part's logits; as many parts are in progress as there are ranks."""
         in_flight: deque[StepInFlight] = deque()
         for part in parts:
             rows = np.arange(len(part), dtype=np.int32)
@@ -114,7 +115,7 @@ class Sequence:
             yield self._runner.finish(in_flight.popleft())
 
     def _open(self) -> PageTable:
-        """Returns the table; begins a new one on what is sound of the tokens' pages and state."""
+        """Returns the table; makes a new one, on the cached prefix, after a failed step."""
         if self._table is not None and not self._table.is_sound:
             self._table.release()
             self._table = None
@@ -125,7 +126,7 @@ class Sequence:
         return self._table
 
     def _ready(self, count: int) -> PageTable:
-        """Reserves pages for so many more tokens, and computes what is missing before them."""
+        """Reserves pages for `count` more tokens, and computes missing tokens before them."""
         wanted, capacity = len(self.tokens) + count, self._runner.context_size
         if wanted > capacity:
             raise ContextFullError(

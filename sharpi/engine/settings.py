@@ -33,13 +33,13 @@ BYTES_WORTH_A_THREAD = 4 << 20
 class EngineSettings(Struct, frozen=True):
     """Activations are rounded to `rounding`; one pass has at most `batch_size` tokens.
 
-    `kv_types` are those of keys and values in the KV cache. A step has at most `num_parallel`
-    sequences, which share `num_kv_pages` pages, those of one context if that is 0.
-    `places` has the cores of each thread of the pool; without them threads run anywhere.
+    `kv_types`: the types of keys and values in the KV cache. A step has at most `num_parallel`
+    sequences, which share `num_kv_pages` pages; 0 stands for the pages of one context.
+    `places`: the cores of each thread of the pool; if empty, threads run anywhere.
     `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
-    A step checks at most `max_drafts` drafts, those of all sequences together. Each head keeps
-    `kv_keep` positions of a longer prompt; 0 keeps all. Layers with windows, of at most `window`
-    positions, have keys and values in `window_pages` pages; 0: in all.
+    A step checks at most `max_drafts` drafts of all sequences together. Each head keeps `kv_keep`
+    positions of a longer prompt; 0 keeps all. Layers with windows, of at most `window` positions,
+    have memory for `window_pages` pages of keys and values; 0 stands for all pages.
     """
 
     context_size: int
@@ -63,7 +63,7 @@ class EngineSettings(Struct, frozen=True):
 
     @property
     def num_outputs(self) -> int:
-        """Tokens of a decoding step whose logits are wanted, at most."""
+        """The most tokens of a decoding step whose logits are wanted."""
         return self.num_parallel + self.max_drafts
 
     @property
@@ -148,7 +148,7 @@ def _instruction_set(config: RunConfig, hardware: HardwareInfo) -> str:
 
 
 def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
-    """Resolves "auto": rounding hurts small models most, and they have speed to spare."""
+    """Resolves "auto": small models get int16, as int8 harms them most and they are fast."""
     if config.precision != "auto":
         return config.precision
     size = sum(tensor.num_bytes for tensor in file.tensors.values())
@@ -167,7 +167,7 @@ def active_bytes(file: GgufFile, model: ModelConfig) -> int:
 
 
 def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) -> int:
-    """Chooses the performance cores, or fewer where threads would mostly wait for each other."""
+    """Returns the number of fast cores, or fewer if threads would mostly wait at barriers."""
     worth = active_bytes(file, model) // BYTES_WORTH_A_THREAD
     return max(1, min(hardware.fast_cores, worth))
 
@@ -183,7 +183,7 @@ def _wanted_context(config: RunConfig, model: ModelConfig) -> int:
 def _context_size(
     size: int, model: ModelConfig, hardware: HardwareInfo, types: KvTypes, in_windows: int
 ) -> int:
-    """Returns the context; raises UsageError where its KV cache can never fit."""
+    """Returns the context size; raises UsageError if its KV cache exceeds the whole RAM."""
     needed = kv_bytes(model.attention, size, types, in_windows)
     if hardware.total_ram and needed > hardware.total_ram:
         raise UsageError(
@@ -203,7 +203,7 @@ def _num_parallel(config: RunConfig) -> int:
 
 
 def _speculation_notes(config: RunConfig) -> tuple[str, ...]:
-    """Names what was asked for about drafts and has no effect."""
+    """Returns a note if given flags about drafts have no effect."""
     speculation = config.speculation
     if speculation.is_on and config.experts.trace is not None:
         return ("--moe-trace records single steps, so no drafts are checked",)

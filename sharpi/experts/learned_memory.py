@@ -1,4 +1,4 @@
-"""The memory that a learned policy takes for what it learns, beside the slots.
+"""The memory that a learned policy takes for its maps, beside the slots.
 
 The sizes are those of kernels/cpu/experts/policy/learned.cpp, and of a GPU's maps.
 """
@@ -13,7 +13,7 @@ _VECTORS = 4  # bias, scores, scores of before, errors
 
 
 def learned_bytes(kind: PolicyKind, num_experts: int) -> int:
-    """Returns the bytes that a policy in RAM learns about one layer; 0 if it does not learn."""
+    """Returns the bytes of one layer's maps of a policy in RAM; 0 if it does not learn."""
     if not kind.is_learned:
         return 0
     ahead = kind.decides_ahead

@@ -65,7 +65,7 @@ def choose_policy(
 
 
 def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
-    """Returns the bytes that the policy learns about a layer: usually, and where room is short."""
+    """Returns the bytes that the policy learns of a layer: usually, and if memory is short."""
     usual, little = (
         _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, learns_little=learns_little))
         for learns_little in (False, True)
@@ -76,7 +76,7 @@ def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tup
 
 
 def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
-    """Returns why nothing is pinned where a warm pin could be, None if something is."""
+    """Returns why there is no warm pin where one was possible; None if there is one."""
     if settings.kind is PolicyKind.STATIC or asked.warm_pin == 0:
         return None
     if asked.warm_pin is None and not settings.warm_pin:
@@ -110,7 +110,7 @@ def _kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
 
 
 def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
-    """Returns the policy with the most hits of those that the tier can carry out."""
+    """Returns, of the policies that the tier supports, the one with the most hits."""
     if shape.all_fit:
         return PolicyKind.LRU
     may_prefetch = asked.prefetch and not (shape.on_gpu or shape.learns_little)
@@ -118,9 +118,9 @@ def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
 
 
 def falls_back(asked: ExpertConfig, kind: PolicyKind) -> bool:
-    """Returns True if another policy may replace a learned one that turns out to cost time.
+    """Returns True if lru may replace the learned policy when that proves to cost time.
 
-    It may where the user has chosen nothing that only the learned one does.
+    It may unless the user chose a policy, a load budget or the learned predictor.
     """
     is_default = asked.policy is None and asked.predictor != LEARNED and asked.load_budget is None
     return is_default and kind.keeps_misses
@@ -137,7 +137,7 @@ def _resident_set(
 
 
 def _warm_pin(asked: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int:
-    """Returns the experts that each layer pins.
+    """Returns the number of experts that each layer pins.
 
     Unless asked otherwise, lru pins as many as a token uses in a layer, if at least half of the
     experts have a slot. With fewer slots, and with any other policy, pins cost hits: with 4 slots

@@ -33,12 +33,12 @@ class PolicyKind(IntEnum):
 
     @property
     def keeps_misses(self) -> bool:
-        """True if a miss may take a slot at its use, when its bytes are there."""
+        """True if a missed expert may get a slot at its use, while its bytes are in memory."""
         return self in (PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH)
 
     @property
     def loads_later(self) -> bool:
-        """True if a miss takes a slot only after its use, when its bytes may be gone."""
+        """True if a missed expert gets a slot only after its use, and may have to be read again."""
         return self.is_learned and not self.keeps_misses
 
     @property
@@ -112,9 +112,9 @@ class PolicySettings(Struct, frozen=True):
         return len(self.slots)
 
     def next_pin(self, last: int) -> int | None:
-        """Returns the accesses of the next warm pin, None if there is none.
+        """Returns the number of accesses at which the next warm pin is due; None if none is.
 
-        `last` are those of the last one, -1 before the first.
+        `last` is the number at which the last one happened, -1 before the first.
         """
         limit = self.warm_pin_after
         if self.warm_pin <= 0 or last >= max(limit, 0):
@@ -139,7 +139,7 @@ def default_load_budget(num_layers: int, experts_per_token: int) -> float:
 def counting(settings: PolicySettings, num_tokens: int) -> PolicySettings:
     """Returns the settings of a fixed set of the most used experts.
 
-    It begins with the first experts, and is chosen by the uses of `num_tokens` tokens.
+    The set begins with the lowest ids, and is chosen by the uses of `num_tokens` tokens.
     """
     layers = sum(slots > 0 for slots in settings.slots)
     everyone = (tuple(range(settings.num_experts)),) * settings.num_layers

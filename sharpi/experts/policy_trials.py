@@ -1,7 +1,7 @@
-"""PolicyTrials: finds out, while a model runs, what of the default policy pays on this machine.
+"""PolicyTrials: finds out, while a model runs, which parts of the default policy save time.
 
-First prefetching is tried, then the policy's learning against evicting the oldest expert (lru).
-Turns of lru are longer, since slots keep for a while what the learned policy chose.
+First it times prefetching, then the learned policy against evicting the oldest expert (lru). Turns
+of lru are longer, since slots still hold what the learned policy chose for a while.
 """
 
 from sharpi.experts.prediction_trial import PredictionTrial, TrialTimes
@@ -12,8 +12,8 @@ LEARNING_TIMES = TrialTimes(period=96, without=32, settling=8, periods=3, rest=4
 class PolicyTrials:
     """Receives the seconds of every decoded token, and decides how the next one uses the slots.
 
-    Either part is None if there is no choice: `prefetch` where nothing is prefetched, `learning`
-    where the user chose the policy.
+    A trial is None if there is nothing to decide: `prefetch` if nothing is prefetched, `learning`
+    if the user chose the policy.
     """
 
     def __init__(self, *, may_prefetch: bool, may_fall_back: bool) -> None:
@@ -37,14 +37,14 @@ class PolicyTrials:
 
     @property
     def learns_now(self) -> bool:
-        """True if the policy decides about the next token, false if the oldest expert leaves."""
+        """True if the policy learns and decides at the next token; False for eviction as lru."""
         if self.learning is None or self._tries_prefetch:
             return self.learns
         return self.learning.predicts_now
 
     @property
     def _tries_prefetch(self) -> bool:
-        """True if the next token is one of a trial of prefetching, which needs a learned policy."""
+        """True if the next token belongs to a trial of prefetching, which needs learning on."""
         return self.prefetch is not None and self.learns and not self.prefetch.is_settled
 
     def record(self, seconds: float) -> str | None:

@@ -1,8 +1,7 @@
 """Measures if predicting or learning pays: times tokens with and without it on the running model.
 
-Predictions cost time, reads that are never used, and places in memory, so they have to prove
-themselves: of every 32 tokens the last 8 go without, and the medians are compared. The decision
-holds for a while, and then the trial is repeated.
+Predictions cost time, unused reads and memory. So the last 8 of every 32 tokens do without, and the
+median times are compared. The decision holds for a while, and then the trial is repeated.
 """
 
 from statistics import median
@@ -18,7 +17,7 @@ TOKENS_UNTIL_RETRIAL = 2048
 
 
 class TrialTimes(Struct, frozen=True):
-    """How many tokens the parts of a trial have."""
+    """The numbers of tokens and periods of a trial."""
 
     period: int = PERIOD
     without: int = WITHOUT  # the last ones of each period

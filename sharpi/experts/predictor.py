@@ -1,4 +1,4 @@
-"""Predicts which experts a layer uses next, from routes alone: the definition of the native ones.
+"""Predicts which experts a layer uses next, from routes alone: reference of the native code.
 
 Predictions are hints and never change the output. `last-token` repeats the layer's last route;
 `last-layer` counts which experts follow those of the layer below; `both` adds those that follow the
@@ -35,7 +35,7 @@ class FollowCounts:
                 self._counts[expert] *= np.float32(0.5)
 
     def score(self, before: Sequence[int], weight: np.float32, scores: NDArray[np.float32]) -> None:
-        """Adds `weight` times each expert's share of uses after `before`, best counting most."""
+        """Adds `weight` times each expert's share of uses after `before`, whose best weigh most."""
         for rank, expert in enumerate(before, start=1):
             if self._seen[expert]:
                 scale = weight / np.float32(rank) / self._seen[expert]

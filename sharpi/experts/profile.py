@@ -30,7 +30,7 @@ class ExpertProfile(Struct, frozen=True, eq=False):
         return tuple(int(expert) for expert in order if self.uses[layer][expert])
 
     def merged(self, uses: NDArray[np.int64]) -> "ExpertProfile":
-        """Returns the profile with a newer run's uses added; the old ones count half."""
+        """Returns the profile with a newer run's uses added; earlier uses count half."""
         return ExpertProfile(self.model, self.uses // 2 + uses)
 
 
@@ -65,7 +65,7 @@ def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> E
 
 
 def _text(path: Path) -> str:
-    """Reads a regular file of a bearable size; raises OSError and StatsFileError."""
+    """Reads a regular file within a limit of size; raises OSError and StatsFileError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise StatsFileError(f"{path} is not a regular file; name another --moe-profile")

@@ -1,4 +1,4 @@
-"""Acceptance: how often drafts of a kind and a certainty prove right, learned as text goes on."""
+"""Acceptance: how often drafts of a kind and certainty level are right, learned while decoding."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,14 +26,14 @@ class _Level:
 
 
 class Acceptance:
-    """The chances of drafted tokens, for one sequence; `others` is what all sequences showed."""
+    """The chances of drafted tokens in one sequence; `others`: those learned in all sequences."""
 
     def __init__(self, others: "Acceptance | None" = None) -> None:
         self._others = others
         self._levels: dict[tuple[DraftKind, int], _Level] = {}
 
     def chance(self, kind: DraftKind, level: int) -> float:
-        """Returns the chance that a token is right, if those before it in the draft are."""
+        """Returns the chance that a token is right, given that those before it in the draft are."""
         prior = _FIRST_CHANCE if self._others is None else self._others.chance(kind, level)
         own = self._levels.get((kind, level))
         if own is None:
@@ -42,9 +42,9 @@ class Acceptance:
         return min(right / (own.seen + _PRIOR_WEIGHT), _MOST)
 
     def chances(self, draft: Draft, least: float = WORTH_A_ROW) -> list[float]:
-        """Returns the chance of each token that it and all before it are right.
+        """Returns for each token the chance that it and all before it are right.
 
-        The draft ends for them where that chance is less than `least`.
+        The list ends before the first chance below `least`.
         """
         reached, chances = 1.0, []
         known: dict[int, float] = {}
@@ -58,7 +58,7 @@ class Acceptance:
         return chances
 
     def learn(self, draft: Draft, tokens: Sequence[int]) -> None:
-        """Learns from the tokens that came, up to the first that the draft has wrong."""
+        """Learns from the sequence's next `tokens`, up to the first that differs from the draft."""
         for level, is_right in _judged(draft, tokens):
             self._learn(draft.kind, level, is_right=is_right)
 

@@ -9,7 +9,7 @@ _WORTH_ASKING = 0.5  # a free draft whose first token is less likely than this l
 
 
 class Chain:
-    """Asks the free drafters, and a model only where they have no idea."""
+    """Uses the free drafters, and a model only if they have no promising draft."""
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._free = [drafter for drafter in drafters if drafter.is_free]
@@ -22,7 +22,7 @@ class Chain:
 
     @property
     def has_models(self) -> bool:
-        """True if a drafter computes its drafts."""
+        """True if some drafter is a model, and so takes time."""
         return bool(self._models)
 
     def close(self) -> None:
@@ -33,8 +33,8 @@ class Chain:
     def propose(self, most: int, acceptance: Acceptance, most_of_models: int) -> list[Draft]:
         """Drafts at most `most` tokens by each free drafter, the most promising draft first.
 
-        A model's draft of at most `most_of_models` tokens, which takes time, comes first where that
-        of no other promises much.
+        If the first token of that draft is unlikely to be right, a model drafts as well, at most
+        `most_of_models` tokens, and its draft comes first.
         """
         drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
         if len(drafts) > 1:

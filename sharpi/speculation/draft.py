@@ -1,4 +1,4 @@
-"""Draft and Drafter: what the next tokens of a sequence might be, and who says so."""
+"""Draft and Drafter: tokens that may come next in a sequence, and what proposes them."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,10 +9,10 @@ from sharpi.config import DraftKind
 
 
 class Draft(Struct, frozen=True):
-    """The tokens that may come next, each with the chance that it is right if those before are.
+    """The tokens that may come next, and how certain the drafter is of each.
 
-    `certainty` is what the drafter knows of each token: its level in the drafter's own scale, by
-    which `Acceptance` learns how often such tokens are right.
+    `certainty` has a level for each token, on the drafter's own scale. `Acceptance` learns how
+    often tokens of a level are right.
     """
 
     kind: DraftKind
@@ -29,13 +29,13 @@ class Drafter(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """True if a draft takes no time to speak of, so that one may be made at every step."""
+        """True if drafting takes hardly any time, so that it may be done at every step."""
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Adds tokens that follow in the sequence."""
 
     def propose(self, most: int) -> Draft | None:
-        """Drafts at most `most` next tokens; None where it has no idea."""
+        """Drafts at most `most` next tokens; returns None if it has no draft."""
 
     def close(self) -> None:
         """Ends the drafts for this sequence."""
@@ -54,7 +54,7 @@ def level_of_match(length: int) -> int:
 
 
 def level_of_chance(chance: float) -> int:
-    """Returns the level of a model's own probability, 0 to 1: its tenths."""
+    """Returns the level of a model's own probability `chance`, 0 to 1: its tenths, rounded down."""
     return int(chance * 10)
 
 
@@ -64,9 +64,9 @@ _LONGEST = 128
 
 
 def levels_of_match(length: int, count: int) -> tuple[int, ...]:
-    """Returns the levels of `count` tokens after a match: each one that is right makes it longer.
+    """Returns the levels of `count` tokens, at most 128, after a match of `length` tokens.
 
-    For at most 128 tokens.
+    Each token counts as one more that matches for the level of the next one.
     """
     begin = min(length, _LONGEST)
     return _LEVEL_OF_LENGTH[begin : begin + count]

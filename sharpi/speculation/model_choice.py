@@ -10,7 +10,7 @@ _NEWEST_SHARE = 0.1
 
 
 class ModelChoice:
-    """The seconds of a drafted token and the chance that one is right, as measured."""
+    """The measured seconds of a drafted token, and the measured chance that one is right."""
 
     def __init__(self) -> None:
         self._seconds = self._chance = 0.0

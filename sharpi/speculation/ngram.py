@@ -15,7 +15,7 @@ _MOST_MATCHED = 64  # tokens that are compared at most, so that a long match bea
 
 
 class NgramDrafter:
-    """Drafts what followed the latest place in the sequence that ends as the sequence does now."""
+    """Drafts what followed the latest earlier place with the same last tokens as now."""
 
     kind: DraftKind = "ngram"
     is_free = True
@@ -60,10 +60,10 @@ class NgramDrafter:
         return Draft(self.kind, tokens, levels_of_match(self._matched(end), len(tokens)))
 
     def close(self) -> None:
-        """Does nothing: there is nothing to give back."""
+        """Does nothing: it owns nothing that has to be freed."""
 
     def _continuation(self, end: int, most: int) -> tuple[int, ...]:
-        """Returns the tokens from `end` on; where they reach the sequence's end, they go round."""
+        """Returns `most` tokens from `end` on; repeats them if the sequence ends before."""
         tokens = self._tokens[end : end + most]
         while len(tokens) < most:
             tokens += tokens[: most - len(tokens)]

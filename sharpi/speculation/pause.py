@@ -1,4 +1,4 @@
-"""Pause: drafts are looked for less often where none has been worth a check for a while."""
+"""Pause: makes searches for drafts rarer after several whose drafts were not worth a check."""
 
 _MOST_VAIN = 2  # searches in a row that were not worth their time
 _SHARE = 0.002  # of a step, which looking for drafts in vain may take on average
@@ -7,19 +7,19 @@ _NEWEST_SHARE = 0.1
 
 
 class Pause:
-    """Counts the searches in vain, and rests for as many steps as they are too expensive for."""
+    """Counts searches in vain; rests for so many steps that a search takes 0.2 % of the time."""
 
     def __init__(self) -> None:
         self._num_vain = self._num_to_rest = 0
         self._search_seconds = self._step_seconds = 0.0
 
     def rests(self) -> bool:
-        """True if this step does without a search for drafts."""
+        """Counts a step; returns True if it does without a search for drafts."""
         self._num_to_rest -= 1
         return self._num_to_rest >= 0
 
     def searched(self, seconds: float, gained: float) -> None:
-        """Takes note of a search of so many seconds, and of those that its drafts should gain."""
+        """Records a search: the seconds that it took, and those that its drafts should gain."""
         if not self._search_seconds:
             self._search_seconds = seconds
         usual = self._search_seconds
@@ -30,7 +30,7 @@ class Pause:
             self._num_to_rest = min(_LONGEST, int(times))
 
     def paid(self) -> None:
-        """Takes note of a search that a model made, which others decide about."""
+        """Records that a model drafted; `ModelChoice` decides whether that pays."""
         self._num_vain = 0
 
     def step(self, seconds: float) -> None:

@@ -1,8 +1,8 @@
 """Rule: decides how many drafts the next step checks, none included.
 
-After Cascade (arXiv 2506.20675): the utility of a step is what it gains, in tokens, over what it
-costs, in steps without drafts. Both are measured while the model runs. A step that would not gain
-checks nothing, and what has to be tried to know that may lose 2 % of the time.
+After Cascade (arXiv 2506.20675): the utility of a step is the tokens that it yields, divided by its
+time in steps without drafts. Both are measured while the model runs. If drafts would not gain time,
+the step checks none. Trials, by which this is found out, may lose at most 2 % of the time.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _STALE_AFTER = 64  # steps with drafts, after which one without is measured agai
 
 
 class Choice(NamedTuple):
-    """How many drafts the step checks of each sequence, and how many tokens that should give."""
+    """The number of drafts to check of each sequence, and the expected tokens of the step."""
 
     lengths: tuple[int, ...]
     num_tokens: float
@@ -33,9 +33,10 @@ class Rule:
         self._has_checked = False
 
     def choose(self, chances: Sequence[Sequence[float]], most: int) -> Choice:
-        """Chooses from drafts, by the chance of each token that it and all before it are right.
+        """Chooses how many drafted tokens of each sequence to check, at most `most` in all.
 
-        There is a draft for every sequence of the step, which may be empty.
+        `chances` has a list for each sequence of the step, perhaps empty: for each drafted token
+        the chance that it and all before it are right.
         """
         num = len(chances)
         none = Choice((0,) * num, float(num))
@@ -55,7 +56,7 @@ class Rule:
         return choice
 
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
-        """Tries as many of the offers as the budget allows; None where that is not one."""
+        """Returns a trial of as many offers as the budget allows; None if it allows none."""
         row = usual / (2 * num)  # a row may lose about half of what it takes alone
         for count in range(len(offers), 0, -1):
             if self.budget.allows(row * count):
@@ -65,7 +66,7 @@ class Rule:
     def _of_known(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float
     ) -> Choice | None:
-        """Returns the most of the offers whose step is known to gain; None without any."""
+        """Returns the choice of the most offers whose step is known to gain; None without one."""
         for count in range(len(offers), 0, -1):
             tokens = num + sum([chance for chance, _ in offers[:count]])
             seconds = num * self.times.seconds(num + count)
@@ -76,7 +77,7 @@ class Rule:
     def _best(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float
     ) -> tuple[int, float]:
-        """Returns how many offers to take, and the utility of that."""
+        """Returns the number of offers with the highest utility, and that utility."""
         best, highest, tokens = 0, 1.0, float(num)
         for count, (chance, _) in enumerate(offers, 1):
             tokens += chance
@@ -87,7 +88,7 @@ class Rule:
         return best, highest
 
     def record(self, choice: Choice, seconds: float, num_tokens: int) -> None:
-        """Records a step with these drafts: its duration, and the tokens that it gave."""
+        """Records a step with this choice: its duration, and the tokens that it yielded."""
         num, rows = len(choice.lengths), len(choice.lengths) + sum(choice.lengths)
         if rows == num or self._has_checked:
             self.times.record(rows, seconds)
@@ -105,7 +106,7 @@ class Rule:
 def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
     """Lists the drafted tokens with the likeliest first, each with the index of its sequence.
 
-    A draft's tokens stay in their order, since their chances fall.
+    The tokens of a draft stay in order, since their chances never rise.
     """
     if len(chances) == 1:
         return [(chance, 0) for chance in chances[0]]

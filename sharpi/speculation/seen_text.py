@@ -1,4 +1,4 @@
-"""SeenText: all text that this process has seen lately, and drafts of what followed in it."""
+"""SeenText: the text that this process has seen lately, and SuffixDrafter, which drafts from it."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,8 @@ _LEAST_MATCHED = 2
 class SeenText:
     """Two suffix automata: once the newer one has MAX_TOKENS tokens, the older one is forgotten.
 
-    For the engine's thread only. Drafters are told of a change by `version`.
+    For the engine's thread only. `version` changes with every added text, so that drafters
+    notice it.
     """
 
     def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
@@ -24,7 +25,7 @@ class SeenText:
         self.version = 0
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Adds a text, of which it keeps the end."""
+        """Adds a text; keeps only its newest MAX_TEXT tokens."""
         newest = tokens[-min(MAX_TEXT, self._max_tokens) :]
         if len(self.halves[0].text) + len(newest) > self._max_tokens:
             self.halves = [SuffixAutomaton(), self.halves[0]]
@@ -40,7 +41,7 @@ class SeenText:
 
 
 class SuffixDrafter:
-    """Drafts what followed the longest run in the seen text that ends as the sequence does."""
+    """Drafts what followed the longest run of tokens, in seen text, with which a sequence ends."""
 
     kind: DraftKind = "suffix"
     is_free = True
@@ -72,7 +73,7 @@ class SuffixDrafter:
                 self._places[i] = state, length
 
     def close(self) -> None:
-        """Does nothing: there is nothing to give back."""
+        """Does nothing: it owns nothing that has to be freed."""
 
     def propose(self, most: int) -> Draft | None:
         which = max(range(len(self._places)), key=lambda i: self._places[i][1])

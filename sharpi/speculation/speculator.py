@@ -22,7 +22,7 @@ ModelDrafters = Callable[[], Sequence[Drafter]]
 
 
 class SequenceDrafts:
-    """One sequence's drafters, and what it showed of them; `drafts` are those of this step."""
+    """One sequence's drafters and their acceptance in it; `drafts` are those of this step."""
 
     def __init__(self, drafters: Sequence[Drafter], everyone: Acceptance) -> None:
         self._chain = Chain(drafters)
@@ -38,7 +38,7 @@ class SequenceDrafts:
 
     @property
     def has_models(self) -> bool:
-        """True if a model drafts as well."""
+        """True if a model is among the drafters."""
         return self._chain.has_models
 
     def close(self) -> None:
@@ -46,9 +46,9 @@ class SequenceDrafts:
         self._chain.close()
 
     def propose(self, most: int, most_of_models: int, least: float) -> list[float]:
-        """Drafts for the next step; the chances of the best draft's tokens, empty without one.
+        """Drafts for the next step; returns the chances of the best draft's tokens, if any.
 
-        They end at the first that is less than `least`.
+        The list ends before the first chance below `least`.
         """
         self.drafts = []
         if most > 0:
@@ -58,7 +58,7 @@ class SequenceDrafts:
         return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
 
     def learn(self, tokens: Sequence[int]) -> None:
-        """Learns from the tokens that came after the drafts were made."""
+        """Learns from the tokens that were chosen after the drafts were made."""
         for draft in self.drafts:
             self.acceptance.learn(draft, tokens)
         self.extend(tokens)
@@ -116,14 +116,14 @@ class Speculator:
         return drafts
 
     def rests(self) -> bool:
-        """True if no drafts are looked for at this step, since that has been in vain for a while.
+        """Counts a step; returns True if it does without drafts, after searches in vain.
 
-        Nothing else is to be asked then. The tokens of such steps are told by `rested`.
+        In that case no other method may be called for the step. `rested` records its tokens later.
         """
         return self.settings.is_auto and self._pause.rests()
 
     def rested(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
-        """Takes note of the tokens that a sequence got from steps at which it rested."""
+        """Records the tokens that a sequence got from steps for which `rests` returned True."""
         if tokens:
             drafts.extend(tokens)
             drafts.num_known += len(tokens)
@@ -132,19 +132,19 @@ class Speculator:
                 statistics.add_rested(len(tokens), usual)
 
     def end(self, drafts: SequenceDrafts | None, tokens: Sequence[int]) -> None:
-        """Ends a sequence; `tokens` are those of its text that were not seen before."""
+        """Ends a sequence; `tokens` are the part of its text that was not seen before."""
         if drafts is not None:
             drafts.close()
         if "suffix" in self.settings.kinds and self._may_remember():
             self._seen.add(tokens)
 
     def _may_remember(self) -> bool:
-        """True unless steps are so quick that remembering a text would show."""
+        """True unless steps are so quick that remembering a text would take notable time."""
         usual = self.rule.times.seconds(1)
         return not (self.settings.is_auto and 0 < usual < _LEAST_REMEMBERED)
 
     def choose(self, asked: Sequence[Asked]) -> list[Draft | None]:
-        """Drafts for the next step of these sequences; None for those without one."""
+        """Returns the draft of each sequence for the next step; None for those without one."""
         start = time.perf_counter()
         of_models = self._effort(asked)
         least = WORTH_A_ROW if self.settings.is_auto else 0.0
@@ -165,7 +165,7 @@ class Speculator:
         return chosen
 
     def _effort(self, asked: Sequence[Asked]) -> int:
-        """Decides how long drafts of models may be."""
+        """Returns the most tokens that a model may draft for each sequence; 0 for none."""
         if not self.settings.is_auto:
             return self.max_drafts
         if not any(each.drafts.has_models for each in asked):
@@ -198,7 +198,7 @@ class Speculator:
             self._pause.paid()
 
     def _worthwhile(self, chances: list[float]) -> list[float]:
-        """Cuts a draft before the first token that is less likely than was asked for."""
+        """Cuts the chances before the first token less likely than `min_probability`."""
         before = 1.0
         for i, chance in enumerate(chances):
             if chance < self.settings.min_probability * before:
@@ -207,7 +207,7 @@ class Speculator:
         return chances
 
     def _fixed(self, chances: Sequence[Sequence[float]]) -> Choice:
-        """Chooses as many drafts as there are, as far as they fit a step together."""
+        """Chooses all drafted tokens, in order of sequences, up to `max_drafts` in a step."""
         room, lengths = self.max_drafts, []
         for own in chances:
             lengths.append(min(room, len(own)))
@@ -221,7 +221,7 @@ class Speculator:
     def record(
         self, asked: Sequence[Asked], seconds: float, tokens: Sequence[Sequence[int]]
     ) -> None:
-        """Takes note of the step: its duration, and the tokens that each sequence got from it."""
+        """Records the step: its duration, and the tokens that each sequence got from it."""
         start, gained = time.perf_counter(), self._gained()
         num_tokens, num = sum(map(len, tokens)), len(asked)
         self.rule.record(self._choice, seconds, num_tokens)

@@ -1,4 +1,4 @@
-"""DraftStatistics: what was drafted, checked and right, and the time that it saved."""
+"""DraftStatistics: counts of drafts, checked and right, and the time that they saved."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class KindCount(Struct):
 
 
 class DraftStatistics(Struct):
-    """Counts of one answer, or of all of an engine's; seconds are those of decoding steps."""
+    """Counts of one answer, or of all answers of an engine; seconds are of decoding steps."""
 
     kinds: dict[DraftKind, KindCount] = field(default_factory=dict)
     num_steps: int = 0
@@ -50,7 +50,7 @@ class DraftStatistics(Struct):
         count.num_accepted += num_accepted
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the counts and seconds as JSON has them."""
+        """Returns the counts and seconds as a dict for JSON."""
         return {
             "steps": self.num_steps,
             "tokens_per_step": self.tokens_per_step,

@@ -1,4 +1,4 @@
-"""StepTimes: how long steps of so many rows take, measured as they run."""
+"""StepTimes: the durations of steps by their number of rows, measured as they run."""
 
 _NEWEST_SHARE = 0.2
 _NUM_FIRST = 3  # measurements of which the shortest counts: the first of all warms up
@@ -9,10 +9,10 @@ _OLD_AFTER = 400  # steps after which a size that has not run is one to be tried
 
 
 class StepTimes:
-    """Seconds of a step by its rows, averages of which newer steps count more.
+    """Seconds of a step by its rows, as averages in which newer steps weigh more.
 
-    More rows never take less time, so that a size which was measured in a bad moment is corrected
-    by larger ones. Times between measured sizes lie on the line between them.
+    It assumes that more rows never take less time, so that larger sizes correct a size that was
+    measured at a bad moment. It interpolates linearly between measured sizes.
     """
 
     def __init__(self) -> None:

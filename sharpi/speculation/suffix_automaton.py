@@ -1,7 +1,8 @@
 """SuffixAutomaton: every run of tokens in some texts, in a linear number of states.
 
 Blumer et al., "The smallest automaton recognizing the subwords of a text" (1985). A state stands
-for runs that end at the same places; its link is the state of the longest shorter end.
+for the runs that end at the same places. Its link is the state of the longest suffix of these runs
+that ends at more places.
 """
 
 ROOT = 0
@@ -9,7 +10,7 @@ _NUM_REFRESHED = 4  # states along the links that learn of the newest place
 
 
 class SuffixAutomaton:
-    """The automaton of `text`, which grows by `append`; a negative token parts two texts."""
+    """The automaton of `text`, which grows by `append`; a negative token separates two texts."""
 
     def __init__(self) -> None:
         self.text: list[int] = []
@@ -39,7 +40,7 @@ class SuffixAutomaton:
         return len(self.link) - 1
 
     def _split(self, state: int, token: int) -> int:
-        """Returns the state after `token` whose longest run is the given state's and the token."""
+        """Returns the state whose longest run is that of `state` followed by `token`."""
         after = self.next[state][token]
         if self.length[after] == self.length[state] + 1:
             return after
@@ -53,7 +54,7 @@ class SuffixAutomaton:
         return clone
 
     def _refresh(self, state: int) -> None:
-        """Lets the longest runs that occurred before know their newest place."""
+        """Updates the newest place in a few states along the links, from `state` on."""
         for _ in range(_NUM_REFRESHED):
             if state <= ROOT:
                 return
@@ -63,7 +64,7 @@ class SuffixAutomaton:
     def follow(self, state: int, length: int, token: int) -> tuple[int, int]:
         """Returns the state and length of the longest run that ends with `token`.
 
-        `state` and `length` are those of the longest run before the token.
+        `state` and `length` are those of the longest run that ends before the token.
         """
         while token not in self.next[state]:
             if state == ROOT:

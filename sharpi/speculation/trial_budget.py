@@ -5,7 +5,7 @@ _ALLOWANCE = 3.0  # steps that may be lost before there is any share to speak of
 
 
 class TrialBudget:
-    """The seconds that trials lost, and those that all steps took."""
+    """The seconds that trials have lost, and the seconds that all steps have taken."""
 
     def __init__(self) -> None:
         self.seconds = self.lost = 0.0
@@ -18,7 +18,7 @@ class TrialBudget:
         self._usual = usual
 
     def spend(self, seconds: float) -> None:
-        """Counts seconds that a trial took beside a step."""
+        """Counts seconds that a trial took outside a step."""
         self.seconds += seconds
         self.lost += seconds
 

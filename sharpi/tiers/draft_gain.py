@@ -1,8 +1,8 @@
-"""Estimates what drafts can gain on a model: from the bytes that a check of several tokens reads.
+"""Estimates what drafts can gain on a model, from the bytes that a check of several tokens reads.
 
-Tokens that follow each other share experts. On recorded routes of GPT-OSS-20B (32 experts, 4 used),
-2, 3, 4 and 8 tokens read the multiples below of one token's; routes without any likeness read more.
-Arithmetic is left out, so small models gain less than this.
+Successive tokens share experts. On recorded routes of GPT-OSS-20B (32 experts, 4 used), 2, 3, 4 and
+8 tokens read the multiples of one token's experts that `_RECORDED` lists; random routes read more.
+The estimate ignores the time of arithmetic, so that small models gain less.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def _range(gains: tuple[float, float]) -> str:
 def _gains(
     model: ModelFacts, plan: TierPlan, count: int, chance: float, *, by_head: bool = False
 ) -> tuple[float, float]:
-    """Returns the times as fast with `count` drafts: with unlike routes, and with recorded ones."""
+    """Returns the least and highest speed-up with `count` drafts: random and recorded routes."""
     dense, experts = _parts(model, plan)
     tokens = sum(chance**i for i in range(count + 1))
     drafting = count * _head_bytes(model) if by_head else 0.0
@@ -55,9 +55,9 @@ def _gains(
 
 
 def _parts(model: ModelFacts, plan: TierPlan) -> tuple[float, float]:
-    """Returns the bytes of a token that more tokens share, and those of its experts.
+    """Returns the bytes of dense weights that a token reads, and those of its experts.
 
-    Where experts come from the disk, those reads take the time.
+    If reading experts from disk takes most of the time, dense weights count as 0.
     """
     layers = model.layers[: len(model.layers) - model.has_head]
     experts = sum(model.num_experts_per_token * (layer.expert_bytes or 0) for layer in layers)
@@ -75,7 +75,7 @@ def _head_bytes(model: ModelFacts) -> float:
 
 
 def _unlike(tokens: int, used: int, num_experts: int) -> float:
-    """Returns how many times one token's experts several tokens read whose routes are random."""
+    """Returns the experts that `tokens` random routes use, as a multiple of one token's."""
     if not num_experts:
         return 1.0
     return num_experts / used * (1 - (1 - used / num_experts) ** tokens)

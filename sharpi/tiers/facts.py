@@ -53,9 +53,9 @@ class ModelFacts(Struct, frozen=True):
     has_head: bool = False  # the last of `layers` is an MTP head, which only drafts need
 
     def only(self, layers: range) -> "ModelFacts":
-        """Returns the model as a machine sees it that runs some layers: the others are empty.
+        """Returns the sizes for a machine that runs only `layers`: the other layers are empty.
 
-        The first layers come with the embedding and the output.
+        Layer 0 comes with the embedding and the output.
         """
         own = tuple(
             layer if index in layers else LayerFacts(0, 0)
@@ -67,7 +67,7 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def largest_slot(self) -> int:
-        """Bytes of the largest layer's slot."""
+        """Bytes of a slot for an expert of any layer."""
         return max((layer.slot_bytes for layer in self.layers), default=0)
 
     @property
@@ -144,5 +144,5 @@ def _is_stacked(tensor: Tensor, num_experts: int) -> bool:
 
 
 def _slot_bytes(routed: Iterable[Tensor]) -> int:
-    """Returns the bytes for the aligned file ranges around one expert's pieces, at worst."""
+    """Returns the most bytes that the aligned file ranges around an expert's pieces take."""
     return sum(widest_range(t.offset, t.num_bytes // t.shape[0], t.shape[0]) for t in routed)

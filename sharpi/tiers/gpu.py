@@ -40,9 +40,9 @@ class GpuPlan(Struct, frozen=True):
 def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
     """Plans one GPU; `kv`: bytes of each layer's KV cache, `scratch`: bytes of the buffers.
 
-    The last layers go first, after the output matrix. Experts get slots only if no layer was left
-    out for lack of memory: a layer on the GPU is worth more than its bytes in slots. If a number of
-    layers was requested, each goes there with all its experts.
+    The output matrix is placed first, then layers from the last one on. Experts get slots only if
+    no layer was left out for lack of memory: a layer on the GPU saves more time than slots of the
+    same bytes. If a number of layers was requested, each is placed with all its experts.
     """
     scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
     wanted = wanted_layers(model, request)
@@ -75,7 +75,7 @@ def plan_layers(
     has_output: bool = True,
     gpu: int = 0,
 ) -> GpuPlan:
-    """Plans a GPU's memory for given layers, which fit; `gpu` is its index in the request."""
+    """Plans a GPU's memory for the layers `fitting`; `gpu` is its index in the request."""
     tier_budget = TierBudget(Tier.VRAM, request.vram or 0)
     kv = kv if request.gpu_kv is None else list(request.gpu_kv)
     tier_budget.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
@@ -123,7 +123,7 @@ def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
 
 
 def wanted_layers(model: ModelFacts, request: TierRequest) -> int:
-    """Returns the number of the last layers that are to go to GPUs, if they have room."""
+    """Returns how many layers, counted from the last, are to be on GPUs if there is room."""
     if not request.vram:
         return 0
     most = len(model.layers)
@@ -145,13 +145,13 @@ def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) 
 
 
 def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
-    """Returns True if none of these last layers reads the keys of a layer before them."""
+    """Returns True if none of these layers reads the keys of a layer before the first of them."""
     sources = (model.layers[i].kv_layer for i in layers)
     return all(source is None or source >= layers[0] for source in sources)
 
 
 def left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
-    """Returns a note if fewer layers are on GPUs than were to go there."""
+    """Returns a note if fewer layers are on GPUs than `wanted`."""
     if on_gpu == wanted:
         return ()
     return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit in VRAM",)

@@ -1,7 +1,7 @@
 """Divides layers among the GPUs of one machine: by their memory and speed, or by given shares.
 
-GPUs take their layers in order, the last of them with the output, and compute one after the other.
-So a token takes the sum of their times, and every byte counts that is in no GPU's memory.
+GPUs take their layers in order, the last one with the output, and compute one after the other. So a
+token takes the sum of their times, and each byte that is in no GPU's memory adds to it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -47,9 +47,9 @@ def divide_gpus(
 ) -> Division | None:
     """Returns each GPU's layers, empty ranges for GPUs without any; None if none has room.
 
-    `beside`: the bytes of each layer that have to be with it besides its dense weights. As many of
-    the last layers as fit are divided, by `request.tensor_split` where it is given. Every GPU gets
-    a layer, unless one has no room for any.
+    `beside`: for each layer, the bytes that must be on its GPU besides its dense weights. As many
+    layers as fit are divided, counted from the last; by `request.tensor_split` if it is given.
+    Every GPU gets a layer, unless one has no room for any.
     """
     wanted = len(model.layers)
     if request.gpu_layers is not None:
@@ -66,7 +66,7 @@ def divide_gpus(
 def _cost(
     model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
 ) -> Callable[[int, int, int], float]:
-    """Returns a function of a GPU, a first layer and an end: the seconds of a token."""
+    """Returns a function that gives a token's seconds for a GPU, its first layer and its end."""
     sums, num_layers = _sums(model, request, beside), len(model.layers)
 
     def seconds(gpu: int, first: int, end: int) -> float:
@@ -116,7 +116,7 @@ def _fastest(
     *,
     leaves_none: bool,
 ) -> Division | None:
-    """Returns the fastest division of as many layers as have room."""
+    """Returns the fastest division of as many layers as fit; None if none do."""
     ends = [*starts, num_layers]
 
     @cache
@@ -144,7 +144,7 @@ def _by_shares(
     count: int,
     seconds: Callable[[int, int, int], float],
 ) -> Division | None:
-    """Returns the division by shares of as many layers as have room."""
+    """Returns the division by shares of as many layers as fit; None if none do."""
     for first in starts:
         division = _shared(starts, first, num_layers, [*shares, *[0.0] * count][:count])
         if all(seconds(gpu, *own) < _NO_ROOM for gpu, own in enumerate(division)):
@@ -155,7 +155,7 @@ def _by_shares(
 def _shared(
     starts: Sequence[int], first: int, num_layers: int, shares: Sequence[float]
 ) -> Division:
-    """Divides layers from `first` on as llama.cpp does; GPUs begin where `starts` allow it."""
+    """Divides layers from `first` on as llama.cpp does; a GPU's first layer is in `starts`."""
     total, ends = sum(shares), [*starts, num_layers]
     parts = [each / total for each in accumulate(shares)]
     owners = [

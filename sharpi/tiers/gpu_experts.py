@@ -1,4 +1,4 @@
-"""Divides a GPU's memory for experts: slots and, where they are too few, staging and a stash."""
+"""Divides a GPU's memory for experts: slots and, unless all fit, staging buffers and a stash."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ def gpu_experts(
 ) -> GpuExperts:
     """Plans the experts of the layers `on_gpu`.
 
-    `room`: the bytes that dense weights and the whole KV cache leave.
+    `room`: the bytes that dense weights and the whole KV cache leave free.
     """
     layers = {
         i: model.layers[i]
@@ -75,8 +75,8 @@ def _growth(
 ) -> KvGrowth | None:
     """Plans a KV cache that begins small, if that allows more slots and the cache can grow later.
 
-    While a layer's part of the cache moves it is in memory twice. A layer that has all its experts
-    at the end has them from the start; no other layer ever has all.
+    While a layer's part of the cache is moved, it is in memory twice. A layer that has slots for
+    all experts when the cache is full has them from the start; no other layer ever does.
     """
     whole, first = request.gpu_kv, request.gpu_kv_first
     if whole is None or first is None or goes_whole(request):
@@ -102,7 +102,7 @@ def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
 
 
 def goes_whole(request: TierRequest) -> bool:
-    """Returns True if a number of layers was requested, each of which takes its experts along."""
+    """Returns True if a number of layers was requested, each to be placed with all its experts."""
     return request.gpu_layers is not None and request.moe_slots is None
 
 

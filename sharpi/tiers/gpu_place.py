@@ -1,4 +1,4 @@
-"""GpuPlace: what one GPU has of a planned model: its layers, and its room for their experts."""
+"""GpuPlace: one GPU's part of a planned model: its layers, and its room for their experts."""
 
 from msgspec import Struct
 

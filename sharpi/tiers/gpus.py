@@ -25,9 +25,9 @@ _READ_RATE = 400e9  # bytes per second of a desktop GPU, where nothing was measu
 
 
 def plan_gpus(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
-    """Plans all GPUs of the request; parameters as of `plan_gpu`.
+    """Plans all GPUs of the request; the parameters are those of `plan_gpu`.
 
-    Unless all are to be used, the first one has the model alone where it holds all of it.
+    If the first GPU holds the whole model, it is used alone, unless all GPUs are requested.
     """
     if len(request.vrams) < 2:
         return plan_gpu(model, request, kv, scratch)
@@ -40,7 +40,7 @@ def plan_gpus(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
 
 
 def holds_model(model: ModelFacts, request: TierRequest, plan: GpuPlan) -> bool:
-    """Returns True if a plan leaves nothing out that was to be on a GPU."""
+    """Returns True if all layers and experts that were to be on a GPU are on it."""
     return len(plan.layers) == wanted_layers(model, request) and all(
         plan.holds_all_experts(i, layer) or not layer.num_experts or request.keeps_off_gpu(i)
         for i, layer in enumerate(model.layers)
@@ -78,7 +78,7 @@ def _rooms(request: TierRequest, scratch: int) -> Iterable[GpuRoom]:
 
 
 def _joined(plans: Sequence[GpuPlan], request: TierRequest, notes: tuple[str, ...]) -> GpuPlan:
-    """Returns the plans of all GPUs as one."""
+    """Returns one plan that joins those of all GPUs."""
     budget = TierBudget(Tier.VRAM, request.vram or 0)
     for plan in plans:
         for line in plan.tier_budget.lines:

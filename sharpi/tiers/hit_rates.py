@@ -1,8 +1,8 @@
 """Expected hit rates: how many of a token's experts are found among those that have slots.
 
-They are the default policy's on 8,000 tokens of GPT-OSS-20B (`hit_rate_curve.py` of bench-scripts
-measures them), or follow from a model's profile. Routes of other models may repeat less or more, so
-there are a lowest and a highest rate as well.
+They were measured with the default policy on 8,000 tokens of GPT-OSS-20B, by `hit_rate_curve.py` of
+bench-scripts, or follow from a model's profile. Routes of other models may repeat less or more, so
+that there are a lowest and a highest rate as well.
 """
 
 from bisect import bisect_left
@@ -41,8 +41,8 @@ class HitRates(Struct, frozen=True):
 def hit_rates(num_slots: int, num_experts: int, shares: Sequence[float] = ()) -> HitRates:
     """Returns the hit rates of a layer.
 
-    `shares`: the parts of the layer's uses that its most used expert has, its two most used ones,
-    and so on; empty without a profile.
+    `shares`: the fraction of the layer's uses that go to its most used expert, to its two most used
+    experts, and so on; empty without a profile.
     """
     share = num_slots / num_experts
     if num_slots >= num_experts or not num_slots:
@@ -53,7 +53,7 @@ def hit_rates(num_slots: int, num_experts: int, shares: Sequence[float] = ()) ->
 
 
 def curve(share: float) -> float:
-    """Returns the hit rate on the recorded routes, between the measured points a line."""
+    """Returns the hit rate on the recorded routes, interpolated between measured points."""
     at = max(1, bisect_left(CURVE, (share, 0.0)))
     (left, low), (right, high) = CURVE[at - 1], CURVE[min(at, len(CURVE) - 1)]
     return low + (high - low) * (share - left) / (right - left) if right > left else high

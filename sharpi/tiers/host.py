@@ -87,9 +87,9 @@ def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget
 
 
 def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
-    """Returns True if slots in RAM were requested, although the model may fit.
+    """Returns True if slots in RAM were requested, even if the model fits into RAM.
 
-    A request for slots is for the GPU's where it has some.
+    If the GPU has slots, a request for slots applies to them instead.
     """
     return request.moe_slots is not None and not any(gpu.slots.values())
 
@@ -97,9 +97,9 @@ def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
 def _learned_bytes(
     model: ModelFacts, request: TierRequest, gpu: GpuPlan, room: int
 ) -> tuple[int, bool]:
-    """Returns the bytes for what is learned, and True if room is too short for the usual policy.
+    """Returns the bytes of learned maps, and True if room is too short for the usual policy's.
 
-    Beside a GPU, something is learned about its slots alone.
+    With a GPU, only the policy of its slots learns.
     """
     if gpu.layers:
         return request.gpu_learned_bytes * sum(map(bool, gpu.slots.values())), False

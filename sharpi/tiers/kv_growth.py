@@ -19,7 +19,7 @@ class KvGrowth(Struct, frozen=True):
     wants: Mapping[int, SlotWant]  # by layer, the slots at the start
 
     def slots_beside(self, freed_bytes: int) -> dict[int, int]:
-        """Returns the slots by layer while the cache lacks `freed_bytes` of its whole size."""
+        """Returns the slots by layer while the cache is `freed_bytes` below its whole size."""
         return grant(self.wants, self.last_bytes + freed_bytes)
 
     def note(self, num_pages: int) -> str:

@@ -1,4 +1,4 @@
-"""Divides a model's layers among machines: so that each holds its own, then by their speed."""
+"""Divides a model's layers among machines: so that they fit into RAM, then by speed."""
 
 from collections.abc import Sequence, Set
 from functools import cache
@@ -27,7 +27,7 @@ class LayerLoad(Struct, frozen=True):
 
 
 class Division(Struct, frozen=True):
-    """The layers of each rank, and what follows from them."""
+    """The layers of each rank, and the times and bytes that follow from them."""
 
     layers: tuple[tuple[int, int], ...]  # first and end of each rank's layers
     overflow: int  # bytes that no rank's RAM holds
@@ -46,7 +46,7 @@ class Division(Struct, frozen=True):
 
 
 def layer_loads(model: ModelFacts, num_pages: int, num_states: int) -> list[LayerLoad]:
-    """Returns what each layer takes of RAM, and what a token reads of it."""
+    """Returns for each layer the bytes of RAM that it takes, and those that a token reads."""
     used = model.num_experts_per_token
     return [
         LayerLoad(
@@ -61,7 +61,7 @@ def layer_loads(model: ModelFacts, num_pages: int, num_states: int) -> list[Laye
 
 
 def first_layers(model: ModelFacts) -> list[int]:
-    """Returns the layers that a rank may begin with: no later one reads keys from before it."""
+    """Returns the layers a rank may begin with: no layer from it on reads keys of one before."""
     needed = [
         min((each.kv_layer for each in model.layers[i:] if each.kv_layer is not None), default=i)
         for i in range(len(model.layers))
@@ -78,9 +78,9 @@ def divide_layers(
 ) -> Division:
     """Divides layers among the machines in their order; the first also has the output.
 
-    The least bytes are left without RAM; among those divisions the slowest rank is as quick as can
-    be. A rank begins with one of `starts`. It gets no layer that it lacks, by `lacking`, unless
-    there is no other way. Raises UsageError for more machines than such layers.
+    It minimizes, in this order: layers given to ranks that lack them, by `lacking`; bytes that do
+    not fit into RAM; and the seconds of the slowest rank. A rank begins with one of the layers
+    `starts`. Raises UsageError if there are more machines than `starts`.
     """
     count = len(machines)
     absent = [*lacking, *[frozenset[int]()] * (count - len(lacking))]
@@ -99,7 +99,7 @@ def divide_layers(
 
     @cache
     def best(rank: int, first: int) -> _Best:
-        """Returns the costs and the first layers from this rank on."""
+        """Returns the least costs, and the first layers of this rank and those after it."""
         if rank == count - 1:
             return *cost(rank, first, len(loads)), (first,)
         return min(

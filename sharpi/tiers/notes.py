@@ -1,4 +1,4 @@
-"""Notes on a plan for the user, and the reason why each layer is where it is."""
+"""Notes on a plan for the user, and the reason for the place of each layer's experts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -35,7 +35,7 @@ def plan_notes(
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
-    """Yields a note if RAM has too few slots; experts in a GPU's slots need none in RAM."""
+    """Yields a note if a layer has fewer slots in RAM than a token may need there."""
     slots = [each.ram_slots for each in layers if each.lacks_ram_slots(num_used)]
     fewest = min(slots, default=num_used)
     if slots:

@@ -47,7 +47,7 @@ class Purpose(StrEnum):
 
 
 class SlotStatus(StrEnum):
-    """Compares the slots with what a layer wants; the worst layer's status is the plan's."""
+    """Compares a layer's slots with the recommended number; the plan has the worst status."""
 
     EMPTY = "empty"
     OK = "ok"
@@ -66,7 +66,7 @@ class PlanLine(Struct, frozen=True):
 
 
 class LayerPlan(Struct, frozen=True):
-    """One layer's place; experts that are mapped in RAM or have slots in VRAM need none in RAM."""
+    """One layer's place; only experts neither mapped in RAM nor in VRAM slots need slots in RAM."""
 
     index: int
     dense_weights: Tier  # the tier in which the layer computes
@@ -135,7 +135,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def shortfall(self) -> int:
-        """Bytes of RAM that the model needs and the budget lacks."""
+        """Bytes of RAM by which the model exceeds the budget; 0 if it fits."""
         return max(0, self.bytes_in(Tier.RAM) - self.ram_budget)
 
     @property
@@ -154,7 +154,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def is_mapped(self) -> bool:
-        """True if all experts are used where the file is mapped, so that none is read from disk."""
+        """True if all experts are in VRAM or mapped memory, so that none is read from disk."""
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property
@@ -164,7 +164,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def stash(self) -> StashPlan:
-        """The first GPU's room for prompts that pass layer by layer."""
+        """The first GPU's room for prompts that are computed layer by layer."""
         return self._first_gpu.stash
 
     @property
@@ -173,7 +173,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def slotted_layers(self) -> tuple[int, ...]:
-        """The GPU's layers of which some experts are elsewhere."""
+        """The GPU's layers that have some experts elsewhere."""
         return tuple(
             layer.index
             for layer in self.layers[self.first_gpu_layer :]
@@ -211,7 +211,7 @@ class TierPlan(Struct, frozen=True):
 
 
 def _published(plain: Any, name: str = "") -> Any:
-    """Returns the values with the keys and purposes of the JSON format; `name`: of the value."""
+    """Returns `plain` with the names of the JSON format; `name` is the key of the value."""
     if isinstance(plain, dict):
         return {_PUBLISHED.get(key, key): _published(value, key) for key, value in plain.items()}
     if isinstance(plain, (list, tuple)):

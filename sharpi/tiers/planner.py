@@ -59,7 +59,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
 
 
 def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
-    """Returns the bytes that a layer's KV cache begins with on a GPU; `kv_bytes` as on the CPU."""
+    """Returns the first bytes of a layer's KV cache on a GPU; `kv_bytes`: those on the CPU."""
     if grows and request.gpu_kv_first is not None:
         return request.gpu_kv_first[layer]
     return kv_bytes if request.gpu_kv is None else request.gpu_kv[layer]
@@ -68,7 +68,7 @@ def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> 
 def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
-    """Plans both; if RAM is too small as well, the GPU gets no buffers that are filled from RAM."""
+    """Plans GPU and RAM; if experts exceed RAM too, the GPU has no buffers to fill from RAM."""
     gpu = plan_gpus(model, request, kv, scratch)
     host = plan_host(model, request, gpu, budget, kv, scratch)
     if host.tier is not Tier.DISK or not gpu.slots:
@@ -138,7 +138,7 @@ def _layer(
 
 
 def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> int:
-    """Returns the experts in the fastest tier that may hold some of this layer."""
+    """Returns the number of the layer's experts in the fastest tier that may hold some."""
     if gpu.takes_experts(index):
         return gpu.slots[index]
     return layer.num_experts if host.tier is Tier.RAM else host.slots.get(index, 0)

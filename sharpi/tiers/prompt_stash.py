@@ -1,4 +1,4 @@
-"""Memory for what a prompt's tokens carry from layer to layer, when they pass layer by layer."""
+"""The stash: memory for the values of a prompt's tokens between layers, if computed by layer."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ _STREAMS = 5  # values as wide as the residual stream: itself, a normed copy, an
 
 
 class StashPlan(Struct, frozen=True):
-    """Pages on the GPU and in page-locked RAM for prompts that pass layer by layer."""
+    """Pages on the GPU and in page-locked RAM for prompts that are computed layer by layer."""
 
     max_tokens: int = 0  # at once; 0: batches pass one after the other
     page_tokens: int = 1  # tokens of a page
@@ -30,7 +30,7 @@ NO_STASH = StashPlan()
 
 
 def stash_room(model: ModelFacts, request: TierRequest, budget: int) -> int:
-    """Returns the bytes of `budget` that a stash is worth, used or not."""
+    """Returns the bytes of `budget` that are set aside for a stash."""
     page = request.stash_page_tokens * token_bytes(model)
     return int(_worth(model, request, budget) * request.stash_gpu_factor) + page
 
@@ -38,7 +38,7 @@ def stash_room(model: ModelFacts, request: TierRequest, budget: int) -> int:
 def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashPlan:
     """Plans the stash, for prompts whose experts cross the bus.
 
-    It holds whole batches. There is none for a single batch, which would gain nothing.
+    It holds whole batches, at least two: with a single one nothing would be gained.
     """
     token = token_bytes(model)
     batches = _worth(model, request, budget) // (token * request.batch_size)
@@ -55,14 +55,14 @@ def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashP
 
 
 def _worth(model: ModelFacts, request: TierRequest, budget: int) -> int:
-    """Returns the bytes for a whole context, or a share of the budget if that is less."""
+    """Returns the bytes that a whole context needs, but at most a share of the budget."""
     wanted = -(-request.context_size // request.batch_size)
     share = max(0, budget) // _BUDGET_SHARE
     return min(wanted * request.batch_size * token_bytes(model), share)
 
 
 def token_bytes(model: ModelFacts) -> int:
-    """Returns the most bytes that a token carries, with its ids, position and routes."""
+    """Returns the most bytes that a token has between layers, with ids, position and routes."""
     w = model.widths
     routes = w.num_moe_layers * w.num_experts_per_token + w.num_experts_per_token
     values = _STREAMS * w.hidden + 2 * w.rope + w.layer_inputs + routes + 3

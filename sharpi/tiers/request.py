@@ -52,7 +52,7 @@ class TierRequest(Struct, frozen=True):
         return self.num_kv_pages or -(-self.context_size // PAGE_POSITIONS)
 
     def pages_of(self, *, has_window: bool) -> int:
-        """Returns the pages in which a layer has keys and values."""
+        """Returns the number of pages for which a layer has keys and values."""
         return min(
             self.num_pages, self.window_pages or self.num_pages if has_window else self.num_pages
         )
@@ -78,7 +78,7 @@ def tier_request(
     """Combines the user's wishes with the engine's decisions.
 
     `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
-    `num_kv_pages`: pages of all sequences, `window_pages`: those of layers with windows.
+    `num_kv_pages`: pages of all sequences; `window_pages`: of these, those of window layers.
     `max_drafts`: drafts that a step checks.
     """
     experts, vrams = config.experts, _vrams(config, hardware)
@@ -109,7 +109,7 @@ def tier_request(
 
 
 def _vrams(config: RunConfig, hardware: HardwareInfo) -> tuple[int, ...]:
-    """Returns the VRAM of each GPU: what is free, or less where less is requested."""
+    """Returns the bytes of each GPU's VRAM: those free, or fewer if fewer are requested."""
     if config.device == "cpu":
         return ()
     free = hardware.free_vrams or (hardware.free_vram,)
@@ -120,5 +120,5 @@ def _vrams(config: RunConfig, hardware: HardwareInfo) -> tuple[int, ...]:
 
 
 def _limited(limit: int | None, free: int) -> int:
-    """Returns the bytes of one GPU; where nothing is known of it, what is requested."""
+    """Returns the lesser of limit and free bytes; the limit if free bytes are unknown (0)."""
     return free if limit is None else min(limit, free or limit)

@@ -17,7 +17,7 @@ _ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between bu
 
 
 class BufferWidths(Struct, frozen=True):
-    """Values that a token has in each kind of buffer, of the widest layer."""
+    """The number of values that a token has in each kind of buffer, for the widest layer."""
 
     hidden: int
     query: int  # of all heads
@@ -85,7 +85,7 @@ def scratch_bytes(
 
 
 def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
-    """Returns the bytes of values that live at the same time, and of all layers' routes."""
+    """Returns the bytes of values in memory at the same time, and of all layers' routes."""
     attention = 2 * w.query + 3 * w.key
     feed_forward = w.hidden + w.num_experts + w.num_experts_per_token + 1
     routes = w.num_moe_layers * w.num_experts_per_token
@@ -96,7 +96,7 @@ def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
 
 
 def _activation_bytes(w: BufferWidths, rows: int, rounding: Rounding) -> int:
-    """Returns the bytes of rounded inputs of matrices and of the experts' second half."""
+    """Returns the bytes of rounded inputs of matrices, and of those of experts' down matrices."""
     levels = 2 if rounding == "int16" else 1
     blocks = _blocks(max(w.hidden, w.query, w.recurrent)) + w.expert_hidden_blocks
     return rows * levels * blocks * _ACTIVATION_BYTES
@@ -112,7 +112,7 @@ def _expert_scratch_bytes(w: BufferWidths, rows: int) -> int:
 
 
 def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
-    """Returns the bytes of attention's partial results, which only a few tokens at a time have."""
+    """Returns the bytes of attention's partial results, which only steps of few tokens have."""
     spans = -(-num_positions // _SPAN_POSITIONS)
     values = w.query // max(1, w.num_heads) + _PARTIAL_EXTRA
     floats = w.num_heads * (_PARTIAL_EXTRA + values)
@@ -121,7 +121,7 @@ def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
 
 
 def _tile_bytes(rows: int) -> int:
-    """Returns the bytes of one thread's tiles of two levels, and of its tokens' addresses."""
+    """Returns the bytes of one thread's tiles, at two levels, and of its tokens' addresses."""
     return 2 * rows * (_TILE_BUFFERS * _TILE_ROWS * _FLOAT_BYTES + 8)
 
 

@@ -1,4 +1,4 @@
-"""Decides how many slots each layer gets, and compares that with what it wants."""
+"""Decides how many slots each layer gets, and compares them with the recommended number."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,9 +11,9 @@ _ORDER = list(SlotStatus)
 
 
 def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
-    """Returns the slots for the experts of two tokens.
+    """Returns the number of slots for the experts of two tokens.
 
-    With fewer, a token evicts what the previous one used.
+    With fewer, a token evicts the experts of the previous one.
     """
     return min(TOKENS_WORTH_OF_SLOTS * model.num_experts_per_token, layer.num_experts)
 

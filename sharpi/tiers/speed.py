@@ -1,8 +1,9 @@
 """Estimates decode speed as a range, from bandwidths and hit rates.
 
-At most: every source works at its measured rate, all at the same time, and few experts are used.
-At least: one source waits for the other, none reaches its rate, and all experts are used alike. A
-run at a short context falls between the two, unless other programs take the machine.
+The upper bound assumes that all sources (VRAM, RAM, disk, bus) work at their measured rates at the
+same time, and that few experts are used. The lower bound assumes that the sources work one after
+the other below these rates, and that all experts are used alike. A run at a short context is
+between the two, unless other programs use the machine.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -75,9 +76,9 @@ def _all_reads(
 def _layer_reads(
     layer: LayerPlan, num_used: int, mode: str, request: TierRequest, case: Case
 ) -> Iterator[dict[str, float]]:
-    """Yields what one token reads of a layer.
+    """Yields the bytes that one token reads of a layer, by source.
 
-    `mode`: the source of misses. An expert from disk is read from RAM afterwards.
+    `mode`: the source of misses. An expert from disk also counts as read from RAM.
     """
     yield {(VRAM_READ if layer.dense_weights is Tier.VRAM else RAM_READ): layer.dense_weights_bytes}
     if not layer.num_experts:
@@ -90,7 +91,7 @@ def _layer_reads(
 
 
 def _most_misses(layer: LayerPlan, model: ModelFacts, request: TierRequest) -> float:
-    """Returns the experts that a token reads from disk if all are used alike."""
+    """Returns how many experts a token reads from disk if all are used alike."""
     if not layer.num_experts:
         return 0.0
     return model.num_experts_per_token * (1 - _rates_of(layer, request, layer.num_resident).low)
@@ -115,7 +116,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
-    """Returns the source of a layer's misses; the GPU does not read slots in RAM."""
+    """Returns the source of a layer's misses: bus or RAM; the GPU does not read slots in RAM."""
     is_reached = layer.dense_weights is Tier.VRAM and layer.experts is not Tier.DISK
     if not is_reached or request.keeps_off_gpu(layer.index) or request.miss == "cpu":
         return RAM_READ
@@ -125,7 +126,7 @@ def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, floa
 def _ways(
     layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
 ) -> Iterator[str]:
-    """Yields a sentence for each way in which misses of a GPU's slots are assumed to be served."""
+    """Yields a sentence for each assumed miss mode of the GPU's slots."""
     modes = {
         _miss_mode(layer, request, speeds)
         for layer in layers

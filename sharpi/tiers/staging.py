@@ -19,13 +19,13 @@ def num_staging(model: ModelFacts) -> int:
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts]) -> int:
     """Returns the bytes of the staging buffers of these layers; 0 without experts.
 
-    An MTP head has buffers of its own.
+    An MTP head has staging buffers of its own, which are included.
     """
     return (1 + model.has_head) * num_staging(model) * _largest(layers)
 
 
 def staging_reason(model: ModelFacts) -> str:
-    """Returns the reason for their number."""
+    """Returns the reason for the number of staging buffers."""
     used = model.num_experts_per_token
     return f"{used} experts in use without a slot, and {used} read in the meantime"
 
@@ -65,7 +65,7 @@ def gpu_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) 
 
 
 def gpu_staging_bytes(staging: GpuStaging, layers: Iterable[LayerFacts]) -> int:
-    """Returns the bytes of the buffers, for these layers."""
+    """Returns the bytes of a GPU's staging buffers, for these layers."""
     return staging.num_experts * _largest(layers)
 
 

@@ -4,7 +4,7 @@ from sharpi.tiers.plan import PlanLine, Purpose, Tier
 
 
 class TierBudget:
-    """The planner takes bytes from it; `left` becomes negative when they exceed the budget."""
+    """The budget of one tier; `left` becomes negative if more bytes are taken."""
 
     def __init__(self, tier: Tier, budget: int) -> None:
         self.tier, self.budget = tier, budget
@@ -17,7 +17,7 @@ class TierBudget:
         return self.budget - self.left
 
     def take(self, purpose: Purpose, num_bytes: int, reason: str) -> None:
-        """Takes bytes from the budget; 0 bytes leave no line."""
+        """Takes bytes from the budget, and adds a line for them unless they are 0."""
         if num_bytes:
             self.left -= num_bytes
             self.lines.append(PlanLine(self.tier, purpose, num_bytes, reason))

@@ -142,7 +142,7 @@ class Benchmark:
     def _int8_rates(
         self, test: BenchmarkTest, total: Traffic, repetitions_per_second: float
     ) -> tuple[float | None, float | None]:
-        """Returns the int8 operations per second, reached and possible, for prefill.
+        """Returns the int8 operations per second of prefill: those reached, and the peak.
 
         Both are None for decode and for float activations.
         """

@@ -1,4 +1,4 @@
-"""The limits with which a benchmark compares its rates: of the CPU, of a GPU, or none.
+"""The limits that a benchmark compares its rates with: of the CPU, of one GPU, or none.
 
 Limits are measured in the same run as the model, on the processor that computes it.
 """
@@ -29,10 +29,10 @@ class Processor(Protocol):
         """Measures the limits once more; the best results count."""
 
     def bus_bytes(self, routes: Sequence[IntArray]) -> int:
-        """Returns a pass's bytes over the bus, for routes (tokens, used) of each MoE layer."""
+        """Returns the bytes that a pass moves over the bus, for routes (tokens, used) by layer."""
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """Returns the highest rate of reading weights, if `bus_bytes` of them cross the bus."""
+        """Returns the highest rate of reading weights if `bus_bytes` of them cross the bus."""
 
     def operations_per_second(self, num_threads: int) -> float | None:
         """Returns the highest rate of int8 operations."""
@@ -42,7 +42,7 @@ class Processor(Protocol):
 
 
 def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
-    """Returns the processor that runs the engine's model, or several as one."""
+    """Returns the processor that runs the engine's model; several are represented as one."""
     if engine.runner.num_ranks > 1:
         return SeveralRanks()
     plan = engine.plan
@@ -61,7 +61,7 @@ def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
 
 
 class CpuProcessor:
-    """Measures reading the model's pages, without experts that are read past the page cache."""
+    """Measures the rate of reading the model's pages, without experts read by direct I/O."""
 
     device: str | None = None
     has_cpu_layers = True
@@ -87,7 +87,7 @@ class CpuProcessor:
 
 
 class SeveralRanks:
-    """Measures nothing: a limit of this machine says nothing about a model over several."""
+    """Measures nothing: this machine's limits do not apply to a model on several machines."""
 
     device: str | None = None
     has_cpu_layers = True
@@ -142,7 +142,7 @@ class GpuProcessor:
 
 
 class SeveralProcessors:
-    """Runs layers on the CPU and on a GPU, or on several: no limit of one is that of the whole."""
+    """Represents a CPU and GPUs, or several GPUs: no limit of one applies to the whole."""
 
     def __init__(self, gpus: Sequence["GpuPart"], *, has_cpu_layers: bool) -> None:
         self.device: str | None = " and ".join(gpu.device.name for gpu in gpus)
@@ -168,7 +168,7 @@ class SeveralProcessors:
 class BusTraffic:
     """Counts the bytes of experts that a GPU reads from RAM.
 
-    `resident`: the number of each MoE layer's experts on the GPU, those with the lowest ids.
+    `resident`: by MoE layer, the number of experts on the GPU; these have the lowest ids.
     """
 
     def __init__(self, traffic: WeightTraffic, resident: Sequence[int], num_experts: int) -> None:
@@ -189,6 +189,6 @@ class BusTraffic:
 
 
 def _pages_in_memory(engine: Engine) -> list[npt.NDArray[np.uint8]]:
-    """Returns the pages of all weights, without experts that are read past the page cache."""
+    """Returns the bytes of all weights, without experts that are read by direct I/O."""
     tensors = engine.file.tensors.values()
     return [t.data for t in tensors if not (engine.streams_experts and is_expert_matrix(t.name))]

@@ -13,7 +13,7 @@ _NUM_CHECKS = 8  # of a repetition
 class BenchmarkTest(Struct, frozen=True):
     """Prefill ("pp") or decode ("tg") of `num_tokens` after `depth` tokens in the KV cache.
 
-    Or checks ("ck") of `num_tokens` at a time: steps of so many rows, with the logits of all.
+    Or "ck", checks as of drafts: steps of `num_tokens` rows, with the logits of all rows.
     """
 
     kind: Literal["pp", "tg", "ck"]

@@ -34,7 +34,7 @@ class KvLoss(Struct, frozen=True):
         return float(np.exp(self.reference_nll_sum / self.num_tokens))
 
     def plus(self, logits: Logits, reference: Logits, targets: npt.NDArray[np.int32]) -> "KvLoss":
-        """Adds tokens: both logits (tokens, vocabulary), and the ids (tokens,) that follow."""
+        """Adds tokens: the logits (tokens, vocabulary) of both engines, and next ids (tokens,)."""
         nll = token_losses(reference, targets)
         agreeing = int((logits.argmax(axis=1) == reference.argmax(axis=1)).sum())
         return KvLoss(

@@ -34,7 +34,7 @@ def perplexity_windows(
 ) -> Iterator[WindowScore]:
     """Scores ids (tokens,) window by window; raises UsageError if the text is too short.
 
-    `reference` is an engine of the same model whose probabilities are compared.
+    `reference`: an engine of the same model, with whose probabilities these are compared.
     """
     count = len(ids) // window
     if window < 4 or count < 1:
@@ -60,7 +60,7 @@ def perplexity_windows(
 
 
 def _scored_logits(engine: Engine, ids: npt.NDArray[np.int32]) -> Logits:
-    """Returns the logits (tokens, vocabulary) of the second half of ids but its last."""
+    """Returns the logits (tokens, vocabulary) after ids of the second half, but for the last."""
     inputs = ids.copy()
     bos_id = engine.tokenizer.bos_id
     if engine.tokenizer.add_bos and bos_id is not None:

@@ -53,7 +53,7 @@ class WeightTraffic:
         """Counts one pass with logits of its last token.
 
         `routes`: (tokens, used) for each MoE layer; for the last layer only the first row counts.
-        Layers of other machines, whose routes are missing, count as the last one that is known.
+        Layers of other machines have no routes here, and count like the last known layer.
         """
         read = self._shared_bytes + num_tokens * self._embedding_row_bytes
         operations = num_tokens * self._token_operations + self._output_operations

@@ -1,7 +1,7 @@
-"""GpuChoice: decides which processors compute, and where everything lives then.
+"""GpuChoice: decides which processors compute, and plans the memory for that choice.
 
-A GPU is used if there is one, unless something prevents that; then the CPU computes and a note says
-why. With `--device cuda` the reason is raised instead. Further GPUs are used where the first one
+A GPU is used if there is one. If something prevents that, the CPU computes, and a note has the
+reason. With `--device cuda` the reason is raised instead. Further GPUs are used where the first one
 does not hold the model, or where they are named.
 """
 
@@ -55,13 +55,13 @@ class GpuChoice:
         return traced(device) if self._config.trace_vram else device
 
     def _add(self, indices: Sequence[int]) -> None:
-        """Opens further GPUs; raises DeviceError for one that is not there, or cannot be used."""
+        """Opens further GPUs; raises DeviceError if one is missing or cannot be used."""
         first = self.devices[0]
         for index in indices:
             self.devices = (*self.devices, self._traced(first.sibling(index)))
 
     def _add_usable(self, indices: Sequence[int]) -> None:
-        """Opens those of further GPUs that can be used; a note says why another one cannot."""
+        """Opens further GPUs, and adds a note for each that cannot be used."""
         for index in indices:
             try:
                 self._add([index])
@@ -119,7 +119,7 @@ class GpuChoice:
         return placement, *running_plan(placement, self._config)
 
     def description(self, plan: TierPlan | None) -> str | None:
-        """Returns the GPUs with their layers, as far as they matter to values; None without any."""
+        """Returns the GPUs' names and first layers, which decide the bits; None without a GPU."""
         if not self.devices:
             return None
         first, *others = plan.gpus if plan is not None else ()
@@ -148,7 +148,7 @@ def _require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
 
 
 def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:
-    """Returns the error to report: without a GPU, that one rather than missing packages."""
+    """Returns the error to report: that there is no GPU, rather than that packages are missing."""
     if isinstance(error, MissingPackageError) and not is_there():
         return DeviceError(_NO_GPU)
     return error

@@ -13,12 +13,13 @@ from sharpi.tiers.plan import TierPlan
 def weight_copies(
     file: GgufFile, config: RunConfig, model: ModelConfig, plan: TierPlan | None
 ) -> TensorCopies | None:
-    """Makes room for copies, where they were asked for or the file exceeds the RAM.
+    """Allocates memory for copies of weights; returns None if the mapped file is used.
 
-    Experts that a GPU reads from RAM are copied too, unless the mapping was asked for: memory of
-    their own in huge pages can be page-locked everywhere, as one range, and is read faster. If
-    experts are read from disk, the tensors that every token needs are copied: the page cache could
-    drop them for the sake of experts. Raises UsageError where `--load copy` has no room.
+    Weights are copied with `--load copy`, and in two more cases. Experts that a GPU reads from RAM
+    are copied unless mapping was asked for: memory in huge pages can be page-locked everywhere, as
+    one range, and is read faster. If experts are read from disk, the tensors that every token needs
+    are copied, since the page cache could evict them in favour of experts. Raises UsageError if
+    `--load copy` has no room.
     """
     reads_experts = plan is not None and not plan.is_mapped
     if not reads_experts and config.load != "copy":
@@ -39,7 +40,7 @@ def _is_used(name: str, model: ModelConfig) -> bool:
 
 
 def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies | None:
-    """Makes room for the experts that a GPU reads from RAM; None without any, or without room."""
+    """Allocates copies of the experts that a GPU reads from RAM; None for none, or no room."""
     if config.cpu_moe:
         return None
     read = {f"blk.{i}" for i in plan.slotted_layers if i >= config.num_cpu_moe}

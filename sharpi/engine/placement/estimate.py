@@ -1,4 +1,4 @@
-"""Plans a model of the catalogue that nobody has downloaded yet, from its approximate sizes."""
+"""Plans a model of the catalogue before it is downloaded, from its approximate sizes."""
 
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hub.catalogue import BITS, CatalogueEntry
@@ -24,15 +24,15 @@ def estimate(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> TierP
 
 
 def whole_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> int:
-    """Returns about the RAM that the model takes with all of its weights in it."""
+    """Estimates the bytes of RAM that the model takes with all of its weights in RAM."""
     facts = approximate_facts(entry, quant)
     return entry.file_bytes(quant) + _beside_weights(facts, hardware)
 
 
 def least_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> int:
-    """Returns about the RAM without which the model does not run at any useful speed.
+    """Estimates the least bytes of RAM with which the model runs at a useful speed.
 
-    Experts may stay on disk, so an MoE needs room for those of a few tokens.
+    Experts may stay on disk, so that a MoE model only needs slots for those of two tokens.
     """
     facts = approximate_facts(entry, quant)
     slots = sum(
@@ -60,7 +60,7 @@ def approximate_facts(entry: CatalogueEntry, quant: str) -> ModelFacts:
 
 
 def _expert_parameters(entry: CatalogueEntry) -> float:
-    """Returns the parameters of one expert of each layer, in all layers together."""
+    """Returns the sum over all layers of the parameters of one expert."""
     unused = entry.num_experts - entry.num_used
     return (entry.parameters - entry.active) * 1e9 / unused if entry.num_experts else 0.0
 

@@ -48,12 +48,12 @@ class ExpertUse(Struct, frozen=True):
 
     @property
     def slots(self) -> SlotUse | None:
-        """The slots that the policy of the flags decides about."""
+        """The slots that the flags' policy applies to: the GPU's, or without these the RAM's."""
         return self.gpu if self.gpu is not None and self.gpu.num_slots else self.ram
 
     @property
     def is_unreached(self) -> bool:
-        """True if there are slots on a GPU, or beside one, and it cannot read experts from RAM."""
+        """True if there are layers on a GPU and slots, but the GPU cannot read experts from RAM."""
         return self.first_gpu_layer is not None and self.slots is not None and not self.reads_ram
 
 
@@ -67,8 +67,8 @@ def expert_use(
 ) -> ExpertUse:
     """Returns how the experts are used.
 
-    `gpu` is what was decided about slots on a GPU, `ram_policy` about those in RAM; None where
-    there are none.
+    `gpu`: the slots on a GPU, and `ram_policy`: the policy of slots in RAM; None without such
+    slots.
     """
     features = _FEATURES.get(instruction_set(), ())
     num_experts = model.num_experts if model.is_moe else 0

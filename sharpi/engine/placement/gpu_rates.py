@@ -1,4 +1,4 @@
-"""Measures how fast different GPUs read their memory, so that each gets the layers it is worth."""
+"""Measures how fast different GPUs read their memory, for dividing the layers among them."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ _BYTES_A_TRY = 256 << 20  # beyond any GPU's cache
 
 
 def measured_rates(devices: Sequence[Device]) -> tuple[float, ...]:
-    """Returns bytes per second of each GPU; nothing for GPUs that are alike, or for one alone."""
+    """Returns bytes per second of each GPU; empty for one GPU, or if all are alike."""
     if len({device.name for device in devices}) < 2:
         return ()
     from sharpi.ops.cuda.gpu_limits import filled_memory, read_bytes_per_second

@@ -1,7 +1,7 @@
 """The table of flags about experts that have no effect on a model as it was loaded, and why.
 
-A flag that asks for what happens anyway (`--no-...`, 0, auto) needs no note. Every other one that
-was given is looked up here, and the first row that holds for it is what the user is told.
+A flag that asks for what happens anyway (`--no-...`, 0, auto) needs no note. Every other given flag
+is looked up in this table; the note to the user is the reason of the first row that applies.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,13 +43,13 @@ class Row(Struct, frozen=True):
 
 
 def notes_on_given(config: RunConfig, use: Callable[[], ExpertUse]) -> Iterator[str]:
-    """Yields the notes of `idle_notes`; without a flag about experts, `use` is not asked for."""
+    """Yields the notes of `idle_notes`; calls `use` only if a flag about experts was given."""
     if config.given.names:
         yield from idle_notes(config, use())
 
 
 def idle_notes(config: RunConfig, use: ExpertUse) -> Iterator[str]:
-    """Yields a note for each given flag that has no effect, or another one than its name says."""
+    """Yields a note for each given flag that has no effect, or only a part of its effect."""
     for parameter, name in config.given.names:
         reason = why_idle(parameter, config, use)
         if reason is not None:
@@ -60,7 +60,7 @@ def idle_notes(config: RunConfig, use: ExpertUse) -> Iterator[str]:
 
 
 def why_idle(parameter: str, config: RunConfig, use: ExpertUse) -> str | None:
-    """Returns why a flag has no effect, or None if it has one or asks for what happens anyway."""
+    """Returns why a flag has no effect; None if it has one, or asks for what happens anyway."""
     if parameter in FULFILLED and FULFILLED[parameter](config):
         return None
     rows = (row for row in ROWS if parameter in row.flags and row.is_idle(config, use))
@@ -112,7 +112,7 @@ def _replaces_predictor(config: RunConfig, use: ExpertUse) -> bool:
 
 
 def _predictor(use: ExpertUse) -> str | None:
-    """Returns the predictor of experts that are read early: to VRAM, or from disk to RAM."""
+    """Returns the predictor for prefetches: to VRAM, or else from disk to RAM."""
     found = (slots.predictor for slots in (use.gpu, use.ram) if slots is not None)
     return next(filter(None, found), None)
 
@@ -243,7 +243,7 @@ def _idle_features(name: str, config: RunConfig, use: ExpertUse) -> Iterator[str
 
 
 def _partly(config: RunConfig, use: ExpertUse) -> Iterator[str]:
-    """Yields a note for a fixed set of more experts than have slots."""
+    """Yields a note if --moe-resident-ids lists more experts than a layer has slots."""
     asked: ExpertConfig = config.experts
     if asked.resident_ids is None or use.slots is None or use.slots.all_fit:
         return

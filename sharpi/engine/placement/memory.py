@@ -1,4 +1,4 @@
-"""Finds how much of the GPU's memory a step takes, by recording it on a device that counts."""
+"""Finds how much GPU memory a step takes, by recording it on a device that only counts bytes."""
 
 from sharpi.device.counting import CountingDevice
 from sharpi.engine.backends.gpu.part import GpuPart

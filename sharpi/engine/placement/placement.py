@@ -22,9 +22,9 @@ _COUNT_BYTES = 4  # of how often an expert followed another one
 
 
 class Placement:
-    """Collects the planner's inputs; planning itself costs next to nothing.
+    """Collects the planner's inputs; planning itself takes hardly any time.
 
-    With `layers`, other machines run the model's other layers, which then take nothing here.
+    With `layers`, other machines run the model's other layers, which take no memory here.
     Raises UnsupportedModelError if a GPU is requested that has no kernels for the model.
     """
 
@@ -70,13 +70,13 @@ class Placement:
         )
 
     def plan(self, rates: Rates | None = None) -> TierPlan:
-        """Returns the plan; its speed uses these rates, or those of the hardware info."""
+        """Returns the plan; its speed is estimated from `rates`, or those of the hardware info."""
         hardware = replace(self.hardware, rates=rates) if rates else self.hardware
         return plan_tiers(self.facts, hardware, self.request)
 
 
 def _learned_sizes(config: RunConfig, model: ModelConfig) -> dict[str, int]:
-    """Returns what the policies learn about a layer, in bytes, by fields of the request."""
+    """Returns the bytes of a layer that policies learn, as fields of the TierRequest."""
     if not model.is_moe:
         return {}
     usual, least = learned_sizes(config.experts, model.num_experts, on_gpu=False)
@@ -87,7 +87,7 @@ def _learned_sizes(config: RunConfig, model: ModelConfig) -> dict[str, int]:
 
 
 def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...], ...]:
-    """Reads how much the experts were used, from the profile if there is one already."""
+    """Returns each layer's shares of use from the profile, if there is one already."""
     path = config.experts.profile
     if path is None or not model.is_moe:
         return ()
@@ -100,9 +100,8 @@ def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...
 def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | None, str | None]:
     """Returns the plan to run by and a warning; raises UsageError for a budget that is too small.
 
-    The plan is None if the model is used where the file is mapped, whatever its size: without a
-    budget, a model that does not fit and cannot be split runs at the speed of the disk rather than
-    not at all.
+    The plan is None if the model does not fit and cannot be split, and no budget was given. The
+    file is used as it is mapped, whatever its size, so that the disk limits the model's speed.
     """
     plan = placement.plan()
     if plan.fits:

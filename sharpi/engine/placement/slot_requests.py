@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
-    """Returns what is asked of slots in RAM.
+    """Returns the request for slots in RAM.
 
-    Beside a GPU they get no more than a plain policy: they see only its misses, too little to learn
-    from. What VRAM pins, they need not. Where a GPU has all layers, its routers predict what is
-    read early from disk.
+    With a GPU these slots only get a plain policy: they see the GPU's misses alone, which are too
+    few to learn from. They pin no experts if VRAM does, unless a fixed set was asked for. If GPUs
+    have all layers, their routers predict which experts are read from disk early.
     """
     asked = config.experts
     if plan is None or not has_gpu_layers(plan):
@@ -53,10 +53,10 @@ def has_gpu_layers(plan: TierPlan) -> bool:
 def gpu_request(
     config: RunConfig, model: ModelConfig, plan: TierPlan | None, profile: ExpertProfile | None
 ) -> "GpuSlots | None":
-    """Decides about the slots on GPUs as planned; imports modules only where there is a GPU.
+    """Decides about the slots on GPUs as planned; imports modules only if there is a GPU.
 
-    Returns those of the first GPU that lacks experts: all of them are used alike. When a model is
-    loaded, the driver has a say, too: see `find_reach`.
+    Returns the slots of the first GPU that lacks experts; all GPUs use theirs alike. For a loaded
+    model the driver may limit the choice further: see `find_reach`.
     """
     if plan is None or not has_gpu_layers(plan):
         return None
@@ -76,7 +76,7 @@ def gpu_request(
 def ram_policy(
     config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
 ) -> PolicySettings | None:
-    """Returns the policy of the slots in RAM, as a plan of a model that is not loaded has them."""
+    """Returns the policy of the slots in RAM for a plan alone, without loading the model."""
     if plan.is_mapped:
         return None
     shape = ExpertShape(

@@ -1,7 +1,7 @@
 """AnswerIds: the tokens that a model chose for its answers, found again by the answers' text.
 
-A text has many tokenizations. Only the model's own finds the pages of a conversation that was kept
-as text.
+A text has many tokenizations, and pages are found by tokens. So a client that sends a conversation
+back as text only finds its pages if the answers get the tokens again that the model chose.
 """
 
 import os
@@ -23,7 +23,7 @@ def answer_file(text: str) -> str:
 
 
 class AnswerIds:
-    """The tokens of answers in one model's folder; failures only mean that they are not found."""
+    """The tokens of answers in one model's folder; errors of files are ignored."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class AnswerIds:
             write_atomically(self._folder / answer_file(text), data + _digest(data))
 
     def find(self, text: str) -> list[int]:
-        """Returns the tokens of an answer, none if they are not known."""
+        """Returns the tokens of an answer; an empty list if they are not known."""
         path = self._folder / answer_file(text)
         with suppress(OSError, ValueError):
             content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The arithmetic that keys and values come from: whatever may change a bit of them."""
+"""The arithmetic of keys and values: everything that may change a bit of them."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def arithmetic_of(
 ) -> str:
     """Names the arithmetic of a loaded model; equal names compute the same bits.
 
-    `gpu` names the GPU and what it computes, None without one.
+    `gpu`: the GPUs' names and layers, see `GpuChoice.description`; None without a GPU.
     """
     fields = {k: v for k, v in asdict(settings).items() if k not in _WITHOUT_EFFECT}
     on_gpu = None if gpu is None else (gpu, config.batch_size, config.experts.miss)
@@ -37,13 +37,13 @@ def arithmetic_of(
 
 
 def key_of(digest: bytes, arithmetic: str) -> bytes:
-    """Returns the key of a model's pages: of the digest of its file, and of the arithmetic."""
+    """Returns the key of a model's pages, from the digest of its file and the arithmetic."""
     return blake2b(digest + arithmetic.encode(), digest_size=KEY_BYTES).digest()
 
 
 @cache
 def _code() -> str:
-    """Returns the version, and a digest of the code that computes."""
+    """Returns the version, and a digest of the code that computes keys and values."""
     digest = blake2b(digest_size=KEY_BYTES)
     for path in _files():
         digest.update(path.name.encode() + path.read_bytes())

@@ -1,7 +1,7 @@
 """CacheFolder: the folder of a prompt cache, shared by processes, within a budget of bytes.
 
-Each model has a folder of its own in it, named by the key of model and arithmetic. Files with other
-names than sharpi gives are neither counted nor removed.
+Each model has a subfolder, named by the key of model and arithmetic. Files whose names are not in
+sharpi's format are neither counted nor removed.
 """
 
 import json
@@ -29,7 +29,7 @@ _ABANDONED_NS = 600 * 10**9  # since the last write, after which a temporary fil
 
 
 class StoredFile(NamedTuple):
-    """A file that counts towards the budget; sorts by its last use."""
+    """A file that counts towards the budget; instances sort by last use."""
 
     time_ns: int
     path: Path
@@ -67,7 +67,7 @@ class CacheFolder:
 
     @property
     def is_writable(self) -> bool:
-        """False if files cannot be added; those that are there may be read all the same."""
+        """False if files cannot be added; existing files may still be readable."""
         return os.access(self.path, os.W_OK | os.X_OK)
 
     def of_model(self, key: bytes) -> Path:
@@ -75,16 +75,16 @@ class CacheFolder:
         return self.path / f"{_PREFIX}{key.hex()}"
 
     def add_model(self, key: bytes, about: dict[str, Any]) -> None:
-        """Creates a model's folder, with what a list shows of it; raises OSError."""
+        """Creates a model's folder, with the facts `about` it for a list; raises OSError."""
         folder = self.of_model(key)
         folder.mkdir(mode=0o700, exist_ok=True)
         if not (folder / ABOUT).exists():
             write_atomically(folder / ABOUT, json.dumps(about).encode())
 
     def make_room(self, num_bytes: int, time_ns: int) -> bool:
-        """Removes files last used before `time_ns`, the oldest first, until so many bytes fit.
+        """Removes files last used before `time_ns`, oldest first, until `num_bytes` more fit.
 
-        Returns False where they do not.
+        Returns False if they do not fit.
         """
         if self._until_look < num_bytes or self._num_bytes + num_bytes > self.max_bytes:
             self._num_bytes = self._evict(num_bytes, time_ns)
@@ -96,7 +96,7 @@ class CacheFolder:
         return True
 
     def _evict(self, num_bytes: int, time_ns: int) -> int:
-        """Returns the bytes that are left."""
+        """Removes files as `make_room` does; returns the total bytes of those that are left."""
         files = sorted(self.files())
         total = sum(file.num_bytes for file in files)
         for file in files:
@@ -108,7 +108,7 @@ class CacheFolder:
         return total
 
     def files(self) -> Iterator[StoredFile]:
-        """Yields all records and what is left of writers that were killed."""
+        """Yields all records, and the temporary files of writers that were killed."""
         for folder in self._model_folders():
             yield from _files(folder)
 

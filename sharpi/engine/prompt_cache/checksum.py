@@ -1,4 +1,4 @@
-"""Checksum: sixteen bytes by which large data are told apart, at the speed of memory."""
+"""Checksum: a 16-byte digest of large data, computed at the speed of memory."""
 
 import ctypes
 from ctypes import c_size_t, c_uint64, c_void_p
@@ -20,8 +20,8 @@ _FIRST = np.arange(1, 9, dtype=np.uint64)
 class Checksum:
     """Takes data in pieces; all but the last must be whole rows of 64 bytes.
 
-    The native library mixes them into eight lanes of 64 bits, and BLAKE2 makes the digest of
-    those. Changed data are found, but nothing is safe from a person who forges them.
+    The native library mixes the data into eight lanes of 64 bits, and BLAKE2 makes the digest of
+    the lanes. It detects accidental changes, but is not secure against forged data.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Checksum:
         self._num_bytes = 0
 
     def add(self, data: Bytes) -> None:
-        """Mixes contiguous bytes in; other Python threads run meanwhile."""
+        """Adds contiguous bytes, without holding the GIL; ValueError after an incomplete row."""
         if self._num_bytes % ROW_BYTES:
             raise ValueError("only the last piece may end within a row")
         lanes = self._lanes.ctypes.data_as(ctypes.POINTER(c_uint64))
@@ -37,7 +37,7 @@ class Checksum:
         self._num_bytes += data.nbytes
 
     def digest(self) -> bytes:
-        """Returns the 16 bytes for what was added."""
+        """Returns the 16 bytes of the digest of all added bytes."""
         length = self._num_bytes.to_bytes(8, "little")
         return blake2b(self._lanes.tobytes() + length, digest_size=DIGEST_BYTES).digest()
 

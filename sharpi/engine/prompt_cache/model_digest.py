@@ -16,11 +16,11 @@ _FOLDER = "files"
 
 
 class ModelDigest:
-    """Sixteen bytes that differ between models, by every byte of its parts.
+    """A digest of 16 bytes, computed from every byte of all parts of a model.
 
     Reading a large model takes a while, so the result is kept in `folder` under the identity of
-    each part: device, number, size, and the times of the last changes. Whoever changes a file
-    changes that.
+    the parts: device, inode, size and times of change of each. Changing a file changes its
+    identity.
     """
 
     def __init__(self, folder: Path, parts: Sequence[Path]) -> None:
@@ -40,7 +40,7 @@ class ModelDigest:
     def compute(self, should_stop: threading.Event | None = None) -> bytes | None:
         """Reads the file and keeps its digest.
 
-        Returns None if it is to stop, or if the file was changed meanwhile. Raises OSError.
+        Returns None if `should_stop` is set, or if a file is changed meanwhile. Raises OSError.
         """
         whole = blake2b(digest_size=DIGEST_BYTES)
         buffer = aligned_bytes(_PIECE_BYTES)

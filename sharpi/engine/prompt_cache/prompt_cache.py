@@ -1,6 +1,6 @@
-"""PromptCache: pages and states on disk, found again by the tokens that they follow.
+"""PromptCache: pages and states on disk, found by the tokens of their text.
 
-One thread writes what has ended, in the background. Reading is done where it is asked for.
+One background thread writes the pages of ended texts. Reads happen in the call that needs them.
 """
 
 import os
@@ -45,7 +45,7 @@ class EndedPage(NamedTuple):
 
 
 class ModelIdentity(Struct, frozen=True):
-    """Which model's pages these are."""
+    """The identity of a model's pages: the digest of its files, and its arithmetic."""
 
     digest: ModelDigest
     arithmetic: str
@@ -53,10 +53,10 @@ class ModelIdentity(Struct, frozen=True):
 
 
 class PromptCache(Closing):
-    """The pages of one model on disk; for the engine's thread, apart from the thread that writes.
+    """The pages of one model on disk; all methods are for the engine's thread.
 
-    Until the model's digest is known, nothing is found and what is to be saved waits. `close` ends
-    when all is written; `notes` then has what went wrong.
+    Until the model's digest is known, no page is found and pages to save wait. `close` returns when
+    all are written; after that `notes` has sentences about what went wrong.
     """
 
     def __init__(self, folder: CacheFolder, memory: KvMemory, identity: ModelIdentity) -> None:
@@ -87,7 +87,7 @@ class PromptCache(Closing):
         return (*self._ignored[:_MAX_NOTES], *counted, *failed)
 
     def _begin(self, digest: bytes) -> None:
-        """Opens the model's folder, now that the key is known."""
+        """Opens the model's folder, whose key follows from the model's digest."""
         key = key_of(digest, self._identity.arithmetic)
         self._index = RecordIndex(self._folder.of_model(key))
         self._key = key
@@ -100,27 +100,27 @@ class PromptCache(Closing):
     # What is on disk.
 
     def refresh(self) -> bool:
-        """Takes in what other processes wrote; False while the model's digest is not known."""
+        """Finds what other processes wrote; returns False while the digest is not known."""
         if self._key is None or self._index is None:
             return False
         self._index.refresh()
         return True
 
     def has_page(self, parent: bytes, own: bytes) -> bool:
-        """Returns True for a whole page between two links."""
+        """Returns True if the whole page between links `parent` and `own` is on disk."""
         name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, has_state=False)
         return self._index is not None and self._index.has(name)
 
     def longest(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> int:
-        """Returns how many of `tokens` the longest record after a link has, 0 without one."""
+        """Returns how many of `tokens` the longest record after link `parent` has; 0 if none."""
         found = self._index.after(parent, tokens, has_state=has_state) if self._index else []
         return found[0].num_tokens if found else 0
 
     def read(self, wanted: Sequence[Record]) -> Iterator[tuple[Record, Bytes]]:
         """Yields records with page and state as they are read, until one cannot be used.
 
-        The bytes are valid until the next one. Some are read ahead by other threads. Those after
-        one that cannot be used are only looked at, so that damaged ones are written again.
+        The bytes are valid until the next record. Other threads read some records ahead. Records
+        after an unusable one are only checked, so that damaged ones are written again.
         """
         size = max((record.num_bytes for record in wanted), default=0)
         buffers = [aligned_bytes(size) for _ in range(min(_READS_AHEAD, len(wanted)))]
@@ -140,7 +140,7 @@ class PromptCache(Closing):
     def record(
         self, parent: bytes, position: int, tokens: Sequence[int], *, has_state: bool = False
     ) -> Record:
-        """Returns the record of this model for tokens after a link."""
+        """Returns the header of this model's record for `tokens` after the link `parent`."""
         assert self._key is not None
         page_bytes, state_bytes = self._sizes
         own = state_bytes if has_state else 0
@@ -153,7 +153,7 @@ class PromptCache(Closing):
         return self._readers
 
     def _read(self, record: Record, buffer: Bytes) -> str | None:
-        """Reads a record; returns why it cannot be used, "" where another process removed it."""
+        """Reads a record; returns why it cannot be used, "" if another process removed it."""
         try:
             read_record(self._path(record), record, buffer[: record.num_bytes])
         except FileNotFoundError:
@@ -180,17 +180,17 @@ class PromptCache(Closing):
     # What is to be written.
 
     def save(self, path: Sequence[EndedPage]) -> None:
-        """Writes the pages of a sequence that has ended, as far as they are not on disk."""
+        """Queues the pages of an ended sequence to be written, if they are not on disk."""
         if not self._can_write or self._failure is not None:
             return
         ended = list(self._pending(path, time.time_ns()))
         self._queue.add(ended)
 
     def _pending(self, path: Sequence[EndedPage], time_ns: int) -> Iterator[Pending]:
-        """Yields a record for each page and state; earlier ones seem to be used a little later.
+        """Yields a record for each page and state.
 
-        So the end of a text leaves the folder before its beginning. The key is filled in when the
-        record is written.
+        Earlier pages get slightly later times of use, so that the end of a text is evicted before
+        its beginning. The key is filled in when the record is written.
         """
         page_bytes, state_bytes = self._sizes
         tokens = [token for page in path for token in page.tokens]
@@ -213,7 +213,7 @@ class PromptCache(Closing):
         self._queue.forget_state(state)
 
     def copy_some(self) -> None:
-        """Copies from a GPU what waits to be written; on the engine's thread, between two steps."""
+        """Copies pages and states that wait from a GPU; on the engine's thread, between steps."""
         self._queue.copy_some()
 
     def _write_all(self) -> None:
@@ -241,7 +241,7 @@ class PromptCache(Closing):
         self._folder.remove_abandoned()
 
     def _write(self, pending: Pending) -> None:
-        """Writes a record, or notes the use of one that is on disk already."""
+        """Writes a record, or updates the time of use of one that is already on disk."""
         assert self._key is not None
         assert self._index is not None
         record = replace(pending.record, key=self._key)
@@ -255,7 +255,7 @@ class PromptCache(Closing):
             self._remove_shorter(record, self._index)
 
     def _remove_shorter(self, record: Record, index: RecordIndex) -> None:
-        """Removes records that begin the same page, as earlier turns left them."""
+        """Removes shorter records of the same page, which earlier turns have left."""
         if not record.state_bytes:
             for name in index.after(record.parent, record.tokens, has_state=False):
                 if name.num_tokens < len(record.tokens):
@@ -264,9 +264,9 @@ class PromptCache(Closing):
                         (self._folder.of_model(record.key) / str(name)).unlink()
 
     def close(self) -> None:
-        """Waits until all is written; a second call does nothing. An interrupt gives up the rest.
+        """Waits until all is written; a second call does nothing. An interrupt drops the rest.
 
-        The pages must still be there, and nothing compute in them.
+        The memory of the pages must still exist, and no step may write to it.
         """
         self._queue.close()
         try:

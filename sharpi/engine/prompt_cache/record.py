@@ -26,11 +26,11 @@ _NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})-([0-9]{1,2})(s?)\.kv")
 
 
 class RecordFault(Exception):
-    """A file that is no whole record of this model; says what is wrong with it."""
+    """A file that is not a whole record of this model; the message names the fault."""
 
 
 class RecordName(NamedTuple):
-    """The name of a record's file: links before and after its tokens, their number, and more."""
+    """The name of a record's file: links before and after its tokens, their number, any state."""
 
     parent: str  # in hexadecimal, as `own`
     own: str
@@ -42,7 +42,7 @@ class RecordName(NamedTuple):
 
 
 def parse_name(name: str) -> RecordName | None:
-    """Returns the record that a file is named for; None for a name that no record has."""
+    """Parses the name of a record's file; returns None for any other name."""
     match = _NAME.fullmatch(name)
     if match is None or not 1 <= int(match[3]) <= PAGE_POSITIONS:
         return None
@@ -50,7 +50,7 @@ def parse_name(name: str) -> RecordName | None:
 
 
 class Record(Struct, frozen=True):
-    """The header of a record; the text's tokens before `position` are those of `parent`."""
+    """The header of a record; `parent` is the link of the text's tokens before `position`."""
 
     key: bytes  # of the model and its arithmetic
     parent: bytes

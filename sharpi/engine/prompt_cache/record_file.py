@@ -12,7 +12,7 @@ TEMPORARY = ".sharpi-part-"  # how files begin that are being written
 
 
 def write_record(path: Path, record: Record, data: Bytes, time_ns: int) -> None:
-    """Writes a record, and its time of last use, in one step; raises OSError and leaves nothing."""
+    """Writes a record and its time of use atomically; leaves no file if it raises OSError."""
     header = record.header(checksum_of(data))
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
     try:

@@ -12,7 +12,7 @@ from sharpi.engine.prompt_cache.token_chain import link_after
 class RecordIndex:
     """The records of a folder at the last `refresh`, and those that were added since.
 
-    For any thread.
+    Any thread may use it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -23,7 +23,7 @@ class RecordIndex:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Takes in what this and other processes have added and removed."""
+        """Updates the index by what this and other processes have added and removed."""
         try:
             time_ns = os.stat(self._folder).st_mtime_ns
             names = set(os.listdir(self._folder)) if time_ns != self._time_ns else self._names
@@ -38,18 +38,18 @@ class RecordIndex:
             self._names = names
 
     def add(self, name: RecordName) -> None:
-        """Takes a new record in."""
+        """Adds a new record to the index."""
         with self._lock:
             self._names.add(str(name))
             self._insert(str(name))
 
     def remove(self, name: RecordName) -> None:
-        """Forgets a record that cannot be used, until its folder changes."""
+        """Removes a record that cannot be used from the index; its file is left alone."""
         with self._lock:
             self._drop(str(name))
 
     def has(self, name: RecordName) -> bool:
-        """Returns True for a record that is there."""
+        """Returns True if the record is in the index."""
         return name in self._by_parent.get(name.parent, ())
 
     def after(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> list[RecordName]:

@@ -1,7 +1,8 @@
 """SaveQueue: pages and states that are to be written to disk, copied before they change.
 
-The engine's thread adds and forgets, another one takes. What a writer has not come to when its
-memory is needed otherwise is copied then, up to a limit, and else given up.
+The engine's thread adds records, and the writer's thread takes them. If a page or state is about to
+change while its record still waits, it is copied first, up to a limit of bytes. Beyond that limit
+the record is dropped.
 """
 
 import threading
@@ -20,7 +21,7 @@ MAX_COPIED_BYTES = 256 << 20
 
 
 class KvMemory(Protocol):
-    """The memory of pages and states, as a Runner has it."""
+    """The memory of pages and states: the methods of a Runner that are needed here."""
 
     @property
     def page_bytes(self) -> int: ...
@@ -35,7 +36,7 @@ class KvMemory(Protocol):
 
 
 class Pending(Struct, eq=False):
-    """A record to be written: of a page, and of a state unless that is None."""
+    """A record to be written: a page, and a state unless `state` is None."""
 
     record: Record
     page: int
@@ -45,7 +46,7 @@ class Pending(Struct, eq=False):
 
 
 class SaveQueue:
-    """The records to write, in order; those that `is_stored` are not copied."""
+    """The records to write, in order; a record for which `is_stored` is True is not copied."""
 
     def __init__(self, memory: KvMemory, is_stored: Callable[[Record], bool]) -> None:
         self._memory, self._is_stored = memory, is_stored
@@ -55,14 +56,14 @@ class SaveQueue:
         self._is_closed = False
 
     def add(self, pending: list[Pending]) -> None:
-        """Adds records; only the engine's thread can copy what is not in host memory."""
+        """Adds records; copies those outside host memory, which only this thread can do."""
         with self._changed:
             self._pending += pending
             self._changed.notify()
         self.copy_some()
 
     def copy_some(self) -> None:
-        """Copies what another thread cannot, up to the limit; on the engine's thread."""
+        """Copies waiting records outside host memory, up to the limit; on the engine's thread."""
         if self._memory.is_host_memory:
             return
         with self._changed:
@@ -72,12 +73,12 @@ class SaveQueue:
             self._changed.notify()
 
     def forget_page(self, page: int) -> None:
-        """Copies or gives up what is pending of a page that changes now."""
+        """Copies or drops the waiting records of a page that is about to change."""
         if self._pending:
             self._forget(lambda each: each.page == page)
 
     def forget_state(self, state: State) -> None:
-        """Copies or gives up what is pending of a state that changes now."""
+        """Copies or drops the waiting records of a state that is about to change."""
         if self._pending:
             self._forget(lambda each: each.state == state)
 
@@ -91,7 +92,7 @@ class SaveQueue:
             self._changed.notify()
 
     def _copy_within_limit(self, pending: Pending) -> bool:
-        """Returns False if the data is needed and there is no room for a copy of it."""
+        """Copies a record's data unless it is stored; returns False if the limit is reached."""
         if pending.data is not None or self._is_stored(pending.record):
             return True
         if self._num_copied + pending.record.num_bytes > MAX_COPIED_BYTES and self._num_copied:
@@ -133,7 +134,7 @@ class SaveQueue:
         return is_ready or self._is_stored(first.record)
 
     def clear(self) -> None:
-        """Gives up all that is pending."""
+        """Drops all waiting records."""
         with self._changed:
             self._pending.clear()
             self._num_copied = 0

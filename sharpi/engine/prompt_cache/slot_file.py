@@ -15,7 +15,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
-    """Writes the records in one step; returns the bytes, raises OSError and leaves nothing."""
+    """Writes the records atomically; returns their bytes. Leaves no file if it raises OSError."""
     num_bytes = 0
     descriptor, name = mkstemp(dir=path.parent, prefix=TEMPORARY)
     try:
@@ -36,8 +36,8 @@ def read_slot(
 ) -> Iterator[tuple[Record, Bytes]]:
     """Yields the records of a file in order; the bytes are valid until the next one.
 
-    Raises RecordFault at the first that is damaged, of another model, or does not follow the one
-    before, and OSError.
+    Raises OSError, and RecordFault at the first record that is damaged, belongs to another model,
+    or does not follow the record before it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

@@ -12,7 +12,7 @@ ROOT = bytes(LINK_BYTES)  # before the first token
 
 
 def link_after(parent: bytes, tokens: Sequence[int]) -> bytes:
-    """Returns the link after these tokens, which follow those of the link `parent`."""
+    """Returns the link after `tokens`, whose preceding tokens have the link `parent`."""
     ids = np.asarray(tokens, np.int32).tobytes()
     return blake2b(parent + ids, digest_size=LINK_BYTES).digest()
 

@@ -1,8 +1,7 @@
-"""The records of a run's experts that were requested: statistics, a trace, a profile.
+"""The requested records of a run's experts: statistics, a trace, a profile.
 
-All are written when the engine closes, however the run ended; a path that cannot be written gives a
-warning and costs nothing else. Modules that only some runs need are imported by those: a model that
-is used as mapped starts without them.
+All are written when the engine closes, however the run ended. A path that cannot be written only
+gives a warning. Modules that few runs need are imported in the functions that use them.
 """
 
 import time
@@ -68,7 +67,7 @@ class ExpertRecords:
         return Skew(self._model.num_experts, batch_size)
 
     def watch(self, gpu: SlotTier | None) -> None:
-        """Takes the counts from a GPU's slots, if it has some."""
+        """Reads all counts from this GPU's slots from now on; None for a model without them."""
         self._gpu = gpu
         if self._asked.trace_routes:
             from sharpi.engine.records.route_printer import RoutePrinter
@@ -76,15 +75,15 @@ class ExpertRecords:
             self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
 
     def report_uses(self) -> None:
-        """Counts experts for another rank, which writes the statistics of all."""
+        """Counts experts, for a report to the first rank, which writes the statistics of all."""
         self._is_reported = self._counts_uses = True
 
     def stats_to_report(self) -> "ExpertStats | None":
-        """Returns what `report_uses` asked for; None where nobody did, or without experts."""
+        """Returns the statistics for that report; None without `report_uses` or experts."""
         return self.stats() if self._is_reported else None
 
     def take_others(self, others: "Callable[[], Sequence[ExpertStats]]") -> None:
-        """Has other ranks' statistics written with these; they are asked for at the end."""
+        """Sets a function that returns other ranks' statistics, to be written with these."""
         self._others = others
 
     @property
@@ -116,8 +115,8 @@ class ExpertRecords:
     def _count_tokens(self, segments: Sequence[Segment]) -> bool:
         """Counts a step's tokens; returns True if all of them are decoded.
 
-        Drafts are decoded, too. On the CPU, tokens that are decoded beside part of a prompt share
-        its batch. A GPU runs them in another pass.
+        Drafts count as decoded. On the CPU, tokens decoded in the same step as a part of a prompt
+        share its batch. A GPU runs them in another pass.
         """
         decoded, is_decode = 0, True
         for segment in segments:
@@ -133,7 +132,7 @@ class ExpertRecords:
 
     @property
     def _trims(self) -> bool:
-        """True if the last MoE layer is the model's last one, which only computes outputs."""
+        """True if the last MoE layer is the model's last layer, which only computes outputs."""
         is_last = self._moe_layers[-1:] == (self._model.num_layers - 1,)
         return is_last and not self.keeps_router_logits
 

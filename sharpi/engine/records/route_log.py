@@ -14,7 +14,7 @@ from sharpi.ops.interface import Scoring
 
 
 class RouteLog:
-    """Writes one generation of a sequence after the other, however their steps were mixed."""
+    """Writes each generation as a whole, even if steps held tokens of several sequences."""
 
     def __init__(self, path: Path, model: ModelConfig, expert_bytes: tuple[int, ...]) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class RouteLog:
         self._stalled = 0.0
 
     def step(self, segments: list[SegmentRoutes], stalled: float) -> None:
-        """Adds a step's routes; `stalled`: seconds of waiting for experts since the start."""
+        """Adds a step's routes; `stalled`: seconds waited for experts since the run's start."""
         waited = (stalled - self._stalled) / len(segments)
         self._stalled = stalled
         for each in segments:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RoutePrinter:
-    """Prints the layers `moe_layers`; without slots there are neither loads nor pins to print."""
+    """Prints the routes in layers `moe_layers`, and loads and pins in layers with slots."""
 
     def __init__(
         self, moe_layers: tuple[int, ...], tier: "ExpertTier | None", gpu: SlotTier | None
@@ -49,7 +49,7 @@ class RoutePrinter:
 def _lines(
     of: SegmentRoutes, moe_layers: tuple[int, ...], *, trims: bool
 ) -> Iterator[tuple[int, str]]:
-    """Yields the layer and the line of each token and layer; other tokens have no last layer."""
+    """Yields each token's layers and lines; if `trims`, the last layer only for outputs."""
     segment = of.segment
     outputs = segment.outputs.tolist()
     for token in range(len(segment.ids)):

@@ -26,7 +26,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 class GenerationState:
     """Turns logits into pieces of text until `finish_reason` is set.
 
-    `ids` are the tokens chosen so far without the end token, `text` is what was shown of them. With
+    `ids` are the tokens chosen so far without the end token, `text` is the text shown so far. With
     `takes_largest` every choice is the largest logit, and `add_largest` may be called instead of
     `add`. Raises UsageError for an empty prompt and for ids that the model has no logits for.
     """
@@ -60,15 +60,15 @@ class GenerationState:
         self.timings = Timings()
 
     def start(self) -> None:
-        """Starts the clocks of the first token and of the prefill."""
+        """Starts the clocks for the time to the first token and for the prefill."""
         self._start = self._prefill_start = time.perf_counter()
 
     def begin(self) -> None:
-        """Starts the clock of the prefill again, after a wait in the queue."""
+        """Restarts the clock of the prefill, after a wait in the queue."""
         self._prefill_start = time.perf_counter()
 
     def prefill_progress(self, num_done: int) -> PrefillProgress:
-        """Describes a prompt of which so many tokens are computed or were cached."""
+        """Returns the progress of a prompt of which `num_done` tokens are computed or cached."""
         cached = self.timings.num_cached_tokens
         total = cached + self.timings.num_prompt_tokens
         seconds = time.perf_counter() - self._prefill_start
@@ -104,7 +104,7 @@ class GenerationState:
         return TextDelta(text, (choice,))
 
     def _is_end(self, token: int) -> bool:
-        """Says if the token ends the answer; after a grammar's end none can follow in any case."""
+        """Returns True if the token ends the answer; a constraint overrides `ignore_end`."""
         ignores_end = self.request.ignore_end and self._constraint is None
         return not ignores_end and token in self._tokenizer.end_ids
 
@@ -116,7 +116,7 @@ class GenerationState:
         return TextDelta(text, tokens)
 
     def finish_info(self, error: Exception | None = None) -> FinishInfo:
-        """Describes how the answer ended, once it has."""
+        """Returns how the answer ended; the answer must have ended."""
         assert self.finish_reason is not None
         return FinishInfo(
             self.finish_reason, self.timings, self.end_token, self._stops.found, error
@@ -131,6 +131,6 @@ class GenerationState:
 
 
 def refuse_unknown(ids: Sequence[int], vocab_size: int) -> None:
-    """Raises UsageError for ids without a row, which the kernels would look up unchecked."""
+    """Raises UsageError for ids outside the vocabulary, since kernels do not check ids."""
     if ids and (min(ids) < 0 or max(ids) >= vocab_size):
         raise UsageError(f"token ids must be 0..{vocab_size - 1}, not {min(ids)}..{max(ids)}")

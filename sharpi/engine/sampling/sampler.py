@@ -35,17 +35,17 @@ class Sampler:
 
     @property
     def takes_largest(self) -> bool:
-        """True if every choice is the largest logit; then `accept` may replace `sample`."""
+        """True if every choice is the largest logit, so that `accept` may replace `sample`."""
         return self._params.temperature <= 0 and not self._has_penalties
 
     def accept(self, token: int) -> None:
-        """Remembers a token that the caller has chosen."""
+        """Adds a token that the caller has chosen to the recent tokens."""
         self._recent.append(token)
 
     def sample(self, logits: FloatArray) -> int:
         """Chooses the next token by logits (vocabulary,), which are left as they are.
 
-        Raises ModelFileError for logits that leave no choice, as damaged weights give them.
+        Raises ModelFileError if the largest logit is not finite, as with damaged weights.
         """
         if not np.isfinite(logits.max()):
             raise ModelFileError(NOT_FINITE)
@@ -89,7 +89,7 @@ def softmax(scores: FloatArray) -> FloatArray:
 
 
 def candidates(logits: FloatArray, params: SamplingParams) -> tuple[IdArray, FloatArray]:
-    """Filters the logits: ids and logits that are left, best first, ties by id; never empty.
+    """Filters the logits; returns the ids and logits left, best first, ties by id, never empty.
 
     Masked tokens, whose logit is -inf, are always dropped.
     """

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class StopFilter:
-    """Takes pieces, returns the text that is safe to show; `found` is the stop string it met."""
+    """Takes pieces and returns the text that is safe to show; `found` is the stop string found."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [s for s in stops if s]
@@ -37,7 +37,7 @@ class StopFilter:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Measures the longest end of the text that begins the stop string."""
+    """Returns the length of the longest end of the text with which the stop string begins."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if stop.startswith(text[-length:]):
             return length

@@ -10,7 +10,7 @@ FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 
 
 class SampledToken(Struct, frozen=True):
-    """A chosen token; with logprobs asked for, its own and those of the best tokens, best first.
+    """A chosen token; if asked for, its log probability and those of the best tokens, sorted.
 
     Logarithms are natural, of the model's softmax before any filter, penalty or temperature.
     """
@@ -31,7 +31,7 @@ class TextDelta(Struct, frozen=True):
 
 
 class PrefillProgress(Struct, frozen=True):
-    """How far a prompt is computed, in tokens; those found in the KV cache are among them."""
+    """How far a prompt is computed, in tokens; cached tokens count as computed."""
 
     num_prompt: int
     num_cached: int

@@ -29,20 +29,20 @@ class TokenSampler:
 
     @property
     def takes_largest(self) -> bool:
-        """True if every choice is the largest logit; then `accept` may replace `choose`."""
+        """True if every choice is the largest logit, so that `accept` may replace `choose`."""
         is_free = self._constraint is None and not self._bias and self._num_logprobs is None
         return is_free and self._sampler.takes_largest
 
     def accept(self, token: int) -> SampledToken:
-        """Chooses a token that the caller found to have the largest logit."""
+        """Returns the token that the caller found to have the largest logit as the chosen one."""
         self._sampler.accept(token)
         return SampledToken(token)
 
     def choose(self, logits: FloatArray) -> SampledToken:
         """Chooses the next token by logits (vocabulary,), which are left as they are.
 
-        Raises ModelFileError for logits that are not numbers, UsageError where nothing is allowed,
-        and whatever the constraint does.
+        Raises ModelFileError if the largest logit is not finite, UsageError if the constraint
+        allows no token, and the errors of the constraint.
         """
         token = self._sampler.sample(self._masked(self._biased(logits)))
         if self._constraint is not None:

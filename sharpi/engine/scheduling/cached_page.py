@@ -9,9 +9,9 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 class CachedPage:
     """A node of the tree of prefixes: pages that follow the same page share all tokens before.
 
-    `tokens` are computed, from the page's beginning on. `num_users` counts the requests that have
-    the page in their table, and with it all pages before. `states` are the recurrent layers'
-    states after so many of the tokens.
+    `tokens` are those computed, from the page's beginning on. `num_users` counts the requests that
+    have the page in their table; they have all pages before it, too. `states` are the recurrent
+    layers' states, by the number of the page's tokens that each has seen.
     """
 
     def __init__(self, page: int, parent: "CachedPage | None") -> None:
@@ -33,7 +33,7 @@ class CachedPage:
         return self.num_users == 0 and not self.children
 
     def best_child(self, tokens: Sequence[int]) -> tuple["CachedPage | None", int]:
-        """Finds the following page that shares most leading tokens, and says how many."""
+        """Returns the child that shares the most leading tokens, and how many it shares."""
         best, longest = None, 0
         for child in self.children:
             count = shared_length(child.tokens, tokens)
@@ -42,7 +42,7 @@ class CachedPage:
         return best, longest
 
     def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
-        """Finds the following page with a state after most of `tokens`, and says after how many."""
+        """Returns after how many of `tokens`, at most, a child has a state, and that child."""
         found: tuple[int, CachedPage | None] = 0, None
         for child in self.children:
             if child.states:

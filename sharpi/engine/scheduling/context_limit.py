@@ -15,7 +15,7 @@ class ContextLimit:
         self._size, self._shifts = size, shifts
 
     def fitted(self, prompt: list[int]) -> list[int]:
-        """Returns the prompt, shifted if need be; raises ContextFullError where that is off."""
+        """Returns the prompt, shortened if need be; raises ContextFullError without `shifts`."""
         if len(prompt) < self._size:
             return prompt
         if not self._shifts:
@@ -26,7 +26,7 @@ class ContextLimit:
         return self._shifted(prompt)
 
     def checked(self, request: Request, delta: TextDelta) -> TextDelta:
-        """Returns the delta of a request's new token, after which a full context ends it."""
+        """Returns the delta of a request's new token; in a full context, shifts or ends it."""
         if len(request.tokens) <= self._size:
             return delta
         if not self._shifts:

@@ -11,7 +11,7 @@ from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator
 
 
 class Drafting:
-    """Drafts for the requests of one scheduler, which the `runner` computes."""
+    """Drafts for the requests of one scheduler, whose steps the `runner` computes."""
 
     def __init__(self, speculator: Speculator, runner: Runner) -> None:
         self._speculator, self._context_size = speculator, runner.context_size
@@ -23,7 +23,7 @@ class Drafting:
         self._num_before: list[int] = []  # tokens of each answer before the step
 
     def with_drafts(self, shares: Sequence[Share]) -> list[Share]:
-        """Returns the shares with drafts; without any if a prompt already fills the step."""
+        """Returns the shares with drafts added; adds none to a step with a part of a prompt."""
         self._asked = []
         if not shares or any(share.is_prompt for share in shares):
             return list(shares)
@@ -56,7 +56,7 @@ class Drafting:
             self._speculator.rested(drafts, ids[drafts.num_known :])
 
     def _room(self, request: Request) -> int:
-        """Counts the drafts after which the context and the answer have room for a token."""
+        """Returns the most drafts that leave room for one more token in context and answer."""
         room = self._context_size - len(request.tokens)
         state = request.generation_state
         if state.request.max_tokens >= 0:
@@ -64,12 +64,12 @@ class Drafting:
         return room
 
     def computed(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
-        """Takes note of what a step has computed, before its tokens are chosen."""
+        """Passes the hidden states of computed prompts to the MTP head, if there is one."""
         if self._heads is not None:
             self._heads.take_prompts(shares, segments)
 
     def learn(self, shares: Sequence[Share], segments: Sequence[Segment], seconds: float) -> None:
-        """Learns from a step of these shares, whose tokens are chosen."""
+        """Learns from a step of these shares, after its tokens have been chosen."""
         if self._heads is not None:
             self._heads.take_decoded(shares, segments)
         if not self._asked:
@@ -81,14 +81,14 @@ class Drafting:
         self._speculator.record(self._asked, seconds, tokens)
 
     def pause(self, requests: Iterable[Request]) -> None:
-        """Ends the drafts for these requests until they are given some again."""
+        """Ends drafting for these requests; `with_drafts` may begin it again."""
         self._asked = []
         for request in requests:
             if request.drafts is not None:
                 self.end(request)
 
     def end(self, request: Request) -> None:
-        """Remembers a text that has ended, as far as it is new."""
+        """Ends drafting for a request, and remembers the new part of its text."""
         num_seen = request.generation_state.timings.num_cached_tokens
         if request.drafts is not None:
             self._tell_rested(request, request.drafts)

@@ -26,11 +26,11 @@ class Begun(Struct, frozen=True):
     start: float  # of the step, in seconds
 
     def is_wanted(self, row: int) -> bool:
-        """True unless the request of a share has ended since, or has lost its pages."""
+        """True unless the request of share `row` has ended since, or has lost its pages."""
         return self.shares[row].request.table is self.tables[row]
 
     def awaits(self, request: Request) -> bool:
-        """True if the request's next token follows from this step."""
+        """True if this step computes the logits of the request's next token."""
         return any(
             share.request is request and len(self.segments[row].outputs) and self.is_wanted(row)
             for row, share in enumerate(self.shares)
@@ -38,7 +38,7 @@ class Begun(Struct, frozen=True):
 
 
 class Flight:
-    """At most `num_ranks` steps."""
+    """The steps that have begun, at most `num_ranks`."""
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
@@ -61,7 +61,7 @@ class Flight:
         return self._steps.popleft()
 
     def idle(self, requests: Sequence[Request]) -> list[Request]:
-        """Returns those that no step is under way for, at most a rank's share of all."""
+        """Returns requests that wait for no begun step, at most one rank's share of all."""
         if not self._steps and self._num_ranks == 1:
             return list(requests)
         idle = [each for each in requests if not any(step.awaits(each) for step in self._steps)]

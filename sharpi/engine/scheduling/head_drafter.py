@@ -19,13 +19,14 @@ _MOST_WAITING = 1024  # hidden states of decoded tokens
 class HeadDrafter:
     """Drafts the tokens that the head finds most likely.
 
-    The head's keys and values follow the model's: after each step it is given the hidden states of
-    the tokens that count. In a prompt it computes them at once, and later when it drafts or when
-    they are many: a head that is not asked, since its drafts are wrong, costs nothing. What a
-    shared beginning of two texts has is kept with its pages. Its last entry may be for another next
-    token, which costs accuracy of drafts and nothing else.
+    The head has its own keys and values for the same positions as the model. After each step the
+    drafter gets the hidden states of all tokens but wrong drafts. In a prompt the head processes
+    them at once; in decoding only when it drafts, or when many are waiting. So a head whose drafts
+    are not wanted costs nothing. Its keys and values are kept in the model's pages, and shared with
+    them. The last shared entry may belong to another next token, which only makes drafts less
+    accurate.
 
-    A draft ends before a token less likely than `min_probability`, or that the model does not have.
+    A draft ends before a token less likely than `min_probability`, or outside the vocabulary.
     """
 
     kind: DraftKind = "mtp"
@@ -40,15 +41,15 @@ class HeadDrafter:
         self._tokens: Ids[int] = ()  # of the whole sequence, which grows
 
     def extend(self, tokens: Ids[int]) -> None:
-        """Does nothing: `computed` says more."""
+        """Does nothing: `computed` receives the tokens together with their hidden states."""
 
     def computed(
         self, table: PageTable, first: int, hidden: Values, tokens: Ids[int], *, is_prompt: bool
     ) -> None:
-        """Takes the hidden states (tokens, hidden) from position `first` on, which it copies.
+        """Takes a copy of the hidden states (tokens, hidden) from position `first` on.
 
-        `tokens` are those of the whole sequence; the one after the last hidden state may be still
-        to come.
+        `tokens` is the list of the whole sequence; the token after the last hidden state may be
+        appended to it later.
         """
         if table is not self._table or first != self._first + self._num_waiting:
             self._table, self._first = table, first
@@ -61,14 +62,14 @@ class HeadDrafter:
                 self._fill(table)
 
     def _fill(self, table: PageTable) -> None:
-        """Gives the head all hidden states but the last."""
+        """Fills the head's keys and values from all waiting hidden states but the last."""
         hidden, count = np.concatenate(self._waiting), self._num_waiting - 1
         self._head.fill(self._next_ids(count), self._first, table.pages, hidden[:count])
         self._first, self._num_waiting = self._first + count, 1
         self._waiting = [hidden[count:].copy()]
 
     def _next_ids(self, count: int) -> IntArray:
-        """Returns the tokens after the first `count` hidden states."""
+        """Returns the token after each of the first `count` waiting hidden states."""
         return np.array(self._tokens[self._first + 1 : self._first + 1 + count], np.int32)
 
     def propose(self, most: int) -> Draft | None:
@@ -84,7 +85,7 @@ class HeadDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, table: PageTable, most: int) -> tuple[list[int], list[int]]:
-        """Runs the head over what waits, then over its own drafts."""
+        """Runs the head over the waiting hidden states, then over its own drafts."""
         tokens: list[int] = []
         levels: list[int] = []
         found = self._first_prediction(table)
@@ -101,7 +102,7 @@ class HeadDrafter:
             found = self._head.predict(ids, at, table.pages, found.hidden[None].copy())
 
     def _first_prediction(self, table: PageTable) -> HeadOutput:
-        """Runs the head over all that waits, which then waits no more."""
+        """Runs the head over all waiting hidden states, and clears them."""
         ids, hidden = self._next_ids(self._num_waiting), np.concatenate(self._waiting)
         found = self._head.predict(ids, self._first, table.pages, hidden)
         self._first, self._num_waiting = self._first + len(ids), 0

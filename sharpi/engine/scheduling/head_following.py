@@ -1,4 +1,4 @@
-"""HeadFollowing: gives a model's MTP head the hidden states of what each step has computed."""
+"""HeadFollowing: passes the hidden states of each step to the drafters of a model's MTP head."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,19 +11,19 @@ from sharpi.engine.scheduling.share import Share
 
 
 class HeadFollowing:
-    """Lets every request of one scheduler have a drafter that follows it."""
+    """Gives each request of one scheduler a HeadDrafter, and passes it its hidden states."""
 
     def __init__(self, runner: Runner, head: HeadPart, min_probability: float) -> None:
         self._runner, self._head, self._least = runner, head, min_probability
 
     def take_prompts(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
-        """Takes the hidden states of prompts, all of whose tokens count."""
+        """Passes on the hidden states of prompts, of all tokens in the step."""
         for share, segment, hidden in self._rows(shares, segments):
             if share.is_prompt:
                 self._take(share.request, segment.position, hidden, is_prompt=True)
 
     def take_decoded(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
-        """Takes those of other tokens, without drafts that were wrong."""
+        """Passes on the hidden states of decoded tokens, except those of wrong drafts."""
         for share, segment, hidden in self._rows(shares, segments):
             table = share.request.table
             if not share.is_prompt and table is not None:

@@ -7,7 +7,7 @@ from sharpi.engine.scheduling.request import Request, RequestId
 
 
 class Inbox:
-    """Filled by any thread, emptied by the engine's; `has_news` may be read without the lock."""
+    """Filled by any thread, emptied by the engine's thread; `has_news` may be read unlocked."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -10,9 +10,9 @@ from sharpi.engine.scheduling.cached_page import CachedPage
 
 
 class KeptStates:
-    """Snapshots by page and by the number of its tokens they have seen; the first is evicted first.
+    """Snapshots by page and number of its tokens they have seen, in the order of eviction.
 
-    Snapshots make room for the states that requests compute in.
+    They are evicted when a request needs a state to compute in.
     """
 
     def __init__(self, runner: Runner, disk: PromptCache | None = None) -> None:
@@ -26,9 +26,10 @@ class KeptStates:
         return self._pool.num_states > 0
 
     def take(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
-        """Takes a state to compute in; True if it continues after `offset` tokens of the page.
+        """Returns a state to compute in, and True if it has the contents of a snapshot.
 
-        Raises ContextFullError when all are in use.
+        That is the snapshot after `offset` tokens of the page. Raises ContextFullError when all
+        states are in use.
         """
         if page is None:
             return self._pool.take(), False
@@ -53,13 +54,13 @@ class KeptStates:
             self.hand_over(page, offset, kept)
 
     def hand_over(self, page: CachedPage, offset: int, state: State) -> None:
-        """Keeps the state itself, in which nothing is computed any more."""
+        """Keeps `state` itself as the snapshot; the caller must not compute in it any more."""
         if offset in page.states:
             self._pool.give_back(self._forget(page, offset))
         page.states[offset] = self._states[page, offset] = state
 
     def supersede(self, page: CachedPage, offset: int) -> None:
-        """Makes this snapshot the next to be evicted: a later one of the same text is kept too."""
+        """Makes this snapshot the next to be evicted, since a later one of its text is kept."""
         if (page, offset) in self._states:
             self._states.move_to_end((page, offset), last=False)
 
@@ -74,7 +75,7 @@ class KeptStates:
             self._pool.give_back(self._forget(page, offset))
 
     def restore(self, page: CachedPage, offset: int, data: HostBytes) -> bool:
-        """Keeps a state that was read from disk; False where all are in use."""
+        """Keeps a state that was read from disk; returns False if all states are in use."""
         if not (self._pool.num_free or self._states):
             return False
         state = self._pool.take()

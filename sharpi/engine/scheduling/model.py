@@ -10,7 +10,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class Model(Protocol):
-    """The protocol of what requests are computed by."""
+    """The parts of an engine that a scheduler uses to compute requests."""
 
     @property
     def config(self) -> RunConfig:
@@ -18,16 +18,16 @@ class Model(Protocol):
 
     @property
     def runner(self) -> Runner:
-        """Computes the steps."""
+        """The runner, which computes the steps."""
 
     @property
     def prompt_cache(self) -> PromptCache | None:
-        """Keeps pages on disk, if that is wanted."""
+        """The prompt cache on disk; None without one."""
 
     @property
     def speculator(self) -> Speculator:
-        """Drafts tokens, if that is wanted."""
+        """The speculator, which drafts tokens if it is on."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Turns tokens into text."""
+        """The tokenizer, which turns tokens into text."""

@@ -19,13 +19,15 @@ _FIRST_ROW = np.zeros(1, np.int32)
 
 
 class PageTable:
-    """The pages of the first `length` tokens, which are computed, and of some more to come.
+    """The pages of the `length` tokens computed so far, and pages reserved for next tokens.
 
-    It begins with the cached prefix of `tokens`, except for the last one, whose logits are wanted.
-    `num_shared` tokens have their keys and values there, `length` of them their states too.
+    It begins with the longest cached prefix of `tokens`, but never has the last token, whose logits
+    are wanted. The cache has keys and values of the first `num_shared` tokens. With recurrent
+    layers `length` may be smaller, as a state must be known after these tokens.
 
-    At a `cut` each head keeps some positions only, in pages of this table's own, and `num_dropped`
-    are not there any more. Those pages are never found as a prefix; the whole ones before stay.
+    At a `cut` each head keeps only some positions, which are copied to pages of this table alone;
+    `num_dropped` positions are gone. Such pages are never found as a prefix. The whole pages of the
+    prompt before the cut stay in the prefix cache.
     """
 
     def __init__(
@@ -71,14 +73,14 @@ class PageTable:
             self._cut_to_windows()
 
     def _cut_to_windows(self) -> None:
-        """Begins earlier where a page is missing that layers with windows read."""
+        """Shortens the prefix if layers with windows lack a page that the next token reads."""
         usable = self._cache.windows.usable([page.page for page in self._path], self.length)
         if usable < self.length:
             self._drop_from(usable // PAGE_POSITIONS)
             self.length = usable
 
     def _share_last(self, page: CachedPage, count: int) -> bool:
-        """Goes on writing a page that was left so, or a copy of its beginning."""
+        """Appends a partly filled page if it is unused, or else a copy of its `count` tokens."""
         if page.can_go and len(page.tokens) == count:
             self._cache.changes(page)
             self._cache.hold(page)
@@ -95,7 +97,7 @@ class PageTable:
         return copy is not None
 
     def _recall(self, page: CachedPage | None, offset: int) -> None:
-        """Takes a state, with the contents that it has after `offset` tokens of the page."""
+        """Takes a state with the contents after `offset` tokens of the page."""
         try:
             found = page if self.length else None
             self.state, is_known = self._cache.states.take(found, offset)
@@ -117,7 +119,7 @@ class PageTable:
             self._cache.let_go(self._path.pop())
 
     def _hold_windows(self, end: int) -> None:
-        """Holds the pages up to position `end` that layers with windows read, and no others."""
+        """Holds just those pages that layers with windows read for tokens up to `end`."""
         windows = self._cache.windows
         if not windows.is_on:
             return
@@ -131,7 +133,7 @@ class PageTable:
         self._in_windows = wanted
 
     def reserve(self, count: int) -> bool:
-        """Takes the pages for so many more tokens; False where there are none."""
+        """Reserves pages for `count` more tokens; returns False if there are not enough."""
         end = self.length - self.num_dropped + count
         while len(self._path) * PAGE_POSITIONS < end:
             page = self._cache.grow(self._path[-1] if self._path else None)
@@ -153,14 +155,14 @@ class PageTable:
         return True
 
     def pages_to_come(self, num_tokens: int) -> int:
-        """Counts the pages that it lacks for so many tokens and one more."""
+        """Returns the number of pages that are missing for `num_tokens` tokens and one more."""
         missing = (num_tokens - self.num_dropped) // PAGE_POSITIONS + 1 - len(self._path)
         if self._cut is not None and not self.num_dropped:
             missing += self._cut.num_pages - len(self._kept)
         return max(0, missing)
 
     def next_count(self, budget: int) -> int:
-        """Limits a step's tokens: the window before a cut is a step of its own, 0 or all."""
+        """Limits a step to `budget` tokens; the window before a cut is one step, or else 0."""
         if self._cut is None or self.length >= self._cut.length:
             return budget
         if self.length < self._cut.window:
@@ -178,11 +180,11 @@ class PageTable:
         """Makes a segment of the next tokens; `finish` must follow when it has been computed.
 
         `outputs` are the rows whose logits are wanted, None for the last. Until `finish` the
-        recurrent layers' state is undefined. `request` is the number of the request, which tells
-        sequences apart; a lone conversation stays one sequence over all its requests.
+        recurrent layers' state is undefined. `request` is the number of the request, by which
+        sequences are told apart. A lone conversation is one sequence over all its requests.
 
-        The last `num_drafts` tokens may prove wrong: `finish` records those before them and
-        of the right ones, and `drop_drafts` of the rest.
+        The last `num_drafts` tokens are drafts. `finish` records the tokens before them and the
+        right drafts, and `drop_drafts` discards the wrong ones.
         """
         self.drop_drafts()
         self._hold_windows(self.length + len(ids))
@@ -206,7 +208,7 @@ class PageTable:
         return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
 
     def finish(self, ids: Sequence[int]) -> None:
-        """Records that these tokens, the next of the segment, have been computed."""
+        """Records that `ids`, the next tokens of the segment, have been computed."""
         if self.num_dropped:
             self.length += len(ids)
         else:
@@ -231,7 +233,7 @@ class PageTable:
                 self._replace(index, self._cache.seal(page))
 
     def _replace(self, index: int, page: CachedPage) -> None:
-        """Goes on with a page of the same tokens."""
+        """Replaces the page at `index` by another one with the same tokens."""
         if page is not self._path[index]:
             self._path[index] = page
             self.pages[index] = page.page
@@ -239,7 +241,7 @@ class PageTable:
                 self._cache.windows.hold(page.page)
 
     def _drop(self) -> None:
-        """Goes on in the pages of what was kept; those before are as if the text had ended."""
+        """Switches to the pages of kept positions; saves and releases the prompt's pages."""
         assert self._cut is not None
         self._cache.save(self._path)
         self._drop_from(0)
@@ -249,21 +251,21 @@ class PageTable:
         self.num_dropped = self.length - self._cut.num_kept
 
     def rewind(self, length: int) -> bool:
-        """Forgets the tokens from `length` on, if that is behind a cut; False where it is not."""
+        """Forgets the tokens from `length` on; returns False unless `length` is behind a cut."""
         if self._cut is None or not self.num_dropped or length < self._cut.length:
             return False
         self.length = length
         return True
 
     def _go_on_from(self, num_tokens: int) -> None:
-        """Makes the state after `num_tokens` more tokens of the segment the sequence's own."""
+        """Replaces the state by the one after `num_tokens` more tokens of the segment."""
         for _ in range(num_tokens):
             assert self.state is not None
             self._cache.draft_states.give_back(self.state)
             self.state = self._states_after.popleft()
 
     def drop_drafts(self) -> None:
-        """Forgets the tokens of the segment that `finish` did not take note of."""
+        """Frees the states of drafts that `finish` did not record."""
         while self._states_after:
             self._cache.draft_states.give_back(self._states_after.popleft())
 
@@ -274,7 +276,7 @@ class PageTable:
 
     @property
     def is_sound(self) -> bool:
-        """True if it can go on where it is, also after a step that has failed."""
+        """True if more tokens can be computed; False if a failed step has spoilt the state."""
         return self._is_sound or self.state is None
 
     def release(self) -> None:
@@ -298,6 +300,6 @@ class PageTable:
         self.length = 0
 
     def _last_place(self) -> tuple[CachedPage, int]:
-        """The page of the last token, and how many tokens it has up to that one."""
+        """The page of the last token, and how many tokens the page has up to it."""
         index, offset = divmod(self.length - 1, PAGE_POSITIONS)
         return self._path[index], offset + 1

@@ -1,4 +1,4 @@
-"""The pages of the KV cache as a tree of prefixes: requests share pages, and the oldest go first.
+"""The pages of the KV cache as a tree of prefixes, which requests share and LRU evicts.
 
 A page stays after its request has ended, until another one needs room: the least recently used
 page is evicted, beginning at the ends of conversations.
@@ -28,9 +28,9 @@ class Prefix(NamedTuple):
 class PrefixCache:
     """The pages that one owner has computed, in use or kept, and the `states` after them.
 
-    With `has_branches` different continuations of the same beginning are kept side by side. A lone
-    conversation keeps its newest text only. What has ended is saved to `disk`, and comes back from
-    there. For the engine's thread only.
+    With `has_branches` it keeps different continuations of the same beginning. Without, as for a
+    lone conversation, it keeps only the newest text. The pages of ended texts are saved to `disk`,
+    and read from it again. For the engine's thread only.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class PrefixCache:
         return self.num_pages - self.num_available
 
     def reuse(self, tokens: Sequence[int]) -> tuple[Prefix, int]:
-        """Finds where a request for `tokens` may begin, and how many of them are in the cache.
+        """Returns the prefix that a request for `tokens` can use, and the length in the cache.
 
-        With recurrent layers it begins where their state is known, which may be earlier. Without
-        branches all other pages are given back.
+        With recurrent layers the prefix ends where their state is known, which may be earlier than
+        the cached length. Without `has_branches` all other pages are given back.
         """
         found = prefix = self.find(tokens)
         if self.states.are_needed:
@@ -79,7 +79,7 @@ class PrefixCache:
         return prefix, found.length
 
     def find(self, tokens: Sequence[int]) -> Prefix:
-        """Finds the longest prefix whose keys and values are there."""
+        """Returns the longest prefix of `tokens` whose keys and values are in the cache."""
         page, whole, length = self.root, list[CachedPage](), 0
         while True:
             child, same = page.best_child(tokens[length : length + PAGE_POSITIONS])
@@ -124,13 +124,13 @@ class PrefixCache:
             self.states.drop(prefix.last, beyond=rest)
 
     def restore(self, page: CachedPage, tokens: Sequence[int], data: HostBytes) -> None:
-        """Sets a page that has just been added to what was read from disk."""
+        """Fills a page that has just been added with `tokens` and `data` read from disk."""
         self.windows.begin(page.page)
         self._runner.write_page(page.page, data)
         page.tokens[:] = tokens
 
     def save(self, path: Sequence[CachedPage]) -> None:
-        """Saves the pages of a text that has ended to disk, if there is one."""
+        """Saves the pages of an ended text to the prompt cache on disk, if there is one."""
         if self.disk is not None:
             self.disk.save(
                 [
@@ -141,7 +141,7 @@ class PrefixCache:
             )
 
     def changes(self, page: CachedPage) -> None:
-        """Must be called before a page is written that may wait to be saved."""
+        """Must be called before a page is overwritten: it may still wait to be saved to disk."""
         if self.disk is not None:
             self.disk.page_changes(page.page)
 
@@ -151,7 +151,7 @@ class PrefixCache:
         page.num_users += 1
 
     def let_go(self, page: CachedPage) -> None:
-        """Counts one user less; an unused page may be evicted, an empty one goes at once."""
+        """Counts one user less; an unused page may be evicted, and an empty one is freed now."""
         page.num_users -= 1
         page.last_use = next(self._clock)
         self.num_kept += page.num_users == 0
@@ -160,7 +160,7 @@ class PrefixCache:
         self._offer(page)
 
     def grow(self, parent: CachedPage | None) -> CachedPage | None:
-        """Adds a page after another one and holds it; None where all are in use."""
+        """Adds a page after `parent` and holds it; returns None if all pages are in use."""
         taken = self._runner.pages.take()
         if taken is None:
             return None
@@ -171,9 +171,9 @@ class PrefixCache:
         return page
 
     def seal(self, page: CachedPage) -> CachedPage:
-        """Returns the page to use in place of one that is full: a page of the same tokens, if any.
+        """Returns another page with the same tokens as this full one, or else the page itself.
 
-        Two requests that computed the same text share one copy from then on.
+        Two requests that have computed the same text share one copy afterwards.
         """
         assert page.parent is not None
         for other in page.parent.children:
@@ -183,7 +183,7 @@ class PrefixCache:
         return page
 
     def _join(self, page: CachedPage, other: CachedPage) -> None:
-        """Gives the page's only user the other one, and the pages that it has reserved after it."""
+        """Moves the page's user, its states and the pages after it to `other`, and frees it."""
         self.hold(other)
         if not self.windows.has(other.page):
             self.windows.begin(other.page)
@@ -228,7 +228,7 @@ class PrefixCache:
             heapq.heappush(self._leaving, (page.last_use, next(self._clock), page))
 
     def _evict(self) -> bool:
-        """Gives back the least recently used page; False where all are in use."""
+        """Gives back the least recently used page; returns False if all are in use."""
         while self._leaving:
             last_use, _, page = heapq.heappop(self._leaving)
             if page.can_go and page.parent is not None and page.last_use == last_use:

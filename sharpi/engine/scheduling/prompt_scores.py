@@ -17,7 +17,7 @@ _NO_TOKEN = -1  # begins no cached prompt, so that every token is computed
 class PromptScores:
     """Scores one prompt on the engine's thread, a batch at a time; `close` gives its pages back.
 
-    `tokens` are those that are scored so far. The first one has no log probability, since nothing
+    `tokens` are those scored so far. The first one has no log probability, since nothing
     comes before it.
     """
 

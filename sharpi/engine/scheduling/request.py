@@ -32,7 +32,7 @@ class RequestId(Struct, frozen=True):
 class Request:
     """`tokens` are the prompt and the tokens chosen since; `table` has those that are computed.
 
-    Without a table the request has not begun, or it has lost its pages and begins again.
+    Without a table the request has not begun, or it lost its pages and has to begin again.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Request:
         return self.table is not None and len(self.tokens) - self.table.length == 1
 
     def restore(self, cache: PrefixCache, max_bytes: int | None) -> bool:
-        """Brings pages back from disk, so many bytes at a time; True once that has ended."""
+        """Reads pages from disk, about `max_bytes` a call; returns True once all are read."""
         if self._restoring is None:
             self._restoring = restoration(cache, self.tokens[:-1])
         num_bytes = 0
@@ -86,7 +86,7 @@ class Request:
         return True
 
     def open(self, cache: PrefixCache, max_pages: int) -> PageTable:
-        """Begins a table on the cached prefix; raises ContextFullError."""
+        """Makes the table, which begins with the cached prefix; raises ContextFullError."""
         self.table = table = PageTable(cache, self.tokens, max_pages, self._cut)
         self._marks = self._places_to_remember(table) if cache.states.are_needed else []
         if not self.is_prefilled:
@@ -97,7 +97,7 @@ class Request:
         return table
 
     def _places_to_remember(self, table: PageTable) -> list[int]:
-        """Finds where others may go on: the end of what is shared, and of what will not change."""
+        """Returns where to keep snapshots: after the shared prefix, and near the prompt's end."""
         places = []
         if table.num_shared - table.length >= _SHARED_TOKENS:
             places.append(table.num_shared)
@@ -106,7 +106,7 @@ class Request:
         return sorted(places)
 
     def next_count(self, budget: int) -> int:
-        """Counts the tokens of the next step, at most `budget`: a snapshot ends a step."""
+        """Returns the tokens of the next step, at most `budget`; it ends at a snapshot's place."""
         assert self.table is not None
         done = self.num_computed
         return self.table.next_count(
@@ -115,14 +115,14 @@ class Request:
 
     @property
     def pages_to_come(self) -> int:
-        """Pages that it lacks for its tokens and one more."""
+        """The number of pages that are missing for its tokens and one more."""
         if self.table is not None:
             return self.table.pages_to_come(len(self.tokens))
         kept = self._cut.num_pages if self._cut else 0
         return len(self.tokens) // PAGE_POSITIONS + 1 + kept
 
     def segment(self, count: int) -> Segment:
-        """Builds the request's segment of a step, with logits if no token is left after it."""
+        """Builds the request's segment of a step, with logits if it includes the last token."""
         assert self.table is not None
         start = self.table.length
         ids = self.tokens[start : start + count]
@@ -130,7 +130,7 @@ class Request:
         return self.table.segment(ids, outputs, self.request_id.number)
 
     def checking_segment(self, drafts: Sequence[int]) -> Segment:
-        """Builds a step of the newest token and drafts of the next ones, with all logits."""
+        """Builds a segment of the newest token and its drafts, with the logits of all of them."""
         assert self.table is not None
         ids = [self.tokens[-1], *drafts]
         rows = np.arange(len(ids), dtype=np.int32)
@@ -147,7 +147,7 @@ class Request:
             self._on_progress(self.generation_state.prefill_progress(self.table.length))
 
     def goes_on_with(self, draft: int) -> bool:
-        """True if the newest token is the one that was drafted, and computed already."""
+        """True if the request continues and its newest token is the draft, which is computed."""
         goes_on = self.generation_state.finish_reason is None and self.table is not None
         return goes_on and self.tokens[-1] == draft
 

@@ -1,4 +1,4 @@
-"""Restoration: the pages of a text's beginning come back from disk into the prefix cache."""
+"""Restoration: reads the pages of a text's beginning from disk into the prefix cache."""
 
 from collections.abc import Generator, Sequence
 
@@ -12,7 +12,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 def restoration(cache: PrefixCache, tokens: Sequence[int]) -> Generator[int, None, None]:
-    """Reads what is on disk of the beginning of `tokens`, beyond what is in memory.
+    """Reads the pages of the beginning of `tokens` that are on disk but not in memory.
 
     Yields the bytes of each record once its page is in the prefix cache. The caller may do other
     work meanwhile, and close the iterator at any time.
@@ -56,7 +56,7 @@ def _plan(
     known: Prefix,
     links: list[bytes],
 ) -> list[Record]:
-    """Lists the records to read: whole pages, then the last one, if that is worth it."""
+    """Lists the records to read: whole pages, then the last page if it extends the prefix."""
     first = reach = len(known.whole)
     while reach + 1 < len(links) and disk.has_page(links[reach], links[reach + 1]):
         reach += 1
@@ -84,14 +84,14 @@ def _plan(
 
 
 def _rest(tokens: Sequence[int], number: int) -> Sequence[int]:
-    """Returns the tokens of a page."""
+    """Returns the tokens of page `number`, fewer at the end of the text."""
     return tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
 
 
 def place(
     cache: PrefixCache, parent: CachedPage, record: Record, data: HostBytes
 ) -> CachedPage | None:
-    """Puts a record after its parent and holds its page; None where there is no room."""
+    """Puts a record's page after its parent and holds it; returns None if there is no room."""
     page, same = parent.best_child(list(record.tokens))
     if page is not None and same == len(record.tokens):
         cache.hold(page)

@@ -1,4 +1,4 @@
-"""Which requests wait and which run, and which one gives way when KV pages run out."""
+"""RunQueue: which requests wait, which run, and which is preempted when KV pages run out."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -56,7 +56,7 @@ class RunQueue:
     def _next(self) -> Request:
         """Returns the oldest request of the client whose turn it is.
 
-        That client has the fewest running, and of several the turn that is longest ago.
+        It is the client with the fewest running requests; of equals, the one served longest ago.
         """
         running = Counter(each.client for each in self.running)
         return min(self.waiting, key=lambda each: (running[each.client], self._turn_of(each)))
@@ -72,17 +72,17 @@ class RunQueue:
             del self._turns[next(iter(self._turns))]
 
     def _fits(self, request: Request) -> bool:
-        """Says if there are pages for the present tokens of all running requests and one more."""
+        """Returns True if there are pages for this request and all that running ones still need."""
         promised = sum(each.pages_to_come for each in self.running)
         shared = sum(page.num_users > 0 for page in self._cache.find(request.tokens[:-1]).whole)
         return promised + request.pages_to_come - shared <= self._cache.num_available
 
     def share(self, request: Request, budget: int) -> int:
-        """Takes pages for the request's next tokens, at most `budget`, and says for how many.
+        """Reserves pages for the request's next tokens, at most `budget`; returns their number.
 
-        For 0 where it had to give way itself, where its pages still come from disk, or where the
-        next tokens belong in one step and `budget` has no room for all. Raises
-        ContextFullError where no other can.
+        Preempts the youngest requests if pages are short. Returns 0 if this request was preempted
+        itself, if its pages are still being read from disk, or if its next tokens need one step and
+        exceed `budget`. Raises ContextFullError if no other request can be preempted.
         """
         table = request.table
         if table is None:

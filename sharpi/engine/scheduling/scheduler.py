@@ -1,7 +1,7 @@
 """Scheduler: computes the requests of one engine together, a step at a time.
 
 A step has the next token of every request that decodes, and a part of the prompts of the others.
-Greedy text does not depend on other requests: on the CPU a token's bits do not.
+On the CPU a token's bits do not depend on the other requests, and neither does greedy text.
 """
 
 import time
@@ -39,8 +39,9 @@ class Scheduler:
     """Runs requests; `submit` and `cancel` may be called on any thread, all else on the engine's.
 
     Requests begin in the order they came, at most `max_parallel` at once and as KV pages allow.
-    When those run out the youngest gives up its own, and is computed again later. `on_delta` and
-    `on_end` are called on the engine's thread; an exception of `on_delta` ends its request.
+    When pages run out the youngest request loses its pages, and is computed again later.
+    `on_delta` and `on_end` are called on the engine's thread; an exception of `on_delta` ends its
+    request.
     """
 
     def __init__(self, model: Model, max_parallel: int, cache: PrefixCache | None = None) -> None:
@@ -91,7 +92,7 @@ class Scheduler:
         on_progress: Callable[[PrefillProgress], None] | None = None,
         client: str = "",
     ) -> RequestId:
-        """Adds the request of a generation that is to begin; raises ContextFullError."""
+        """Adds the request of a new generation; raises ContextFullError for too long a prompt."""
         tokens = self._limit.fitted(generation_state.prompt)
         generation_state.start()
         number = self._inbox.number()
@@ -103,7 +104,7 @@ class Scheduler:
         return queued.request_id
 
     def scores(self, ids: Sequence[int], num_best: int) -> PromptScores:
-        """Begins to score a prompt, on the engine's thread; raises ContextFullError."""
+        """Returns the PromptScores of a prompt; on the engine's thread. Raises ContextFullError."""
         return PromptScores(self._runner, self._cache, ids, num_best)
 
     def cancel(self, request_id: RequestId) -> None:
@@ -145,9 +146,9 @@ class Scheduler:
         self._cache.clear()
 
     def step(self) -> bool:
-        """Computes one step of all requests that can go on; False if there was nothing to do.
+        """Computes one step of the requests that can continue; returns False without requests.
 
-        Where several ranks run the layers it may only begin a step, or end one.
+        If several ranks run the layers, a call may only begin a step, or only finish one.
         """
         queue, flight = self._run_queue, self._flight
         has_work = bool(queue.running or queue.waiting or self._inbox or flight)
@@ -172,9 +173,9 @@ class Scheduler:
                     self._end(request, "cancelled")
 
     def _shares(self) -> list[Share]:
-        """Deals out the step: a token to each that decodes, then prompts as far as there is room.
+        """Returns the step's shares: one token of each decoding request, then parts of prompts.
 
-        After a failed step its requests run alone, one after the other.
+        After a failed step, the requests that were in it run alone, one after the other.
         """
         running = self._run_queue.running
         requests = self._flight.idle(running)
@@ -192,7 +193,7 @@ class Scheduler:
         return shares
 
     def _with_drafts(self, shares: list[Share]) -> list[Share]:
-        """Adds drafts; none to a suspect, nor where several sequences keep all ranks at work."""
+        """Adds drafts, unless there are suspects or several sequences keep all ranks busy."""
         if self._drafting is None:
             return shares
         is_shared = self._runner.num_ranks > 1 and len(self._run_queue.running) > 1
@@ -202,14 +203,14 @@ class Scheduler:
         return self._drafting.with_drafts(shares)
 
     def _prompt_budget(self, prompts: Sequence[Request], num_others: int) -> int:
-        """Tokens of prompts in the next step, at most, beside `num_others` that decode."""
+        """The most prompt tokens in the next step, beside `num_others` decoding requests."""
         if num_others:
             return min(self._runner.batch_size - num_others, self._pace.num_tokens)
         chunk = self._runner.prompt_chunk(sum(len(request.tokens) for request in prompts))
         return chunk if len(prompts) == 1 else min(chunk, self._runner.batch_size)
 
     def _share(self, request: Request, budget: int) -> int:
-        """Tokens that a request may compute now; one that cannot have any ends."""
+        """Returns the tokens that a request may compute now; ends the request on an error."""
         if not budget or request not in self._run_queue.running:
             return 0
         try:
@@ -237,7 +238,7 @@ class Scheduler:
         self._flight.add(Begun(shares, segments, tables, step, start))
 
     def _finish(self, begun: Begun) -> None:
-        """Ends a step: takes its outputs for the requests that still want them."""
+        """Finishes a step, and chooses the next tokens of requests that have not ended since."""
         rows = [row for row, each in enumerate(begun.segments) if len(each.outputs)]
         wanted = [row for row in rows if begun.is_wanted(row)]
         if not wanted:
@@ -262,9 +263,9 @@ class Scheduler:
         return [self._runner.largest()] if begun.step.step.wants_largest else logits
 
     def _take(self, share: Share, choices: Sequence[Choice] | npt.NDArray[np.float32]) -> None:
-        """Records what was computed, and chooses tokens for as long as the drafts are right.
+        """Records the computed tokens, and chooses next tokens as long as the drafts are right.
 
-        A token is chosen as without drafts; a draft is right if it is the one.
+        Each token is chosen as it would be without drafts. A draft is right if it is that token.
         """
         request = share.request
         self._computed(share)
@@ -286,7 +287,7 @@ class Scheduler:
             self._pace.record(num_prompt, seconds)
 
     def _failed(self, shares: list[Share], error: Exception) -> None:
-        """Ends the one request of a failed step; several go on alone, to find the culprit."""
+        """Ends a failed step's request; if it had several, each runs alone to find the cause."""
         if len(shares) == 1:
             self._end(shares[0].request, "error", error)
             return
@@ -320,7 +321,7 @@ class Scheduler:
         return self._limit.checked(request, delta)
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
-        """Ends a request; an exception of `on_end` is of no interest."""
+        """Ends a request; an exception of `on_end` is ignored."""
         self.slots.ended(request)
         self._run_queue.remove(request)
         self._suspects.forget(request)

@@ -10,7 +10,7 @@ from sharpi.engine.scheduling.request import Request
 class Share(NamedTuple):
     """A request's tokens in a step; `is_prompt` unless it decodes.
 
-    One that decodes may have `drafts` of the tokens after its next one.
+    A decoding request may have `drafts`, to be checked after its newest token.
     """
 
     request: Request
@@ -26,10 +26,10 @@ class Share(NamedTuple):
 
 
 def takes_largest(shares: Sequence[Share]) -> bool:
-    """True if the step is one greedy request's next token: then no logits need be brought back.
+    """True if the step is one greedy request's next token, so that no logits are copied back.
 
-    A GPU's recorded step finds the largest logit of one output only, so that several requests that
-    share a step bring their logits back.
+    A GPU's recorded step finds the largest logit of one output only. With several requests in a
+    step, all logits are copied back.
     """
     request, num_tokens, is_prompt, drafts = shares[0]
     is_alone = len(shares) == num_tokens == 1 and not is_prompt and not drafts

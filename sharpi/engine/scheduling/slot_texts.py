@@ -1,7 +1,7 @@
 """SlotTexts: the last text of each slot, which clients save to a file and restore by name.
 
-Requests that run at once have the numbers of different slots. All slots share the prefix cache, so
-that a restored text is found by any request that begins with it.
+Each running request has a slot number of its own. All slots share the prefix cache, so that a
+restored text is found by any request that begins with it.
 """
 
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ class SlotTexts:
         self.texts: list[list[int]] = [[] for _ in range(num_slots)]
 
     def ended(self, request: Request) -> None:
-        """Records the text of a request that ends, before it gives its pages up."""
+        """Records the text of a request that ends, before its pages are released."""
         if request.slot is not None and request.num_computed:
             self.texts[request.slot] = request.tokens[: request.num_computed]
 
     def save(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
         """Writes a slot's text, as far as it is in memory; returns its tokens and bytes.
 
-        `key` is that of the model and its arithmetic. Raises OSError.
+        `key` is the key of the model and its arithmetic. Raises OSError.
         """
         tokens = self.texts[number]
         prefix = self._cache.find(tokens)
@@ -66,8 +66,8 @@ class SlotTexts:
     def restore(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
         """Reads a slot's text into the prefix cache; returns its tokens and bytes.
 
-        Raises RecordFault for a file that is not whole or not of this model, ContextFullError where
-        memory has no room, and OSError.
+        Raises RecordFault for a file that is damaged or of another model, ContextFullError if the
+        KV cache has no room, and OSError.
         """
         tokens, num_bytes = list[int](), 0
         held: list[CachedPage] = []
@@ -89,14 +89,14 @@ class SlotTexts:
         return len(tokens), num_bytes
 
     def erase(self, number: int) -> int:
-        """Forgets a slot's text and the pages that it alone has; returns its tokens."""
+        """Forgets a slot's text and frees pages of no other text; returns its number of tokens."""
         tokens, self.texts[number] = self.texts[number], []
         self._cache.forget(tokens)
         return len(tokens)
 
 
 def _page_after(parent: CachedPage, tokens: tuple[int, ...], *, needs_state: bool) -> CachedPage:
-    """Returns the page that begins with these tokens, one with the state after them if need be."""
+    """Returns the child that begins with these tokens; with `needs_state` it has their state."""
     return next(
         page
         for page in parent.children

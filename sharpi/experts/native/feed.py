@@ -76,13 +76,14 @@ class ExpertFeed:
     def begin_step(self, *, may_predict: bool, is_prompt: bool = False) -> bool:
         """Begins a step and returns True if it predicts.
 
-        It does if `may_predict` allows it and recent predictions were right often enough, or as a
-        probe. Its accesses count as those of a prompt, or of decoded tokens.
+        It predicts if `may_predict` allows it and recent predictions were right often enough, and
+        now and then as a probe. With `is_prompt` its accesses are counted as those of a prompt,
+        otherwise as those of decoded tokens.
         """
         return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict, is_prompt))
 
     def set_sequences(self, sequences: Sequence[int], begins: Sequence[bool]) -> None:
-        """Says whose tokens the next steps have, row by row; `begins` marks new texts."""
+        """Sets the sequence of each row of the next steps; `begins` marks rows of new texts."""
         count = len(sequences)
         names, flags = (c_int32 * count)(*sequences), (c_uint8 * count)(*begins)
         if self._library.sharpi_feed_set_sequences(self.handle, names, flags, count):
@@ -99,7 +100,7 @@ class ExpertFeed:
         return counts
 
     def check_step(self) -> None:
-        """Raises ModelFileError if the last step lacked an expert: its results are void."""
+        """Raises ModelFileError if an expert could not be read, so that the step is invalid."""
         if self._library.sharpi_feed_take_failure(self.handle):
             raise self.store.read_error()
 

@@ -106,7 +106,7 @@ class NativePolicy:
         return bool(self._library.sharpi_policy_exchange(self.handle, layer, leaves, enters))
 
     def end_token(self) -> list[Swap]:
-        """Ends a token or batch after its last layer; returns the swaps that waited for that."""
+        """Ends a token or batch after its last layer; returns the swaps to make at this point."""
         return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out()))
 
     def reset_sequence(self) -> None:
@@ -114,11 +114,11 @@ class NativePolicy:
         self._library.sharpi_policy_reset_sequence(self.handle)
 
     def set_prefetching(self, prefetches: bool) -> None:
-        """Allows or forbids loads of experts that were not missed; called between steps."""
+        """Allows or forbids loads of experts that were not missed; call it between steps."""
         self._library.sharpi_policy_set_prefetching(self.handle, prefetches)
 
     def set_learning(self, learns: bool) -> None:
-        """Lets a learned policy that keeps misses learn and decide, or be as lru; between steps."""
+        """Turns learning on or off; without it a policy that keeps misses acts like lru."""
         self._library.sharpi_policy_set_learning(self.handle, learns)
 
     def replay(self, steps: Steps) -> int:

@@ -1,6 +1,7 @@
-"""RemoteExperts of kernels/cpu/experts: experts that other ranks have in memory, and questions.
+"""RemoteExperts of kernels/cpu/experts: experts that other ranks have in memory and compute.
 
-A step asks for the values of such experts, and a thread outside takes each question and answers it.
+A step makes questions about the outputs of such experts. Another thread takes each question, gets
+the answer from the other rank, and gives it to the step.
 The bytes of questions and answers are described in kernels/cpu/experts/store/remote_experts.h.
 """
 
@@ -29,7 +30,7 @@ class RemoteCounts(Structure):
 
 
 class RemoteExperts:
-    """The lines to `num_ranks` other ranks, by index; steps above `max_tokens` ask nobody."""
+    """The questions to `num_ranks` other ranks, by index; none from steps above `max_tokens`."""
 
     def __init__(self, shape: tuple[int, int], num_ranks: int, max_tokens: int) -> None:
         self._shape, self.num_ranks = shape, num_ranks
@@ -39,15 +40,15 @@ class RemoteExperts:
             raise MemoryError("no memory for the experts of other ranks")
 
     def lend(self, layer: int, first: int, end: int, rank: int) -> None:
-        """Says that a rank, by its index, has the experts [first, end) of a layer in memory."""
+        """Records that a rank, given by its index, lends the experts [first, end) of a layer."""
         self._library.sharpi_remote_lend(self._handle, layer, first, end, rank)
 
     def forget(self, rank: int) -> None:
-        """Asks a rank for nothing any more; any thread may call it."""
+        """Stops asking a rank; any thread may call it."""
         self._library.sharpi_remote_forget(self._handle, rank)
 
     def let_ask(self, feed: ExpertFeed) -> None:
-        """Lets the steps of a feed ask, before the first of them is recorded."""
+        """Lets the steps of a feed ask; call it before the first of them is recorded."""
         self._library.sharpi_feed_ask(feed.handle, self._handle)
 
     def take(self, rank: int) -> bytes | None:
@@ -66,7 +67,7 @@ class RemoteExperts:
         return address, size.value
 
     def give(self, rank: int, answer: NDArray[np.uint8] | None) -> None:
-        """Gives the answer to the question that was taken; without one its step fails."""
+        """Gives the step the answer to the question that was taken; with None the step fails."""
         if answer is not None:
             address, size = self._answer(rank)
             ctypes.memmove(address, answer.ctypes.data, size)
@@ -84,10 +85,9 @@ class RemoteExperts:
         return counts
 
     def uses(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the experts that were asked for: (layers, 2) by phase, and by token.
+        """Returns the accesses (layers, 2) and uses (layers, experts) of other ranks' experts.
 
-        A phase is prompt or decode. The second array, (layers, experts), has the tokens that used
-        each expert.
+        Accesses are counted by phase: prompt, decode. Uses are the tokens that used each expert.
         """
         accesses = np.zeros((self._shape[0], 2), np.int64)
         uses = np.zeros(self._shape, np.int64)

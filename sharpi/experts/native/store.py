@@ -73,7 +73,7 @@ class ExpertStore:
 
     @property
     def max_group(self) -> int:
-        """The number of missed experts that can be held at once; more need a release in between."""
+        """The most missed experts that can be acquired at once, before some are released."""
         return int(self._library.sharpi_store_max_group(self.handle))
 
     def table(self, layer: int, piece: int) -> int:
@@ -85,7 +85,7 @@ class ExpertStore:
         _check(self._library.sharpi_store_start(self.handle))
 
     def acquire(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Starts to read what the routes, (tokens, k), miss; the experts stay until released."""
+        """Starts to read the missed experts of routes (tokens, k); holds all until released."""
         ids = np.ascontiguousarray(routes, np.int32)
         _check(self._library.sharpi_store_acquire(self.handle, layer, ids.ctypes.data, *ids.shape))
 
@@ -109,9 +109,10 @@ class ExpertStore:
         _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
 
     def stored(self, layer: int, expert: int) -> tuple[NDArray[np.uint8], ...] | None:
-        """Returns an expert's gate, up and down in its slot, between steps; None without one.
+        """Returns views of an expert's gate, up and down in its slot; None if it has no slot.
 
-        The bytes stay until the next step or exchange. A matrix that the layer lacks is empty.
+        Call it between steps; the views are valid until the next step or exchange. A matrix that
+        the layer lacks is empty.
         """
         if not self._library.sharpi_store_holds(self.handle, layer, expert):
             return None
@@ -129,8 +130,8 @@ class ExpertStore:
     ) -> bool:
         """Gives the slot of `leaves` to `enters`, whose gate, up and down are `pieces`.
 
-        It is called between steps. Returns False, and changes nothing, where `leaves` is not in a
-        slot or is pinned, or `enters` is in memory.
+        Call it between steps. Returns False, and changes nothing, if `leaves` has no slot or is
+        pinned, or if `enters` is already in memory.
         """
         addresses = (ctypes.c_void_p * abi.NUM_PIECES)(*(each.ctypes.data for each in pieces))
         arguments = (self.handle, layer, leaves, enters, addresses)

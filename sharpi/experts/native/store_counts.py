@@ -1,4 +1,4 @@
-"""The counts of an expert store: accesses of prompts and of decoded tokens apart, and reads."""
+"""The counts of an expert store: its reads, and accesses of prompts and of decoded tokens."""
 
 from typing import NamedTuple
 
@@ -63,7 +63,7 @@ class StoreTotals(NamedTuple):
 
 
 class NativeCounts:
-    """Room for what `sharpi_store_counts` writes, and the same as tuples."""
+    """The arrays that `sharpi_store_counts` fills, and their contents as tuples."""
 
     def __init__(self, num_layers: int) -> None:
         self._phases = np.empty((num_layers, 2, len(PhaseAccesses._fields)), np.int64)

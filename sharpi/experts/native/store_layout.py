@@ -1,7 +1,7 @@
 """The place of each layer's experts in the model's files, and the size of a slot for one.
 
-Reads past the page cache take whole 4096-byte ranges, so a slot holds the range around each of an
-expert's three matrices, and the matrix begins anywhere in it, as in the file.
+Direct I/O reads whole 4096-byte blocks. So a slot holds the blocks around each of an expert's three
+matrices, and a matrix may begin anywhere within its first block.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MATRICES = ("gate", "up", "down")
 
 
 class PieceLayout(Struct, frozen=True):
-    """One matrix of every expert of a layer, one behind the other in a file."""
+    """One matrix of every expert of a layer; they follow each other in a file."""
 
     file: int  # index of the model's part
     offset: int  # bytes from the part's start
@@ -53,7 +53,7 @@ class StoreLayout(Struct, frozen=True):
 
     @property
     def largest_slot(self) -> int:
-        """Bytes of a buffer that serves every layer; 0 without experts."""
+        """Bytes of a buffer that fits an expert of any layer; 0 without experts."""
         return max((layer.slot_bytes for layer in self.layers), default=0)
 
     def memory_bytes(self, slots: tuple[int, ...], num_staging: int) -> int:

@@ -1,13 +1,13 @@
-"""A policy that learns online which experts come next, and swaps where that gains over a margin.
+"""A policy that learns online which experts come next, and swaps if the gain exceeds a margin.
 
-The margin is steered so that loads meet a budget. The five variants differ in what they load and
-when they decide: retain (this token's misses, at its end), keep (a miss, at once, without a margin:
-for a tier that had to read it anyway), prefetch at the token's end, prefetch two layers ahead, and
-both of keep and prefetch two layers ahead, where the budget is for prefetches alone.
+The margin is steered so that loads meet a budget. The variants differ in what they load and when:
+retain loads this token's misses at its end; keep gives a missed expert a slot at once, without a
+margin, for a tier that had to read it anyway; token-end prefetches at the token's end; learned
+prefetches two layers ahead; prefetch does that and keep, with the budget for prefetches alone.
 
-Those that decide two layers ahead learn what a slot is worth to an expert: a hit at its next use,
-and afterwards what it is worth above the threshold at which experts are evicted, but never more
-than the margin, for which it could be loaded later.
+The variants that decide two layers ahead learn the worth of a slot to an expert. It is 1 for a hit
+at the next use, plus the expert's later worth above the threshold at which experts are evicted.
+That later worth is at most the margin, since the expert could be loaded later at that price.
 """
 
 from collections.abc import Iterator, Sequence
@@ -113,7 +113,7 @@ class Learned(SlotPolicy):
 
     @property
     def _rests(self) -> bool:
-        """True if nothing is computed for prefetches."""
+        """True if prefetches or learning are off, so that no scores for prefetches are computed."""
         return self._within is not None and not (self._prefetches and self._learns)
 
     def _scores(self, layer: int) -> NDArray[np.float32]:
@@ -155,7 +155,7 @@ class Learned(SlotPolicy):
             self._within.step(layer, self._next[layer])
 
     def _score_ahead(self, layer: int) -> int | None:
-        """Returns the layer to score after this route: the one two layers ahead, if any."""
+        """Scores the layer two layers ahead after this route; returns it, or None without one."""
         ahead = layer + _LAYERS_AHEAD
         if self._decides_ahead and not self._rests and ahead in (self._present or {}):
             self._step(ahead)
@@ -178,7 +178,7 @@ class Learned(SlotPolicy):
         return swaps
 
     def _steered_loads(self) -> int:
-        """Returns the loads in the budget: a miss that is kept costs no read of its own."""
+        """Returns the loads that count for the budget; a kept miss costs no read of its own."""
         is_both = self.settings.kind is PolicyKind.LEARNED_PREFETCH
         return self._total("early_loads" if is_both else "loads")
 
@@ -193,7 +193,7 @@ class Learned(SlotPolicy):
         self._batch = {}
 
     def _end_step(self) -> list[int]:
-        """Makes the token under way the present one; returns the layers that are now scored."""
+        """Makes the current token the present one, and scores layers; returns those layers."""
         if self._only_keeps:
             return []
         self._before, self._present, self._next = self._present or {}, self._next, {}
@@ -227,7 +227,7 @@ class Learned(SlotPolicy):
         return sources + contexts
 
     def _keep_missed(self, layer: int) -> Iterator[Swap]:
-        """Gives missed experts of this use the slots of residents that score less."""
+        """Gives the experts that this use missed the slots of residents with lower scores."""
         if self._within is None or not self._learns:
             return
         scores = self._within.scores(layer)
@@ -266,9 +266,9 @@ class Learned(SlotPolicy):
         self._ends[layer] = outside, self._victim(layer)
 
     def _measure_need(self, layer: int, experts: Sequence[int]) -> None:
-        """Updates how often the layer's best expert outside and its victim are used.
+        """Updates how often the layer's best non-resident expert and its victim are used.
 
-        These rates compare layers; their scores cannot, as each layer has a scale of its own.
+        These rates can be compared between layers. Scores cannot, as each layer has its own scale.
         """
         if layer not in self._ends:
             return
@@ -277,7 +277,7 @@ class Learned(SlotPolicy):
             need[layer] += (np.float32(is_used) - need[layer]) * _NEED_RATE
 
     def _move_slots(self) -> list[Swap]:
-        """Moves one slot, every 64 tokens, from the layer that loses least to that gaining most."""
+        """Moves a slot every 64 tokens, from the layer that loses least to one that gains most."""
         chosen = self.settings
         is_due = self._tokens_seen >= _MOVE_AFTER and self._tokens_seen % _MOVE_EVERY == 0
         if not (chosen.moving_slots and is_due):
@@ -297,7 +297,7 @@ class Learned(SlotPolicy):
     def _best_outside(
         self, layer: int, scores: NDArray[np.float32], retained: Sequence[int] | None
     ) -> int:
-        """Returns the expert without a slot (of `retained`, if given) that scores most, or -1."""
+        """Returns the best-scored expert without a slot (of `retained`, if given), or -1."""
         resident = self.layers[layer].resident
         may_enter = ~resident
         if retained is not None:

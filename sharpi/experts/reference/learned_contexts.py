@@ -1,4 +1,4 @@
-"""Combinations of experts that say more than each of them alone: rows of a map's hashed table."""
+"""Combinations of experts as inputs of a map: rows of its hashed table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,7 +26,7 @@ class LearnedContexts:
     def rows(self, layer: int, present: Route, following: Route) -> list[MapInput]:
         """Returns the rows for a layer after the token `present`.
 
-        `following` are the next token's routes, as far as they are known when the layer is scored.
+        `following` are those routes of the next token that are known when the layer is scored.
         """
         first, second = (
             (following if lowest <= layer - self._ahead else present).get(lowest, ())
@@ -52,7 +52,7 @@ class LearnedContexts:
         return [MapInput(self._first_row + place, np.float32(1)) for place in places]
 
     def _newest(self, layer: int, present: Route, following: Route) -> Sequence[int]:
-        """Returns a layer's newest known route; below the first come the last token's last ones."""
+        """Returns a layer's newest known route; a negative index counts from the last layer."""
         if layer < 0:
             return present.get(layer % self._num_layers, ())
         return following.get(layer, ())

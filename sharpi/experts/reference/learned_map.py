@@ -23,7 +23,7 @@ _KEPT = np.float32(0.97)  # of what a fading row had learned, each time it learn
 class MapInput(NamedTuple):
     """A row of the map, and the weight with which it counts.
 
-    It stands for a source expert or, after those, for a combination of experts.
+    The first rows stand for source experts, the later ones for combinations of experts.
     """
 
     row: int
@@ -33,7 +33,7 @@ class MapInput(NamedTuple):
 class LearnedMap:
     """The reference of kernels/cpu/experts/policy/learned_map.h; `scores` are (experts) float32.
 
-    A map that follows the text learns the rows of the sources twice: the second ones fade.
+    With `follows_text` each source row has a second copy, which fades and so learns recent text.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class LearnedMap:
         threshold: np.float32,
         most: np.float32,
     ) -> None:
-        """Moves the previous scores, computed from `inputs`, towards what a slot was worth.
+        """Moves the previous scores, computed from `inputs`, towards the worth of a slot.
 
-        That is the present score above `threshold`, at most `most`, and 1 more for the experts
-        used since.
+        The worth is the present score less `threshold`, between 0 and `most`, plus 1 for the
+        experts used since.
         """
         worth = np.minimum(most, np.maximum(np.float32(0), self.scores - threshold))
         worth[list(used)] += np.float32(1)
@@ -108,5 +108,5 @@ class LearnedMap:
         return np.float32(_HASHED_RATE * self._rate * (_LASTING + more))
 
     def keep(self) -> None:
-        """Keeps the present scores as the ones to learn from next."""
+        """Keeps the present scores as the previous ones of the next learning step."""
         self._previous = self.scores.copy()

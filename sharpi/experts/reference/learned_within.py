@@ -19,7 +19,7 @@ class Source(NamedTuple):
     is_of_next_token: bool
 
     def route_of(self, layer: int, token: Route, next_token: Route) -> list[int]:
-        """Returns the experts that this source contributes to the scores of `layer`."""
+        """Returns the experts of this source that are inputs to the scores of `layer`."""
         routes = next_token if self.is_of_next_token else token
         return routes.get(self.layer + (0 if self.is_absolute else layer), [])
 
@@ -50,7 +50,7 @@ class LearnedWithin:
         self._inputs_before: dict[int, list[MapInput]] = {}  # of the scores to learn from
 
     def step(self, layer: int, route: list[int]) -> None:
-        """Notes a layer's route, learns from its last score, and scores it anew."""
+        """Records a layer's route, scores the layer, and learns from its previous score."""
         self._newest[layer] = route
         learned = self._maps[layer]
         inputs = inputs_of(
@@ -74,7 +74,7 @@ def inputs_of(
     rank_weights: NDArray[np.float32],
     num_experts: int,
 ) -> list[MapInput]:
-    """Returns the rows of all sources of a layer."""
+    """Returns the map's rows, with weights, for the experts of all sources of a layer."""
     return [
         MapInput(index * num_experts + expert, weight)
         for index, source in enumerate(sources)

@@ -1,7 +1,7 @@
-"""Decides which experts have a slot: the part that all policies share, and the native ones follow.
+"""Decides which experts have a slot: the part that all policies share, here and in native code.
 
-A policy decides and moves nothing: every change is a Swap for its caller to carry out, and the
-policy's own state is already the state after it.
+A policy only decides. It returns every change as a Swap, which its caller has to carry out; the
+policy's own state is already the state after the swap.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ class SlotPolicy(ABC):
                 self.layers[layer].pinned[expert] = True
 
     def start(self) -> list[Swap]:
-        """Loads pinned experts before the first token, and warm ones as far as there is room.
+        """Loads pinned experts before the first token, and warm ones into the slots left free.
 
         Without this call pinned experts are loaded when first used.
         """
@@ -52,7 +52,7 @@ class SlotPolicy(ABC):
                 yield self._insert(layer, expert, -1)
 
     def use(self, layer: int, experts: Sequence[int]) -> list[Swap]:
-        """Uses a token's distinct experts of a layer, best first; a victim is none of them.
+        """Uses a token's distinct experts of a layer, best first, and never evicts one of them.
 
         All are looked up before anything changes. A swap for another layer is a prefetch.
         """
@@ -82,10 +82,10 @@ class SlotPolicy(ABC):
         return swaps
 
     def exchange(self, layer: int, leaves: int, enters: int) -> bool:
-        """Gives the slot of `leaves` to `enters`, as another tier decided; between steps.
+        """Gives the slot of `leaves` to `enters`, as another tier decided; call it between steps.
 
-        It is no load. Returns False, and changes nothing, unless only `leaves` is resident, and is
-        not pinned.
+        It does not count as a load. Returns False, and changes nothing, if `leaves` is not resident
+        or is pinned, or if `enters` is resident.
         """
         slots = self.layers[layer]
         if not slots.resident[leaves] or slots.resident[enters] or slots.pinned[leaves]:
@@ -98,7 +98,7 @@ class SlotPolicy(ABC):
         return True
 
     def end_token(self) -> list[Swap]:
-        """Ends a token or batch after its last layer; returns the swaps that waited for that."""
+        """Ends a token or batch after its last layer; returns the swaps to make at this point."""
         for slots in self.layers:
             slots.is_active = False
         swaps = self._token_ended()
@@ -114,7 +114,7 @@ class SlotPolicy(ABC):
         """Begins a new, unrelated text: forgets the previous token, keeps what was learned."""
 
     def set_learning(self, learns: bool) -> None:  # noqa: B027
-        """Without it, a learned policy that keeps misses evicts the oldest, and learns nothing."""
+        """Turns learning on or off; without it a policy that keeps misses acts like lru."""
 
     def set_prefetching(self, prefetches: bool) -> None:  # noqa: B027
         """Allows or forbids loads of experts that were not missed."""
@@ -148,13 +148,13 @@ class SlotPolicy(ABC):
         return True
 
     def _inserted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Updates the rule's own records when an expert takes a slot."""
+        """Updates the policy's own records when an expert takes a slot."""
 
     def _evicted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Updates the rule's own records when an expert loses its slot."""
+        """Updates the policy's own records when an expert loses its slot."""
 
     def _was_pinned(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Updates the rule's own records when a resident expert is pinned."""
+        """Updates the policy's own records when a resident expert is pinned."""
 
     def _after_use(self, layer: int) -> list[Swap]:
         return []
@@ -178,7 +178,7 @@ class SlotPolicy(ABC):
         return Swap(layer, expert, victim)
 
     def _move_slot(self, layer: int, to_layer: int, victim: int) -> list[Swap]:
-        """Takes a slot from `layer`; if none is free, evicts `victim` with it."""
+        """Moves a slot from `layer` to `to_layer`; evicts `victim` if no slot is free."""
         slots, moved = self.layers[layer], list[Swap]()
         if not slots.has_free:
             slots.resident[victim] = False
@@ -210,7 +210,7 @@ class SlotPolicy(ABC):
         return [self._insert(layer, expert, victim)] if victim >= 0 and is_let_in else []
 
     def _chosen_pins(self, layer: int, experts: Iterable[int]) -> list[int]:
-        """Returns the given ids for which there is room to pin."""
+        """Returns those of the given ids, in order, that may still be pinned."""
         slots = self.layers[layer]
         is_all = self.settings.kind is PolicyKind.STATIC
         room = (slots.num_slots if is_all else slots.num_slots // 2) - int(slots.pinned.sum())

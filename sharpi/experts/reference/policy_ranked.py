@@ -1,4 +1,4 @@
-"""The plain policies, kept for comparison, and the fixed set, which never changes."""
+"""The plain policies, kept for comparison, and the policy of a fixed set."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ class Ranked(SlotPolicy):
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        """Does nothing: recency and counts are kept for every policy."""
+        """Does nothing: the base class already keeps recency and counts."""
 
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Does nothing: recency and counts are kept for every policy."""
+        """Does nothing: the base class already keeps recency and counts."""
 
     def _worth(self, layer: int, expert: int) -> float:
         return float(self.layers[layer].access_count[expert])
@@ -69,8 +69,8 @@ class Lfru(SlotPolicy):
 class Static(SlotPolicy):
     """Keeps the pinned experts as the whole set; free slots stay free.
 
-    While uses are counted, the set is that of the start, and the warm pin evicts those used least
-    for those used most.
+    If the set is chosen by counted uses, it is that of the start at first; the warm pin replaces
+    the least used experts by the most used ones.
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:

@@ -34,7 +34,7 @@ class LayerSlots:
         return self.is_active and bool(self.last_used[expert] == self.clock)
 
     def least(self, key: Callable[[int], np.float32]) -> int:
-        """Returns the expert with the least `key` of those that may leave; -1 if none may.
+        """Returns the expert with the least `key` of those that may be evicted; -1 if none may.
 
         Ties go to the oldest, then to the lowest id.
         """

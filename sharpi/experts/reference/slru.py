@@ -1,4 +1,4 @@
-"""Segmented LRU that evicts the expert with the fewest recent uses; protected ones weigh more.
+"""Segmented LRU that evicts the expert with the fewest recent uses, favouring protected ones.
 
 A quarter of the slots is probationary: new experts enter there, and a hit promotes them. A full
 protected segment demotes its oldest unpinned expert to the probationary one.

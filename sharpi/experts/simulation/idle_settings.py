@@ -1,4 +1,4 @@
-"""Refuses settings of a simulation that none of the replayed policies has."""
+"""Refuses settings of a simulation that have no effect on any of the replayed policies."""
 
 from collections.abc import Callable, Mapping, Sequence
 

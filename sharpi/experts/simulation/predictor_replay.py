@@ -20,7 +20,7 @@ class PredictorRow(Struct, frozen=True):
 
 
 def measure_predictors(trace: Trace) -> list[PredictorRow]:
-    """Measures every predictor with as many predictions as experts are used, and twice as many."""
+    """Measures every predictor with budgets of one and of two times the experts of a token."""
     k = trace.experts_per_token
     budgets = sorted({k, min(2 * k, trace.num_experts)})
     return [measure(trace, name, budget) for budget in budgets for name in PREDICTORS]

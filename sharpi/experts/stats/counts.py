@@ -1,4 +1,4 @@
-"""PhaseCounts and LayerStats: what a layer's experts cost, in prompts and in decoded tokens."""
+"""PhaseCounts and LayerStats: a layer's accesses and costs, in prompts and in decoded tokens."""
 
 from abc import abstractmethod
 from collections.abc import Iterable

@@ -26,7 +26,7 @@ def heats(stats: ExpertStats) -> NDArray[np.float64]:
 
 
 def fold(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], int]:
-    """Returns at most `width` columns, each the hottest of some adjacent ones, and their number."""
+    """Merges adjacent columns by maximum into at most `width`; returns them and a group's size."""
     layers, experts = values.shape
     together = max(1, -(-experts // width))
     padding = -experts % together

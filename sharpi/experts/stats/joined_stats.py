@@ -12,10 +12,9 @@ from sharpi.experts.stats.stats_collect import RunFacts
 
 
 def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
-    """Returns the statistics of all layers; the first rank's `run` says how many tokens there were.
+    """Returns the statistics of all layers, with the token counts of the first rank's `run`.
 
-    Each rank predicts for its own layers, so that no recall is that of all: predictions are left
-    out.
+    Predictions are left out: each rank predicts for its own layers, so there is no common recall.
     """
     before, after = _around_pins(ranks)
     telling = [each for each in ranks if each.bytes_read] or ranks  # not that nothing was loaded
@@ -37,7 +36,7 @@ def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
 
 
 def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
-    """Returns each layer as the rank counted it that runs it."""
+    """Returns the statistics of each layer from the rank that runs it."""
     found: dict[int, LayerStats] = {}
     for layer in chain(*(each.layers for each in ranks)):
         known = found.get(layer.layer)
@@ -47,7 +46,7 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
 
 
 def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the lookups before and after the warm pins; what has none is all after it."""
+    """Returns the lookups before and after warm pins; without a pin all count as after."""
     if all(each.before_pin is None for each in ranks):
         return None, None
     before = _sum(each.before_pin or HitCount(0, 0) for each in ranks)

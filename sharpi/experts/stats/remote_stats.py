@@ -1,10 +1,10 @@
-"""RemoteStats: what other machines computed of a run's experts, and what that cost."""
+"""RemoteStats: counts of the questions by which other machines computed a run's experts."""
 
 from msgspec import Struct
 
 
 class RemoteStats(Struct, frozen=True):
-    """Questions to other machines; a layer's counts say how many experts they were about."""
+    """Questions to other machines; LayerStats count the experts that they were about."""
 
     questions: int = 0
     bytes_sent: int = 0

@@ -12,7 +12,7 @@ _FACTORS = tuple(percent / 100 for percent in range(1, 101))  # with 1 every tok
 
 
 class Skew:
-    """Looks at the routes of prompts; `batch_size` is the number of tokens that rows are for."""
+    """Collects the routes of prompts; rows for routed tokens are sized for `batch_size` tokens."""
 
     def __init__(self, num_experts: int, batch_size: int) -> None:
         self._num_experts, self._batch_size = num_experts, batch_size
@@ -21,7 +21,7 @@ class Skew:
         self._busiest = 0.0
 
     def add(self, routes: Sequence[NDArray[np.integer]]) -> None:
-        """Adds a prompt's routes, (tokens, used) for each layer, which may trim its rows."""
+        """Adds a prompt's routes, (tokens, used) for each layer; a trimmed layer has fewer rows."""
         num_tokens = max(map(len, routes), default=0)
         for first in range(0, num_tokens, self._batch_size):
             self._num_batches += 1
@@ -29,7 +29,7 @@ class Skew:
                 self._add(ids[first : first + self._batch_size])
 
     def _add(self, ids: NDArray[np.integer]) -> None:
-        """Adds a layer's routes in one batch; a few tokens have all their rows in any case."""
+        """Adds a layer's routes in one batch; ignores batches so small that rows always suffice."""
         if len(ids) < LEAST_TOKENS:
             return
         counts = np.bincount(ids.ravel(), minlength=self._num_experts)
@@ -40,7 +40,7 @@ class Skew:
         ]
 
     def _suffices(self, factor: float, sums: NDArray[np.integer], used: int) -> bool:
-        """Returns True if any adjacent experts that compute together have their rows."""
+        """Returns True if rows suffice for every run of adjacent experts computed together."""
         width = experts_at_once(factor, self._num_experts)
         most = int((sums[width:] - sums[:-width]).max())
         return most <= rows_of_batch(factor, self._batch_size, used)

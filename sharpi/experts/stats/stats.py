@@ -1,7 +1,7 @@
 """The statistics of a run's experts: hits, loads and their cost, per layer and in total.
 
-Numbers only: stats_collect.py reads them from a running store, stats_checks.py says what must hold
-among them, stats_json.py and stats_text.py write them.
+These are numbers only: stats_collect.py reads them from a running store, stats_checks.py checks
+that they agree, stats_json.py and stats_text.py write them.
 """
 
 from typing import Optional
@@ -38,7 +38,7 @@ class PredictionStats(Struct, frozen=True):
 
 
 class SkewStats(Struct, frozen=True):
-    """How unevenly prompts used the experts, as the most that a batch of them needed."""
+    """How unevenly prompts used the experts: the extremes of all their batches."""
 
     batches: int
     # The least --moe-capacity-factor with which no batch would have been run again.

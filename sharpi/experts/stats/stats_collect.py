@@ -16,7 +16,7 @@ from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
 
 
 class RunFacts(Struct, frozen=True):
-    """Facts that the engine knows and the tiers do not."""
+    """The facts about a run that come from the engine, not from its tiers."""
 
     model: str
     num_prompt_tokens: int = 0
@@ -27,7 +27,7 @@ class RunFacts(Struct, frozen=True):
 
 
 class TierFacts(Struct, frozen=True):
-    """Facts about the slots in RAM that the store does not know."""
+    """The facts about the slots in RAM that do not come from the store."""
 
     predictor: str | None = None  # None if no predictor was requested
     predicts: bool = False  # as far as the timing trial goes

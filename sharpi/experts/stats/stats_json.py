@@ -87,7 +87,7 @@ def _not_stats(source: str) -> str:
 
 
 def _stats(plain: Plain) -> ExpertStats:
-    """Builds the stats, whose sums and rates are computed again."""
+    """Builds the stats; sums and rates are computed again from the counts."""
     for name in ("before_pin", "after_pin"):
         count = plain[name]
         plain[name] = None if count is None else [count["accesses"], count["hits"]]
@@ -101,7 +101,7 @@ def _stats(plain: Plain) -> ExpertStats:
 
 
 def _refuse_other(right: Any, found: Any, name: str) -> None:
-    """Refuses sums and rates that are not those of the counts."""
+    """Raises ValueError for sums and rates that do not follow from the counts."""
     if isinstance(right, dict) and isinstance(found, dict):
         for key in right:
             _refuse_other(right[key], found[key], key)
@@ -115,7 +115,7 @@ def _refuse_other(right: Any, found: Any, name: str) -> None:
 
 
 def _refuse_beyond(value: object) -> None:
-    """Refuses numbers that no count or time can be."""
+    """Raises ValueError for numbers outside the range of counts and times."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):

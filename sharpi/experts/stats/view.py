@@ -1,4 +1,4 @@
-"""Snapshots of which experts are where and how often each was used, for other threads."""
+"""Snapshots of where experts are and how often each was used, for other threads."""
 
 from collections.abc import Sequence
 

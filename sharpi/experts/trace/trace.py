@@ -104,7 +104,7 @@ def _prompts(
     lengths: NDArray[np.int64],
     num_experts: int,
 ) -> Prompts | None:
-    """Returns None if the file does not hold all four arrays."""
+    """Returns the checked prompts; None if the file does not hold all four arrays."""
     given = [array for array in found if array is not None and array.dtype.kind in "iu"]
     if len(given) < len(_PROMPTS):
         return None

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 
 class Steps(Struct, frozen=True):
-    """Steps in order: one token if it was decoded, more in a batch of a prompt."""
+    """The routes of steps in order; a step has one decoded token, or a batch of a prompt."""
 
     routes: NDArray[np.int32]  # (tokens, layers, k)
     sizes: NDArray[np.int64]  # (steps,) in tokens

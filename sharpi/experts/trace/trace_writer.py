@@ -15,10 +15,10 @@ from sharpi.system.closing import Closing
 class TraceWriter(Closing):
     """Collects the routes of generations, and writes them all on `close`, whole or not at all.
 
-    Beside `experts`, `lengths`, `num_experts` and `expert_bytes` the file gets what the caller has:
-    `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens). A
-    column without a value for every token is left out. Prompts are written as they were run, in
-    steps.
+    The file has `experts`, `lengths`, `num_experts` and `expert_bytes`, and columns that the caller
+    gives: `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens).
+    A column without a value for every token is left out. Prompts are written in the steps in which
+    they were run.
     """
 
     def __init__(self, path: Path, num_experts: int, expert_bytes: Sequence[int] = ()) -> None:
@@ -34,8 +34,8 @@ class TraceWriter(Closing):
     def begin(self, prompt: Sequence[NDArray[np.integer]] = (), position: int = 0) -> None:
         """Begins a generation after a prompt.
 
-        `prompt` has the routes of each of its steps, (tokens, layers, k). `position` is that of the
-        first of these tokens in the sequence; 0 begins a new text.
+        `prompt` has the routes of each of its steps, (tokens, layers, k). `position` is the
+        position of the prompt's first token in the sequence; 0 begins a new text.
         """
         batches = [len(step) for step in prompt]
         self._lengths.append(0)

@@ -87,7 +87,7 @@ class GpuTier:
         return self.may_predict(1)
 
     def may_predict(self, num_tokens: int) -> bool:
-        """Returns True if the layers of so many decoded tokens prefetch experts for the next layer.
+        """Returns True if layers prefetch the next one's experts for `num_tokens` decoded tokens.
 
         They do not while miss modes are compared, because predictions have to improve on the best
         mode. Steps of several sequences follow the decision that single tokens led to.
