@@ -52,8 +52,8 @@ class CudaMemory:
 class CudaDevice:
     """One GPU with its main stream and its side stream.
 
-    `sharpi.device.gpu.open_gpu` opens it. `torch` returns torch. GPUs of one process share `first`:
-    what it page-locks, all of them read.
+    `sharpi.device.gpu.open_gpu` opens it. `torch` is a function that returns the module. `first` is
+    the GPU that the process opened first, if it is another one; they share page-locked memory.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CudaDevice:
 
     @cached_property
     def _torch(self) -> Any:
-        """torch, for which the first use may have to wait."""
+        """The module torch; the first use may have to wait for its import."""
         torch = self._import_torch()
         # torch would add up parts of a product in f16.
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -102,7 +102,7 @@ class CudaDevice:
         return CudaDevice(self._cupy, self._import_torch, index, self)
 
     def _here(self) -> None:
-        """Makes this GPU the one that the thread's next calls are for."""
+        """Selects this GPU for the next CUDA calls of the thread."""
         self._current.use(self._index)
 
     @property
@@ -140,7 +140,7 @@ class CudaDevice:
 
     @cached_property
     def has_stream_words(self) -> bool:
-        """True if the driver writes words and waits for them; tried once, on its own stream."""
+        """True if streams can write words and wait for them; tried once, on the main stream."""
         try:
             memory, host = self.mapped(_PROBE_BYTES)
             return are_served(self._stream, memory.address, host)
@@ -327,7 +327,7 @@ def _do_all(work: Sequence[Work]) -> None:
 class _ForeignArray:
     """A span that torch can read: it has the CUDA array interface, without a stream.
 
-    A first size of -1 is inferred from the size of the span.
+    If the first size in `shape` is -1, it follows from the size of the span.
     """
 
     def __init__(self, span: Span, kind: str, shape: tuple[int, ...]) -> None:

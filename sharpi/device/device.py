@@ -45,7 +45,7 @@ class Device(Protocol):
         """The GPUs of this machine that the driver shows."""
 
     def sibling(self, index: int) -> "Device":
-        """Opens another GPU of this machine, which may copy from this one, and back.
+        """Opens another GPU of this machine; each of the two can copy from the other.
 
         Raises DeviceError for one that is not there, or cannot be used.
         """
@@ -65,9 +65,10 @@ class Device(Protocol):
         """Allocates page-locked memory that kernels can read; returns it and the host's view."""
 
     def page_lock(self, arrays: Sequence[HostArray]) -> bool:
-        """Page-locks arrays in place, so that `adopt` returns them; False where that is refused.
+        """Page-locks arrays in place, so that `adopt` can return them as memory.
 
-        Then none of them is page-locked. The arrays must outlive the device.
+        Returns False, and page-locks none of them, where the driver refuses one. The arrays must
+        outlive the device.
         """
 
     def adopt(self, array: HostArray) -> Memory | None:
@@ -86,7 +87,7 @@ class Device(Protocol):
         """Copies to the host, and waits for the end of the copy."""
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
-        """Compiles kernels side by side, so that their first launches need not."""
+        """Compiles kernels in parallel, so that their first launches do not have to."""
 
     def launch(self, launch: Launch) -> None:
         """Launches a kernel; returns before the kernel ends."""

@@ -1,7 +1,7 @@
-"""Attention of many tokens by torch's fused kernels, called by name: never by a mask.
+"""Attention of many tokens by torch's fused kernels, which are called by name and without a mask.
 
-torch's own choice would fall back to scores in float32 for all heads, tokens and positions, and
-ask its compiler's modules for the mask.
+If torch chose the kernel, it would fall back to one that stores float32 scores for all heads,
+tokens and positions, and it would import modules of its compiler for the mask.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ _MULTIPLE = 8  # of which the kernels want the width of a head
 def fused_kernel(torch: Any, shape: AttendShape) -> FusedKernel | None:
     """Returns the kernel that torch has for heads of this shape on this GPU, None for none.
 
-    The flash kernel needs sm_80 and keys as wide as values; the other knows no grouped heads.
+    The flash kernel needs sm_80 and keys as wide as values. The memory-efficient kernel does not
+    support grouped heads.
     """
     s = shape
     if s.key_dim % _MULTIPLE or s.value_dim % _MULTIPLE:
@@ -39,7 +40,7 @@ def fused_kernel(torch: Any, shape: AttendShape) -> FusedKernel | None:
 
 
 def flash(torch: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
-    """Returns the attention of the last tokens by the flash kernel, whose mask is lower right."""
+    """Returns the attention of the last tokens by the flash kernel, with a lower-right mask."""
     call = torch.ops.aten._scaled_dot_product_flash_attention
     return call(q, k, v, 0.0, True, False, scale=scale)[0]
 
@@ -64,7 +65,7 @@ def fused_attention(
 ) -> None:
     """Computes out = softmax(scale * q k^T) v with a causal mask, by `attend`.
 
-    The queries are those of the last of so many `positions`.
+    The queries belong to the last tokens of a sequence of `positions` tokens.
     q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32, keys and values
     (pages, KV heads, page positions, dim) f16. `page_table` lists the sequence's pages in order.
     """

@@ -15,9 +15,10 @@ _LEAST_CUDA = 12
 
 
 def open_gpu(index: int = 0) -> "CudaDevice":
-    """Opens a GPU by CUDA's index; raises DeviceError, which names what is missing or too old.
+    """Opens a GPU by CUDA's index.
 
-    That is a Python package, the driver, or the GPU itself.
+    Raises DeviceError, which names what is missing or too old: a Python package, the driver, or the
+    GPU itself.
     """
     cupy = _package("cupy")
     _check_driver(cupy)

@@ -13,10 +13,10 @@ _MOST_CHARACTERS = 300
 
 
 class GpuErrors:
-    """Translates errors within a `with`; others, such as ValueError, pass as they are.
+    """Translates errors of CuPy, the driver and torch that are raised within a `with`.
 
-    The errors of CuPy and of torch are RuntimeErrors, except for what CuPy's compiler raises, and
-    for a library that is not found.
+    They are RuntimeErrors, except for those of CuPy's compiler, for too little memory, and for a
+    library that is not found. Other errors, such as ValueError, pass unchanged.
     """
 
     def __init__(self, cupy: Any, free_bytes: Callable[[], int]) -> None:

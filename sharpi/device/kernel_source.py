@@ -1,6 +1,6 @@
 """The source of a CUDA kernel with its local headers inlined.
 
-CuPy's cache of compiled kernels looks at this text only, not at the headers that it includes.
+CuPy's cache of compiled kernels depends on this text only, not on headers that it includes.
 """
 
 import re
@@ -47,6 +47,6 @@ def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
 
 
 def _find(name: str, path: Path, folder: Path) -> Path:
-    """Finds a header: beside the including file, in `kernels/cuda`, or among those of C++ too."""
+    """Finds a header beside the including file, in `kernels/cuda`, or else in `kernels`."""
     places = (path.parent / name, folder / "cuda" / name)
     return next((place for place in places if place.exists()), folder / name)

@@ -2,7 +2,7 @@
 
 
 def own_options(quant_type: str | None = None) -> tuple[str, ...]:
-    """Returns sharpi's options; with a quant type ("q4_k"), for its entry points alone."""
+    """Returns sharpi's options; with a quant type ("q4_k"), only its entry points are compiled."""
     only = () if quant_type is None else (f"-DONLY_{quant_type.upper()}",)
     return ("-std=c++17", *only)
 

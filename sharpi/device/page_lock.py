@@ -58,7 +58,7 @@ class AdoptedMemory:
 
 
 class PageLock:
-    """Registers arrays that adjoin as one range: a copy must not cross from one into another."""
+    """Registers nearby arrays as one range, because a copy must not cross the end of a range."""
 
     def __init__(self, runtime: Any, index: int = 0) -> None:
         self._runtime, self._index = runtime, index
@@ -89,7 +89,7 @@ class PageLock:
         return next((p for p in self._pages if p.begin <= begin and end <= p.end), None)
 
     def _registered(self, wanted: _Range) -> _Pages | None:
-        """Registers a range, unless the driver says that it cannot or refuses it."""
+        """Registers a range; returns None where the driver cannot, or refuses it."""
         if not self._attribute(_REGISTER_SUPPORTED, unknown=True):
             return None
         if not wanted.is_writable and not self._attribute(_READ_ONLY_SUPPORTED, unknown=False):

@@ -1,4 +1,4 @@
-"""Which GPU a thread works with, where there are several, and what they reach of each other."""
+"""Several GPUs: selects one for a thread's CUDA calls, and lets them copy from each other."""
 
 import threading
 from contextlib import suppress
@@ -18,7 +18,7 @@ class CurrentGpu(threading.local):
         self._cupy = cupy
 
     def use(self, index: int) -> None:
-        """Makes a GPU the one that later calls of this thread are for."""
+        """Selects a GPU for the later CUDA calls of this thread."""
         if index != self._index:
             self._cupy.cuda.Device(index).use()
             self._index = index

@@ -18,10 +18,11 @@ BUFFERS, THREADS = 8, 4
 
 
 class StagedUpload:
-    """Buffers of `chunk_bytes` that `mapped` allocates: (memory, view).
+    """Uploads through buffers of `chunk_bytes` bytes, which `mapped` allocates.
 
-    `copy` starts a copy (target, source, bytes) on the device's stream, and `mark` returns an event
-    that has a method `synchronize` for the work so far.
+    `mapped` returns page-locked memory and the host's view of it. `copy(target, source, bytes)`
+    starts a copy on the device's stream. `mark` returns an event; its method `synchronize` waits
+    for the work so far.
     """
 
     def __init__(
@@ -37,7 +38,10 @@ class StagedUpload:
         self._threads = ThreadPoolExecutor(THREADS, "upload")
 
     def upload(self, target: int, data: Bytes) -> None:
-        """Starts the copies of flat bytes to an address of the device; all bytes have been read."""
+        """Starts the copies of flat bytes to an address of the device.
+
+        When it returns, all bytes of `data` have been read.
+        """
         filling: deque[tuple[Future[int], int, int]] = deque()
         for number, start in enumerate(range(0, data.nbytes, self._chunk_bytes)):
             index = number % BUFFERS

@@ -60,8 +60,8 @@ class Cursor:
     def count(self, what: str, least_bytes: int, limit: int) -> int:
         """Reads a number of items and checks it.
 
-        Each item takes `least_bytes` or more. Raises ModelFileError where so many do not fit into
-        the head, or are more than `limit`.
+        Each item takes `least_bytes` or more. Raises ModelFileError for more items than fit into
+        the head, or than `limit`.
         """
         count = self.uint64(f"the number of {what}")
         if count * least_bytes > len(self.head) - self.at:

@@ -40,7 +40,7 @@ _EMBEDDERS = {
 
 
 def kind_of(file: GgufFile) -> str:
-    """Returns MODEL, or the kind of file that it is instead, a key of `description`."""
+    """Returns MODEL for a language model, or else another kind, which `description` describes."""
     metadata = file.metadata
     stored = _text(metadata, "general.type")
     architecture = _text(metadata, "general.architecture")

@@ -9,7 +9,7 @@ _MOST = 2
 
 
 def near_names(path: Path) -> str:
-    """Returns a question with the names in the same folder that may be meant, or nothing."""
+    """Returns "; did you mean ...?" with similar names of the same folder, or an empty string."""
     try:
         files = [each for each in path.parent.iterdir() if each.suffix.lower() == ".gguf"]
     except (OSError, ValueError):  # no such folder, or a NUL in the path

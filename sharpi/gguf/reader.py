@@ -71,7 +71,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
 
     @property
     def openable_parts(self) -> tuple[Path, ...]:
-        """The paths of the parts; the first one stands for those that are not here."""
+        """The paths of all parts; parts that are not here have the path of the first one."""
         parts = enumerate(self.parts)
         return tuple(self.parts[0] if index in self.lacking else path for index, path in parts)
 
@@ -86,9 +86,9 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         return found
 
     def with_elsewhere(self, infos: Mapping[int, Sequence[TensorInfo]]) -> "GgufFile":
-        """Returns the file with the tensors of parts that are not here, by the parts' indices.
+        """Returns the file with the tensors `infos` of parts that are not here, by part index.
 
-        Their bytes are zeros that take no memory, and must not be used.
+        The bytes of these tensors are zeros that take no memory, and must not be used.
         """
         added = {
             info.name: Tensor(
@@ -111,7 +111,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
     def with_tensors_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
         """Returns the file with those tensors of `other` that begin with `prefix`, as more parts.
 
-        They replace its own of the same names.
+        They replace this file's tensors of the same names.
         """
         first = len(self.parts)
         added = {

@@ -33,7 +33,7 @@ class StringArray:
 
     Vocabularies of real files hold invalid UTF-8 (tokens that end inside a character). Such bytes
     become surrogates, not U+FFFD, so that different tokens stay different and can be encoded back.
-    `starts`: where each length field begins, then where the last string ends.
+    `starts` are offsets in `head`: that of each string's length field, and the end of the last one.
     """
 
     def __init__(self, head: memoryview, starts: NDArray[np.uint64]) -> None:
@@ -82,7 +82,7 @@ class StringArray:
         )
 
     def tolist(self) -> list[str]:
-        """Returns all strings, decoded in one piece that zero bytes then split."""
+        """Returns all strings, which are decoded in one piece and then split at zero bytes."""
         if not len(self):
             return []
         starts = self.starts.astype(np.int64) - int(self.starts[0])

@@ -19,7 +19,10 @@ from sharpi.gguf.string_array import (
 
 
 class TextIndex(Mapping[str, int]):
-    """The number of each text in an array of strings; of equal texts the first counts."""
+    """Maps each text of an array of strings to its index, called its number.
+
+    Equal texts have the number of the first one.
+    """
 
     def __init__(self, texts: Texts) -> None:
         self.texts = texts if isinstance(texts, StringArray) else pack_strings(texts)

@@ -34,7 +34,7 @@ def probe_memory(proc: Path = _PROC) -> MemoryInfo:
 
 
 class _Group(Struct, frozen=True):
-    """A cgroup with a limit; `used` leaves out page cache, which gives way."""
+    """A cgroup with a limit; `used` leaves out the page cache, which the kernel can drop."""
 
     limit: int
     used: int

@@ -20,14 +20,17 @@ _LEAST_BYTES = 1 << 20
 def measure_ram_read(num_threads: int, most_bytes: int = SAMPLE_BYTES) -> float:
     """Returns the bytes per second that `num_threads` threads read, best of a few tries.
 
-    `most_bytes`: of a working set that is smaller than the usual sample, and may fit in caches.
+    `most_bytes` limits the memory that they read; a small working set may fit in caches.
     """
     size = max(_LEAST_BYTES, min(most_bytes, _sample_bytes()))
     return read_bytes_per_second([_touched(size)], num_threads)
 
 
 def measure_ram_copy(num_threads: int) -> float:
-    """Returns the bytes per second that the threads copy, each byte counted once, best of a few."""
+    """Returns the bytes per second that `num_threads` threads copy, best of a few tries.
+
+    A byte counts once, although it is read and written.
+    """
     half = _sample_bytes() // 2
     source, target = _touched(half), _touched(half)
     parts = list(

@@ -69,7 +69,10 @@ class HardwareReport(Struct, frozen=True):
 
 
 def examine(path: Path) -> HardwareReport:
-    """Examines the machine and measures the disk of `path`; raises UsageError without it."""
+    """Examines the machine and measures the disk of `path`.
+
+    Raises UsageError if there is no such file or folder.
+    """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder; name one whose disk is to be measured")
     topology = read_topology(usable_cores())

@@ -17,7 +17,8 @@ GROUP_THREADS = 8  # at most, that meet first at a barrier
 class ThreadPlace(Struct, frozen=True):
     """One thread's place: any of `cores`, or anywhere if there are none.
 
-    `group` counts the threads that share a cache, from 0; `speed` is relative to the fastest core.
+    `group` is the number, from 0, of a group of threads that share a cache. `speed` is relative to
+    the fastest core.
     """
 
     cores: tuple[int, ...] = ()
@@ -59,7 +60,11 @@ def _one_per_physical(topology: Topology) -> list[Core]:
 
 
 def _allowed(topology: Topology, core: Core, by_node: bool, chosen: list[Core]) -> tuple[int, ...]:
-    """The cores of the thread's kind and node, or none by name where all cores are alike."""
+    """Returns the numbers of the cores that a thread may use, empty for all cores.
+
+    They are those of its node if threads are on several nodes, and only performance cores if all
+    threads are on such cores.
+    """
     only_fast = topology.is_hybrid and all(c in topology.performance for c in chosen)
     if not by_node and not only_fast:
         return ()
@@ -68,7 +73,7 @@ def _allowed(topology: Topology, core: Core, by_node: bool, chosen: list[Core]) 
 
 
 def _grouped(places: list[ThreadPlace], caches: list[str]) -> tuple[ThreadPlace, ...]:
-    """Numbers the groups: threads of one cache, at most GROUP_THREADS of them."""
+    """Numbers the groups; a group is at most GROUP_THREADS adjacent threads of one cache."""
     placed: list[ThreadPlace] = []
     group, first = -1, 0
     for i, place in enumerate(places):

@@ -41,7 +41,7 @@ class Topology(Struct, frozen=True):
 
     @property
     def num_performance(self) -> int:
-        """Physical performance cores."""
+        """The number of physical performance cores."""
         return len({core.physical for core in self.performance})
 
     @property
@@ -107,7 +107,7 @@ def _last_cache(folder: Path) -> str:
 
 
 def _capacities(system: Path, numbers: list[int]) -> list[float]:
-    """Returns each core's speed relative to the fastest, from the first source that tells."""
+    """Returns each core's speed relative to the fastest, from the first source that has it."""
     cpus = system / "devices/system/cpu"
     efficient = parse_cpu_list(_text(system / "devices/cpu_atom/cpus"))
     if not efficient.isdisjoint(numbers):

@@ -18,8 +18,8 @@ class Branch(Struct, frozen=True):
     def follow(self, ops: Ops[X], x: X, compute: Callable[[X, X | None, float], X]) -> X:
         """Returns the residual stream (hidden,) after the branch.
 
-        `compute(h, residual, scale)` returns residual + scale * its result, or without a residual
-        its result.
+        `compute(h, residual, scale)` returns residual + scale * f(h) for the normed input h, or
+        f(h) without a residual.
         """
         h = self.norm.apply(ops, x)
         if self.post_norm is None:

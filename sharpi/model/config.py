@@ -50,7 +50,7 @@ class ModelConfig(Struct, frozen=True):
 
     @property
     def attention(self) -> tuple[AttentionShape, ...]:
-        """The attention shapes of the layers that store keys and values, in order, and the head."""
+        """The attention shapes of layers that store keys and values, in order, then the head's."""
         mixers = (*self.mixers, *filter(None, [self.head_mixer]))
         return tuple(mixer.kv_shape for mixer in mixers if mixer.kv_shape is not None)
 
@@ -136,7 +136,7 @@ def _spec(file: GgufFile, architecture: str) -> ArchitectureSpec:
 
 
 def _norm_epsilon(reader: HyperparameterReader) -> float:
-    """Reads the epsilon of the norms; some files have it under the key for norms with a mean."""
+    """Reads the epsilon of the norms, in some files from the key that is for layer norms."""
     if not reader.has("attention.layer_norm_rms_epsilon") and reader.has(
         "attention.layer_norm_epsilon"
     ):

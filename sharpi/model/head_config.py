@@ -10,7 +10,7 @@ from sharpi.model.mixers.mixers import read_head_mixer
 
 
 def has_head(file: GgufFile, config: ModelConfig) -> bool:
-    """Says if the file has a head that sharpi can run.
+    """Says if the file has an MTP head that sharpi can run.
 
     Some files have the key but not the tensors.
     """
@@ -20,10 +20,10 @@ def has_head(file: GgufFile, config: ModelConfig) -> bool:
 
 
 def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = None) -> ModelConfig:
-    """Returns the model with its head, or as it is where the file has none.
+    """Returns the configuration with its MTP head, or unchanged where the file has none.
 
-    `metadata` is that of the head's own file, if it comes from one. Raises ModelFileError, which
-    names the key at fault.
+    `metadata` is that of the head's own file, if it has one. Raises ModelFileError, which names the
+    key at fault.
     """
     if not has_head(file, config):
         return config

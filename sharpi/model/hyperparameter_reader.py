@@ -87,8 +87,8 @@ class HyperparameterReader:
     def per_layer(self, key: str, minimum: int = 1) -> list[int]:
         """Returns one count per layer; the file has one for each layer, or one for all of them.
 
-        The counts of layers for multi-token prediction are dropped, or are those of the last layer
-        where the file leaves them out.
+        Counts of layers for multi-token prediction are dropped, unless `counts_heads` was set. If
+        the file leaves them out, they are the last layer's count.
         """
         values = self.metadata.get_ints(self.name(key))
         stored = self.num_layers + self.num_predict_layers

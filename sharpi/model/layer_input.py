@@ -8,9 +8,10 @@ from sharpi.ops.interface import Activation, Matrix, Ops, X
 
 
 class LayerInputs(Struct, frozen=True):
-    """The weights that the inputs of all layers, (layers * width,), are computed with.
+    """The weights from which the inputs of all layers, (layers * width,), are computed.
 
-    An input is the sum of a row of a second embedding and of a normed projection of the first.
+    They are the scaled sum of a token's row in a second embedding, and of a normed projection of
+    its row in the first embedding.
     """
 
     width: int

@@ -1,7 +1,7 @@
 """PredictHead: a layer for multi-token prediction (MTP), which drafts the token after the next.
 
-As DeepSeek-V3 describes it (arXiv 2412.19437, section 2.2) and GGUF files carry it: the layer after
-the model's last one, with `nextn` tensors beside those of any layer.
+The head is that of DeepSeek-V3 (arXiv 2412.19437, section 2.2). In a GGUF file it is the layer
+after the model's last one, with `nextn` tensors beside those of any layer.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from sharpi.ops.interface import FloatArray, Matrix, Ops, X
 
 
 class PredictHead(Struct, frozen=True):
-    """The weights of the head; what its file leaves out is shared with the model."""
+    """The weights of the head; those that its file leaves out are the model's."""
 
     embedding: Matrix
     embedding_norm: Norm
@@ -31,8 +31,9 @@ class PredictHead(Struct, frozen=True):
     ) -> tuple[X, X]:
         """Computes the wanted outputs' hidden states (hidden,) and logits (vocabulary,).
 
-        The step's ids are the tokens after those of `hidden` (hidden,), which is what the model has
-        after its output norm; or what the head itself has there, for the token after a draft.
+        `hidden` (hidden,) is the model's hidden state of each token, after the output norm. For
+        the token after a draft, it is the hidden state that this returned for the draft. The
+        step's ids are the tokens that come after those of `hidden`.
         """
         token = ops.embed(self.embedding, config.embedding_scale)
         token = self.embedding_norm.apply(ops, token)
@@ -61,7 +62,7 @@ def load_head(
 ) -> PredictHead:
     """Loads the head from its layer's tensors; raises ModelFileError for a misshapen one.
 
-    With an epsilon for it, the last norm is a layer norm.
+    With `layer_norm_epsilon`, the head's own last norm is a layer norm of this epsilon.
     """
     hidden, epsilon = embedding.columns, output_norm.epsilon
     shape = (embedding.rows, hidden)

@@ -16,10 +16,10 @@ _NOTHING = RopeRequest()
 
 
 def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
-    """Returns the model with the scaling in all layers that have the file's.
+    """Returns the model with the asked scaling in all layers that have the file's scaling.
 
-    Windows with frequencies of their own keep them. Raises UsageError where no layer rotates, or
-    where the scaling is part of the family's own arithmetic.
+    Layers with a window and frequencies of their own keep them. Raises UsageError where no layer
+    rotates, or where the architecture sets the scaling itself.
     """
     if asked == _NOTHING:
         return model
@@ -49,7 +49,10 @@ def _scalings(model: ModelConfig) -> Iterator[RopeScaling]:
 
 
 def _is_scaled(rope: Rope | None) -> TypeGuard[Rope]:
-    """Says if the file's scaling applies to a rope: windows of another base have none."""
+    """Says if a rope has the file's scaling, and this scaling can be replaced.
+
+    Layers with a window and another base have none. One of kind "divided" cannot be replaced.
+    """
     return rope is not None and rope.is_divided and rope.scaling.kind != "divided"
 
 

@@ -24,7 +24,7 @@ HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 
 
 class Variant(Struct, frozen=True, forbid_unknown_fields=True):
-    """A model of an architecture with behaviours of its own, known by sizes in its file."""
+    """A model of an architecture with behaviours of its own, recognised by sizes in its file."""
 
     model: str  # its name
     sizes: dict[str, int]  # short keys of the file and their values, which all have to agree
@@ -88,7 +88,10 @@ class ArchitectureSpec(Struct, frozen=True):
     tensors: dict[str, str] = field(default_factory=dict)
 
     def for_model(self, size: Callable[[str], int]) -> "ArchitectureSpec":
-        """Returns the spec of the file's model; `size` reads a short key, 0 where it is missing."""
+        """Returns the spec of the file's model: this one, with the changes of a variant that fits.
+
+        `size` returns the integer under a key without its prefix, 0 where the key is missing.
+        """
         for variant in self.variants:
             if all(size(key) == value for key, value in variant.sizes.items()):
                 return replace(self, **variant.changes)

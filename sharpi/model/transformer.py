@@ -18,8 +18,8 @@ class Transformer(Generic[X]):
     """One model with one implementation of the operations.
 
     With `trims_last_layer`, the last layer's feed-forward is computed for the wanted outputs only.
-    With `keeps_hidden` it is computed for all tokens, and `hidden` (hidden,) has what they have
-    after the output norm.
+    With `keeps_hidden` it is computed for all tokens, and `hidden` (hidden,) holds the hidden state
+    of each token after the output norm.
     """
 
     def __init__(
@@ -47,7 +47,11 @@ class Transformer(Generic[X]):
         return self._ops.embed(self._weights.embedding, self._config.embedding_scale)
 
     def layers(self, x: X, indices: range) -> X:
-        """Computes some of the layers; the model's last layer leaves only the wanted outputs."""
+        """Computes the layers `indices`, in order, from the input x of the first: (hidden,).
+
+        The result of the model's last layer has rows for the wanted outputs only, unless
+        `keeps_hidden` is set.
+        """
         angles = Angles(self._ops, self._weights.rope_divisors)
         inputs = self._layer_inputs(x, indices)
         last = self._config.num_layers - 1

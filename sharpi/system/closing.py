@@ -1,4 +1,4 @@
-"""Closing: what is opened ends with a `with` statement, as a file does."""
+"""Closing: the base of classes that a `with` statement closes, as it does a file."""
 
 from abc import abstractmethod
 from types import TracebackType

@@ -27,7 +27,7 @@ def huge_memory(num_bytes: int) -> memoryview:
 
 @contextmanager
 def huge_pages(num_bytes: int) -> Iterator[memoryview]:
-    """Yields such memory with every page touched."""
+    """Yields memory as `huge_memory` allocates it, after a write to every page."""
     memory = huge_memory(num_bytes)
     for at in range(0, num_bytes, mmap.PAGESIZE):
         memory[at] = 0

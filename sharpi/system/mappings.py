@@ -37,5 +37,8 @@ def _parsed(text: str) -> Iterator[Mapping]:
 
 
 def mapping_of(found: tuple[Mapping, ...], begin: int, end: int) -> Mapping:
-    """Returns the mapping around these bytes; where none is known, one of them that is writable."""
+    """Returns the mapping around these bytes.
+
+    Where none is known, it returns a writable mapping of just these bytes.
+    """
     return next((each for each in found if each.has(begin, end)), Mapping(begin, end, True))

@@ -21,9 +21,10 @@ class ReturnableMemory:
     def give_back(
         self, begin: int, end: int, *, widens: tuple[bool, bool] = (False, False)
     ) -> None:
-        """Gives the whole pages of the system within [begin, end) bytes back.
+        """Gives the system pages that are wholly within the bytes [begin, end) back.
 
-        With `widens` those that the range shares with what is before it, or after it, as well.
+        The flags of `widens` are for the page at the start and the page at the end, which the range
+        shares with bytes outside it: where a flag is true, that page is given back as well.
         """
         size = mmap.PAGESIZE
         begin = (begin if widens[0] else begin + size - 1) // size * size

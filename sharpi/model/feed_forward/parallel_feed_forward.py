@@ -26,7 +26,7 @@ class ParallelFeedForward(Struct, frozen=True):
     router: Router
 
     def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
-        """Returns the residual stream (hidden,) after both."""
+        """Returns the residual stream (hidden,) after the dense feed-forward and the experts."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
             dense = self.dense_norm.apply(

@@ -30,7 +30,7 @@ def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_correct
 
 
 def _groups(reader: HyperparameterReader, experts: int) -> tuple[int, int]:
-    """Reads the number of expert groups, and of those a token chooses from; 0 without groups."""
+    """Reads the number of expert groups, and how many of them a token uses; 0, 0 without groups."""
     groups, used = (
         reader.integer("expert_group_count", 0),
         reader.integer("expert_group_used_count", 0),

@@ -59,7 +59,10 @@ class AttentionSettings(Struct, frozen=True):
         )
 
     def _head_norm(self, tensors: TensorSource, name: str, num_heads: int) -> Norm | None:
-        """Returns the norm of queries or keys: one without weights, the file's, or None."""
+        """Returns the norm of queries or keys, None if the file has none.
+
+        With `length_after_rope`, layers with a rope have a norm whose weights are 1.
+        """
         key_dim = self.shape.key_dim
         if self.head_norms == "length_after_rope" and self.rope is not None:
             return self._length(key_dim)

@@ -129,7 +129,11 @@ def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[i
 
 
 def _pattern(reader: HyperparameterReader, period: int) -> list[bool]:
-    """Says which layers have a window: the file's flags or period, or the architecture's."""
+    """Returns for each layer if it has a window.
+
+    The file has a flag for each layer, or a period, or else the architecture has a `period`. All
+    but the last layer of each period have a window; without a period, all have one.
+    """
     key = "attention.sliding_window_pattern"
     value = reader.metadata.get(reader.name(key))
     if isinstance(value, np.ndarray):

@@ -36,9 +36,9 @@ def load_head_matrices(
 
 
 def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
-    """Splits a matrix of heads, each with rows for keys, then for values.
+    """Splits a matrix in which each head has rows for keys, and then rows for values.
 
-    The matrices for keys are transposed, as float16.
+    The matrices for keys are dequantised to float16 and transposed.
     """
     rows = whole.data.reshape(heads, whole.rows // heads, -1)
     values = np.ascontiguousarray(rows[:, plain_dim:])

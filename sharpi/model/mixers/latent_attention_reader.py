@@ -70,7 +70,10 @@ class LatentAttentionReader:
         return (1.0 + multiplier * math.log(self._scaling.factor)) ** 2
 
     def _rope(self) -> Rope:
-        """Returns the rope; YaRN's multiplier takes the place of a factor for cosines and sines."""
+        """Returns the rope; with YaRN's multiplier, cosines and sines have the factor 1.
+
+        The multiplier scales attention instead: see `_sharpness`.
+        """
         scaling, base = self._scaling, self._reader.positive("rope.freq_base", 10000.0)
         if scaling.kind == "yarn" and self._reader.has(_MULTIPLIER):
             scaling = scaling.with_factor(1.0)

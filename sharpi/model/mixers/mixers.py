@@ -48,7 +48,10 @@ def read_mixers(
 def read_head_mixer(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> MixerSettings:
-    """Reads the attention of a layer for multi-token prediction; the reader counts such layers."""
+    """Reads the attention of a layer for multi-token prediction.
+
+    The reader must count such layers: see `counts_heads` of HyperparameterReader.
+    """
     return _attention_reader(reader, spec, norm_epsilon).layer(layer)
 
 
@@ -63,7 +66,7 @@ def _attention_reader(
 
 
 def _feed_forward_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Says which layers have a feed-forward in place of a mixer."""
+    """Returns for each layer if it has a feed-forward in place of a mixer."""
     if not spec.has_one_branch:
         return [False] * reader.num_layers
     return [width > 0 for width in reader.per_layer("feed_forward_length", minimum=0)]
@@ -86,10 +89,10 @@ def _recurrent(
 
 
 def _recurrent_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Says which layers are recurrent.
+    """Returns for each layer if it is recurrent.
 
-    They are those of the file's flags, or all but the last of each period, or those without KV
-    heads.
+    The file's flags decide if it has some. Otherwise all but the last layer of each period are
+    recurrent, or without a period the layers that have no KV heads.
     """
     if spec.recurrent == "none":
         return [False] * reader.num_layers

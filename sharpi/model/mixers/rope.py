@@ -23,8 +23,8 @@ DoubleArray = npt.NDArray[np.float64]
 class RopeScaling(Struct, frozen=True):
     """The rope scaling of a file, named as its `rope.scaling.*` keys.
 
-    With "divided" the file's divisors set the frequencies: one set for contexts up to
-    `original_context`, one for longer ones (LongRoPE, arXiv 2402.13753).
+    With "divided", the file's divisors divide the frequencies: it has one set for contexts up to
+    `original_context`, and one for longer ones (LongRoPE, arXiv 2402.13753).
     """
 
     kind: str = "none"  # "none", "linear", "yarn" or "divided"

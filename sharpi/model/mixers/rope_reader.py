@@ -47,7 +47,10 @@ class RopeReader:
         return scaling
 
     def _rotates(self) -> bool:
-        """Says if layers rotate at all; Granite files have a flag of another name for that."""
+        """Says if layers rotate at all.
+
+        Granite files have the flag `rope.scaling.finetuned` for that.
+        """
         if self._spec.rope_use == "flagged":
             return self._reader.flag("rope.scaling.finetuned", True)
         return self._spec.rope_use == "always"
