@@ -23,12 +23,19 @@ class DiskGroup(Closing):
         rule = f"{os.major(device)}:{os.minor(device)} {rate}"
         try:
             self.folder.mkdir()
-            (self.folder / "blkio.throttle.read_bps_device").write_text(rule)
+            self._limit(rule)
         except OSError as error:
             raise UsageError(
                 f"{_BLKIO}: no disk can be slowed ({error.strerror}); it takes cgroups of version 1"
                 " and root"
             ) from None
+
+    def _limit(self, rule: str) -> None:
+        try:
+            (self.folder / "blkio.throttle.read_bps_device").write_text(rule)
+        except OSError:
+            self.folder.rmdir()
+            raise
 
     @property
     def launcher(self) -> tuple[str, ...]:

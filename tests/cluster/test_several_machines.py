@@ -123,6 +123,19 @@ def test_bench_measures_all_ranks_together(machines: Machines) -> None:
     assert re.search(r"^pp64 +\d+ +[\d.]+ ± 0\.0", out, re.MULTILINE)
 
 
+def test_a_server_says_that_several_answers_have_no_drafts(machines: Machines) -> None:
+    note = "note: several answers at once have no drafts on several machines; one alone has them\n"
+    errors = []
+    for options in (("--parallel", "2"), ("--parallel", "1")):
+        joined, port = machines.join(), str(free_port())
+        server = machines.serve(port, "--spec-type", "ngram", *options)
+        wait_for(f"http://127.0.0.1:{port}", server)
+        server.terminate()
+        errors.append(ended(server)[2])
+        ended(joined)
+    assert [note in error for error in errors] == [True, False]
+
+
 def test_the_doctor_shows_a_link_each_way(machines: Machines) -> None:
     joined = [machines.join(), machines.join()]
     code, out, err = ended(machines.start("doctor", "--hosts", f"{machines.first},b,c"))
