@@ -17,5 +17,6 @@ def show_messages(messages: Sequence[dict[str, str]]) -> None:
     for message in messages[-_MOST_MESSAGES:]:
         lines = harmless(message["content"]).strip("\n").split("\n")
         say(_MARKS[message["role"]] + "\n".join(lines[:_MOST_LINES]))
-        if len(lines) > _MOST_LINES:
-            say(f"... {len(lines) - _MOST_LINES} more lines")
+        more = len(lines) - _MOST_LINES
+        if more > 0:
+            say(f"... {more} more line{'' if more == 1 else 's'}")

@@ -279,6 +279,43 @@ def test_named_gpus_are_those_of_the_driver(
     assert "cuda:2 is not there" in result.err
 
 
+def test_a_draft_model_is_planned_beside_the_model(sharpi: CommandLine) -> None:
+    (note,) = (
+        each for each in record(sharpi("plan", MODEL, "-md", MODEL, "--json"))["notes"]
+        if "draft model" in each
+    )  # fmt: skip
+    taken, own, other = re.findall(r"[\d.]+ [KM]iB", note)
+    assert own == other  # the model drafts for itself here
+    alone = record(sharpi("plan", MODEL, "--json"))
+    assert not any("draft model" in each for each in alone["notes"])
+    assert float(taken.split()[0]) == pytest.approx(total(alone, "ram") / MIB, rel=0.2)
+
+
+def test_a_draft_model_without_room_is_noted(sharpi: CommandLine) -> None:
+    ram = total(record(sharpi("plan", MODEL, "--json")), "ram") + MIB
+    result = sharpi("plan", MODEL, "-md", MODEL, "--ram", str(ram))
+    assert result.exit_code == 0
+    assert "the model and its draft model have no room in RAM together" in result.out
+    assert "have no room" not in sharpi("plan", MODEL, "-md", MODEL).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-md", str(demo_model())), "both need the same vocabulary"),
+        (("-md", "nope.gguf"), "nope.gguf: no such file"),
+        (("-md", MODEL, "--hosts", "x.toml"), "--hosts and --spec-draft-model contradict"),
+    ],
+)
+def test_draft_models_that_are_refused(
+    arguments: tuple[str, ...], words: str, sharpi: CommandLine
+) -> None:
+    result = sharpi("plan", MODEL, *arguments)
+    assert (result.exit_code, result.err.count("\n")) != (0, 0)
+    assert words in result.err
+    assert result.err.count("\n") == 1
+
+
 def test_missing_model(sharpi: CommandLine, tmp_path: Path) -> None:
     result = sharpi("plan", str(tmp_path / "none.gguf"))
     assert (result.exit_code, result.out, result.err.count("\n")) == (1, "", 1)

@@ -15,6 +15,7 @@ from sharpi.cli.options.loading.context import ContextOptions
 from sharpi.cli.options.loading.engine import given_flags
 from sharpi.cli.options.loading.machine import MachineOptions
 from sharpi.cli.options.loading.miss import MissOptions
+from sharpi.cli.options.loading.speculation import DraftModelOption, SpeculationOptions
 from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.cli.options.option import local_option, option
 from sharpi.cli.options.option_sources import OptionSources
@@ -22,6 +23,8 @@ from sharpi.config import USUAL_DRAFTS, RunConfig
 from sharpi.errors import UsageError
 
 _NOTED = ("moe_slots", "cpu_moe", "n_cpu_moe", *MissOptions.__struct_fields__)
+
+_NO_HEAD = "it runs on the CPU only"
 
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
@@ -42,6 +45,7 @@ def plan(
         Path | None,
         option("--moe-profile", "Expect hits by the expert uses in this file.", "PATH"),
     ] = None,
+    spec_draft_model: DraftModelOption = None,
     hosts: Annotated[
         Path | None,
         local_option("--hosts", "Divide the model among the machines of this TOML file.", "FILE"),
@@ -65,6 +69,9 @@ def plan(
     config = replace(config, experts=experts, given=given_flags(context, _NOTED))
     if moe_profile is not None and not moe_profile.exists():
         raise UsageError(f"{sources.name('moe_profile')} {moe_profile}: no such file")
+    if hosts is not None and spec_draft_model is not None:
+        sources.refuse("hosts", "spec_draft_model", "a plan of several machines has no draft model")
+    config = SpeculationOptions(spec_draft_model=spec_draft_model).extend(config, sources)
     if hosts is not None:
         _plan_hosts(config, hosts, as_json=as_json)
         return
@@ -105,6 +112,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """Returns the plan, with measured speeds of the tiers that it uses; raises SharpiError."""
+    from sharpi.engine.draft_model_plan import draft_model_notes
     from sharpi.engine.head_choice import choose_head, known_to_pay
     from sharpi.engine.kv.kv_savings import kv_notes
     from sharpi.engine.placement.placement import Placement
@@ -119,8 +127,11 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
         raise UsageError("--device cuda: no GPU was found; give --vram SIZE to plan for one")
     model = read_config(file)
     has_gpu = config.device != "cpu" and bool(config.vram or hardware.free_vram)
-    config = known_to_pay(replace(config, speculation=USUAL_DRAFTS), is_on_cpu=not has_gpu)
-    model = choose_head(file, model, config).model
+    if config.speculation.draft_model is None:
+        config = replace(config, speculation=USUAL_DRAFTS)
+    file, model, config, _ = choose_head(
+        file, model, known_to_pay(config, is_on_cpu=not has_gpu), _NO_HEAD if has_gpu else None
+    )
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
@@ -128,6 +139,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     notes = (*settings.kv_notes, *kv_notes(model, settings.context_size, in_windows))
     idle = _idle_notes(config, model, decided)
     notes = (*notes, *draft_notes(placement.facts, decided))
+    notes = (*notes, *draft_model_notes(config, file, decided, hardware))
     return replace(decided, notes=(*decided.notes, *idle, *notes))
 
 

@@ -40,6 +40,17 @@ def _types_of(text: str) -> str:
     return ",".join(dict.fromkeys(names))
 
 
+DraftModelOption = Annotated[
+    Path | None,
+    option(
+        "-md --spec-draft-model",
+        "A smaller GGUF file with the same vocabulary, which drafts; or a file that holds the "
+        "model's head for multi-token prediction (MTP) alone.",
+        "FILE",
+    ),
+]
+
+
 class SpeculationOptions(Struct, frozen=True):
     """Which drafts are made, and how many; the answer is the same with and without."""
 
@@ -90,15 +101,7 @@ class SpeculationOptions(Struct, frozen=True):
             max=1,
         ),
     ] = 0.0
-    spec_draft_model: Annotated[
-        Path | None,
-        option(
-            "-md --spec-draft-model",
-            "A smaller GGUF file with the same vocabulary, which drafts; or a file that holds the "
-            "model's head for multi-token prediction (MTP) alone.",
-            "FILE",
-        ),
-    ] = None
+    spec_draft_model: DraftModelOption = None
 
     def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:
         """Returns `config` with these options; raises UsageError for contradictory ones."""
