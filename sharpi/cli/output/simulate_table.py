@@ -103,12 +103,17 @@ def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
 def _print(trace: "Trace", table: FittedTable) -> None:
     console = output_console()
     line = (
-        f"{trace.num_tokens} tokens in {len(trace.lengths)} texts{_prompts(trace)},"
+        f"{trace.num_tokens} tokens in {_texts(trace)}{_prompts(trace)},"
         f" {trace.num_layers} layers,"
         f" {trace.num_experts} experts, {trace.experts_per_token} per token"
     )
     print_labelled(console, line, 0)
     print_table(console, table)
+
+
+def _texts(trace: "Trace") -> str:
+    count = len(trace.lengths)
+    return f"{count} text" + ("" if count == 1 else "s")
 
 
 def _prompts(trace: "Trace") -> str:

@@ -4,6 +4,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.output.fitted_table import (
+    Column,
+    FittedTable,
+    Remark,
+    output_console,
+    print_table,
+)
 from sharpi.cli.output.terminal import say
 from sharpi.errors import SharpiError
 from sharpi.units import format_bytes
@@ -12,7 +19,17 @@ if TYPE_CHECKING:
     from sharpi.serve.host.running_servers import RunningServer
 
 _TIMEOUT_SECONDS = 3.0
-_HEADINGS = ("MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "PLACES", "IDLE", "PID")
+_COLUMNS = (
+    Column("MODEL"),
+    Column("URL"),
+    Column("STATE"),
+    Column("ANSWERS"),
+    Column("TOKENS/S", rank=1),
+    Column("MEMORY"),
+    Column("IDLE", rank=2),
+    Column("PID"),
+)
+_PLACES = Remark("PLACES")
 
 
 def ps(as_json: JsonOption = False) -> None:
@@ -27,7 +44,10 @@ def ps(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(found))
     elif found:
-        _print_table([_HEADINGS, *map(_row, found)])
+        table = FittedTable(_COLUMNS, (_PLACES,))
+        for about in found:
+            table.add(*_row(about))
+        print_table(output_console(), table)
     else:
         say("no server is running; `sharpi serve` starts one")
 
@@ -65,9 +85,9 @@ def _row(about: dict[str, Any]) -> tuple[str, ...]:
         f"{running}+{waiting}" if waiting else str(running),
         f"{about.get('tokens_per_second', 0.0):.1f}",
         "-" if memory is None else format_bytes(memory),
-        _places(about),
         _duration(about.get("idle_seconds", 0.0)),
         str(about["pid"]),
+        _places(about),
     )
 
 
@@ -86,10 +106,3 @@ def _duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min" if minutes else f"{rest} s"
-
-
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
