@@ -66,7 +66,7 @@ _LONGEST = 128
 def levels_of_match(length: int, count: int) -> tuple[int, ...]:
     """Returns the levels of `count` tokens, at most 128, after a match of `length` tokens.
 
-    Each token counts as one more that matches for the level of the next one.
+    Each token, if it is right, makes the match longer by one for the next token.
     """
     begin = min(length, _LONGEST)
     return _LEVEL_OF_LENGTH[begin : begin + count]

@@ -66,7 +66,7 @@ class PlanLine(Struct, frozen=True):
 
 
 class LayerPlan(Struct, frozen=True):
-    """One layer's place; only experts neither mapped in RAM nor in VRAM slots need slots in RAM."""
+    """One layer's place; experts that are mapped or have slots in VRAM need no slots in RAM."""
 
     index: int
     dense_weights: Tier  # the tier in which the layer computes

@@ -1,4 +1,4 @@
-"""The stash: memory for the values of a prompt's tokens between layers, if computed by layer."""
+"""The stash: a prompt's values between layers, kept while it is computed layer by layer."""
 
 from msgspec import Struct
 

@@ -78,7 +78,7 @@ def tier_request(
     """Combines the user's wishes with the engine's decisions.
 
     `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
-    `num_kv_pages`: pages of all sequences; `window_pages`: of these, those of window layers.
+    `num_kv_pages`: pages of all sequences; `window_pages`: pages of layers with windows.
     `max_drafts`: drafts that a step checks.
     """
     experts, vrams = config.experts, _vrams(config, hardware)

@@ -14,7 +14,7 @@ class SlotWant(NamedTuple):
 def grant(wants: Mapping[int, SlotWant], budget: int) -> dict[int, int]:
     """Returns the slots by layer index.
 
-    The order of grants does not depend on the budget, so a larger budget never loses a slot.
+    The order of grants does not depend on the budget, so a larger one never takes a slot away.
     """
     granted = dict.fromkeys(wants, 0)
     for index in _turns(wants):

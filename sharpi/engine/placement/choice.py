@@ -148,7 +148,7 @@ def _require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
 
 
 def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:
-    """Returns the error to report: that there is no GPU, rather than that packages are missing."""
+    """Returns the error to report; without a GPU it is that, rather than missing packages."""
     if isinstance(error, MissingPackageError) and not is_there():
         return DeviceError(_NO_GPU)
     return error

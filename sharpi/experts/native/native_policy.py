@@ -118,7 +118,7 @@ class NativePolicy:
         self._library.sharpi_policy_set_prefetching(self.handle, prefetches)
 
     def set_learning(self, learns: bool) -> None:
-        """Turns learning on or off; without it a policy that keeps misses acts like lru."""
+        """Turns learning on or off, between steps; a policy that keeps misses is lru without it."""
         self._library.sharpi_policy_set_learning(self.handle, learns)
 
     def replay(self, steps: Steps) -> int:

@@ -69,8 +69,8 @@ class Lfru(SlotPolicy):
 class Static(SlotPolicy):
     """Keeps the pinned experts as the whole set; free slots stay free.
 
-    If the set is chosen by counted uses, it is that of the start at first; the warm pin replaces
-    the least used experts by the most used ones.
+    With `warm_pin` the set is that of the start at first, and each warm pin replaces its least used
+    experts by the most used ones.
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
