@@ -25,6 +25,9 @@ from sharpi.serve.openai import routes as openai_routes
 from sharpi.serve.status import slot_routes, status_routes, token_routes
 from sharpi.serve.status.live_experts import live_experts_endpoint
 
+_SEE_PATHS = "; /openapi.json lists every path"
+_NO_EMBEDDINGS = "; this server computes no embeddings, ask one with a model for them"
+
 
 def log_line(text: str) -> None:
     """Prints a line to stderr."""
@@ -94,6 +97,8 @@ def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
     message = f"{request.method} {path[:200]}: {error.detail}"
+    if error.status_code == 404:
+        message += _NO_EMBEDDINGS if path.endswith("/embeddings") else _SEE_PATHS
     return error_response(path, ApiError(error.status_code, message, headers=error.headers))
 
 

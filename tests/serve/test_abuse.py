@@ -71,6 +71,14 @@ class TestRequestsThatAreWrong:
         assert response.status_code == 404
         assert response.json()["error"]["type"] == "not_found_error"
 
+    def test_unknown_path(self, demo: ServedDemo) -> None:
+        response = demo.client.get("/v1/nothing")
+        message = "GET /v1/nothing: Not Found; /openapi.json lists every path"
+        assert (response.status_code, response.json()["error"]["message"]) == (404, message)
+        response = demo.client.post("/v1/embeddings", json={"input": "a"})
+        assert response.status_code == 404
+        assert "computes no embeddings" in response.json()["error"]["message"]
+
     def test_prompt_that_does_not_fit(self, demo: ServedDemo) -> None:
         text = "a word " * 2000
         response = demo.complete(prompt=text)
