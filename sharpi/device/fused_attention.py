@@ -13,11 +13,11 @@ FusedKernel = Literal["flash", "efficient"]
 # (q, k, v, scale) -> out, all (1, heads, tokens or positions, dim); the tokens are the last ones.
 Attend: TypeAlias = Callable[[Any, Any, Any, float], Any]
 _LOWER_RIGHT = 2  # torch.nn.attention.bias.CausalVariant: the tokens are the last of the positions
-_MULTIPLE = 8  # of which the kernels want the width of a head
+_MULTIPLE = 8  # the kernels need heads whose width is a multiple of this
 
 
 def fused_kernel(torch: Any, shape: AttendShape) -> FusedKernel | None:
-    """Returns the kernel that torch has for heads of this shape on this GPU, None for none.
+    """Returns the kernel that torch has for heads of this shape on this GPU, None if it has none.
 
     The flash kernel needs sm_80 and keys as wide as values. The memory-efficient kernel does not
     support grouped heads.

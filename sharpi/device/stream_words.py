@@ -32,7 +32,7 @@ def await_word(stream: int, address: int, value: int) -> None:
 
 
 def are_served(stream: Any, address: int, host: npt.NDArray[np.uint8]) -> bool:
-    """Tries on a stream if it waits for a word that has its value, and then writes another word.
+    """Returns True if a stream waits for a word that has its value, and then writes another.
 
     `host` is the host's view of page-locked memory, which the GPU finds at `address`. Raises
     StreamWordError, or DeviceError without a driver.

@@ -1,4 +1,4 @@
-"""Prints what is allocated on a device, by which part of the program, and what is free then."""
+"""Prints what is allocated on a device, by which part of the program, and what is still free."""
 
 import sys
 import weakref

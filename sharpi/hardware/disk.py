@@ -1,7 +1,7 @@
 """Measures how fast a disk reads past the page cache, with several reads in flight.
 
-The buffers are in huge pages, as expert slots are: a read into small pages is many pieces to a
-disk, and a virtual disk may then be less than half as fast.
+The buffers are in huge pages, as expert slots are. The disk gets a read into small pages in many
+pieces, and a virtual disk may then be less than half as fast.
 """
 
 import os

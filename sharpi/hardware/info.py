@@ -37,7 +37,7 @@ class HardwareInfo(Struct, frozen=True):
 
     @property
     def fast_cores(self) -> int:
-        """Physical performance cores; all cores where they are alike or not known."""
+        """The number of physical performance cores; of all cores if they are alike or unknown."""
         return self.topology.num_performance or self.physical_cores
 
 

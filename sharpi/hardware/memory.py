@@ -69,7 +69,7 @@ def _memory_info(proc: Path) -> dict[str, int]:
 
 
 def _groups(proc: Path) -> Iterator[_Group]:
-    """Yields this process's cgroup and those around it that limit memory."""
+    """Yields the cgroup of this process and its parents, as far as they limit memory."""
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:

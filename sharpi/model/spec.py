@@ -41,12 +41,12 @@ class ArchitectureSpec(Struct, frozen=True):
     rope_pairing: RopePairing = "half"
     # "flagged": layers rotate if the file's `rope.scaling.finetuned` is true.
     rope_use: RopeUse = "always"
-    # In a model where some layers have a window, only those rotate.
+    # In a model where some layers have a window, only layers with a window rotate.
     ropes_windows_only: bool = False
     yarn_rounds_ramp: bool = True  # see RopeScaling
     # Replaces the file's attention factor where its divisors depend on the context; 0 keeps it.
     long_rope_factor: float = 0.0
-    # The RoPE base of layers with a window if the file has no key for it; 0 for that of the others.
+    # The RoPE base of layers with a window if the file has no key for it; 0: as other layers.
     local_rope_base: float = 0.0
     # If the file has no pattern, the last layer of each period has no window; 0: all have one.
     window_period: int = 0
@@ -54,7 +54,7 @@ class ArchitectureSpec(Struct, frozen=True):
     chunk_size: int = 0
     # The scale of queries if the file has none; 0 for 1 / sqrt of a size.
     attention_scale: float = 0.0
-    # That size: of a head, or the hidden size divided among the heads.
+    # The size in `attention_scale`: that of a head, or the hidden size divided by the heads.
     query_scale_size: Literal["head", "hidden_per_head"] = "head"
     values_may_be_keys: bool = False  # a layer without a matrix for values takes its keys
     norms_values: bool = False  # see AttentionSettings
@@ -65,10 +65,10 @@ class ArchitectureSpec(Struct, frozen=True):
     temperature_interval: int = 0
     temperature_rate: float = 0.0
     query_holds_gate: bool = False  # see Projections
-    # The mixer of layers without attention. The file has flags that say which layers these are, or
-    # a period, or they have 0 KV heads.
+    # The mixer of layers without attention. They are given by flags in the file, by a period, or by
+    # having 0 KV heads.
     recurrent: RecurrentKind = "none"
-    attention_period: int = 0  # the period if the file has none: the last layer of it attends
+    attention_period: int = 0  # if the file has none; the last layer of a period has attention
     delta_net_heads: HeadOrder = "grouped"  # see DeltaNetShape
     activation: str = "silu"  # the name of an Activation, in lower case
     scoring: str = "softmax"  # the name of a Scoring, in lower case
@@ -82,7 +82,7 @@ class ArchitectureSpec(Struct, frozen=True):
     head_ends_with_layer_norm: bool = False  # the MTP head's last norm, which has no bias
     embedding_scale: Literal["none", "sqrt_hidden"] = "none"  # the factor of token embeddings
     divides_logits: bool = False  # the logit scale divides (Granite), or else multiplies
-    # The models of the architecture that behave otherwise, and that no key tells apart.
+    # Models of the architecture that behave differently, which no key of their files shows.
     variants: tuple[Variant, ...] = ()
     # The usual name of a part -> its name in this architecture's files.
     tensors: dict[str, str] = field(default_factory=dict)

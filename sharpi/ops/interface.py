@@ -190,9 +190,9 @@ class Ops(Protocol[X]):
     ) -> X:
         """Stores k and v in the KV cache, then computes attention: (num_heads * value_dim,).
 
-        Without k and v nothing is stored, and the layer reads what an earlier one stored. Without
-        v alone the values are in the keys. `sinks` (num_heads,) is a logit of each head that takes
-        part in the softmax but has no value.
+        Without k and v nothing is stored, and attention reads the keys and values that an earlier
+        layer stored. Without v alone, the values are part of the keys. `sinks` (num_heads,) is a
+        logit of each head that takes part in the softmax but has no value.
         """
 
     def route(self, logits: X, router: Router) -> tuple[X, X]:

@@ -2,5 +2,5 @@
 
 # The last tokens of a prompt, whose queries choose and whose own keys and values are kept.
 KEEP_WINDOW = 32
-# A key is worth as much as the best of so many to either side, so that phrases stay whole.
+# A key has the largest weight of so many keys to either side, so that phrases stay whole.
 KEEP_POOL = 3

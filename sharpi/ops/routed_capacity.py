@@ -3,7 +3,7 @@
 import math
 
 _SPARE = 2  # a group of evenly used experts fills 1 / _SPARE of the rows
-LEAST_TOKENS = 9  # so many tokens always have all their rows
+LEAST_TOKENS = 9  # a batch of at most so many tokens has a row for every routed token
 
 
 def rows_of_batch(factor: float, tokens: int, used: int) -> int:

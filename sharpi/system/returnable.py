@@ -1,4 +1,4 @@
-"""Memory of which parts can be given back to the system, and are zeros then."""
+"""Memory whose parts can be given back to the system; they then read as zeros."""
 
 import mmap
 

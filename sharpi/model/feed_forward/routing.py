@@ -8,7 +8,7 @@ _SCORING_OF_KEY = {1: Scoring.SOFTMAX, 2: Scoring.SIGMOID, 3: Scoring.SOFTMAX_OF
 
 
 def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_corrected: bool) -> Router:
-    """Reads the router that all layers share; a dense model has one of 0 experts.
+    """Reads the router that all layers share; that of a dense model has 0 experts.
 
     `is_corrected` is true if the file has score corrections. Raises ModelFileError, which names the
     key at fault.

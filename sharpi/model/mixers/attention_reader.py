@@ -77,7 +77,7 @@ class AttentionReader:
         )
 
     def _head_size(self, key: str, window: int, default: int) -> int:
-        """Reads a head's size; layers with a window may have a key of their own."""
+        """Reads a head's size; the file may have another key for layers with a window."""
         reader, key = self._reader, f"attention.{key}"
         if window and reader.has(f"{key}_swa"):
             key = f"{key}_swa"

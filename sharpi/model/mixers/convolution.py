@@ -29,7 +29,7 @@ def read_convolution(reader: HyperparameterReader, layer: int, channels: int) ->
 
 
 def check_heads(reader: HyperparameterReader, groups: int, heads: int, inner: int) -> None:
-    """Raises ModelFileError where heads do not share groups, or the inner size, evenly."""
+    """Raises ModelFileError unless `groups` divides `heads`, and `heads` divides `inner`."""
     for key, rest in (("ssm.group_count", heads % groups), ("ssm.inner_size", inner % heads)):
         if rest:
             raise reader.fault(

@@ -1,7 +1,7 @@
 """Tape: the buffers and operations of a recording.
 
-The addresses of buffers are known at the end of the recording. The parameters of an operation are
-therefore a closure, which is called then.
+The addresses of buffers are known only at the end of the recording. The parameters of an operation
+are therefore a closure, which is called at the end.
 """
 
 from collections.abc import Callable, Sequence

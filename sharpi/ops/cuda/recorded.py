@@ -21,7 +21,7 @@ class StepShape(NamedTuple):
 
     tokens: int
     outputs: int
-    positions: int  # an upper bound of those that attention reads
+    positions: int  # an upper bound of the number that attention reads
     end: int = 0  # the position after the last token of a batch, 0 for single tokens
     largest: bool = False  # only the id of the largest logit is wanted
     misses: MissMode = "stream"

@@ -104,7 +104,7 @@ class Recording:
 
     @property
     def stages(self) -> list[Stage]:
-        """All operations in stages: one for each layer's experts, and one for those between."""
+        """All operations in stages: one for each layer's experts, and one for what is between."""
         cuts = [0, *(at for i in self._experts for at in (i, i + 1)), len(self._operations)]
         return [self._stage(begin, end) for begin, end in pairwise(cuts)]
 

@@ -37,7 +37,7 @@ class HostComputeSettings(Struct, frozen=True):
 class GpuExpertWeights:
     """The stacked matrices of all layers; without `slots` all experts are on the GPU.
 
-    `host` are the settings by which the CPU computes missed experts, if a step wants that.
+    `host` are the settings for steps in which the CPU computes missed experts.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class HostExperts:
 
     Every item is a row of its own with one expert and the weight 1. Its values are returned
     unsummed, and the GPU adds them in its usual order. `source` loads experts that are not in
-    memory; None stands for the mapped file.
+    memory; without it, all are read from the mapped file.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 ExpertAccess: TypeAlias = Literal["streamed", "in place", "host"]
 
-STREAMED_ITEMS = 4  # items per expert, on average, from which on a whole layer is copied
+STREAMED_ITEMS = 4  # a whole layer is copied if experts have at least so many items on average
 _ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 
 

@@ -137,7 +137,7 @@ def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[in
 
 
 def arrival(state: Span) -> Span:
-    """Returns the int64 of a layer's state in which the time of its route is noted."""
+    """Returns the int64 of a layer's state that gets the time of its route."""
     return _int64(state, _ARRIVED)
 
 
@@ -153,7 +153,7 @@ def copy_wait(state: Span, phase: Phase) -> CopyWait:
 
 
 def prefetch_wait(state: Span) -> CopyWait:
-    """Returns the words in which the end of a prefetch is noted."""
+    """Returns the words that get the time at which a prefetch ends."""
     return CopyWait(state.part(4 * _COPIED_EARLY, 4), None, _int64(state, _CAME))
 
 

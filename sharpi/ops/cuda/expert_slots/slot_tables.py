@@ -144,7 +144,7 @@ class SlotTables:
         return self._memory[layer].outcomes
 
     def arrival(self, layer: int) -> Span:
-        """Returns the int64 in which the time of a layer's route is noted."""
+        """Returns the int64 that gets the time of a layer's route."""
         return arrival(self._memory[layer].state.words)
 
     def came(self, layer: int) -> Span:

@@ -158,7 +158,7 @@ class SlottedLayers:
         return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
 
     def arrival(self, number: int) -> Span:
-        """Returns the int64 in which the time of a layer's route is noted."""
+        """Returns the int64 that gets the time of a layer's route."""
         return self.tables.arrival(number)
 
     def wait(self, number: int, step: StepShape) -> Wait:
@@ -191,7 +191,7 @@ class SlottedLayers:
             yield self.tables.follow(number, route, target, row)
 
     def observe(self, number: int, ids: Span, num_tokens: int) -> Iterator[Launch]:
-        """Yields the launches that count the routes of the last layer, if a predictor wants that.
+        """Yields the launches that count the last layer's routes for the predictor last-layer.
 
         `ids` are (tokens, experts per token).
         """

@@ -1,4 +1,4 @@
-"""Launches the expert kernels for many tokens, in which tokens of one expert read it together.
+"""Launches the expert kernels for many tokens: all tokens of an expert share reads of its weights.
 
 Every value has the same bits as with the kernels of `experts`. `group_routes` makes `offsets` and
 `items`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, where the activations

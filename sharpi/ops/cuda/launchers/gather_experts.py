@@ -39,7 +39,7 @@ def gather_experts(
     """Copies the pieces of all experts listed in `loads` (kernels/cuda/slots/slot_state.cuh).
 
     `num_slots` is the number of slots in memory. `most_loads` only sets the size of the grid.
-    With `wait` the time that it takes is noted, unless nothing is listed.
+    With `wait`, the time that the copies take is added there, unless nothing is listed.
     """
     given = [_arguments(piece) for piece in pieces]
     given += [_NO_PIECE] * (MAX_PIECES - len(pieces))

@@ -23,7 +23,8 @@ class StateSlice(NamedTuple):
     positions: Span  # int32 (T,); a sequence that begins at 0 starts from a state of zeros
     stride: int  # floats of a state
     offset: int  # of the layer within a state, in floats
-    starts: Span | None = None  # int32 (sequences + 1,), their first tokens, then T; None for one
+    # int32 (sequences + 1,): the first token of each sequence, then T; None for one sequence.
+    starts: Span | None = None
     num_sequences: int = 1
 
     @property

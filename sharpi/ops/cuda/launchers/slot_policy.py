@@ -46,7 +46,7 @@ class Phase(IntEnum):
 
 
 class ServedMisses(IntEnum):
-    """How a batch gets what it misses; the numbers are those of `Count` of slot_state.cuh."""
+    """How a batch gets missed experts; the numbers are those of `Count` of slot_state.cuh."""
 
     STAGED = 7  # copied to a buffer
     STREAMED = 8  # read in place

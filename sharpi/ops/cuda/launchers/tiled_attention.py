@@ -35,7 +35,7 @@ def tiled_attention(
     soft_cap: float,
     sinks: Span | None,
 ) -> Launch:
-    """Computes the same as `attention`, of adjacent tokens of one sequence, as floats alone.
+    """Computes the same as `attention` for adjacent tokens of one sequence; the result is floats.
 
     Queries and weights are rounded to f16. Keys have at most MAX_KEY_DIM dims, and values
     MAX_VALUE_DIM.
