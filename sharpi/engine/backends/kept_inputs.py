@@ -23,7 +23,7 @@ class KeptInputs:
         step.kept_table = int_pointer(self._pages)
 
     def write(self, row: int, tokens: slice, positions: IntArray, segment: Segment) -> None:
-        """Writes one segment as sequence `row`; `positions` (tokens,) of its tokens."""
+        """Writes one segment, whose tokens have `positions` (tokens,), as sequence `row`."""
         self._slots[tokens] = positions - segment.num_dropped
         self._num_kept[row] = segment.num_kept
         if segment.kept_pages is not None:

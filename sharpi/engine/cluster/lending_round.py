@@ -84,7 +84,7 @@ class LendingRound:
         return ExpertPrograms(model.weights, model.settings, used, layers)
 
     def _lend(self, loans: Sequence[Loan]) -> None:
-        """Starts a lender for each owner of lent experts; reads the experts if it will ask."""
+        """Starts a lender for each owner of lent experts; reads them into RAM if it will ask."""
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
             lender = Lender(self._group.line(owner), self._programs(own))

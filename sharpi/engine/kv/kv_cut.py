@@ -1,4 +1,4 @@
-"""Decides how many keys and values of a long prompt are kept; refuses what cannot drop any."""
+"""Decides how much of a long prompt's KV cache is kept; refuses models that cannot drop any."""
 
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ def pages_of(num_kept: int) -> int:
 
 
 def cut_of(num_prompt_tokens: int, num_kept: int) -> Cut | None:
-    """Returns the cut of a prompt; None if it has at most `num_kept` tokens, or for 0."""
+    """Returns a prompt's cut; None if it has at most `num_kept` tokens, or `num_kept` is 0."""
     return Cut(num_prompt_tokens, num_kept) if 0 < num_kept < num_prompt_tokens else None
 
 

@@ -213,7 +213,7 @@ class PromptCache(Closing):
         self._queue.forget_state(state)
 
     def copy_some(self) -> None:
-        """Copies pages and states that wait from a GPU; on the engine's thread, between steps."""
+        """Copies waiting pages and states from a GPU; on the engine's thread, between steps."""
         self._queue.copy_some()
 
     def _write_all(self) -> None:

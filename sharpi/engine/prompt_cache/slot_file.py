@@ -15,7 +15,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
-    """Writes the records atomically; returns their bytes. Leaves no file if it raises OSError."""
+    """Writes the records atomically; returns their bytes. OSError leaves any old file as it was."""
     num_bytes = 0
     descriptor, name = mkstemp(dir=path.parent, prefix=TEMPORARY)
     try:
