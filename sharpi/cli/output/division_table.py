@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpi.cli.output.fitted_table import Column, FittedTable, output_console, print_table
+from sharpi.cli.output.fitted_table import (
+    Column,
+    FittedTable,
+    output_console,
+    print_labelled,
+    print_table,
+)
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -21,15 +27,17 @@ _COLUMNS = (
 )
 
 
-def print_division(path: Path, division: "Division", hosts: Sequence["Host"]) -> None:
-    """Prints a row for each machine, the speed in tokens per second, and the missing RAM."""
+def print_division(
+    path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
+) -> None:
+    """Prints a row for each machine, tokens per second, the missing RAM and the loans."""
     print(f"model    {path}")
     table = FittedTable(_COLUMNS)
     for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True)):
         table.add(
             str(rank),
             host.name,
-            f"{first} to {end - 1}",
+            f"{first} to {end - 1}" if end > first else "none: it lends",
             format_bytes(division.rank_bytes[rank]),
             format_bytes(host.machine().ram),
             f"{division.stage_seconds[rank] * 1e3:.1f}",
@@ -38,14 +46,17 @@ def print_division(path: Path, division: "Division", hosts: Sequence["Host"]) ->
     print_table(output_console(), table)
     print()
     one, full = _rates(division, hosts)
-    print(
-        f"speed    at most {one:.1f} tokens/s of one sequence, {full:.1f} of {len(hosts)} or more"
-    )
+    count = sum(not host.only_lends for host in hosts)
+    print(f"speed    at most {one:.1f} tokens/s of one sequence, {full:.1f} of {count} or more")
     if division.overflow:
         print(f"missing  {format_bytes(division.overflow)} of RAM: experts are read from disk")
+    for line in loans:
+        print_labelled(output_console(), f"lends    {line}", 9)
 
 
-def division_record(path: Path, division: "Division", hosts: Sequence["Host"]) -> dict[str, Any]:
+def division_record(
+    path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
+) -> dict[str, Any]:
     """Returns the division as a record for JSON."""
     one, full = _rates(division, hosts)
     return {
@@ -54,6 +65,7 @@ def division_record(path: Path, division: "Division", hosts: Sequence["Host"]) -
         "overflow": division.overflow,
         "tokens_per_second": one,
         "tokens_per_second_of_all": full,
+        "loans": list(loans),
         "ranks": [
             {
                 "host": host.name,

@@ -7,6 +7,7 @@ It is TOML, with a table for each machine in the order of the ranks:
     ram = "64GiB"    # for weights and KV cache
     read = "40GiB"   # of RAM, per second
     hop_ms = 0.3     # of a message to the next machine; 0.3 by default
+    only_lends = true  # as with `sharpi join --only-lend`; false by default
 """
 
 from pathlib import Path
@@ -26,6 +27,7 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
     ram: str
     read: str
     hop_ms: float = 0.3
+    only_lends: bool = False
 
     def machine(self) -> Machine:
         """Returns the host as a Machine, in bytes; raises ValueError if a size cannot be parsed."""
@@ -51,10 +53,30 @@ def read_hosts(path: Path) -> list[Host]:
         raise UsageError(f"--hosts {path}: {error}") from None
     if not hosts:
         raise UsageError(f"--hosts {path}: it names no machine; begin each with [[host]]")
+    if all(each.only_lends for each in hosts):
+        raise UsageError(f"--hosts {path}: every machine only lends; one has to run the layers")
+    if hosts[0].only_lends:
+        raise UsageError(f"--hosts {path}: the first machine runs layers, and cannot only lend")
     return hosts
+
+
+def with_lenders(division: Division, hosts: list[Host]) -> Division:
+    """Returns the division of those that run layers with empty places for those that only lend."""
+    own, end, rows = iter(range(len(division.layers))), 0, []
+    for host in hosts:
+        if host.only_lends:
+            rows.append(((end, end), 0.0, 0))
+            continue
+        rank = next(own)
+        end = division.layers[rank][1]
+        seconds, size = division.stage_seconds[rank], division.rank_bytes[rank]
+        rows.append((division.layers[rank], seconds, size))
+    layers, stages, sizes = zip(*rows, strict=True)
+    return Division(layers, division.overflow, stages, sizes)
 
 
 def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
     """Returns tokens per second of one sequence, and of enough to keep all machines busy."""
-    hops = sum(each.hop_ms for each in hosts) / 1e3 if len(hosts) > 1 else 0.0
+    working = [each for each in hosts if not each.only_lends]
+    hops = sum(each.hop_ms for each in working) / 1e3 if len(working) > 1 else 0.0
     return 1 / (1 / division.single_rate + hops), division.full_rate

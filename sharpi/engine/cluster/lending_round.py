@@ -10,7 +10,7 @@ from sharpi.engine.cluster.split_model import lacking_layers
 from sharpi.engine.lending.asker import Asker
 from sharpi.engine.lending.expert_programs import ExpertPrograms
 from sharpi.engine.lending.lender import Lender
-from sharpi.engine.lending.loan import Loan, Room, Wish, lend
+from sharpi.engine.lending.loan import Loan, Room, Wish, lend, share_text
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.settings import EngineSettings
 from sharpi.experts.native.store_layout import read_layout
@@ -21,6 +21,30 @@ from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import Tier, TierPlan
 
 _DISK_SECONDS = 0.1
+
+
+def room_of(
+    plan: TierPlan | None,
+    num_layers: int,
+    instruction_set: str,
+    wish: Wish = "auto",
+    absent: frozenset[int] = frozenset(),
+) -> Room:
+    """Returns a rank's statement from the plan of its own layers."""
+    if plan is None:
+        return Room(0, (), instruction_set, wish, absent)
+    spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0
+    slots = () if plan.is_mapped else plan.layers
+    lacking = (each.index for each in slots if each.ram_slots < each.num_experts)
+    own = range(num_layers)  # an MTP head has slots of its own
+    short = tuple(index for index in lacking if index in own)
+    return Room(max(0, spare), short, instruction_set, wish, absent)
+
+
+def expert_sizes(file: GgufFile, num_layers: int) -> dict[int, tuple[int, int]]:
+    """Returns the number of experts and the bytes of one, by layer."""
+    sizes = enumerate(read_layout(file, num_layers).layers)
+    return {index: (each.num_experts, each.expert_bytes) for index, each in sizes}
 
 
 class LoadedModel(Struct, frozen=True):
@@ -50,11 +74,8 @@ class LendingRound:
         self.asker: Asker | None = None
         self._wish = wish
         rooms = group.exchange("room", self._room())
-        layout = read_layout(model.file, model.config.num_layers) if any(
-            room.lacking for room in rooms
-        ) else None  # fmt: skip
-        sizes = enumerate(layout.layers if layout else ())
-        self._sizes = {index: (each.num_experts, each.expert_bytes) for index, each in sizes}
+        is_short = any(room.lacking for room in rooms)
+        self._sizes = expert_sizes(model.file, model.config.num_layers) if is_short else {}
         loans = lend(rooms, self._sizes)
         self._lend([loan for loan in loans if loan.lender == group.rank])
         own = [loan for loan in loans if loan.owner == group.rank]
@@ -64,19 +85,10 @@ class LendingRound:
             self.notes = ("no other machine with the same kernels has RAM to spare for experts",)
 
     def _room(self) -> Room:
-        plan, tier = self._model.plan, self._model.tier
-        is_mapped = plan is not None and plan.is_mapped
-        spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan is not None and is_mapped else 0
-        slots = plan.layers if plan is not None and tier is not None else ()
-        lacking = (each.index for each in slots if each.ram_slots < each.num_experts)
-        own = range(self._model.config.num_layers)  # an MTP head has slots of its own
-        return Room(
-            max(0, spare),
-            tuple(index for index in lacking if index in own),
-            self._model.settings.instruction_set,
-            self._wish,
-            lacking_layers(self._model.file, self._model.file.lacking),
-        )
+        model = self._model
+        absent = lacking_layers(model.file, model.file.lacking)
+        kernels = model.settings.instruction_set
+        return room_of(model.plan, model.config.num_layers, kernels, self._wish, absent)
 
     def _programs(self, loans: Sequence[Loan]) -> ExpertPrograms:
         model = self._model
@@ -106,7 +118,11 @@ class LendingRound:
         if asks:
             group.when_lost(asker.lost)
             self.asker = asker
-            self.notes = (f"experts without a slot here are computed by {whom}: {times}",)
+            held = share_text(loans, self._sizes)
+            self.notes = (
+                f"experts without a slot here are computed by {whom}: {times};"
+                f" RAM there has {held}",
+            )
             return
         asker.refuse()
         asker.close()

@@ -1,6 +1,7 @@
 """`sharpi plan --hosts FILE`: a model divided among machines that are not there."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,46 @@ def test_too_little_ram_is_said(sharpi: CommandLine, tmp_path: Path) -> None:
     assert "of RAM: experts are read from disk" in result.out
 
 
+SHORT = """
+[[host]]
+name = "short"
+ram = "15MiB"
+read = "10GiB"
+
+[[host]]
+name = "spare"
+ram = "%s"
+read = "10GiB"
+only_lends = true
+"""
+
+
+def test_experts_that_another_machine_could_lend_are_counted(
+    sharpi: CommandLine, tmp_path: Path
+) -> None:
+    hosts = hosts_file(tmp_path, SHORT % "1GiB")
+    result = sharpi("plan", str(demo_model()), "--hosts", hosts)
+    assert "none: it lends" in result.out
+    wanted = (
+        "rank 1 on spare has RAM for 96 of 96 experts in layers without a slot for each of rank"
+    )
+    assert f"{wanted} 0 on short" in " ".join(result.out.split())
+    decided = json.loads(sharpi("plan", str(demo_model()), "--hosts", hosts, "--json").out)
+    assert decided["loans"] == [f"{wanted} 0 on short"]
+    assert [rank["num_bytes"] > 0 for rank in decided["ranks"]] == [True, False]
+
+
+def test_little_ram_lends_few_and_enough_needs_none(sharpi: CommandLine, tmp_path: Path) -> None:
+    few = hosts_file(tmp_path, SHORT % "14MiB")
+    out = " ".join(sharpi("plan", str(demo_model()), "--hosts", few).out.split())
+    found = re.search(r"RAM for (\d+) of 96 experts", out)
+    assert found
+    assert 0 < int(found[1]) < 96
+    enough = hosts_file(tmp_path, (SHORT % "1GiB").replace("15MiB", "2GiB"))
+    decided = json.loads(sharpi("plan", str(demo_model()), "--hosts", enough, "--json").out)
+    assert decided["loans"] == []
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -66,6 +107,7 @@ def test_too_little_ram_is_said(sharpi: CommandLine, tmp_path: Path) -> None:
         ("[[host]]\nname = 'a'\nram = 'much'\nread = '1GiB'", "much"),
         ("[[host]]\nname = 'a'\nram = '1GiB'\nread = '0'", "above 0"),
         ("[[host", "--hosts"),
+        (SHORT.replace('"10GiB"', '"10GiB"\nonly_lends = true', 1) % "1GiB", "only lends"),
     ],
 )
 def test_bad_files_are_one_line(

@@ -90,7 +90,8 @@ def plan(
 def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
     """Prints the division among machines; exits with 1 if they have too little RAM together."""
     from sharpi.cli.output.division_table import division_record, print_division
-    from sharpi.engine.cluster.hosts_file import read_hosts
+    from sharpi.engine.cluster.hosts_file import read_hosts, with_lenders
+    from sharpi.engine.cluster.planned_loans import planned_loans
     from sharpi.engine.cluster.terms import divide
     from sharpi.engine.settings import decide
     from sharpi.gguf.reader import open_gguf
@@ -100,12 +101,15 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
     hosts = read_hosts(hosts_file)
     with open_gguf(config.model) as file:
         model = read_config(file)
-        settings = decide(config, file, model, probe_hardware(config.instruction_set))
-        division = divide(file, model, settings, [each.machine() for each in hosts])
+        hardware = probe_hardware(config.instruction_set)
+        settings = decide(config, file, model, hardware)
+        working = [each.machine() for each in hosts if not each.only_lends]
+        division = with_lenders(divide(file, model, settings, working), hosts)
+        loans = [*planned_loans(config, file, model, settings, hardware, division, hosts)]
     if as_json:
-        print(json.dumps(division_record(config.model, division, hosts)))
+        print(json.dumps(division_record(config.model, division, hosts, loans)))
     else:
-        print_division(config.model, division, hosts)
+        print_division(config.model, division, hosts, loans)
     if division.overflow:
         raise click.exceptions.Exit(1)
 
