@@ -117,10 +117,15 @@ class EmulatedLibrary:
         return np.frombuffer(bytes(struct), np.uint8)
 
     def _step(self, step: abi.Step) -> abi.Step:
-        sizes = {"output_rows": step.num_outputs, "page_table": step.pages_per_sequence}
+        tokens, pages = step.num_tokens, step.pages_per_sequence
+        sizes = {"ids": tokens, "positions": tokens, "sequences": tokens, "slots": tokens}
+        sizes |= {"output_rows": step.num_outputs, "page_table": pages}
+        sizes |= {"num_kept": 1, "kept_table": pages}
         placed = abi.Step.from_buffer_copy(step)
-        for name in ("ids", "positions", "sequences", "output_rows", "page_table"):
-            array = np.ctypeslib.as_array(getattr(step, name), (sizes.get(name, step.num_tokens),))
+        for name, size in sizes.items():
+            if not getattr(step, name):
+                continue
+            array = np.ctypeslib.as_array(getattr(step, name), (size,))
             pointer = self.memory.place(array).ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
             setattr(placed, name, pointer)
         states = ctypes.cast(step.states, ctypes.POINTER(ctypes.c_uint64))

@@ -48,14 +48,10 @@ class WindowPages:
 
     def __init__(self, window: int, limit: int, drop: Drop) -> None:
         self.window, self._limit, self._drop = window, limit, drop
+        self.is_on = limit > 0  # anything is ever dropped
         self._present: set[int] = set()
         self._users: Counter[int] = Counter()
         self._left: OrderedDict[int, None] = OrderedDict()  # present, and nobody's
-
-    @property
-    def is_on(self) -> bool:
-        """True if anything is ever dropped."""
-        return self._limit > 0
 
     @property
     def num_present(self) -> int:
