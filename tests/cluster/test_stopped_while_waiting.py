@@ -4,6 +4,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from machines import PROMPT, Machines, Process, ended, free_port
@@ -33,6 +34,13 @@ def wait_for_place(machines: Machines, process: Process) -> None:
     raise AssertionError(process.communicate()[1])
 
 
+def num_connections(machines: Machines) -> int:
+    """Counts the open connections to the meeting place, by the kernel's table of them."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    place = f":{machines.port:04X}"
+    return sum(row[2].endswith(place) and row[3] == "01" for row in rows)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_server_says_one_line(machines: Machines, number: signal.Signals, code: int) -> None:
     server = machines.serve(str(free_port()))
@@ -51,8 +59,12 @@ def test_other_commands_end(machines: Machines) -> None:
 def test_a_rank_that_has_come_ends_too(machines: Machines) -> None:
     first = machines.run(*PROMPT, others=2)
     wait_for_place(machines, first)
+    before = num_connections(machines)
     joined = machines.join()
-    time.sleep(5)  # by then it waits for the third
+    while num_connections(machines) == before:  # then it waits for the third
+        assert joined.poll() is None
+        time.sleep(0.1)
+    time.sleep(0.3)
     joined.send_signal(signal.SIGTERM)
     code, _, err = ended(joined, seconds=30)
     assert (code, "terminate" in err, "Traceback" in err) == (143, False, False)
