@@ -35,8 +35,12 @@ def wait_for_place(machines: Machines, process: Process) -> None:
 
 
 def num_connections(machines: Machines) -> int:
-    """Counts the open connections to the meeting place, by the kernel's table of them."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    """Counts the open connections to the meeting place, by the kernel's tables of them.
+
+    torch connects by IPv6 to what is an address of IPv4.
+    """
+    tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     place = f":{machines.port:04X}"
     return sum(row[2].endswith(place) and row[3] == "01" for row in rows)
 
@@ -62,7 +66,7 @@ def test_a_rank_that_has_come_ends_too(machines: Machines) -> None:
     before = num_connections(machines)
     joined = machines.join()
     while num_connections(machines) == before:  # then it waits for the third
-        assert joined.poll() is None
+        assert joined.poll() is None, joined.communicate()
         time.sleep(0.1)
     time.sleep(0.3)
     joined.send_signal(signal.SIGTERM)
