@@ -4,13 +4,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.output.fitted_table import (
-    Column,
-    FittedTable,
-    Remark,
-    output_console,
-    print_table,
-)
 from sharpi.cli.output.terminal import say
 from sharpi.errors import SharpiError
 from sharpi.units import format_bytes
@@ -19,21 +12,11 @@ if TYPE_CHECKING:
     from sharpi.serve.host.running_servers import RunningServer
 
 _TIMEOUT_SECONDS = 3.0
-_COLUMNS = (
-    Column("MODEL"),
-    Column("URL"),
-    Column("STATE"),
-    Column("ANSWERS"),
-    Column("TOKENS/S", rank=1),
-    Column("MEMORY"),
-    Column("IDLE", rank=2),
-    Column("PID"),
-)
-_PLACES = Remark("PLACES")
 
 
 def ps(as_json: JsonOption = False) -> None:
     """List the running servers and what each has loaded."""
+    from sharpi.cli.output.servers_table import print_servers
     from sharpi.serve.host.running_servers import running_servers
 
     try:
@@ -44,10 +27,7 @@ def ps(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(found))
     elif found:
-        table = FittedTable(_COLUMNS, (_PLACES,))
-        for about in found:
-            table.add(*_row(about))
-        print_table(output_console(), table)
+        print_servers([_row(about) for about in found])
     else:
         say("no server is running; `sharpi serve` starts one")
 

@@ -1,0 +1,31 @@
+"""The table of the servers that run, one line each."""
+
+from collections.abc import Iterable, Sequence
+
+from sharpi.cli.output.fitted_table import (
+    Column,
+    FittedTable,
+    Remark,
+    output_console,
+    print_table,
+)
+
+_COLUMNS = (
+    Column("MODEL"),
+    Column("URL"),
+    Column("STATE"),
+    Column("ANSWERS"),
+    Column("TOKENS/S", rank=1),
+    Column("MEMORY"),
+    Column("IDLE", rank=2),
+    Column("PID"),
+)
+_PLACES = Remark("PLACES")
+
+
+def print_servers(rows: Iterable[Sequence[str]]) -> None:
+    """Prints rows of one text for each column, then the text about places."""
+    table = FittedTable(_COLUMNS, (_PLACES,))
+    for row in rows:
+        table.add(*row)
+    print_table(output_console(), table)
