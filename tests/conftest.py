@@ -30,16 +30,26 @@ with contextlib.suppress(ImportError):
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"cuda": "cuda", "processors": "emulated"}
 SLOW = {
+    "bench/test_fleet_simulation.py",
     "bench/test_gpu_check_dry_run.py",
+    "bench/test_never_slower.py",
+    "bench/test_several_machines_script.py",
+    "cluster/test_lent_experts.py",
+    "cluster/test_namespaces.py",
+    "cluster/test_several_machines.py",
+    "cluster/test_stopped_while_waiting.py",
     "docs/test_commands.py",
     "engine/backends/test_mixed_types.py",
     "engine/records/test_expert_simulation.py",
     "engine/records/test_stats_add_up.py",
     "engine/scheduling/test_scheduler_properties.py",
     "gguf/test_mutations.py",
+    "kernels/threads/test_shares.py",
     "ops/cpu/test_native_attention.py",
+    "serve/test_abuse.py",
     "serve/test_load.py",
     "serve/test_readme_setups.py",
+    "serve/test_serve_command.py",
     "test_marks.py",
     "tiers/test_planner_properties.py",
 }
