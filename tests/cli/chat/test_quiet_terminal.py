@@ -29,6 +29,8 @@ def test_ctrl_c_while_the_model_is_loaded_leaves_the_terminal_as_it_was(
         time.sleep(delay)  # at several moments of the start, whichever they are
         terminal.type("\x03")
         wait_until(lambda: terminal.process.poll() is not None or asks_again(terminal))
+        if terminal.process.poll() is None:
+            terminal.wait_for_line()  # keys typed before it are discarded
         terminal.type("\x04")  # which leaves a chat that was quicker and asks
         assert terminal.wait() in (130, 0)
         assert echoes(terminal)
