@@ -10,6 +10,7 @@ from sharpi.gguf.reader import Tensor
 
 # Tensors of routed experts: one tensor for all experts of a layer, or one each (old Mixtral).
 _EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
+_LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 class TensorSummary(Struct, frozen=True):
@@ -29,6 +30,12 @@ class QuantTypeSummary(Struct, frozen=True):
     num_tensors: int
     num_parameters: int
     num_bytes: int
+
+
+def layer_of(name: str) -> int | None:
+    """Returns the index of a tensor's layer; None if it belongs to no layer."""
+    found = _LAYER.match(name)
+    return int(found[1]) if found else None
 
 
 def is_routed(name: str) -> bool:

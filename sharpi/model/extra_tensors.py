@@ -1,9 +1,9 @@
 """Describes the tensors of a file that the model does not use, in one line per kind."""
 
-import re
 from collections.abc import Sequence
 
-_LAYER = re.compile(r"blk\.(\d+)\.")
+from sharpi.gguf.tensor_summary import layer_of
+
 _PROJECTIONS = ("v.", "a.", "mm.", "resampler.")
 _SHOWN = 4
 
@@ -30,8 +30,8 @@ def is_extra(name: str, num_layers: int) -> bool:
 
 
 def _predicts_further(name: str, num_layers: int) -> bool:
-    layer = _LAYER.match(name)
-    is_behind = layer is not None and int(layer[1]) >= num_layers
+    layer = layer_of(name)
+    is_behind = layer is not None and layer >= num_layers
     return is_behind or ".nextn." in name or name.startswith("mtp.")
 
 

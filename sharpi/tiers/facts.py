@@ -1,6 +1,5 @@
 """ModelFacts: the sizes of a model's parts in bytes, as its file encodes them."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +8,7 @@ from msgspec.structs import replace
 
 from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.gguf.tensor_summary import is_expert_matrix, layer_of
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings
@@ -17,8 +16,6 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.ops.state_layout import state_bytes
 from sharpi.system.direct_read import widest_range
 from sharpi.tiers.scratch import BufferWidths, read_widths
-
-_LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 class LayerFacts(Struct, frozen=True):
@@ -82,8 +79,9 @@ def read_facts(file: GgufFile, config: ModelConfig, kv_types: KvTypes = F16_TYPE
     by_layer: dict[int, list[Tensor]] = defaultdict(list)
     elsewhere: dict[str, int] = {}
     for name, tensor in file.tensors.items():
-        if match := _LAYER.match(name):
-            by_layer[int(match[1])].append(tensor)
+        layer = layer_of(name)
+        if layer is not None:
+            by_layer[layer].append(tensor)
         else:
             elsewhere[name] = tensor.num_bytes
     is_tied = "output.weight" not in elsewhere

@@ -1,6 +1,5 @@
 """Split models, of which each rank has the first part and those parts that hold its layers."""
 
-import re
 from collections.abc import Sequence, Set
 
 from msgspec import Struct
@@ -8,8 +7,8 @@ from msgspec import Struct
 from sharpi.errors import ClusterError, UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_infos import TensorInfo
+from sharpi.gguf.tensor_summary import layer_of
 
-_LAYER = re.compile(r"blk\.(\d+)\.")
 _OF_FIRST_RANK = ("token_embd", "output", "per_layer_")  # which looks up tokens and gives logits
 
 
@@ -48,22 +47,17 @@ def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> G
 def lacking_layers(file: GgufFile, lacking: Set[int]) -> frozenset[int]:
     """Returns the layers that have a tensor in one of the parts `lacking`."""
     tensors = file.tensors.values()
-    layers = (_layer_of(tensor.name) for tensor in tensors if tensor.part in lacking)
-    return frozenset(layer for layer in layers if layer >= 0)
-
-
-def _layer_of(name: str) -> int:
-    found = _LAYER.match(name)
-    return int(found[1]) if found else -1
+    layers = (layer_of(tensor.name) for tensor in tensors if tensor.part in lacking)
+    return frozenset(layer for layer in layers if layer is not None)
 
 
 def require_parts(file: GgufFile, lacking: Set[int], layers: range, rank: int, host: str) -> None:
     """Raises UsageError if a rank needs one of the parts `lacking` for its layers."""
     for tensor in file.tensors.values():
-        layer = _layer_of(tensor.name)
+        layer = layer_of(tensor.name)
         is_needed = (
             layer in layers
-            if layer >= 0
+            if layer is not None
             else rank == 0 or not tensor.name.startswith(_OF_FIRST_RANK)
         )
         if is_needed and tensor.part in lacking:
