@@ -10,10 +10,12 @@ import resource
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sharpi.errors import BusyError
 
@@ -26,6 +28,9 @@ _WAIT_SECONDS = 1.0
 _MAX_IDLE_WAITS, _MAX_WAITS = 60, 600
 _STACK_BYTES = 1 << 20  # threads have several times as much
 _MAX_WAITING = 6
+
+
+T = TypeVar("T")
 
 
 class Children:
@@ -45,6 +50,32 @@ class Children:
                 yield
         finally:
             self._places.release()
+
+
+class ChildAnswers(Generic[T]):
+    """Caches the newest `most` answers by the hash of the question; any thread may use it."""
+
+    def __init__(self, children: Children, most: int) -> None:
+        self._children, self._most = children, most
+        self._known: OrderedDict[bytes, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, question: str, ask: Callable[[str], T]) -> T:
+        """Returns the known answer, or else waits for a turn and asks; raises BusyError."""
+        key = sha256(question.encode()).digest()
+        known = self._known.get(key)
+        return self._asked(key, question, ask) if known is None else known
+
+    def _asked(self, key: bytes, question: str, ask: Callable[[str], T]) -> T:
+        with self._children.turn():
+            known = self._known.get(key)
+            if known is None:
+                known = self._known[key] = ask(question)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+            return known
 
 
 def ask_child(module: str, text: str) -> Any:

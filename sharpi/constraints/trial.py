@@ -6,10 +6,14 @@ that refer to each other. The child process is ended at limits for these; outcom
 """
 
 import re
-from collections import OrderedDict
-from hashlib import sha256
 
-from sharpi.constraints.children import CPU_SECONDS, Children, answer_parent, ask_child
+from sharpi.constraints.children import (
+    CPU_SECONDS,
+    ChildAnswers,
+    Children,
+    answer_parent,
+    ask_child,
+)
 from sharpi.constraints.grammar_error import worded
 from sharpi.constraints.plain_bytes import PlainBytes
 from sharpi.errors import GrammarError
@@ -28,8 +32,7 @@ class Trials:
     """
 
     def __init__(self, children: Children) -> None:
-        self._children = children
-        self._outcomes: OrderedDict[bytes, str] = OrderedDict()
+        self._outcomes = ChildAnswers[str](children, _MAX_REMEMBERED)
 
     def check(self, grammar: str) -> None:
         """Raises GrammarError for a grammar that cannot be compiled within the limits.
@@ -38,20 +41,9 @@ class Trials:
         """
         if len(grammar) <= _MAX_UNTRIED and not _RISKY.search(grammar):
             return
-        key = sha256(grammar.encode()).digest()
-        complaint = self._outcomes.get(key)
-        if complaint is None:
-            complaint = self._try(key, grammar)
+        complaint = self._outcomes.get(grammar, _tried)
         if complaint:
             raise GrammarError(worded(complaint))
-
-    def _try(self, key: bytes, grammar: str) -> str:
-        with self._children.turn():
-            if key not in self._outcomes:
-                self._outcomes[key] = _tried(grammar)
-            while len(self._outcomes) > _MAX_REMEMBERED:
-                self._outcomes.popitem(last=False)
-            return self._outcomes.get(key, "")
 
 
 def _tried(grammar: str) -> str:

@@ -57,7 +57,8 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         return ""
 
     monkeypatch.setattr(trial, "_tried", wait)
-    trials = Trials(Children())
+    turns = Children()
+    trials = Trials(turns)
 
     def check(number: int) -> Callable[[], None]:
         return lambda: trials.check(f'{{"pattern": "{number}"}}')
@@ -67,7 +68,7 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     has_begun.wait(60)
     for thread in threads[1:]:
         thread.start()
-    while trials._children._places._value:  # type: ignore[attr-defined]
+    while turns._places._value:  # type: ignore[attr-defined]
         threading.Event().wait(0.01)
     with pytest.raises(BusyError, match="being compiled"):
         trials.check('{"pattern": "one more"}')

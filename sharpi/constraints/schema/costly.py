@@ -5,12 +5,16 @@ every other request.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
-from sharpi.constraints.children import CPU_SECONDS, Children, answer_parent, ask_child
+from sharpi.constraints.children import (
+    CPU_SECONDS,
+    ChildAnswers,
+    Children,
+    answer_parent,
+    ask_child,
+)
 from sharpi.constraints.schema.budget import MAX_SCHEMAS
 from sharpi.constraints.schema.json_schema import as_json, grammar_of_schema
 from sharpi.errors import GrammarError
@@ -23,27 +27,21 @@ class CostlySchemas:
     """Rewrites costly schemas, and caches the newest few dozen results; any thread may use it."""
 
     def __init__(self, children: Children) -> None:
-        self._children = children
-        self._known: OrderedDict[bytes, dict[str, str]] = OrderedDict()
+        self._known = ChildAnswers[dict[str, str]](children, _MAX_REMEMBERED)
 
     def grammar(self, schema: Mapping[str, Any], *, splits_one_of: bool) -> str:
         """Returns the grammar of a schema; raises GrammarError and BusyError."""
         text = as_json({"schema": schema, "splits_one_of": splits_one_of})
-        key = sha256(text.encode()).digest()
-        found = self._known.get(key) or self._ask(key, text)
+        found = self._known.get(text, _rewritten)
         if "grammar" not in found:
             raise GrammarError(found["refusal"])
         return found["grammar"]
 
-    def _ask(self, key: bytes, text: str) -> dict[str, str]:
-        with self._children.turn():
-            found = self._known.get(key)
-            if found is None:
-                found = ask_child(__spec__.name, text) or {"refusal": _TOO_COMPLEX}
-                self._known[key] = found
-            while len(self._known) > _MAX_REMEMBERED:
-                self._known.popitem(last=False)
-            return found
+
+def _rewritten(text: str) -> dict[str, str]:
+    """Returns a child's answer: the grammar, or why the schema is refused."""
+    found: dict[str, str] | None = ask_child(__spec__.name, text)
+    return found or {"refusal": _TOO_COMPLEX}
 
 
 def _answer(text: str) -> dict[str, str]:
