@@ -41,15 +41,16 @@ def choose_head(
     and the file has none, or if the head of --spec-draft-model is for another model.
     """
     if config.speculation.draft_model is None:
-        return HeadChoice(file, *_with_chosen(file, model, config, why_not, None))
+        chosen, notes = _with_chosen(file, model, config, why_not, None)
+        return HeadChoice(file, chosen, config, notes)
     from sharpi.engine.head_file import join_head
 
     joined = join_head(file, model, config)
-    chosen = HeadChoice(
-        joined.file,
-        *_with_chosen(joined.file, joined.model, joined.config, why_not, joined.metadata),
-    )
-    return chosen if chosen.model.has_head else chosen._replace(file=file, model=model)
+    own = joined.config
+    chosen, notes = _with_chosen(joined.file, joined.model, own, why_not, joined.metadata)
+    if chosen.has_head:
+        return HeadChoice(joined.file, chosen, own, notes)
+    return HeadChoice(file, model, own, notes)
 
 
 def _with_chosen(
@@ -58,19 +59,19 @@ def _with_chosen(
     config: RunConfig,
     why_not: str | None,
     metadata: Metadata | None,
-) -> tuple[ModelConfig, RunConfig, tuple[str, ...]]:
+) -> tuple[ModelConfig, tuple[str, ...]]:
     speculation = config.speculation
     if "mtp" not in speculation.kinds or not speculation.is_on:
-        return model, config, ()
+        return model, ()
     if not has_head(file, model):
         if speculation.is_auto and len(speculation.kinds) > 1:
-            return model, config, ()
+            return model, ()
         raise UsageError(
             f"--spec-type mtp: {file.path.name} has no layer for multi-token prediction that sharpi"
             " knows; leave it to auto"
         )
     if config.experts.trace is not None:
-        return model, config, ()
+        return model, ()
     if why_not is not None:
-        return model, config, (f"the MTP head does not draft: {why_not}",)
-    return with_head(file, model, metadata), config, ()
+        return model, (f"the MTP head does not draft: {why_not}",)
+    return with_head(file, model, metadata), ()

@@ -87,11 +87,6 @@ class ExpertRecords:
         self._others = others
 
     @property
-    def writes_counts(self) -> bool:
-        """True if statistics or a profile of the experts will be written."""
-        return bool(self._asked.stats or self._asked.profile)
-
-    @property
     def keeps_router_logits(self) -> bool:
         """True if the step has to keep the router's logits of all its tokens."""
         return self._log is not None

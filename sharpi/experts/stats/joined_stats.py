@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from sharpi.experts.stats.counts import HitCount, LayerStats
 from sharpi.experts.stats.remote_stats import RemoteStats
@@ -60,11 +60,6 @@ def _sum(counts: Iterable[HitCount]) -> HitCount:
 
 
 def _asked(found: Iterable[RemoteStats]) -> RemoteStats | None:
-    total = None
-    for each in found:
-        values = {
-            name: getattr(each, name) + (getattr(total, name) if total else 0)
-            for name in RemoteStats.__struct_fields__
-        }
-        total = RemoteStats(**values)
-    return total
+    columns = zip(*map(astuple, found), strict=True)
+    sums = [sum(values) for values in columns]
+    return RemoteStats(*sums) if sums else None
