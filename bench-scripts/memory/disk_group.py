@@ -3,11 +3,12 @@
 import os
 from pathlib import Path
 
+from memory.memory_group import launcher_into
+
 from sharpi.errors import UsageError
 from sharpi.system.closing import Closing
 
 _BLKIO = Path("/sys/fs/cgroup/blkio")
-_ENTER = 'echo $$ > "$0" && exec "$@"'
 
 
 class DiskGroup(Closing):
@@ -40,7 +41,7 @@ class DiskGroup(Closing):
     @property
     def launcher(self) -> tuple[str, ...]:
         """A command that runs the command in its further arguments inside the group."""
-        return ("sh", "-c", _ENTER, str(self.folder / "cgroup.procs"))
+        return launcher_into(self.folder)
 
     def close(self) -> None:
         """Removes the group, whose programs have ended."""

@@ -40,6 +40,11 @@ def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
     raise UsageError("no memory cgroup is mounted here, so nothing can be limited; see cgroups(7)")
 
 
+def launcher_into(folder: Path) -> tuple[str, ...]:
+    """Returns a command that runs the command in its further arguments inside a cgroup."""
+    return ("sh", "-c", _ENTER, str(folder / "cgroup.procs"))
+
+
 class MemoryGroup(Closing):
     """A new group of `limit` bytes without swap; leaving the context always removes it.
 
@@ -70,7 +75,7 @@ class MemoryGroup(Closing):
     @property
     def launcher(self) -> tuple[str, ...]:
         """A command that runs the command in its further arguments inside the group."""
-        return ("sh", "-c", _ENTER, str(self.folder / "cgroup.procs"))
+        return launcher_into(self.folder)
 
     def close(self) -> None:
         """Ends what still runs in the group and removes it."""
