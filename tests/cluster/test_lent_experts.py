@@ -2,7 +2,6 @@
 
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ LENT = (
     r"experts without a slot here are computed by rank (\d) on \S+: a question takes [\d.]+ ms.*;"
     r" RAM there has \d+ of \d+ experts in layers without a slot for each"
 )
-
-
-@pytest.fixture
-def machines() -> Iterator[Machines]:
-    own = Machines()
-    yield own
-    own.close()
 
 
 def lender(machines: Machines) -> Process:

@@ -6,7 +6,6 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ group = join_group(MeetingPlace("127.0.0.1", int(sys.argv[1])))
 print("joined", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture
-def machines() -> Iterator[Machines]:
-    own = Machines()
-    yield own
-    own.close()
 
 
 def require_one_line(process: Process) -> None:

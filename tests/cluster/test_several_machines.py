@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,6 @@ from sharpi.resources import demo_model
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.native, pytest.mark.slow]
-
-
-@pytest.fixture
-def machines() -> Iterator[Machines]:
-    own = Machines()
-    yield own
-    own.close()
 
 
 def test_the_text_is_that_of_one_process(machines: Machines) -> None:

@@ -1,7 +1,6 @@
 """Ranks with their own parts of a split model, and statistics of all ranks in one file."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
@@ -20,13 +19,6 @@ pytest.importorskip("torch")
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 NUM_LAYERS, NUM_USED = 6, 2
 TOKENS = 12
-
-
-@pytest.fixture
-def machines() -> Iterator[Machines]:
-    own = Machines()
-    yield own
-    own.close()
 
 
 def split_demo(folder: Path) -> list[Path]:

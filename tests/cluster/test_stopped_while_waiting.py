@@ -3,7 +3,6 @@
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,6 @@ from machines import PROMPT, Machines, Process, ended, free_port
 pytest.importorskip("torch")
 pytestmark = pytest.mark.native
 NOTE = "note: stopped before the model was loaded"
-
-
-@pytest.fixture
-def machines() -> Iterator[Machines]:
-    own = Machines()
-    yield own
-    own.close()
 
 
 def wait_for_place(machines: Machines, process: Process) -> None:

@@ -105,23 +105,25 @@ __device__ inline void sum_of_all(int* values, int* total) {
   *total = sum;
 }
 
-KERNEL last_block_sums(int* values, int* counter, int* total) {
+// Lets the block arrive; true in all threads of the last one.
+__device__ inline bool arrives_last(int* counter) {
   __shared__ int is_last;
-  if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
-  __syncthreads();
   if (threadIdx.x == 0) emulator_arrive(counter);
   if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
   __syncthreads();
-  if (!is_last) return;
+  return is_last;
+}
+
+KERNEL last_block_sums(int* values, int* counter, int* total) {
+  if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
+  __syncthreads();
+  if (!arrives_last(counter)) return;
   emulator_join(counter);
   if (threadIdx.x == 0) sum_of_all(values, total);
 }
 
 KERNEL writes_after_it_arrived(int* values, int* counter, int* total) {
-  __shared__ int is_last;
-  if (threadIdx.x == 0) emulator_arrive(counter);
-  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
-  __syncthreads();
+  const bool is_last = arrives_last(counter);
   if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
   __syncthreads();
   if (!is_last) return;
@@ -141,13 +143,9 @@ KERNEL joins_another_counter(int* values, int* counter, int* total) {
 
 // The last block writes what all have read before they arrived.
 KERNEL last_block_writes_what_all_read(int* values, int* counter, int* total) {
-  __shared__ int is_last;
   const int seen = values[0];
   __syncthreads();
-  if (threadIdx.x == 0) emulator_arrive(counter);
-  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
-  __syncthreads();
-  if (!is_last) return;
+  if (!arrives_last(counter)) return;
   emulator_join(counter);
   if (threadIdx.x == 0) values[0] = *total = seen + 15;
 }
