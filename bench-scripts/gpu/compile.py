@@ -42,7 +42,7 @@ def all_units() -> list[Unit]:
     add_tests("cuda")
     from nvrtc_jobs import ARCHITECTURES, jobs
 
-    units = [(job.file, job.quant_type) for job in jobs(ARCHITECTURES[0], every_type=True)]
+    units = [(job.file, job.quant_type) for job in jobs(ARCHITECTURES[0], 0, 1, every_one=True)]
     return [(file, t) for file, quant_type in units for t in _variants(file, quant_type)]
 
 

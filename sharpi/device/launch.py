@@ -59,7 +59,7 @@ class Kernel(Struct, frozen=True):
 
     file: str
     entry: str
-    quant_type: str | None = None  # "q4_k" compiles that type's entry points only, None all
+    quant_type: str | None = None  # "q4_k" compiles its entry points only, None all; nvrtc.defines
 
 
 class Launch(Struct, frozen=True):

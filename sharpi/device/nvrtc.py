@@ -1,10 +1,22 @@
 """The compiler options of kernels: sharpi's own, and those that CuPy adds to them."""
 
 
+def defines(quant_type: str | None) -> tuple[str, ...]:
+    """Returns the macros by which a file is compiled for a quant type ("q4_k"), or for a pair.
+
+    A pair ("q4_k+q6_k") is for kernels whose launches read matrices of two types.
+    """
+    match [] if quant_type is None else quant_type.upper().split("+"):
+        case [one]:
+            return (f"ONLY_{one}",)
+        case [first, second]:
+            return f"FIRST_TYPE={first}", f"SECOND_TYPE={second}"
+    return ()
+
+
 def own_options(quant_type: str | None = None) -> tuple[str, ...]:
-    """Returns sharpi's options; with a quant type ("q4_k"), only its entry points are compiled."""
-    only = () if quant_type is None else (f"-DONLY_{quant_type.upper()}",)
-    return ("-std=c++17", *only)
+    """Returns sharpi's options; with a quant type, only its entry points are compiled."""
+    return ("-std=c++17", *(f"-D{each}" for each in defines(quant_type)))
 
 
 def compile_options(architecture: int, quant_type: str | None = None) -> tuple[str, ...]:

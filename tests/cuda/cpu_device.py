@@ -14,6 +14,7 @@ from kernel_build import build_kernels
 from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
+from sharpi.device.nvrtc import defines
 from sharpi.errors import DeviceError
 
 FORWARD, BACKWARD = (
@@ -164,5 +165,5 @@ def _regions(launch: Launch) -> Iterator[Region]:
 
 @cache
 def _kernel(kernel: Kernel, text: str, checked: bool) -> CpuKernel:
-    defines = () if kernel.quant_type is None else (f"ONLY_{kernel.quant_type.upper()}",)
-    return CpuKernel(kernel.entry, build_kernels(text, defines, checked), checked)
+    library = build_kernels(text, defines(kernel.quant_type), checked)
+    return CpuKernel(kernel.entry, library, checked)

@@ -15,6 +15,8 @@ from sharpi.device.nvrtc import compile_options
 from sharpi.resources import kernels_folder
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+# Quant types that files mix in a layer's attention, of kernels that are compiled for pairs.
+PAIRS = ("Q4_K+Q6_K", "Q5_K+Q6_K", "Q4_K+Q5_K", "Q3_K+Q5_K", "Q8_0+Q4_K", "Q4_0+Q6_K", "Q8_0+MXFP4")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def _all_units() -> Iterator[tuple[str, str | None]]:
     folder = kernels_folder() / "cuda"
     types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant" / "quant_types.cuh").read_text())
     for path in sorted(folder.rglob("*.cu"), key=lambda path: path.name):
-        each = re.search(r"^(QUANTISED|FLOAT)_TYPES\(", path.read_text(), re.MULTILINE)
-        for quant_type in types if each else [None]:
+        text = path.read_text()
+        each = types if re.search(r"^(QUANTISED|FLOAT)_TYPES\(", text, re.MULTILINE) else [None]
+        for quant_type in PAIRS if "FIRST_TYPE" in text else each:
             yield path.stem, quant_type and quant_type.lower()

@@ -17,7 +17,7 @@ PATH = Path(__file__).with_name("usage_table.tsv")
 _COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn"
 _SLACK = 1.05
 _GRANTED = 8  # registers that a thread gets at a time
-_TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4")
+_TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "q4_k+q6_k")
 _ONE_TOKEN = re.compile(r"matvec_one_|experts_(gate_up|down|product)_")
 
 

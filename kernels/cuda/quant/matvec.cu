@@ -4,24 +4,11 @@
 // A group of lanes computes one row or two adjacent ones; blocks cover the matrices one after
 // another, and the grid's y the tokens. With one token, the block that ends last can go on with the
 // row: it norms it, or chooses experts by it.
-#include "dot.cuh"
 #include "experts/route.cuh"
+#include "matvec_part.cuh"
 #include "rows/norm_row.cuh"
 
 namespace sharpi {
-
-struct Part {
-  const uint8_t* weights;
-  const float* bias;
-  float* out;  // (tokens, rows)
-  int rows;
-  float factor;  // scale of the dequantised weights
-};
-
-struct Added {
-  const float* residual;  // (tokens, rows), or null
-  float scale;
-};
 
 // Returns the part that a block belongs to, and makes `block` its number within the part. A block
 // has 2^tile_bits rows.
@@ -35,15 +22,6 @@ __device__ __forceinline__ Part part_of(const Part& a, const Part& b, const Part
   if (block < blocks_of_b) return b;
   block -= blocks_of_b;
   return c;
-}
-
-__device__ __forceinline__ void store(const Part& part, const Added& added, int token, int row,
-                                      float product) {
-  const size_t at = size_t(token) * part.rows + row;
-  product = __fmul_rn(part.factor, product);
-  const float value = part.bias ? __fadd_rn(product, part.bias[row]) : product;
-  part.out[at] = added.residual ? __fmaf_rn(added.scale, value, added.residual[at])
-                                : __fmul_rn(added.scale, value);
 }
 
 // The choice of experts by a router's logits. done: a counter of blocks, null for none; `route`
@@ -66,27 +44,9 @@ template <class Dot, int kTokens>
 __device__ __forceinline__ void matvec(const Activations& x, const Part& a, const Part& b,
                                        const Part& c, const Added& added, int tokens, int lane_bits,
                                        int tile_bits) {
-  constexpr int kRows = Dot::kRowsAtOnce;
-  const LaneGroup at = lane_group(lane_bits);
   int block = int(blockIdx.x);
   const Part part = part_of(a, b, c, tile_bits, block);
-  const int first = (block * at.groups + at.group) * kRows;
-  const uint8_t* rows[kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; r++)
-    rows[r] = part.weights + size_t(min(first + r, part.rows - 1)) * Dot::row_bytes(x.columns);
-  const int begin = int(blockIdx.y) * kTokens, count = min(kTokens, tokens - begin);
-  int token[kTokens];
-#pragma unroll
-  for (int t = 0; t < kTokens; t++) token[t] = begin + t;
-  float sum[kTokens][kRows];
-  dot_rows<Dot>(at, rows, x, token, count, sum);
-#pragma unroll
-  for (int t = 0; t < kTokens; t++)
-#pragma unroll
-    for (int r = 0; r < kRows; r++)
-      if (at.lane == 0 && t < count && first + r < part.rows)
-        store(part, added, begin + t, first + r, sum[t][r]);
+  multiply_part<Dot, kTokens>(x, part, block, added, tokens, lane_bits);
 }
 
 }  // namespace sharpi

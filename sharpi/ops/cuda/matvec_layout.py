@@ -52,6 +52,11 @@ def rows_at_once(quant_type: QuantType) -> int:
     return 1 if unit_values(quant_type) == 64 else 2
 
 
+def rows_of_block(quant_type: QuantType, columns: int) -> int:
+    """Returns the number of rows that a block of BLOCK threads computes."""
+    return BLOCK // lanes_of_row(quant_type, columns) * rows_at_once(quant_type)
+
+
 def bits(power: int) -> int:
     """Returns the exponent of a power of two, which is what the kernels take."""
     return power.bit_length() - 1

@@ -1,32 +1,49 @@
-"""The launches of a decoded token: six for a layer with experts, and five around the layers."""
+"""The launches of a decoded token: six for a layer with experts, and five around the layers.
+
+It is so as well where a file mixes two quant types in a layer's attention.
+"""
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from cpu_device import CpuDevice
 from gguf import GGMLQuantizationType
+from mixed_model import rewrite
 from requantise import requantise
 
 from sharpi.config import RunConfig
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
+from sharpi.gguf.quant_types import QuantType
 
 pytestmark = pytest.mark.native
 MODEL = Path(__file__).parents[2] / "references" / "data" / "qwen3moe.gguf"
 
 
+def launches(engine: Engine) -> Counter[str]:
+    """Returns the number of launches of each file for one token."""
+    part = engine.runner.parts[-1]
+    assert isinstance(part, GpuPart)
+    program = part._program(1)
+    calls = program.calls(program.step(1, 1, 0))
+    assert all(isinstance(call, Launch) for call in calls)
+    return Counter(call.kernel.file for call in calls if isinstance(call, Launch))
+
+
+def opened(model: Path, **options: Any) -> Engine:
+    config = RunConfig(model=model, device="cuda", context_size=64, **options)
+    return load_engine(config, open_device=lambda _: CpuDevice(check=False))
+
+
 def test_six_for_a_layer(tmp_path: Path) -> None:
     q8_0 = requantise(MODEL, tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
-    config = RunConfig(model=q8_0, device="cuda", context_size=64)
-    with load_engine(config, open_device=lambda _: CpuDevice(check=False)) as engine:
-        part = engine.runner.parts[-1]
-        assert isinstance(part, GpuPart)
-        program = part._program(1)
-        calls = program.calls(program.step(1, 1, 0))
-    assert all(isinstance(call, Launch) for call in calls)
-    files = Counter(call.kernel.file for call in calls if isinstance(call, Launch))
+    with opened(q8_0) as engine:
+        files = launches(engine)
     layers = 2
     in_layers = {"matvec": 3, "attention": 1, "experts_gate_up": 1, "experts_down": 1}
     around = {"matvec": 1, "rms_norm": 2, "rope_angles": 1, "gather": 1}
@@ -34,4 +51,22 @@ def test_six_for_a_layer(tmp_path: Path) -> None:
         name: layers * in_layers.get(name, 0) + around.get(name, 0) for name in in_layers | around
     }
     assert files == Counter({name: count for name, count in wanted.items() if count})
-    assert len(calls) == 6 * layers + 5
+    assert files.total() == 6 * layers + 5
+
+
+def test_two_types_take_one_launch(tmp_path: Path) -> None:
+    """The values have another type than queries and keys, as in files of Q4_K_M."""
+    types = {"attn_q.": QuantType.Q4_K, "attn_k.": QuantType.Q4_K, "attn_v.": QuantType.Q6_K}
+
+    def choose(name: str) -> QuantType | None:
+        return next((kind for part, kind in types.items() if part in name), None)
+
+    model, found = rewrite(tmp_path, choose).mixed, []
+    for disabled in ((), ("folding",)):
+        with opened(model, disabled=disabled) as engine:
+            files, layers = launches(engine), engine.model_config.num_layers
+            found.append(engine.logits(np.array([7], np.int32)))
+        assert files["matvec_mixed"] == (0 if disabled else layers)
+        if not disabled:
+            assert files.total() == 6 * layers + 5
+    np.testing.assert_array_equal(*found)

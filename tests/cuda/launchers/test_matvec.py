@@ -3,6 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
+from msgspec.structs import replace
 from products import EXACT_ERROR, ROUNDED_ERROR, Floats, Operand, operand, random_tokens, taken
 from quant_weights import (
     FLOAT_TYPES,
@@ -15,7 +16,7 @@ from quant_weights import (
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
+from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, matvec_mixed
 from sharpi.ops.cuda.matvec_layout import takes_floats
 
 
@@ -126,3 +127,24 @@ def test_extreme_codes(device: Device, fill: int) -> None:
         dense = as_floats(quant_type, weights)
         bound = ROUNDED_ERROR * np.abs(x.seen) @ np.abs(dense).T
         assert (np.abs(out - x.seen @ dense.T) <= bound).all(), quant_type.name
+
+
+@pytest.mark.parametrize("planes", [0, 1, 2])
+@pytest.mark.parametrize("order", ["446", "64", "466", "646"])
+def test_two_types_have_the_bits_of_each_alone(device: Device, order: str, planes: int) -> None:
+    types, columns = [QuantType[f"Q{digit}_K"] for digit in order], 768
+    x = operand(device, random_tokens(1, columns), planes)
+    parts, wanted = [], []
+    for i, quant_type in enumerate(types):
+        rows = (70, 1, 33)[i]
+        weights = random_weights(quant_type, rows, columns, seed=i)
+        bias = upload(device, random_tokens(1, rows, i))
+        own = MatvecPart(upload(device, weights), bias, empty(device, 4 * rows), rows, 0.5)
+        device.launch(
+            matvec(x.span, [own], quant_type=quant_type, tokens=1, columns=columns, planes=planes)
+        )
+        wanted.append(read(device, own.out, np.float32, (rows,)))
+        parts.append(replace(own, out=empty(device, 4 * rows)))
+    device.launch(matvec_mixed(x.span, parts, types, columns=columns, planes=planes))
+    for part, each in zip(parts, wanted, strict=True):
+        np.testing.assert_array_equal(read(device, part.out, np.float32, each.shape), each)

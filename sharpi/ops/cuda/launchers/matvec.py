@@ -18,7 +18,7 @@ from sharpi.ops.cuda.matvec_layout import (
     block_threads,
     entry,
     lanes_of_row,
-    rows_at_once,
+    rows_of_block,
 )
 
 MAX_PARTS = 3
@@ -42,6 +42,29 @@ class MatvecPart(Struct, frozen=True):
     factor: float = 1.0  # applied to the dequantised blocks
 
 
+class _Layout(Struct, frozen=True):
+    """The rows of a block of `threads`, and the lanes of a row, of one quant type."""
+
+    quant_type: QuantType
+    columns: int
+    threads: int
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of_row(self.quant_type, self.columns)
+
+    @property
+    def tile(self) -> int:
+        return rows_of_block(self.quant_type, self.columns) * self.threads // BLOCK
+
+    def blocks(self, part: MatvecPart) -> int:
+        return -(-part.rows // self.tile)
+
+    @property
+    def arguments(self) -> tuple[Argument, Argument]:
+        return np.int32(bits(self.lanes)), np.int32(bits(self.tile))
+
+
 def matvec(
     x: Span,
     parts: Sequence[MatvecPart],
@@ -59,25 +82,58 @@ def matvec(
     `planes` is 0 or the weights are floats. Columns are a multiple of the type's block; for float
     types they may be any even number.
     """
-    lanes = lanes_of_row(quant_type, columns)
-    rows_of_block = BLOCK // lanes * rows_at_once(quant_type)
-    threads = block_threads(sum(part.rows for part in parts), rows_of_block)
-    tile = rows_of_block * threads // BLOCK
+    of_block = rows_of_block(quant_type, columns)
+    threads = block_threads(sum(part.rows for part in parts), of_block)
+    layout = _Layout(quant_type, columns, threads)
     operation = "matvec_one" if tokens == 1 else "matvec"
     return Launch(
         Kernel("matvec", entry(operation, quant_type, planes), quant_type.name.lower()),
-        grid=(sum(-(-part.rows // tile) for part in parts), -(-tokens // MAX_TOKENS), 1),
+        grid=(sum(map(layout.blocks, parts)), -(-tokens // MAX_TOKENS), 1),
         block=threads,
         arguments=(
             x,
-            *(value for part in parts for value in _part(part)),
-            *(_NO_PART * (MAX_PARTS - len(parts))),
+            *_all_parts(parts),
             *(residual, np.float32(scale), np.int32(tokens)),
             *(np.int32(columns), np.int32(planes)),
-            *(np.int32(bits(lanes)), np.int32(bits(tile))),
+            *layout.arguments,
             *(*NO_NORM, *_NO_ROUTE),
         ),
-        writes=frozenset(_FIRST_OUT + i * _ARGUMENTS_OF_PART for i in range(len(parts))),
+        writes=_outs(parts),
+    )
+
+
+def matvec_mixed(
+    x: Span,
+    parts: Sequence[MatvecPart],
+    quant_types: Sequence[QuantType],
+    *,
+    columns: int,
+    planes: int,
+) -> Launch:
+    """Computes out (rows,) = factor * W x + bias of one token for two or three matrices.
+
+    `quant_types` are those of the matrices, two different ones, and none of floats. `x` is as
+    `matvec` takes it, whose bits the results have.
+    """
+    first, second = sorted(set(quant_types))
+    of_block = min(rows_of_block(each, columns) for each in (first, second))
+    threads = block_threads(sum(part.rows for part in parts), of_block)
+    layouts = {each: _Layout(each, columns, threads) for each in (first, second)}
+    blocks = (layouts[t].blocks(part) for t, part in zip(quant_types, parts, strict=True))
+    seconds = sum((quant_type is second) << i for i, quant_type in enumerate(quant_types))
+    exact = "" if planes else "_exact"
+    types = f"{first.name}+{second.name}".lower()
+    return Launch(
+        Kernel("matvec_mixed", f"matvec_one_mixed{exact}", types),
+        grid=(sum(blocks), 1, 1),
+        block=threads,
+        arguments=(
+            x,
+            *_all_parts(parts),
+            *(np.int32(columns), np.int32(planes), np.int32(seconds)),
+            *(value for layout in layouts.values() for value in layout.arguments),
+        ),
+        writes=_outs(parts),
     )
 
 
@@ -116,6 +172,15 @@ def _is_plain(product: Launch) -> bool:
     has_one = product.arguments[_FIRST_OUT + _ARGUMENTS_OF_PART] is None
     is_of_token = product.kernel.entry.startswith("matvec_one_")
     return has_one and is_of_token and product.arguments[_FIRST_NORM:] == (*NO_NORM, *_NO_ROUTE)
+
+
+def _outs(parts: Sequence[MatvecPart]) -> frozenset[int]:
+    return frozenset(_FIRST_OUT + i * _ARGUMENTS_OF_PART for i in range(len(parts)))
+
+
+def _all_parts(parts: Sequence[MatvecPart]) -> tuple[Argument, ...]:
+    given = tuple(value for part in parts for value in _part(part))
+    return given + _NO_PART * (MAX_PARTS - len(parts))
 
 
 def _part(part: MatvecPart) -> tuple[Argument, ...]:

@@ -6,13 +6,15 @@ from itertools import groupby
 from msgspec import Struct
 
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec, matvec_mixed
+from sharpi.ops.cuda.matvec_layout import FLOAT_TYPES, takes_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, f16_matmul, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import Matrix, StackedMatrix
+
+_MIXED_TYPES = 2  # of which one launch can read matrices
 
 
 class Part(Struct, frozen=True):
@@ -86,8 +88,22 @@ class _Linear(Struct, frozen=True):
             quick = [part for part in self.parts if not self._takes_floats(part)]
             rest = [part for part in self.parts if self._takes_floats(part)]
             yield from self._products(quick, rows, self.halves)
-        if rows:
+        if rows == 1 and "folding" not in self.recording.disabled:
+            yield from map(self._of_one_token, _mixed_groups(rest))
+        elif rows:
             yield from (self._matvec(group, rows) for group in _groups(rest))
+
+    def _of_one_token(self, parts: Sequence[Part]) -> Call:
+        types, at = [part.matrix.quant_type for part in parts], self.recording
+        if len(set(types)) == 1:
+            return self._matvec(parts, 1)
+        return matvec_mixed(
+            at.rounded_of(self.x) if at.planes else at.of(self.x),
+            [self._matvec_part(part) for part in parts],
+            types,
+            columns=parts[0].matrix.columns,
+            planes=at.planes,
+        )
 
     def _takes_floats(self, part: Part) -> bool:
         return takes_floats(part.matrix.quant_type, self.recording.planes)
@@ -127,3 +143,24 @@ def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
         group = list(same)
         for start in range(0, len(group), MAX_PARTS):
             yield group[start : start + MAX_PARTS]
+
+
+def _mixed_groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Yields the parts of each launch for one token: adjacent ones, at most MAX_PARTS.
+
+    They have one quant type, or two of which none are floats.
+    """
+    group: list[Part] = []
+    for part in parts:
+        if group and not _fits_together([*group, part]):
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
+
+
+def _fits_together(parts: Sequence[Part]) -> bool:
+    types = {part.matrix.quant_type for part in parts}
+    is_known = len(types) == 1 or (len(types) == _MIXED_TYPES and not types & FLOAT_TYPES)
+    return is_known and len(parts) <= MAX_PARTS

@@ -1,0 +1,71 @@
+// Computes out = factor * W x + bias for two or three matrices of two quant types that share x, of
+// one token. The file is compiled for a pair of types at a time.
+//
+// Each row has the lanes that its type would have alone, so that the bits are the same.
+#include "matvec_part.cuh"
+
+#ifndef FIRST_TYPE
+#define FIRST_TYPE Q4_K
+#define SECOND_TYPE Q6_K
+#endif
+
+namespace sharpi {
+
+// The lanes of a row and the rows of a block of one type, as powers of two.
+struct TypeLayout {
+  int lane_bits, tile_bits;
+};
+
+struct MixedParts {
+  Part parts[3];
+  int seconds;  // bit i: part i is of the second type
+  TypeLayout of_first, of_second;
+};
+
+// The part that a block belongs to, and its number within the part.
+struct MixedPlace {
+  Part part;
+  int block;
+  bool is_second;
+};
+
+__device__ __forceinline__ MixedPlace place_of(const MixedParts& all) {
+  MixedPlace at = {all.parts[0], int(blockIdx.x), bool(all.seconds & 1)};
+#pragma unroll
+  for (int i = 1; i < 3; i++) {
+    const int bits = at.is_second ? all.of_second.tile_bits : all.of_first.tile_bits;
+    const int blocks = (at.part.rows + (1 << bits) - 1) >> bits;
+    if (at.block < blocks) return at;
+    at = {all.parts[i], at.block - blocks, bool(all.seconds >> i & 1)};
+  }
+  return at;
+}
+
+template <class First, class Second>
+__device__ __forceinline__ void matvec_mixed(const Activations& x, const MixedParts& all) {
+  const MixedPlace at = place_of(all);
+  if (at.is_second)
+    multiply_part<Second, 1>(x, at.part, at.block, {nullptr, 1.f}, 1, all.of_second.lane_bits);
+  else multiply_part<First, 1>(x, at.part, at.block, {nullptr, 1.f}, 1, all.of_first.lane_bits);
+}
+
+}  // namespace sharpi
+
+#define MATVEC_MIXED(entry, Dot)                                                                 \
+  KERNEL __launch_bounds__(256, sharpi::Dot<sharpi::FIRST_TYPE>::kBlocks) entry(                 \
+      const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a, int rows_a, \
+      float factor_a, const uint8_t* weights_b, const float* bias_b, float* out_b, int rows_b,   \
+      float factor_b, const uint8_t* weights_c, const float* bias_c, float* out_c, int rows_c,   \
+      float factor_c, int columns, int planes, int seconds, int lane_bits_1, int tile_bits_1,    \
+      int lane_bits_2, int tile_bits_2) {                                                        \
+    sharpi::matvec_mixed<sharpi::Dot<sharpi::FIRST_TYPE>, sharpi::Dot<sharpi::SECOND_TYPE>>(     \
+        {x, columns, planes}, {{{weights_a, bias_a, out_a, rows_a, factor_a},                    \
+                                {weights_b, bias_b, out_b, rows_b, factor_b},                    \
+                                {weights_c, bias_c, out_c, rows_c, factor_c}},                   \
+                               seconds,                                                          \
+                               {lane_bits_1, tile_bits_1},                                       \
+                               {lane_bits_2, tile_bits_2}});                                     \
+  }
+
+MATVEC_MIXED(matvec_one_mixed, RoundedDot)
+MATVEC_MIXED(matvec_one_mixed_exact, ExactDot)
