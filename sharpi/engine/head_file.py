@@ -3,6 +3,9 @@
 llama.cpp's converter writes such files with `--mtp`: they have the metadata of the whole model, but
 only the layers for multi-token prediction. The embedding and the output matrix, which the head
 shares with the model, are in both files; those of the model's file are used.
+
+Gemma 4's assistant is such a file, too. It has layers, an embedding and an output of its own, and
+reads the model's keys and values.
 """
 
 from typing import NamedTuple
@@ -15,11 +18,12 @@ from sharpi.errors import UsageError
 from sharpi.gguf.file_kind import HEAD, kind_of
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.model.assistant_settings import ASSISTANT, assistant_prefix
 from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 
-_ASSISTANT = "gemma4-assistant"
+_OF_ASSISTANT = "gemma4"  # the architecture of its models
 
 
 class Joined(NamedTuple):
@@ -41,17 +45,16 @@ def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
     if speculation.draft_model is None or not {"mtp", "draft"} & set(speculation.kinds):
         return unchanged
     head = open_gguf(speculation.draft_model)
-    if head.metadata.find_printable("general.architecture") == _ASSISTANT:
-        raise UsageError(
-            f"{head.path.name} is Gemma 4's assistant, which reads the model's own keys and values;"
-            " sharpi cannot run it, so leave out --spec-draft-model"
-        )
     if kind_of(head) != HEAD:
         head.close()
         return unchanged
-    reader = _check(file, model, head)
-    model = replace(model, num_predict_layers=reader.num_predict_layers)
-    file = file.with_tensors_of(head, f"blk.{model.num_layers}.")
+    if head.metadata.find_printable("general.architecture") == ASSISTANT:
+        _check_assistant(file, model, head)
+        file = file.with_all_of(head, assistant_prefix(model.num_layers))
+    else:
+        reader = _check(file, model, head)
+        model = replace(model, num_predict_layers=reader.num_predict_layers)
+        file = file.with_tensors_of(head, f"blk.{model.num_layers}.")
     if not has_head(file, model):
         raise UsageError(f"{head.path.name} holds a head of a kind that sharpi does not know")
     named = dict.fromkeys("mtp" if kind == "draft" else kind for kind in speculation.kinds)
@@ -72,6 +75,14 @@ def _check(file: GgufFile, model: ModelConfig, head: GgufFile) -> Hyperparameter
     _same(file, head, "embedding_length", model.hidden_size, reader.hidden_size)
     check_vocabulary(file, head)
     return reader
+
+
+def _check_assistant(file: GgufFile, model: ModelConfig, head: GgufFile) -> None:
+    """Raises UsageError, with both values, if the assistant is for another model."""
+    _same(file, head, "architecture", model.architecture, _OF_ASSISTANT)
+    width = head.metadata.get_int(f"{ASSISTANT}.embedding_length_out")
+    _same(file, head, "embedding_length", model.hidden_size, width)
+    check_vocabulary(file, head)
 
 
 def _same(file: GgufFile, head: GgufFile, what: str, own: object, other: object) -> None:

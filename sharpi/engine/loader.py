@@ -38,9 +38,9 @@ from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
-    from sharpi.engine.backends.head_part import HeadPart
     from sharpi.engine.cluster.sharing import Sharing
     from sharpi.engine.draft_model import DraftModel
 
@@ -207,13 +207,17 @@ def _head(
     settings: EngineSettings,
     parts: Sequence[ModelPart],
     plan: TierPlan | None,
-) -> "HeadPart":
+) -> "DraftHead":
     """Builds the MTP head beside the model's part; imports its modules only if it is called."""
     from sharpi.engine.backends.head_experts import HeadExperts
     from sharpi.engine.backends.head_part import HeadPart
 
     last = parts[-1]
     assert isinstance(last, CpuPart)
+    if model.assistant is not None:
+        from sharpi.engine.backends.assistant_part import AssistantPart
+
+        return AssistantPart(model, weights, settings, last.pool, last.cache)
     experts = None
     if plan is not None and not plan.is_mapped and plan.layers[model.num_layers].num_experts:
         experts = HeadExperts(file, model, plan)

@@ -28,7 +28,7 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.state_layout import num_draft_states, num_states
 
 if TYPE_CHECKING:
-    from sharpi.engine.backends.head_part import HeadPart
+    from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.ops.cuda.replay.gpu_values import Passed
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
@@ -60,7 +60,7 @@ class Runner:
         vocab_size: int,
         parts: Sequence[ModelPart],
         records: ExpertRecords | None = None,
-        head: "HeadPart | None" = None,
+        head: "DraftHead | None" = None,
         *,
         has_states: bool = False,
         remote: RemoteLayers | None = None,
@@ -254,7 +254,7 @@ class Runner:
             assert isinstance(part, CpuPart)
             part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
-    def _page_owners(self) -> "Iterator[ModelPart | HeadPart]":
+    def _page_owners(self) -> "Iterator[ModelPart | DraftHead]":
         yield from self.parts
         if self.head is not None:
             yield self.head

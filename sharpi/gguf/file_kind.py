@@ -38,6 +38,8 @@ _EMBEDDERS = {
     *("modern-bert", "eurobert", "gemma-embedding", "t5encoder"),
 }
 
+_DRAFTERS = {"gemma4-assistant"}
+
 
 def kind_of(file: GgufFile) -> str:
     """Returns MODEL for a language model, or else another kind, which `description` describes."""
@@ -83,6 +85,8 @@ def require_model(file: GgufFile) -> None:
 
 def _is_head(file: GgufFile, architecture: str) -> bool:
     """Returns whether there are layers for multi-token prediction and none before them."""
+    if architecture in _DRAFTERS:
+        return True
     count = file.metadata.get(f"{architecture}.nextn_predict_layers")
     has_some = isinstance(count, int) and count > 0 and any(".nextn." in x for x in file.tensors)
     return has_some and not any(name.startswith("blk.0.") for name in file.tensors)

@@ -123,6 +123,15 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         num_bytes = self.num_bytes + other.num_bytes
         return replace(joined, parts=(*self.parts, *other.parts), num_bytes=num_bytes)
 
+    def with_all_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
+        """Returns the file with all tensors of `other`, named after `prefix`, as more parts."""
+        renamed = {
+            f"{prefix}{name}": replace(tensor, name=f"{prefix}{name}")
+            for name, tensor in other.tensors.items()
+        }
+        named = replace(other, tensors=MappingProxyType(renamed), _tensors=renamed)
+        return self.with_tensors_of(named, prefix)
+
     def close(self) -> None:
         """Drops the references to the tensors.
 

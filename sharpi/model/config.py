@@ -13,6 +13,7 @@ from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.file_error import printable
 from sharpi.gguf.file_kind import require_model
 from sharpi.gguf.reader import GgufFile
+from sharpi.model.assistant_settings import AssistantSettings
 from sharpi.model.feed_forward.feed_forward_settings import FeedForwardSettings
 from sharpi.model.feed_forward.routing import read_router
 from sharpi.model.hyperparameter_reader import HyperparameterReader
@@ -42,6 +43,8 @@ class ModelConfig(Struct, frozen=True):
     has_long_context: bool = False  # the KV cache is larger than the rope's original context
     head_mixer: MixerSettings | None = None  # of the MTP head, if it is used
     head_norm_epsilon: float = 0.0  # of the layer norm that ends the head; 0 for an RMS norm
+    # Gemma 4's assistant, if it is the head; `head_mixer` is then that of its last layer.
+    assistant: AssistantSettings | None = None
 
     def for_context(self, num_positions: int) -> "ModelConfig":
         """Returns the configuration for a KV cache of `num_positions`."""

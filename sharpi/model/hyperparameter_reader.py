@@ -21,17 +21,17 @@ class HyperparameterReader:
         self.metadata = metadata
         self.architecture = architecture
         self.num_predict_layers = self.integer("nextn_predict_layers", 0)
-        self.num_layers = self._model_layers()
+        self.num_layers = self._model_layers(may_be_none=counts_heads)
         self._num_flags = self.num_layers
         if counts_heads:
             self.num_layers += self.num_predict_layers
             self.num_predict_layers = 0
         self.hidden_size = self.count("embedding_length", maximum=1 << 20)
 
-    def _model_layers(self) -> int:
+    def _model_layers(self, *, may_be_none: bool) -> int:
         """Reads the number of layers without those at the end for multi-token prediction."""
         stored, extra = self.count("block_count", maximum=4096), self.num_predict_layers
-        if not 0 <= extra < stored:
+        if not 0 <= extra < stored + may_be_none:
             raise self.fault(
                 f"{self.name('nextn_predict_layers')} is {extra}, outside 0..{stored - 1}"
             )

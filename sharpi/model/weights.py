@@ -4,6 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.gguf.reader import GgufFile
+from sharpi.model.assistant import Assistant, load_assistant
 from sharpi.model.branch import Branch
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer
@@ -24,7 +25,7 @@ class ModelWeights(Struct, frozen=True):
     output: Matrix
     rope_divisors: FloatArray | None
     layer_inputs: LayerInputs | None
-    head: PredictHead | None  # for multi-token prediction
+    head: PredictHead | Assistant | None  # for multi-token prediction
     unused: tuple[str, ...]  # names of tensors that no part of the model took
 
 
@@ -36,8 +37,10 @@ def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
     tied = not source.has("output.weight")
     output_norm = load_norm(source, "output_norm", config.norm_epsilon, hidden)
     output = embedding if tied else source.matrix("output", (embedding.rows, hidden))
-    head = None
-    if config.head_mixer is not None:
+    head: PredictHead | Assistant | None = None
+    if config.assistant is not None:
+        head = load_assistant(source, config, config.assistant, embedding)
+    elif config.head_mixer is not None:
         tensors = source.layer(config.num_layers)
         layer = _head_layer(tensors, config, config.head_mixer)
         head = load_head(tensors, layer, embedding, output_norm, output, config.head_norm_epsilon)

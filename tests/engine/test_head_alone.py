@@ -5,9 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGUFWriter
 from head_alone import head_alone
-from requantise import write
 from scheduled import asked
 from with_head import with_head
 
@@ -151,15 +149,6 @@ def test_a_file_that_ends_early_is_named(head: Path, load: Load, tmp_path: Path)
 def test_a_head_is_no_model(head: Path) -> None:
     with pytest.raises(UnsupportedModelError, match=r"a head that drafts.*--spec-draft-model"):
         load_engine(RunConfig(model=head))
-
-
-def test_gemmas_assistant_is_refused_by_name(load: Load, tmp_path: Path) -> None:
-    path = tmp_path / "assistant.gguf"
-    writer = GGUFWriter(path, "gemma4-assistant")
-    writer.add_tensor("token_embd.weight", np.zeros((288, 32), np.float32))
-    write(writer)
-    with pytest.raises(UsageError, match="is Gemma 4's assistant"):
-        load("gemma4-moe", speculation=drafting(path, "draft"))
 
 
 def test_a_processor_that_cannot_run_it_says_so(head: Path) -> None:

@@ -174,6 +174,11 @@ class CpuPart(RecordedPart[Program]):
         """The threads that run its steps."""
         return self._pool
 
+    @property
+    def cache(self) -> KvCache:
+        """The keys and values of its layers."""
+        return self._cache
+
     def interrupt(self, *, wanted: bool = True) -> None:
         self._pool.interrupt(wanted=wanted)
 

@@ -5,11 +5,11 @@ model's hidden state there and from the next token.
 """
 
 from ctypes import c_void_p
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from sharpi.engine.backends.draft_head import HeadOutput
 from sharpi.engine.backends.model_part import HostBytes, Values
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -28,17 +28,11 @@ if TYPE_CHECKING:
 _DECODED = 4  # tokens of a pass that the threads of decoding run
 
 
-class HeadOutput(NamedTuple):
-    """The head's result after its last token: views that the next pass overwrites."""
-
-    hidden: npt.NDArray[np.float32]  # (hidden,)
-    logits: npt.NDArray[np.float32]  # (vocabulary,)
-
-
 class HeadPart:
     """Runs the head on the threads of the model's part, and owns its keys and values."""
 
     is_host_memory = True
+    follows_drafts = True
 
     def __init__(
         self,

@@ -23,6 +23,9 @@ def windows_of(model: ModelConfig) -> dict[int, int]:
     for mixer in (*model.mixers, model.head_mixer):
         if isinstance(mixer, AttentionSettings):
             readers[mixer.shape.layer].append(mixer.shape.window)
+    for mixer in model.assistant.mixers if model.assistant else ():
+        # It reads up to the position before its own.
+        readers[mixer.shape.layer].append(mixer.shape.window and mixer.shape.window + 1)
     return {layer: max(own) for layer, own in readers.items() if own and all(own)}
 
 
@@ -34,7 +37,8 @@ def window_pages(config: RunConfig, model: ModelConfig) -> int:
     """
     windows = windows_of(model)
     keeps_all = config.prompt_cache is not None or config.cluster is not None
-    if not windows or keeps_all or model.states or model.has_head:
+    has_keys = model.has_head and model.assistant is None
+    if not windows or keeps_all or model.states or has_keys:
         return 0
     positions = 2 * max(windows.values()) + config.batch_size
     return config.num_parallel * (-(-positions // PAGE_POSITIONS) + 2)

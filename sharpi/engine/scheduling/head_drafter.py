@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 
 from sharpi.config import DraftKind
-from sharpi.engine.backends.head_part import HeadOutput, HeadPart
+from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.errors import ModelFileError
@@ -26,13 +26,15 @@ class HeadDrafter:
     them. The last shared entry may belong to another next token, which only makes drafts less
     accurate.
 
+    Gemma 4's assistant has no keys and values, and drafts all tokens at one position.
+
     A draft ends before a token less likely than `min_probability`, or outside the vocabulary.
     """
 
     kind: DraftKind = "mtp"
     is_free = False
 
-    def __init__(self, head: HeadPart, vocab_size: int, min_probability: float) -> None:
+    def __init__(self, head: DraftHead, vocab_size: int, min_probability: float) -> None:
         self._head, self._vocab_size, self._least = head, vocab_size, min_probability
         self._table: PageTable | None = None
         self._first = 0  # the position of the first of the hidden states that wait
@@ -89,6 +91,7 @@ class HeadDrafter:
         tokens: list[int] = []
         levels: list[int] = []
         found = self._first_prediction(table)
+        at, step = self._first - 1, int(self._head.follows_drafts)
         while True:
             token = int(np.argmax(found.logits))
             chance = float(1 / np.exp(found.logits - found.logits[token]).sum())
@@ -98,7 +101,7 @@ class HeadDrafter:
             levels.append(level_of_chance(chance))
             if len(tokens) == most:
                 return tokens, levels
-            ids, at = np.array([token], np.int32), self._first + len(tokens) - 1
+            ids, at = np.array([token], np.int32), at + step
             found = self._head.predict(ids, at, table.pages, found.hidden[None].copy())
 
     def _first_prediction(self, table: PageTable) -> HeadOutput:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from sharpi.engine.backends.head_part import HeadPart
+from sharpi.engine.backends.draft_head import DraftHead
 from sharpi.engine.backends.model_part import Segment, Values
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.head_drafter import HeadDrafter
@@ -13,7 +13,7 @@ from sharpi.engine.scheduling.share import Share
 class HeadFollowing:
     """Gives each request of one scheduler a HeadDrafter, and passes it its hidden states."""
 
-    def __init__(self, runner: Runner, head: HeadPart, min_probability: float) -> None:
+    def __init__(self, runner: Runner, head: DraftHead, min_probability: float) -> None:
         self._runner, self._head, self._least = runner, head, min_probability
 
     def take_prompts(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:

@@ -1,0 +1,113 @@
+"""Gemma 4's assistant on the CPU: recorded once, replayed for every draft.
+
+It has no keys and values: it reads those that the model's part keeps.
+"""
+
+from ctypes import c_void_p
+
+import numpy as np
+
+from sharpi.engine.backends.draft_head import HeadOutput
+from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.cpu.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.cpu.recorder import Recorder
+from sharpi.ops.cpu.thread_pool import ThreadPool
+
+
+class AssistantPart:
+    """Runs the assistant on the threads of the model's part, over that part's keys and values."""
+
+    is_host_memory = True
+    page_bytes = 0
+    follows_drafts = False
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        pool: ThreadPool,
+        cache: KvCache,
+    ) -> None:
+        self._config, self._weights, self._settings = config, weights, settings
+        self._pool, self._cache = pool, cache
+        self._ids, self._positions, self._slots, self._zeros = (
+            np.zeros(1, np.int32) for _ in range(4)
+        )
+        self._pages = np.zeros((1, settings.pages_per_sequence), np.int32)
+        self._no_states = (c_void_p * 1)()
+        self._program: Program | None = None
+        self._step = abi.Step(
+            num_tokens=1,
+            num_outputs=1,
+            ids=int_pointer(self._ids),
+            positions=int_pointer(self._positions),
+            slots=int_pointer(self._slots),
+            sequences=int_pointer(self._zeros),
+            output_rows=int_pointer(self._zeros),
+            page_table=int_pointer(self._pages),
+            pages_per_sequence=settings.pages_per_sequence,
+            states=self._no_states,
+            states_after=self._no_states,
+        )
+
+    @property
+    def context_size(self) -> int:
+        """Positions of one sequence."""
+        return self._settings.context_size
+
+    def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
+        """Does nothing: the assistant has no keys and values of its own."""
+
+    def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
+        """Predicts the token after the last of `ids`, from the last of the hidden states.
+
+        `hidden` (tokens, hidden) are the model's hidden states at `position` and after it, and
+        `ids` (tokens,) are the tokens that follow each of them. For a further draft, `ids` is the
+        draft before it and `hidden` the state that came with it, at the same position.
+        """
+        if self._program is None:
+            self._program = self._record()
+        program, last = self._program, position + len(ids) - 1
+        self._ids[0], self._positions[0], self._slots[0] = ids[-1], last + 1, last
+        num_pages = min(len(pages), self._pages.shape[1])
+        self._pages[0, :num_pages] = pages[:num_pages]
+        program.incoming[0] = hidden[-1]
+        program.run(self._step, self._pool, self._settings.num_threads)
+        return HeadOutput(program.hidden[0], program.logits[0])
+
+    def _record(self) -> Program:
+        head, config = self._weights.head, self._config
+        assert head is not None
+        limits = ProgramLimits(
+            max_tokens=1,
+            max_outputs=1,
+            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
+            precision=self._settings.rounding,
+            instruction_set=self._settings.instruction_set,
+            shares_rows=len({place.node for place in self._settings.places}) > 1,
+        )
+        recorder = Recorder(limits, self._cache)
+        hidden = recorder.incoming(config.hidden_size)
+        out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)
+        return recorder.finish(logits, out)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Does nothing: the model's part copies its pages."""
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Does nothing: the model's part reads its pages."""
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Does nothing: the model's part writes its pages."""
+
+    def close(self) -> None:
+        """Frees its memory; the threads belong to the model's part, which closes them."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None

@@ -1,0 +1,57 @@
+"""DraftHead: what predicts tokens from a model's own hidden states."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.ops.cpu.program import IntArray
+
+
+class HeadOutput(NamedTuple):
+    """The head's result after its last token: views that the next pass overwrites."""
+
+    hidden: npt.NDArray[np.float32]  # (hidden,)
+    logits: npt.NDArray[np.float32]  # (vocabulary,)
+
+
+class DraftHead(Protocol):
+    """A head for multi-token prediction, with or without keys and values of its own."""
+
+    @property
+    def follows_drafts(self) -> bool:
+        """True if each draft has a position of its own, False if all have the first one's."""
+
+    @property
+    def context_size(self) -> int:
+        """Positions of one sequence."""
+
+    def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
+        """Computes and stores the keys and values of any number of tokens, from `position` on.
+
+        `hidden` (tokens, hidden) are the model's hidden states at these positions, and `ids`
+        (tokens,) are the tokens that follow each of them.
+        """
+
+    def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
+        """Stores keys and values as `fill` does, and predicts the token after the last of `ids`.
+
+        Raises ModelFileError where an expert could not be read.
+        """
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies its keys and values in one page to another page."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of its keys and values in one page."""
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Copies its keys and values in a page to `target`, (page_bytes,)."""
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Sets a page to what `read_page` read."""
+
+    def close(self) -> None:
+        """Frees its memory."""
