@@ -66,3 +66,7 @@ class HubError(SharpiError):
 
 class ClusterError(SharpiError):
     """Another machine of those that run one model is missing, broken, or has another model."""
+
+
+class LinkError(ClusterError):
+    """This machine has no network interface that the others may be reached by."""

@@ -33,6 +33,7 @@ SLOW = {
     "bench/test_fleet_simulation.py",
     "bench/test_gpu_check_dry_run.py",
     "bench/test_never_slower.py",
+    "cluster/test_keep_joining.py",
     "cluster/test_namespaces.py",
     "cluster/test_stopped_while_waiting.py",
     "docs/test_commands.py",

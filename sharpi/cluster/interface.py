@@ -11,7 +11,7 @@ import struct
 
 from msgspec import Struct
 
-from sharpi.errors import ClusterError
+from sharpi.errors import ClusterError, LinkError
 
 _GET_ADDRESS, _GET_MTU = 0x8915, 0x8921  # SIOCGIFADDR and SIOCGIFMTU of Linux
 
@@ -32,11 +32,11 @@ class Interface(Struct, frozen=True):
 def find_interface(name: str | None, peer: str, *, allows_public: bool = False) -> Interface:
     """Returns the interface `name`, or without a name the one that routes to `peer`.
 
-    Raises ClusterError if there is none, and for a public address unless `allows_public`.
+    Raises LinkError if there is none, and for a public address unless `allows_public`.
     """
     interface = _named(name) if name else _towards(peer)
     if not interface.is_private and not allows_public:
-        raise ClusterError(
+        raise LinkError(
             f"{interface.name} has the public address {interface.address}, where anybody could"
             " join; name a private one with --link, or use --insecure-link"
         )
@@ -46,11 +46,11 @@ def find_interface(name: str | None, peer: str, *, allows_public: bool = False) 
 def _named(name: str) -> Interface:
     known = [each for _, each in socket.if_nameindex()]
     if name not in known:
-        raise ClusterError(f"--link {name}: there is no such interface, but {', '.join(known)}")
+        raise LinkError(f"--link {name}: there is no such interface, but {', '.join(known)}")
     try:
         address = socket.inet_ntoa(_ask(name, _GET_ADDRESS)[20:24])
     except OSError:
-        raise ClusterError(f"--link {name}: this interface has no IPv4 address") from None
+        raise LinkError(f"--link {name}: this interface has no IPv4 address") from None
     (mtu,) = struct.unpack("i", _ask(name, _GET_MTU)[16:20])
     return Interface(name, address, mtu)
 
@@ -69,7 +69,7 @@ def _towards(peer: str) -> Interface:
                 return _named(name)
         except ClusterError:  # an interface without an address
             continue
-    raise ClusterError(f"no interface has the address {address}; name one with --link")
+    raise LinkError(f"no interface has the address {address}; name one with --link")
 
 
 def _ask(name: str, request: int) -> bytes:

@@ -1,74 +1,84 @@
-"""SuffixAutomaton: every run of tokens in some texts, in a linear number of states.
+"""SuffixAutomaton: every run of tokens in some texts, in memory of a fixed size.
 
-Blumer et al., "The smallest automaton recognizing the subwords of a text" (1985). A state stands
-for the runs that end at the same places. Its link is the state of the longest suffix of these runs
-that ends at more places.
+kernels/cpu/text/suffix_automaton.cpp does the work, in about 110 bytes for each token.
 """
 
-ROOT = 0
-_NUM_REFRESHED = 4  # states along the links that learn of the newest place
+import os
+from array import array
+from collections.abc import Sequence
+from ctypes import CDLL, c_int, c_int32, c_int64, c_uint64, c_void_p
+from functools import cache
+
+from sharpi.native import declare, open_library
 
 
 class SuffixAutomaton:
-    """The automaton of `text`, which grows by `append`; a negative token separates two texts."""
+    """The automaton of texts of together `most` tokens, each text with one more for its end.
 
-    def __init__(self) -> None:
-        self.text: list[int] = []
-        self.next: list[dict[int, int]] = [{}]
-        self.link: list[int] = [-1]
-        self.length: list[int] = [0]  # of the longest run of the state
-        self.end: list[int] = [0]  # the length of the text up to a late place of the state's runs
-        self._last = ROOT
+    It takes memory once, and uses it again after `clear`.
+    """
 
-    def append(self, token: int) -> None:
-        """Appends a token to the text."""
-        self.text.append(token)
-        current = self._add({}, -1, self.length[self._last] + 1, len(self.text))
-        state = self._last
-        while state >= 0 and token not in self.next[state]:
-            self.next[state][token] = current
-            state = self.link[state]
-        self.link[current] = ROOT if state < 0 else self._split(state, token)
-        self._last = current
-        self._refresh(self.link[current])
+    def __init__(self, most: int) -> None:
+        self.num_tokens = 0  # with the ends of texts
+        self._library = _library()
+        seed = int.from_bytes(os.urandom(8), "little")
+        self._handle = self._library.sharpi_suffix_create(most, seed)
+        if not self._handle:
+            raise MemoryError(f"no memory for the runs of {most} tokens")
 
-    def _add(self, following: dict[int, int], link: int, length: int, end: int) -> int:
-        self.next.append(following)
-        self.link.append(link)
-        self.length.append(length)
-        self.end.append(end)
-        return len(self.link) - 1
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._library.sharpi_suffix_destroy(handle)
 
-    def _split(self, state: int, token: int) -> int:
-        """Returns the state whose longest run is that of `state` followed by `token`."""
-        after = self.next[state][token]
-        if self.length[after] == self.length[state] + 1:
-            return after
-        clone = self._add(
-            dict(self.next[after]), self.link[after], self.length[state] + 1, self.end[after]
+    def clear(self) -> None:
+        """Forgets all texts; places in them are worthless then."""
+        self._library.sharpi_suffix_clear(self._handle)
+        self.num_tokens = 0
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """Appends a text; raises ValueError if there is no room for it."""
+        own = array("i", tokens)
+        if not self._library.sharpi_suffix_add(self._handle, own.buffer_info()[0], len(own)):
+            raise ValueError(f"no room for a text of {len(own)} tokens")
+        self.num_tokens += len(own) + 1
+
+
+class Place:
+    """The longest run of an automaton's tokens with which a sequence ends."""
+
+    def __init__(self, automaton: SuffixAutomaton) -> None:
+        self.automaton = automaton
+        self._library, self._handle = automaton._library, automaton._handle
+        self._at = array("i", (0, 0))
+
+    @property
+    def length(self) -> int:
+        """The number of tokens of the run."""
+        return self._at[1]
+
+    def follow(self, tokens: "array[int]") -> None:
+        """Goes on by tokens of the sequence."""
+        if self.automaton.num_tokens:
+            place, own = self._at.buffer_info()[0], tokens.buffer_info()
+            self._library.sharpi_suffix_follow(self._handle, place, *own)
+
+    def following(self, most: int) -> tuple[int, ...]:
+        """Returns at most `most` tokens that followed the run at a late place, in the same text."""
+        room = array("i", bytes(4 * most))
+        count = self._library.sharpi_suffix_following(
+            self._handle, self._at[0], len(room), room.buffer_info()[0]
         )
-        while state >= 0 and self.next[state].get(token) == after:
-            self.next[state][token] = clone
-            state = self.link[state]
-        self.link[after] = clone
-        return clone
+        return tuple(room[:count])
 
-    def _refresh(self, state: int) -> None:
-        """Updates the newest place in a few states along the links, from `state` on."""
-        for _ in range(_NUM_REFRESHED):
-            if state <= ROOT:
-                return
-            self.end[state] = len(self.text)
-            state = self.link[state]
 
-    def follow(self, state: int, length: int, token: int) -> tuple[int, int]:
-        """Returns the state and length of the longest run that ends with `token`.
-
-        `state` and `length` are those of the longest run that ends before the token.
-        """
-        while token not in self.next[state]:
-            if state == ROOT:
-                return ROOT, 0
-            state = self.link[state]
-            length = self.length[state]
-        return self.next[state][token], length + 1
+@cache
+def _library() -> CDLL:
+    signatures = {
+        "sharpi_suffix_create": (c_void_p, [c_int64, c_uint64]),
+        "sharpi_suffix_destroy": (None, [c_void_p]),
+        "sharpi_suffix_clear": (None, [c_void_p]),
+        "sharpi_suffix_add": (c_int, [c_void_p, c_void_p, c_int64]),
+        "sharpi_suffix_follow": (None, [c_void_p, c_void_p, c_void_p, c_int64]),
+        "sharpi_suffix_following": (c_int32, [c_void_p, c_int32, c_int32, c_void_p]),
+    }
+    return declare(open_library(), signatures)

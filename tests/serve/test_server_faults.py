@@ -1,5 +1,6 @@
 """Faults around a real server process: its file, its disk, its clients and its stop."""
 
+import fcntl
 import json
 import os
 import resource
@@ -156,13 +157,54 @@ def test_a_good_file_in_the_place_of_a_spoilt_one_is_loaded(serve: Serve, model:
         file.seek(1 << 20)
         file.write(b"\xff" * (4 << 20))
     for _ in range(2):
-        assert server.client.post(COMPLETIONS, json=SHORT).status_code == 503
+        assert_failed(server, server.client.post(COMPLETIONS, json=SHORT))
+    assert server.client.get("/props").json()["state"] == "failed"
     shutil.copy(demo_model(), model.with_suffix(".new"))
     model.with_suffix(".new").replace(model)
     assert server.client.post(COMPLETIONS, json=SHORT).status_code == 503
     assert server.client.get("/health").json()["model"] == "failed"
     assert server.text() == text
     assert server.end()[0] == 0
+
+
+def test_good_content_in_a_file_that_was_spoilt_is_served(serve: Serve, model: Path) -> None:
+    server = serve(str(model))
+    text, content = server.text(), model.read_bytes()
+    with model.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"\xff" * (4 << 20))
+    assert_failed(server, server.client.post(COMPLETIONS, json=SHORT))
+    with model.open("r+b") as file:
+        file.write(content)
+    os.utime(model, (1, 1))
+    assert server.text() == text
+    assert server.client.get("/health").json() == {"status": "ok", "model": "loaded"}
+
+
+def test_a_log_that_nobody_reads_holds_up_nothing(serve: Serve, model: Path) -> None:
+    server = serve(str(model), "--log-requests")
+    assert server.process.stderr is not None
+    fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+    for _ in range(1300):
+        assert server.client.get("/health").status_code == 200
+    assert server.text()
+    first = server.process.stderr.readline()
+    code, err = server.end()
+    lines = [first, *err.splitlines()]
+    assert code == 0
+    assert "/health" in first
+    assert any("lines of the log were lost" in line for line in lines)
+    assert "/v1/completions" in lines[-1]
+
+
+def test_a_log_that_nobody_ever_reads_does_not_keep_the_server(serve: Serve, model: Path) -> None:
+    server = serve(str(model), "--log-requests")
+    assert server.process.stderr is not None
+    fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+    for _ in range(200):
+        assert server.client.get("/health").status_code == 200
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) == 0
 
 
 def raw_request(body: dict[str, Any]) -> bytes:

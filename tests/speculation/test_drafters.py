@@ -1,12 +1,15 @@
 """Drafters propose what followed the longest match, as a plain search finds it."""
 
 import random
+from array import array
 
 import pytest
 
+from sharpi.serve.status.status_routes import resident_bytes
 from sharpi.speculation.ngram import NgramDrafter
 from sharpi.speculation.seen_text import SeenText, SuffixDrafter
-from sharpi.speculation.suffix_automaton import ROOT, SuffixAutomaton
+from sharpi.speculation.suffix_automaton import Place, SuffixAutomaton
+from tests.speculation.plain_suffix_automaton import ROOT, PlainSuffixAutomaton
 
 
 def text_of(seed: int, length: int, alphabet: int = 4) -> list[int]:
@@ -23,8 +26,8 @@ def longest_match(text: list[int], newest: list[int]) -> int:
     return 0
 
 
-def test_the_automaton_finds_the_longest_match_of_every_beginning() -> None:
-    automaton, text = SuffixAutomaton(), text_of(1, 200)
+def test_the_plain_automaton_finds_the_longest_match_of_every_beginning() -> None:
+    automaton, text = PlainSuffixAutomaton(), text_of(1, 200)
     for token in text:
         automaton.append(token)
     other = text_of(2, 120)
@@ -36,11 +39,51 @@ def test_the_automaton_finds_the_longest_match_of_every_beginning() -> None:
         assert text[end - length : end] == other[i + 1 - length : i + 1]
 
 
-def test_the_automaton_is_linear() -> None:
-    automaton = SuffixAutomaton()
+def test_the_plain_automaton_is_linear() -> None:
+    automaton = PlainSuffixAutomaton()
     for token in text_of(3, 1000, alphabet=2):
         automaton.append(token)
     assert len(automaton.link) <= 2 * 1000
+
+
+@pytest.mark.parametrize("alphabet", [1, 2, 4, 50_000])
+def test_the_automaton_is_the_plain_one(alphabet: int) -> None:
+    lengths = [0, 1, 300, 2, 57, 500]
+    automaton, plain = SuffixAutomaton(sum(lengths) + len(lengths)), PlainSuffixAutomaton()
+    place, state, length = Place(automaton), ROOT, 0
+    for seed, size in enumerate(lengths):
+        automaton.add(text_of(seed, size, alphabet))
+        for token in (*text_of(seed, size, alphabet), -1):
+            plain.append(token)
+        for token in (*text_of(seed + 100, 200, alphabet), *text_of(seed, size, alphabet)[:40]):
+            place.follow(array("i", [token]))
+            state, length = plain.follow(state, length, token)
+            assert place.length == length
+            following = [*plain.text[plain.end[state] :][:7], -1]
+            assert place.following(7) == tuple(following[: following.index(-1)])
+
+
+@pytest.mark.parametrize("text", [[0] * 999, [*range(999)], [*[0, 1] * 499, 2], [*[0] * 998, 1]])
+def test_the_automaton_has_room_for_every_text(text: list[int]) -> None:
+    automaton = SuffixAutomaton(1000)
+    for _ in range(3):
+        automaton.add(text)
+        place = Place(automaton)
+        place.follow(array("i", text[:500]))
+        assert (place.length, place.following(2)) == (500, tuple(text[500:502]))
+        with pytest.raises(ValueError, match="no room"):
+            automaton.add([])
+        automaton.clear()
+
+
+def test_what_was_forgotten_is_not_found() -> None:
+    automaton = SuffixAutomaton(100)
+    automaton.add([1, 2, 3, 4])
+    automaton.clear()
+    automaton.add([7, 1, 8])
+    place = Place(automaton)
+    place.follow(array("i", [1, 2]))
+    assert place.length == 0
 
 
 def test_ngram_proposes_what_followed_the_latest_place() -> None:
@@ -112,6 +155,32 @@ def test_suffix_never_goes_beyond_the_end_of_a_text() -> None:
     draft = drafter.propose(5)
     assert draft is not None
     assert draft.tokens == (4,)
+
+
+def test_suffix_drafts_again_once_its_text_was_forgotten() -> None:
+    seen, drafter = SeenText(max_tokens=64), None
+    for seed in range(12):
+        text = text_of(seed, 40, alphabet=1000)
+        drafter = drafter or SuffixDrafter(seen)
+        seen.add(text)
+        drafter.extend(text[:20])
+        draft = drafter.propose(3)
+        assert draft is not None
+        assert draft.tokens == tuple(text[20:23])
+        seen.add(text_of(seed + 50, 40, alphabet=1000))
+        seen.add(text_of(seed + 90, 40, alphabet=1000))
+        assert drafter.propose(3) is None
+
+
+def test_the_memory_of_seen_text_does_not_grow_with_it() -> None:
+    seen = SeenText()
+    for seed in range(12):
+        seen.add(text_of(seed, 8_000, alphabet=30_000))
+    before = resident_bytes()
+    for seed in range(25):
+        seen.add(text_of(seed, 8_000, alphabet=30_000))
+    assert before is not None
+    assert (resident_bytes() or 0) - before < 1 << 20
 
 
 @pytest.mark.parametrize("length", [10, 30, 100])

@@ -53,7 +53,8 @@ class EngineThread:
         self._file: MappedFile | None = None
         # What ended an answer and will end every other, since the last look.
         self._fatal: ClusterError | ModelFileError | None = None
-        self.failure: str | None = None  # why the model was unloaded, or could not be loaded
+        # Why the model was unloaded, could not be loaded, or failed since its last answer.
+        self.failure: str | None = None
         self.is_loading = False
         self.num_users = 0  # requests that are prepared or answered, for which it stays loaded
         self.last_use = time.monotonic()
@@ -245,6 +246,8 @@ class EngineThread:
             if self._is_fatal(finish_info.error):
                 return  # the same holds for a lost rank and a file that was replaced
             self._request_ids.pop(answer, None)
+            if finish_info.reason not in ("error", "cancelled"):
+                self.failure = None
             answer.put(_for_clients(finish_info))
 
         try:
@@ -267,6 +270,7 @@ class EngineThread:
         client could make the server load its model again and again.
         """
         if isinstance(error, ModelFileError) and not (self._file and self._file.is_replaced()):
+            self.failure = "the model's file holds what makes no sense"
             self._log(f"an answer failed: {error}")
             return False
         if not isinstance(error, ClusterError | ModelFileError):

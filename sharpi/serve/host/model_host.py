@@ -100,16 +100,21 @@ class ModelHost:
         return self._thread.loaded is not None
 
     @property
-    def state(self) -> Literal["loaded", "loading", "idle"]:
+    def state(self) -> Literal["loaded", "loading", "idle", "failed"]:
         """The state of the model; an idle one is unloaded and loads at the next request."""
         if self._thread.is_loading:
             return "loading"
+        if self.failure is not None:
+            return "failed"
         return "loaded" if self.is_loaded else "idle"
 
     @property
     def failure(self) -> str | None:
-        """The reason why loading failed or a model was unloaded for an error; None otherwise."""
-        return None if self.is_loaded else self._thread.failure
+        """The reason why the latest request could not be answered; None if it could.
+
+        Loading failed, a model was unloaded for an error, or it computes what makes no sense.
+        """
+        return self._thread.failure
 
     @property
     def idle_seconds(self) -> float:

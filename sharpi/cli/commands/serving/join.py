@@ -1,5 +1,6 @@
 """`sharpi join`: runs some layers of a model whose requests another machine takes."""
 
+import os
 import subprocess
 import sys
 import time
@@ -17,8 +18,11 @@ from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
 from sharpi.config import ClusterConfig
+from sharpi.errors import ClusterError, LinkError
+from sharpi.gguf.reader import open_gguf
 
 _SECONDS_BETWEEN = 1.0
+_AGAIN = "_SHARPI_JOINS_AGAIN"  # tells a process that it is run again after another one
 
 
 def join(
@@ -47,25 +51,32 @@ def join(
     path = find_model(context, model)
     config = engine_options.run_config(context, path)
     address, port = split_port(first)
+    open_gguf(path, may_lack_parts=True).close()  # an error now is better than once all have come
     if not once:
         _keep_joining()
     asked = config.cluster or ClusterConfig()
     config = replace(
         config, cluster=replace(asked, hosts=(), first=address, port=port, only_lends=only_lend)
     )
-    with open_engine(config):
-        return
+    try:
+        with open_engine(config):
+            return
+    except ClusterError as error:
+        if _AGAIN in os.environ and not isinstance(error, LinkError):
+            error.exit_code = exit_codes.TEMPORARY
+        raise
 
 
 def _keep_joining() -> None:
     """Runs this command with --once again and again, each in a process of its own.
 
     A lost connection leaves threads of torch.distributed behind that only end with their process.
+    An error that waiting cannot mend, such as a missing package or file, ends it.
     """
     command = [sys.executable, "-m", "sharpi", "join", "--once", *sys.argv[2:]]
     while True:
-        code = subprocess.run(command, check=False).returncode
-        if code in (exit_codes.USAGE, exit_codes.INTERRUPTED):
+        code = subprocess.run(command, check=False, env=os.environ | {_AGAIN: "1"}).returncode
+        if code > 0 and code != exit_codes.TEMPORARY:
             raise click.exceptions.Exit(code)
         say("waiting for the first machine; Ctrl-C ends this")
         time.sleep(_SECONDS_BETWEEN)

@@ -60,14 +60,15 @@ def serve(
     from sharpi.cli.commands.serving.serving import serve_until_stopped
     from sharpi.serve.host.model_host import ModelHost
     from sharpi.serve.http.listener import bind
+    from sharpi.serve.server_log import ServerLog
 
-    with bind(serving.host, serving.port) as listener:
+    with bind(serving.host, serving.port) as listener, ServerLog() as log:
         with ProgressBar() as bar:
             load = _Loader(config, bar).load
-            host = ModelHost(load, _host_settings(serving, sampling, path), log=note)
+            host = ModelHost(load, _host_settings(serving, sampling, path), log=log.note)
             _start(host, bar)
         try:
-            serve_until_stopped(host, serving, listener)
+            serve_until_stopped(host, serving, listener, log)
         finally:
             host.close()
 

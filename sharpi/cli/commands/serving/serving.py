@@ -9,7 +9,6 @@ import time
 from contextlib import ExitStack
 
 from sharpi.cli.options.serve import ServeOptions
-from sharpi.cli.output.terminal import note, say
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
@@ -17,10 +16,13 @@ from sharpi.serve.host.running_servers import RunningServer, announced
 from sharpi.serve.http.access import Access
 from sharpi.serve.http.listener import is_loopback, url_of
 from sharpi.serve.http.request_guard import RequestLimits
+from sharpi.serve.server_log import ServerLog
 from sharpi.serve.web_server import WebServer
 
 
-def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket.socket) -> None:
+def serve_until_stopped(
+    host: ModelHost, serving: ServeOptions, listener: socket.socket, log: ServerLog
+) -> None:
     """Serves until SIGTERM, SIGHUP or Ctrl-C; returns once answers have ended and `host` is closed.
 
     Signals are handled from before the ready line until the records are written.
@@ -28,10 +30,12 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
     status_key, url = secrets.token_urlsafe(32), url_of(listener)
     chats = ChatModels(host)
     asyncio.run(chats.get())  # before others could wait for it
-    app = build_app(host, _app_settings(serving, listener, status_key), chats)
+    app = build_app(host, _app_settings(serving, listener, status_key, log), chats)
     server = WebServer(app, host, serving.grace)
     if not serving.api_key and not is_loopback(listener):
-        say(f"warning: anyone who reaches {serving.host} may use this server; --api-key sets a key")
+        log.line(
+            f"warning: anyone who reaches {serving.host} may use this server; --api-key sets a key"
+        )
     # asyncio would log each client that disconnects.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     with ExitStack() as stack:
@@ -39,14 +43,16 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
         try:
             stack.enter_context(announced(about))
         except OSError as error:
-            note(f"`sharpi ps` will not list this server: {error}")
+            log.note(f"`sharpi ps` will not list this server: {error}")
         stack.enter_context(server.capture_signals())
         stack.callback(host.close)
         print(f"serving {host.model_id} at {url}", flush=True)
         server.run(sockets=[listener])
 
 
-def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: str) -> AppSettings:
+def _app_settings(
+    serving: ServeOptions, listener: socket.socket, status_key: str, log: ServerLog
+) -> AppSettings:
     """Returns the settings of the app; host names are checked only if no key is required."""
     origins = tuple(serving.cors_origin or ())
     access = Access(
@@ -62,5 +68,5 @@ def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: st
         origins=origins,
         slot_folder=serving.slot_save_path,
         logs_requests=serving.log_requests,
-        log=note,
+        log=log.note,
     )

@@ -1,0 +1,54 @@
+"""`sharpi join` waits for what may come, and ends where waiting is in vain."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from machines import PROMPT, ROOT, Machines, ended
+
+from sharpi.resources import demo_model
+
+pytestmark = pytest.mark.native
+
+
+def join(*arguments: str, path: str = "") -> tuple[int, str]:
+    """Runs `sharpi join`; Python finds modules in `path` before others."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sharpi", "join", "127.0.0.1", *arguments],
+        env=os.environ | ({"PYTHONPATH": path} if path else {}),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_machine_without_torch_is_told_so_once(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('none here')\n")
+    code, err = join(str(demo_model()), path=str(tmp_path))
+    assert (code, err.count("\n")) == (1, 1)
+    assert "several machines need torch" in err
+
+
+def test_a_missing_file_and_a_missing_interface_end_it(tmp_path: Path) -> None:
+    code, err = join(str(tmp_path / "none.gguf"))
+    assert (code, err.count("\n")) == (1, 1)
+    assert "none.gguf: no such file" in err
+    pytest.importorskip("torch")
+    code, err = join(str(demo_model()), "--link", "nope0")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "nope0" in err
+
+
+def test_it_waits_for_the_next_model(machines: Machines) -> None:
+    pytest.importorskip("torch")
+    joined = machines.start("join", machines.first, str(machines.model))
+    for _ in range(2):
+        code, _, err = ended(machines.run(*PROMPT, "-n", "8"))
+        assert code == 0, err
+    time.sleep(0.1)
+    assert joined.poll() is None
