@@ -10,6 +10,7 @@ _NEAR, _LAST = 3, 4  # layers whose experts a map learns from
 _FEW_EXPERTS, _MOST, _MORE_WITHIN = 64, 8, 7  # a model with few experts has more of them
 _MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of combinations
 _VECTORS = 4  # bias, scores, scores of before, errors
+_RECENT = 6  # counts of recent uses: for two time spans counts, previous ones and weights
 
 
 def learned_bytes(kind: PolicyKind, num_experts: int) -> int:
@@ -19,12 +20,14 @@ def learned_bytes(kind: PolicyKind, num_experts: int) -> int:
     ahead = kind.decides_ahead
     has_few = ahead and num_experts <= _FEW_EXPERTS
     last = _MOST if has_few else _LAST
+    hashed = num_hashed_rows(num_experts) if ahead else 0
     num_bytes = 0
     if kind.keeps_misses:
-        num_bytes += _map_bytes(_NEAR + last + _MORE_WITHIN * has_few, num_experts, fades=ahead)
+        num_within = _NEAR + last + _MORE_WITHIN * has_few
+        num_bytes += _map_bytes(num_within, num_experts, hashed, follows_text=ahead)
     if kind is not PolicyKind.LEARNED_KEEP:
-        hashed = num_hashed_rows(num_experts) if ahead else 0
-        num_bytes += _map_bytes(_NEAR + last + last * ahead, num_experts, hashed, fades=ahead)
+        num_ahead = _NEAR + last + last * ahead
+        num_bytes += _map_bytes(num_ahead, num_experts, hashed, follows_text=ahead)
     return num_bytes
 
 
@@ -36,7 +39,8 @@ def num_hashed_rows(num_experts: int) -> int:
     return rows
 
 
-def _map_bytes(num_sources: int, num_experts: int, num_hashed: int = 0, *, fades: bool) -> int:
+def _map_bytes(num_sources: int, num_experts: int, num_hashed: int, *, follows_text: bool) -> int:
     stride = -(-num_experts // _LINE_FLOATS) * _LINE_FLOATS
-    rows = num_sources * num_experts * (2 if fades else 1) + num_hashed + _VECTORS
+    rows = num_sources * num_experts * (2 if follows_text else 1) + num_hashed
+    rows += _VECTORS + _RECENT * follows_text
     return _FLOAT_BYTES * (rows * stride + num_hashed)

@@ -12,7 +12,9 @@ from sharpi.experts.reference.learned_map import LearnedMap
 
 def bytes_of(learned_map: LearnedMap) -> int:
     """The bytes of a map's arrays of 4-byte numbers."""
-    return 4 * sum(each.size for each in vars(learned_map).values() if isinstance(each, np.ndarray))
+    recent = learned_map._recent
+    arrays = [*vars(learned_map).values(), *(vars(recent).values() if recent else ())]
+    return 4 * sum(each.size for each in arrays if isinstance(each, np.ndarray))
 
 
 @pytest.mark.parametrize("num_experts", [16, 32, 64, 128])

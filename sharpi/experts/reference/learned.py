@@ -21,7 +21,7 @@ from sharpi.experts.reference.learned_map import LearnedMap, MapInput
 from sharpi.experts.reference.learned_within import LearnedWithin, Route, Source, inputs_of
 from sharpi.experts.reference.policy import SlotPolicy
 
-_RATE, _RATE_WITHIN, _RATE_AHEAD = 0.15, 0.12, 0.13
+_RATE, _RATE_WITHIN, _RATE_AHEAD = 0.15, 0.11, 0.13
 _THRESHOLD_RATE = np.float32(0.01)
 _STEERING = np.float32(0.0005)
 _FIRST_MARGIN = np.float32(0.15)
@@ -72,7 +72,7 @@ class Learned(SlotPolicy):
         )
         return LearnedWithin(
             sources, chosen.num_layers, chosen.num_experts, self._rank_weights, rate,
-            follows_text=follows,
+            _contexts(chosen, len(sources), ahead=0) if follows else None,
         )  # fmt: skip
 
     def _make_maps(self) -> None:
@@ -80,7 +80,7 @@ class Learned(SlotPolicy):
         newest = [Source(False, -_LAYERS_AHEAD - i, True) for i in range(self._num_sources)]
         self._sources = self._sources + newest * ahead
         num_sources, num_contexts = len(self._sources), _CONTEXTS * ahead
-        self._contexts = _contexts(chosen, num_sources) if ahead else None
+        self._contexts = _contexts(chosen, num_sources, _LAYERS_AHEAD) if ahead else None
         rate = _step_size(
             _RATE_AHEAD if ahead else _RATE, num_sources, num_contexts, len(self._rank_weights)
         )
@@ -206,11 +206,11 @@ class Learned(SlotPolicy):
     def _step(self, layer: int) -> None:
         """Scores a layer after the present token, and learns from its previous score."""
         assert self._present is not None
-        learned = self._maps[layer]
+        learned, used = self._maps[layer], self._present[layer]
+        learned.count(used)
         learned.score(self._inputs(layer, self._present, self._next))
         if layer in self._scored:
             before = self._inputs(layer, self._before, self._present)
-            used = self._present[layer]
             if self._decides_ahead:
                 learned.learn_worth(before, used, self._threshold[layer], self._margin)
             else:
@@ -316,11 +316,11 @@ def _near_and_last(num_layers: int, num_last: int) -> list[Source]:
     return near + [Source(True, num_layers - i, False) for i in range(num_last, 0, -1)]
 
 
-def _contexts(settings: PolicySettings, num_sources: int) -> LearnedContexts:
+def _contexts(settings: PolicySettings, num_sources: int, ahead: int) -> LearnedContexts:
     return LearnedContexts(
         settings.num_layers,
         settings.num_experts,
         first_layer=next((layer for layer, slots in enumerate(settings.slots) if slots), 0),
         first_row=num_sources * settings.num_experts,
-        ahead=_LAYERS_AHEAD,
+        ahead=ahead,
     )

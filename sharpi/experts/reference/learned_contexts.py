@@ -9,6 +9,8 @@ from sharpi.experts.reference.learned_map import MapInput
 _MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of a layer's table
 _RANKS = 4  # of a route
 _WORD = 0xFFFFFFFF
+# Keys that say no more than another where the layer's own route is the one below.
+_REPEATS = (3, 4, 6)
 
 Route = Mapping[int, Sequence[int]]  # a token's experts by layer, best first
 
@@ -26,7 +28,8 @@ class LearnedContexts:
     def rows(self, layer: int, present: Route, following: Route) -> list[MapInput]:
         """Returns the rows for a layer after the token `present`.
 
-        `following` are those routes of the next token that are known when the layer is scored.
+        `following` are those routes of the next token that are known when the layer is scored. With
+        `ahead` 0 its own is, and both are the same routes.
         """
         first, second = (
             (following if lowest <= layer - self._ahead else present).get(lowest, ())
@@ -48,7 +51,11 @@ class LearnedContexts:
             sorted(below[:_RANKS]),
             [*sorted(first[:2]), *sorted(below[:2])],
         )
-        places = (_hash(index, key) & self._mask for index, key in enumerate(keys))
+        places = (
+            _hash(index, key) & self._mask
+            for index, key in enumerate(keys)
+            if self._ahead or index not in _REPEATS
+        )
         return [MapInput(self._first_row + place, np.float32(1)) for place in places]
 
     def _newest(self, layer: int, present: Route, following: Route) -> Sequence[int]:

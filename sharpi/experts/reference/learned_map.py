@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.experts.reference.recent_uses import RecentUses
+
 _DISCOUNT = np.float32(0.8)
 _BIAS_RATE = np.float32(0.003)
 _FIRST_BIAS = np.float32(0.1)
@@ -33,7 +35,8 @@ class MapInput(NamedTuple):
 class LearnedMap:
     """The reference of kernels/cpu/experts/policy/learned_map.h; `scores` are (experts) float32.
 
-    With `follows_text` each source row has a second copy, which fades and so learns recent text.
+    With `follows_text` recent uses are inputs too, and each source row has a second copy, which
+    fades and so learns recent text.
     """
 
     def __init__(
@@ -55,11 +58,19 @@ class LearnedMap:
         self._first_hashed = num_sources * num_experts
         fading = self._first_hashed if follows_text else 0
         self._fading = np.zeros((fading, num_experts), np.float32)
+        self._recent = RecentUses(num_experts) if follows_text else None
         self._times_learned = np.zeros(num_hashed, np.float32)
+
+    def count(self, used: Sequence[int]) -> None:
+        """Counts the experts that a token used; called before its scores are computed."""
+        if self._recent is not None:
+            self._recent.count(used)
 
     def score(self, inputs: Sequence[MapInput]) -> None:
         """Computes the scores from `inputs` into `scores`."""
         self.scores = self._bias.copy()
+        if self._recent is not None:
+            self._recent.add_to(self.scores)
         for row, weight in inputs:
             self.scores += weight * self._weights[row]
             if row < len(self._fading):
@@ -93,6 +104,8 @@ class LearnedMap:
     def _follow(self, inputs: Sequence[MapInput], aim: NDArray[np.float32]) -> None:
         error = aim - self._previous
         self._bias += _BIAS_RATE * error
+        if self._recent is not None:
+            self._recent.follow(error)
         for each in inputs:
             step = self._step_size(each)
             self._weights[each.row] += step * error

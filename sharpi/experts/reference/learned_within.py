@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
 from sharpi.experts.reference.learned_map import LearnedMap, MapInput
 
 Route = dict[int, list[int]]  # a token's experts by layer, best first
@@ -25,7 +26,10 @@ class Source(NamedTuple):
 
 
 class LearnedWithin:
-    """The reference of kernels/cpu/experts/policy/learned_within.h."""
+    """The reference of kernels/cpu/experts/policy/learned_within.h.
+
+    With `contexts` its maps follow the text, and have combinations of experts as inputs too.
+    """
 
     def __init__(
         self,
@@ -34,13 +38,18 @@ class LearnedWithin:
         num_experts: int,
         rank_weights: NDArray[np.float32],
         rate: np.float32,
-        *,
-        follows_text: bool,
+        contexts: LearnedContexts | None,
     ) -> None:
-        self._sources, self._num_experts = sources, num_experts
+        self._sources, self._num_experts, self._contexts = sources, num_experts, contexts
         self._rank_weights = rank_weights
         self._maps = [
-            LearnedMap(len(sources), num_experts, rate, follows_text=follows_text)
+            LearnedMap(
+                len(sources),
+                num_experts,
+                rate,
+                follows_text=contexts is not None,
+                num_hashed=num_rows(num_experts) if contexts else 0,
+            )
             for _ in range(num_layers)
         ]
         self.reset_sequence()
@@ -53,14 +62,18 @@ class LearnedWithin:
         """Records a layer's route, scores the layer, and learns from its previous score."""
         self._newest[layer] = route
         learned = self._maps[layer]
-        inputs = inputs_of(
-            self._sources, layer, self._newest, {}, self._rank_weights, self._num_experts
-        )
+        learned.count(route)
+        inputs = self._inputs(layer)
         learned.score(inputs)
         if layer in self._inputs_before:
             learned.learn(self._inputs_before[layer], route)
         learned.keep()
         self._inputs_before[layer] = inputs
+
+    def _inputs(self, layer: int) -> list[MapInput]:
+        newest = self._newest
+        sources = inputs_of(self._sources, layer, newest, {}, self._rank_weights, self._num_experts)
+        return sources + (self._contexts.rows(layer, newest, newest) if self._contexts else [])
 
     def scores(self, layer: int) -> NDArray[np.float32]:
         return self._maps[layer].scores

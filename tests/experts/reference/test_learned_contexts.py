@@ -41,6 +41,16 @@ def test_a_layers_contexts_are_of_what_is_known_then() -> None:
     assert contexts.rows(4, present, known | {2: [5, 6]})[1:] != rows[1:]
 
 
+def test_a_layer_whose_own_route_is_known_has_no_key_twice() -> None:
+    contexts = LearnedContexts(6, EXPERTS, first_layer=0, first_row=100, ahead=0)
+    newest = {layer: [layer % EXPERTS, 7] for layer in range(6)}
+    rows = contexts.rows(4, newest, newest)
+    assert len(rows) == len(set(rows)) == 5
+    for layer, changed in ((0, 3), (1, 1), (3, 1), (4, 3), (5, 0)):
+        others = contexts.rows(4, newest | {layer: [5, 6]}, newest | {layer: [5, 6]})
+        assert sum(row != other for row, other in zip(rows, others, strict=True)) == changed
+
+
 @pytest.mark.parametrize("num_experts", [2, 8, 32, 128, 512])
 def test_a_table_stays_within_a_megabyte(num_experts: int) -> None:
     rows = num_rows(num_experts)

@@ -53,7 +53,7 @@ def row(trace: Trace, policy: str, slots: int, *, admission: bool = False) -> Si
         ("learned-keep", False, (73.4, 91.8), (15.6, 6.7)),
         ("learned-token-end", False, (76.4, 94.0), (10.1, 10.1)),
         ("learned", False, (80.2, 95.7), (10.1, 10.1)),
-        ("learned-prefetch", False, (82.4, 96.1), (19.6, 13.2)),
+        ("learned-prefetch", False, (82.8, 96.1), (17.4, 13.2)),
     ],
 )
 def test_hit_rates(

@@ -6,7 +6,7 @@
 namespace sharpi {
 namespace {
 
-constexpr double kRate = 0.15, kRateWithin = 0.12, kRateAhead = 0.13;
+constexpr double kRate = 0.15, kRateWithin = 0.11, kRateAhead = 0.13;
 constexpr float kSteering = 0.0005f, kThresholdRate = 0.01f;
 constexpr int kLayersAhead = 2, kLastLayers = 4, kContexts = 8;
 // With few experts more layers are sources; with many, those would take too much memory.
@@ -62,7 +62,7 @@ void Learned::make_within() {
     if (follows && has_few(settings_)) sources.push_back({false, layer, 0});
   const float rate =
       step_size(follows ? kRateWithin : kRate, sources.size(), 0, rank_weights_.size());
-  within_.emplace(settings_, sources, rank_weights_, rate, follows);
+  within_.emplace(settings_, sources, rank_weights_, rate, first_moe_layer(settings_), follows);
 }
 
 void Learned::make_maps() {
@@ -136,10 +136,11 @@ void Learned::gather(int layer, Age age) {
 // previous token should have been.
 void Learned::step(int layer) {
   LearnedMap& map = maps_[layer];
+  const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
+  map.count(used.data(), int(used.size()));
   gather(layer, kPresent);
   map.score(inputs_);
   if (scored_[layer]) {
-    const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
     gather(layer, kBefore);
     if (decides_ahead())
       map.learn_worth(inputs_, used.data(), int(used.size()), threshold_[layer], margin_);

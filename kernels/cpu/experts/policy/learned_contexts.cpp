@@ -9,6 +9,9 @@ namespace {
 constexpr int kMostFloats = 1 << 18, kMostRows = 1 << 13;  // of a layer's table
 constexpr int kRanks = 4;                                  // of a route
 
+// Keys that say no more than another where the layer's own route is the one below.
+constexpr bool kRepeats[] = {false, false, false, true, true, false, true, false};
+
 // A hash that experts are added to, one after the other.
 struct Key {
   uint32_t value;
@@ -73,7 +76,8 @@ void LearnedContexts::append(int layer, const Routes& present, const Routes& nex
   keys[5].add_set(first, kRanks), keys[5].add_set((has_second ? next : present)[second_layer], 2);
   keys[6].add_set(below, kRanks);
   keys[7].add_set(first, 2), keys[7].add_set(below, 2);
-  for (const Key& key : keys) inputs.push_back({first_row_ + int(key.value & mask_), 1.f});
+  for (size_t i = 0; i < std::size(keys); i++)
+    if (ahead_ || !kRepeats[i]) inputs.push_back({first_row_ + int(keys[i].value & mask_), 1.f});
 }
 
 }  // namespace sharpi

@@ -14,7 +14,8 @@ using Routes = std::vector<std::vector<int32_t>>;  // the experts of one token, 
 
 class LearnedContexts {
  public:
-  // `ahead`: a layer is scored when the next token's route so many layers below it is known.
+  // `ahead`: a layer is scored when the next token's route so many layers below it is known; 0 when
+  // its own is, and then present and next are the same routes.
   LearnedContexts(int num_layers, int num_experts, int first_layer, int first_row, int ahead);
 
   // Returns the number of rows of a layer's hashed table, a power of two.

@@ -42,6 +42,7 @@ LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, bool follow
       previous_(stride_),
       error_(stride_),
       fading_(follows_text ? first_hashed_ * stride_ : 0),
+      recent_(follows_text, stride_),
       times_learned_(num_hashed) {
   for (int e = 0; e < num_experts && !num_hashed; e++)
     weights_[size_t(e) * stride_ + e] = kFirstOfItself;
@@ -49,6 +50,7 @@ LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, bool follow
 
 void LearnedMap::score(const std::vector<MapInput>& inputs) {
   scores_ = bias_;
+  recent_.add_to(scores_.data());
   for (const MapInput& in : inputs) {
     add_scaled(scores_.data(), weights_.data() + in.row * stride_, in.weight, stride_);
     if (fades(in))
@@ -75,6 +77,7 @@ void LearnedMap::learn_worth(const std::vector<MapInput>& inputs, const int* use
 void LearnedMap::follow_error(const std::vector<MapInput>& inputs) {
   for (int e = 0; e < num_experts_; e++) error_[e] -= previous_[e];
   add_scaled(bias_.data(), error_.data(), kBiasRate, stride_);
+  recent_.follow(error_.data());
   for (const MapInput& in : inputs) {
     const float step = step_size(in);
     add_scaled(weights_.data() + in.row * stride_, error_.data(), step, stride_);

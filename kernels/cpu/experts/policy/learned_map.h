@@ -1,15 +1,17 @@
 // One layer's linear map from recently used experts to a score per expert: what it is worth to have
 // the expert in a slot.
 //
-// The inputs are rows of two tables. A row of the first stands for one source expert; a row of the
-// second for a combination of experts, found by a hash, and it learns faster while it is new. A map
-// that follows the text has the first table twice: what the second one learns fades, so that it is
-// about the present text, and the first one about all.
-// Multiplications and additions happen in the written order, unfused, so that
+// The inputs are rows of two tables, and recent uses. A row of the first stands for one source
+// expert; a row of the second for a combination of experts, found by a hash, and it learns faster
+// while it is new. A map that follows the text counts recent uses, and has the first table twice:
+// what the second one learns fades, so that it is about the present text, and the first one about
+// all. Multiplications and additions happen in the written order, unfused, so that
 // sharpi/experts/reference/learned_map.py agrees bit for bit.
 #pragma once
 #include <cstddef>
 #include <vector>
+
+#include "recent_uses.h"
 
 namespace sharpi {
 
@@ -25,6 +27,8 @@ class LearnedMap {
   LearnedMap(int num_sources, int num_experts, float rate, bool follows_text = false,
              int num_hashed = 0);
 
+  // Counts the experts that a token used; before its scores.
+  void count(const int* used, int num_used) { recent_.count(used, num_used); }
   // Computes the scores from `inputs` into scores().
   void score(const std::vector<MapInput>& inputs);
   // Moves the previous scores, which were computed from `inputs`, towards 1 for the experts `used`
@@ -47,7 +51,8 @@ class LearnedMap {
   size_t stride_;  // floats per row, a multiple of a cache line
   float rate_;
   std::vector<float> weights_, bias_, scores_, previous_, error_;
-  std::vector<float> fading_;         // of the present text; empty in a map that follows none
+  std::vector<float> fading_;  // of the present text; empty in a map that follows none
+  RecentUses recent_;
   std::vector<float> times_learned_;  // per hashed row
 };
 

@@ -1,6 +1,8 @@
 // Scores a layer's experts right after its route is known, within a token, from the newest known
 // route of each layer; so that a missed expert can be kept while its bytes are there.
 #pragma once
+#include <optional>
+
 #include "learned_contexts.h"
 #include "learned_map.h"
 #include "policy.h"
@@ -17,8 +19,11 @@ struct LearnedSource {
 
 class LearnedWithin {
  public:
+  // Maps that follow the text also have combinations of experts as inputs; `first_layer` is the
+  // first that has experts.
   LearnedWithin(const PolicySettings& settings, const std::vector<LearnedSource>& sources,
-                const std::vector<float>& rank_weights, float rate, bool follows_text);
+                const std::vector<float>& rank_weights, float rate, int first_layer,
+                bool follows_text);
 
   // Notes the route of a layer, best first, learns from its last score, and scores it anew.
   void step(int layer, const int32_t* experts, int count);
@@ -32,6 +37,7 @@ class LearnedWithin {
   const std::vector<LearnedSource> sources_;
   const std::vector<float> rank_weights_;
   const int num_experts_;
+  std::optional<LearnedContexts> contexts_;
   std::vector<LearnedMap> maps_;
   Routes newest_;
   std::vector<uint8_t> scored_;  // per layer: 1 if there is a score to learn from

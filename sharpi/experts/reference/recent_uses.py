@@ -1,0 +1,36 @@
+"""How lately and how often each expert of a layer was used, as inputs of a map.
+
+For each of two time spans there are decayed counts of uses, and a learned weight per expert.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_KEPT = np.array([[0.6], [0.9]], np.float32)  # of a count, from one token to the next
+_RATE = np.float32(0.01)
+
+
+class RecentUses:
+    """The reference of kernels/cpu/experts/policy/recent_uses.h."""
+
+    def __init__(self, num_experts: int) -> None:
+        self._weights = np.zeros((len(_KEPT), num_experts), np.float32)
+        self._counts = np.zeros_like(self._weights)
+        self._previous = np.zeros_like(self._weights)
+
+    def count(self, used: Sequence[int]) -> None:
+        """Counts the experts of one more token."""
+        self._previous = self._counts
+        self._counts = _KEPT * self._counts
+        self._counts[:, list(used)] += np.float32(1) - _KEPT
+
+    def add_to(self, scores: NDArray[np.float32]) -> None:
+        """Adds what the counts are worth to `scores`, (experts)."""
+        for weights, counts in zip(self._weights, self._counts, strict=True):
+            scores += weights * counts
+
+    def follow(self, error: NDArray[np.float32]) -> None:
+        """Moves the weights by the error (experts) of the scores from before the last count."""
+        self._weights += _RATE * (error * self._previous)
