@@ -33,11 +33,16 @@ class HeadChoice(NamedTuple):
 
 
 def choose_head(
-    file: GgufFile, model: ModelConfig, config: RunConfig, why_not: str | None = None
+    file: GgufFile,
+    model: ModelConfig,
+    config: RunConfig,
+    why_not: str | None = None,
+    keys_elsewhere: str | None = None,
 ) -> HeadChoice:
     """Decides if an MTP head drafts: the one in the model's file or in --spec-draft-model.
 
-    `why_not`: the reason if no head can run here. Raises UsageError if a head was asked for by name
+    `why_not`: the reason if no head can run here; `keys_elsewhere`: what keeps the model's keys, if
+    an assistant cannot read them here. Raises UsageError if a head was asked for by name
     and the file has none, or if the head of --spec-draft-model is for another model.
     """
     if config.speculation.draft_model is None:
@@ -47,6 +52,8 @@ def choose_head(
 
     joined = join_head(file, model, config)
     own = joined.config
+    if keys_elsewhere is not None and joined.is_assistant:
+        why_not = f"Gemma 4's assistant reads keys that {keys_elsewhere}"
     chosen, notes = _with_chosen(joined.file, joined.model, own, why_not, joined.metadata)
     if chosen.has_head:
         return HeadChoice(joined.file, chosen, own, notes)

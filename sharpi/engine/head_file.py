@@ -33,6 +33,7 @@ class Joined(NamedTuple):
     model: ModelConfig
     config: RunConfig
     metadata: Metadata
+    is_assistant: bool = False
 
 
 def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
@@ -48,7 +49,8 @@ def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
     if kind_of(head) != HEAD:
         head.close()
         return unchanged
-    if head.metadata.find_printable("general.architecture") == ASSISTANT:
+    is_assistant = head.metadata.find_printable("general.architecture") == ASSISTANT
+    if is_assistant:
         _check_assistant(file, model, head)
         file = file.with_all_of(head, assistant_prefix(model.num_layers))
     else:
@@ -63,6 +65,7 @@ def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
         model,
         replace(config, speculation=replace(speculation, kinds=tuple(named), draft_model=None)),
         head.metadata,
+        is_assistant,
     )
 
 

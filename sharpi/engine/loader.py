@@ -84,13 +84,15 @@ def _load(
         config = replace(config, device="cpu")
     config, keep_notes = on_cpu(config)
     gpu = GpuChoice(config, open_device)
-    why_no_head = _why_no_head(config, gpu, is_shared=sharing is not None)
     config = known_to_pay(config, is_on_cpu=not gpu.devices and sharing is None)
-    chosen = choose_head(file, model_config, config, why_no_head)
-    file, model_config, config, head_notes = chosen
+    shared = (file, model_config)  # all that several ranks have in common
+    file, model_config, config, head_notes = choose_head(
+        file, model_config, config, _why_no_head(config, model_config, gpu, sharing),
+        keys_elsewhere=_where_keys_are(gpu, sharing),
+    )  # fmt: skip
     settings = decide(config, file, model_config, hardware)
     if sharing is not None:
-        settings = sharing.agree(config, file, model_config, settings, hardware)
+        settings = sharing.agree(config, *shared, settings, hardware)
     layers = None if sharing is None else sharing.layers
     model_config = model_config.for_context(settings.context_size)
     placement, plan, warning = gpu.place(file, model_config, settings, hardware, layers)
@@ -191,13 +193,24 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
     return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
 
 
-def _why_no_head(config: RunConfig, gpu: GpuChoice, *, is_shared: bool) -> str | None:
+def _why_no_head(
+    config: RunConfig, model: ModelConfig, gpu: GpuChoice, sharing: "Sharing | None"
+) -> str | None:
     """Returns the reason why an MTP head cannot run; None if it can."""
-    if is_shared:
-        return "several machines share the model"
+    if sharing is not None and not sharing.is_first:
+        return "the first machine has it"
+    if gpu.devices and model.states:
+        return "recurrent layers on a GPU cannot take wrong drafts back"
     if config.kv_keep is not None:
         return "it needs the keys and values that --kv-keep drops"
-    return None if not gpu.devices else "it runs on the CPU only, and a GPU runs the model"
+    return None
+
+
+def _where_keys_are(gpu: GpuChoice, sharing: "Sharing | None") -> str | None:
+    """Returns what keeps the last layers' keys and values; None if the CPU of this machine does."""
+    if sharing is not None:
+        return "other machines keep"
+    return "a GPU keeps" if gpu.devices else None
 
 
 def _head(
@@ -212,16 +225,16 @@ def _head(
     from sharpi.engine.backends.head_experts import HeadExperts
     from sharpi.engine.backends.head_part import HeadPart
 
-    last = parts[-1]
-    assert isinstance(last, CpuPart)
+    on_cpu = [part for part in parts if isinstance(part, CpuPart)]
     if model.assistant is not None:
         from sharpi.engine.backends.assistant_part import AssistantPart
 
-        return AssistantPart(model, weights, settings, last.pool, last.cache)
+        return AssistantPart(model, weights, settings, on_cpu[-1].pool, on_cpu[-1].cache)
     experts = None
     if plan is not None and not plan.is_mapped and plan.layers[model.num_layers].num_experts:
         experts = HeadExperts(file, model, plan)
-    return HeadPart(model, weights, settings, last.pool, experts)
+    pool = on_cpu[-1].pool if on_cpu else None
+    return HeadPart(model, weights, settings, pool, experts)
 
 
 def _gpu_slots(

@@ -168,13 +168,27 @@ class Runner:
             if values is not None:
                 step = step._replace(incoming=values)
             if part is self._remote:
-                return StepInFlight(step, max_outputs, self._remote.send(step, max_outputs), _NONE)
+                return StepInFlight(step, max_outputs, self._send(step, max_outputs), _NONE)
             if part.splits_steps or step.num_tokens <= part.max_tokens:
                 values = part.run(step, max_outputs)
             else:
                 values = self._in_batches(part, step, max_outputs)
         assert isinstance(values, np.ndarray)
         return StepInFlight(step, max_outputs, None, values)
+
+    def _send(self, step: StepOfPart, max_outputs: int) -> int | None:
+        """Sends a step to the next rank; returns its number, None if nothing comes back.
+
+        An MTP head needs the values of all tokens, so that each is an output for the other ranks.
+        """
+        assert self._remote is not None
+        if self.head is None:
+            return self._remote.send(step, max_outputs)
+        every = (
+            segment._replace(outputs=np.arange(len(segment.ids), dtype=np.int32))
+            for segment in step.segments
+        )
+        return self._remote.send(step._replace(segments=tuple(every)), self.batch_size)
 
     def finish(self, begun: StepInFlight) -> Values:
         """Waits for the end of a step; its logits are a view that the next one overwrites."""
@@ -262,9 +276,7 @@ class Runner:
     @property
     def hidden(self) -> Values:
         """The hidden states (tokens, hidden) of the last step, which the head begins with."""
-        part = self.parts[-1]
-        assert isinstance(part, CpuPart)
-        return part.hidden
+        return self.parts[-1].hidden
 
     def copy_state(self, source: int, target: int) -> None:
         """Copies a state to another, in all recurrent layers."""

@@ -52,15 +52,22 @@ class ModelFacts(Struct, frozen=True):
     def only(self, layers: range) -> "ModelFacts":
         """Returns the sizes for a machine that runs only `layers`: the other layers are empty.
 
-        Layer 0 comes with the embedding and the output.
+        Layer 0 comes with the embedding, the output and the MTP head.
         """
         own = tuple(
             layer if index in layers else LayerFacts(0, 0)
             for index, layer in enumerate(self.layers)
         )
+        if self.has_head and 0 in layers:
+            own = (*own[:-1], self.layers[-1])
         if 0 in layers:
             return replace(self, layers=own)
         return replace(self, layers=own, embedding_bytes=0, output_bytes=0)
+
+    @property
+    def without_head(self) -> "ModelFacts":
+        """Returns the sizes without the MTP head, which runs on the CPU."""
+        return replace(self, layers=self.layers[:-1], has_head=False) if self.has_head else self
 
     @property
     def largest_slot(self) -> int:

@@ -58,7 +58,7 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
 
 def bytes_beside(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[int]:
     """Returns the bytes that each layer needs on a GPU besides its dense weights."""
-    kv = kv if request.gpu_kv is None else list(request.gpu_kv)
+    kv = kv[: len(model.layers)] if request.gpu_kv is None else list(request.gpu_kv)
     if not goes_whole(request):
         return kv
     return [kv[i] + whole_experts_bytes(model, request, i) for i in range(len(model.layers))]

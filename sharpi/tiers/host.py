@@ -75,7 +75,7 @@ def _experts_reason(request: TierRequest, gpu: GpuPlan, layers: Iterable[int]) -
 def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget) -> None:
     on_cpu = set(range(len(model.layers))) - gpu.layers
     dense_weights = sum(model.layers[i].dense_weights_bytes for i in on_cpu)
-    output = 0 if gpu.has_output else model.output_bytes
+    output = 0 if gpu.has_output and not model.has_head else model.output_bytes
     tier_budget.take(
         Purpose.DENSE_WEIGHTS,
         dense_weights + output,

@@ -176,14 +176,15 @@ class TierPlan(Struct, frozen=True):
         """The GPU's layers that have some experts elsewhere."""
         return tuple(
             layer.index
-            for layer in self.layers[self.first_gpu_layer :]
-            if layer.num_experts and layer.vram_slots < layer.num_experts
+            for layer in self.layers
+            if layer.dense_weights is Tier.VRAM and layer.vram_slots < layer.num_experts
         )
 
     @property
     def first_gpu_layer(self) -> int:
         """The first layer that runs on the GPU; the number of layers if none does."""
-        return sum(layer.dense_weights is not Tier.VRAM for layer in self.layers)
+        on_gpu = (layer.index for layer in self.layers if layer.dense_weights is Tier.VRAM)
+        return next(on_gpu, len(self.layers))
 
     @property
     def ram_slots(self) -> tuple[int, ...]:

@@ -69,11 +69,12 @@ def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
     """Plans GPU and RAM; if experts exceed RAM too, the GPU has no buffers to fill from RAM."""
-    gpu = plan_gpus(model, request, kv, scratch)
+    of_gpus = model.without_head
+    gpu = plan_gpus(of_gpus, request, kv, scratch)
     host = plan_host(model, request, gpu, budget, kv, scratch)
     if host.tier is not Tier.DISK or not gpu.slots:
         return gpu, host
-    gpu = plan_gpus(model, replace(request, fills_from_ram=False), kv, scratch)
+    gpu = plan_gpus(of_gpus, replace(request, fills_from_ram=False), kv, scratch)
     return gpu, plan_host(model, request, gpu, budget, kv, scratch)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from machines import FOREVER, PROMPT, Machines, complete, ended, free_port, wait_for
+from with_head import with_head
 
 from sharpi.resources import demo_model
 
@@ -24,6 +25,27 @@ def test_the_text_is_that_of_one_process(machines: Machines) -> None:
     assert (code, out) == (0, alone[1])
     assert re.search(r"rank 2 on \S+ runs layers \d+ to \d+", err)
     assert [ended(process)[0] for process in joined] == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["mtp", "ngram", "draft"])
+def test_drafts_of_every_kind_change_no_text(kind: str, tmp_path: Path) -> None:
+    references = Path(__file__).parents[1] / "references" / "data"
+    model = with_head(references / "qwen3moe.gguf", tmp_path / "headed.gguf")
+    machines = Machines(model)
+    own = ["la " * 12, *PROMPT[1:], "-n", "40", "--ignore-eos", "-v", "--spec-type", kind]
+    own += ["-md", str(model)] if kind == "draft" else []
+    try:
+        joined = machines.join()
+        code, out, err = ended(machines.run(*own))
+        alone = ended(machines.start("run", str(model), *own, "--no-log"))
+        assert (code, out) == (0, alone[1]), err
+        drafted = rf"drafts: {kind} (\d+ proposed, \d+ checked, \d+ accepted)"
+        counts = [re.findall(drafted, each) for each in (err, alone[2])]
+        assert counts[0] == counts[1]
+        assert counts[0]
+        assert ended(joined)[0] == 0
+    finally:
+        machines.close()
 
 
 def test_torchrun_starts_both_ranks(machines: Machines) -> None:

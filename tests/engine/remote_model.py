@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from sharpi.engine.backends.cpu_part import CpuPart
+from sharpi.engine.backends.head_part import HeadPart
 from sharpi.engine.backends.model_part import StepOfPart, Values
 from sharpi.engine.cluster.step_message import read_step, step_body
 from sharpi.engine.engine import Engine
@@ -88,15 +89,25 @@ def remote_model(engine: Engine, num_ranks: int) -> SimpleNamespace:
     """The engine's model with its later layers far away; what a Scheduler asks of a model."""
     config, settings = engine.model_config, engine.runner.settings
     weights = load_weights(engine.file, config)
-    first = first_layers(read_facts(engine.file, config))[1:][-1:] or [config.num_layers]
+    first = first_layers(read_facts(engine.file, config).without_head)[1:][-1:] or [
+        config.num_layers
+    ]
     start, end = first[0], config.num_layers
     own, late, output = (
-        CpuPart(config, weights, settings, layers=layers, has_output=layers.start == end)
+        CpuPart(
+            config,
+            weights,
+            settings,
+            layers=layers,
+            has_output=layers.start == end,
+            keeps_hidden=layers.start == end and config.has_head,
+        )
         for layers in (range(start), range(start, end), range(end, end))
     )
     remote = LateLayers(late, num_ranks, config.hidden_size)
+    head = HeadPart(config, weights, settings, own.pool) if config.has_head else None
     runner = Runner(
-        settings, weights.output.rows, [own, remote, output],  # type: ignore[list-item]
+        settings, weights.output.rows, [own, remote, output], head=head,  # type: ignore[list-item]
         has_states=bool(config.states), remote=remote,  # type: ignore[arg-type]
     )  # fmt: skip
     return SimpleNamespace(

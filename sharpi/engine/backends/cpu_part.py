@@ -248,7 +248,7 @@ class CpuPart(RecordedPart[Program]):
         """Returns the input: embedded tokens for layer 0, else the previous part's values."""
         if self._layers.start == 0:
             return model.embed()
-        is_output = self._layers.start == self._config.num_layers
+        is_output = self._layers.start == self._config.num_layers and not self._keeps_hidden
         rows = abi.Rows.OUTPUTS if is_output else abi.Rows.TOKENS
         return recorder.incoming(self._config.hidden_size, rows)
 

@@ -29,7 +29,11 @@ _DECODED = 4  # tokens of a pass that the threads of decoding run
 
 
 class HeadPart:
-    """Runs the head on the threads of the model's part, and owns its keys and values."""
+    """Runs the head, and owns its keys and values.
+
+    `pool` are the threads of the model's part, which closes them. Without such a part on the CPU,
+    the head has threads of its own.
+    """
 
     is_host_memory = True
     follows_drafts = True
@@ -39,14 +43,17 @@ class HeadPart:
         config: ModelConfig,
         weights: ModelWeights,
         settings: EngineSettings,
-        pool: ThreadPool,
+        pool: ThreadPool | None,
         experts: "HeadExperts | None" = None,
     ) -> None:
         mixer = config.head_mixer
         assert mixer is not None
         assert mixer.kv_shape is not None
         self._config, self._weights, self._settings = config, weights, settings
-        self._pool, self._experts = pool, experts
+        num_threads = max(settings.num_threads, settings.num_batch_threads)
+        self._owns_pool = pool is None
+        self._pool = pool or ThreadPool(num_threads, settings.places)
+        self._experts = experts
         self._cache = KvCache([mixer.kv_shape], settings.num_pages, settings.kv_types)
         self._ids, self._positions, self._sequences, self._outputs = (
             np.zeros(HEAD_BATCH, np.int32) for _ in range(4)
@@ -149,10 +156,12 @@ class HeadPart:
         self._cache.write_page(page, source)
 
     def close(self) -> None:
-        """Frees its memory; the threads belong to the model's part, which closes them."""
+        """Frees its memory, and ends its own threads."""
         if self._program is not None:
             self._program.close()
             self._program = None
         if self._experts is not None:
             self._experts.close()
             self._experts = None
+        if self._owns_pool:
+            self._pool.close()

@@ -128,6 +128,13 @@ class ModelPart(StepRoutes, Protocol):
     def largest(self) -> int:
         """Returns the last step's most likely id, the lowest of equals; -1 if not finite."""
 
+    @property
+    def hidden(self) -> Values:
+        """The last step's values (tokens, hidden) of all tokens after the output norm.
+
+        Only the model's last part has them, and only if an MTP head drafts.
+        """
+
     def interrupt(self, *, wanted: bool = True) -> None:
         """Ends the pass that runs, or the next one, between two layers, with KeyboardInterrupt.
 

@@ -71,6 +71,7 @@ def _with_gpus(
             devices[place.gpu], config, weights, settings,
             layers=place.layers, embeds=embeds, hands_on=place is not places[-1],
             slots=own, tier=tier, keeps_router_logits=keeps_router_logits,
+            keeps_hidden=config.has_head,
         )
         for place, own in zip(places, slots, strict=True)
     ]  # fmt: skip

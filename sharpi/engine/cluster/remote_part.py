@@ -98,6 +98,11 @@ class RemotePart:
         self._number += 1
         self._channel.send(Message(kind, self._number, body))
 
+    @property
+    def hidden(self) -> Values:
+        """Raises NotImplementedError: the model's last part has them, not this one."""
+        raise NotImplementedError
+
     def largest(self) -> int:
         """Raises NotImplementedError: the model's last part computes the logits, not this one."""
         raise NotImplementedError

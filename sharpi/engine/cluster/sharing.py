@@ -53,6 +53,11 @@ class Sharing(Closing):
         self.reports: dict[int, RankReport] = {}  # by rank, once the first has ended the run
         self.remote: RemotePart | None = None  # of the first rank, once there are parts
 
+    @property
+    def is_first(self) -> bool:
+        """True on the rank that embeds the tokens and chooses them."""
+        return self._group.rank == 0
+
     def complete(self, file: GgufFile) -> GgufFile:
         """Returns the file with the tensors of parts that only other ranks have.
 
@@ -151,7 +156,10 @@ class Sharing(Closing):
             group.channel, model.hidden_size, settings.batch_size, ranks, self._leave
         )
         end = range(model.num_layers, model.num_layers)
-        output = CpuPart(model, weights, settings, layers=end, has_output=True, pool=first.pool)
+        output = CpuPart(
+            model, weights, settings, layers=end, has_output=True, pool=first.pool,
+            keeps_hidden=model.has_head,
+        )  # fmt: skip
         return [first, self.remote, output]
 
     def _lend(self, loaded: LoadedModel) -> None:

@@ -97,7 +97,7 @@ class GpuChoice:
     ) -> Placed:
         placed = self._planned(file, model, settings, hardware)
         first = self.devices[0]
-        if not self._config.gpus and first.num_gpus > 1 and not _is_whole(placed[1]):
+        if not self._config.gpus and first.num_gpus > 1 and not _is_whole(*placed[:2]):
             self._add_usable(range(1, first.num_gpus))
             placed = self._planned(file, model, settings, hardware)
         _, plan, _ = placed
@@ -133,11 +133,12 @@ class GpuChoice:
         self.notes = (f"the CPU computes, not the GPU: {error}",)
 
 
-def _is_whole(plan: TierPlan | None) -> bool:
-    """Returns True if VRAM holds every layer, with all of its experts."""
+def _is_whole(placement: Placement, plan: TierPlan | None) -> bool:
+    """Returns True if VRAM holds every layer but an MTP head, with all of its experts."""
+    num_layers = len(placement.facts.without_head.layers)
     return plan is not None and all(
         layer.dense_weights is Tier.VRAM and layer.vram_slots == layer.num_experts
-        for layer in plan.layers
+        for layer in plan.layers[:num_layers]
     )
 
 

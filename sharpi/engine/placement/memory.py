@@ -15,6 +15,8 @@ def gpu_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ..
     states = num_states(settings.num_parallel, settings.max_drafts)
     counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     for shape in config.attention:
+        if shape.layer == config.num_layers:  # an MTP head, which runs on the CPU
+            continue
         counts[shape.layer] += layer_bytes(
             shape, settings.num_pages, gpu_kv_type(settings.kv_types)
         )
@@ -27,7 +29,7 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
     Fewer layers need no more.
     """
     device = CountingDevice()
-    part = GpuPart(device, config, weights, settings)
+    part = GpuPart(device, config, weights, settings, keeps_hidden=config.has_head)
     part.prepare()
     buffers = device.num_bytes - part.weight_bytes - part.kv_bytes
     return buffers + _library_bytes(config, settings)

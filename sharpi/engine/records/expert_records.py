@@ -127,9 +127,9 @@ class ExpertRecords:
 
     @property
     def _trims(self) -> bool:
-        """True if the last MoE layer is the model's last layer, which only computes outputs."""
+        """True if the last MoE layer is the model's last layer, and only computes outputs."""
         is_last = self._moe_layers[-1:] == (self._model.num_layers - 1,)
-        return is_last and not self.keeps_router_logits
+        return is_last and not (self.keeps_router_logits or self._model.has_head)
 
     @property
     def _counts_now(self) -> bool:

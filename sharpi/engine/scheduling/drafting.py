@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.flight import Begun
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.share import Share
@@ -63,20 +63,20 @@ class Drafting:
             room = min(room, state.request.max_tokens - len(state.ids) - 1)
         return room
 
-    def computed(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
+    def computed(self, begun: Begun) -> None:
         """Passes the hidden states of computed prompts to the MTP head, if there is one."""
         if self._heads is not None:
-            self._heads.take_prompts(shares, segments)
+            self._heads.take_prompts(begun)
 
-    def learn(self, shares: Sequence[Share], segments: Sequence[Segment], seconds: float) -> None:
-        """Learns from a step of these shares, after its tokens have been chosen."""
+    def learn(self, begun: Begun, seconds: float) -> None:
+        """Learns from a step, after its tokens have been chosen."""
         if self._heads is not None:
-            self._heads.take_decoded(shares, segments)
+            self._heads.take_decoded(begun)
         if not self._asked:
             return
         tokens = [
             share.request.generation_state.ids[before:]
-            for share, before in zip(shares, self._num_before, strict=True)
+            for share, before in zip(begun.shares, self._num_before, strict=True)
         ]
         self._speculator.record(self._asked, seconds, tokens)
 

@@ -1,10 +1,11 @@
 """HeadFollowing: passes the hidden states of each step to the drafters of a model's MTP head."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sharpi.engine.backends.draft_head import DraftHead
 from sharpi.engine.backends.model_part import Segment, Values
 from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.flight import Begun
 from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.share import Share
@@ -16,28 +17,28 @@ class HeadFollowing:
     def __init__(self, runner: Runner, head: DraftHead, min_probability: float) -> None:
         self._runner, self._head, self._least = runner, head, min_probability
 
-    def take_prompts(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
-        """Passes on the hidden states of prompts, of all tokens in the step."""
-        for share, segment, hidden in self._rows(shares, segments):
+    def take_prompts(self, begun: Begun) -> None:
+        """Passes on the hidden states of prompts, of all tokens in a step that has ended."""
+        for share, segment, hidden in self._rows(begun):
             if share.is_prompt:
                 self._take(share.request, segment.position, hidden, is_prompt=True)
 
-    def take_decoded(self, shares: Sequence[Share], segments: Sequence[Segment]) -> None:
+    def take_decoded(self, begun: Begun) -> None:
         """Passes on the hidden states of decoded tokens, except those of wrong drafts."""
-        for share, segment, hidden in self._rows(shares, segments):
+        for share, segment, hidden in self._rows(begun):
             table = share.request.table
             if not share.is_prompt and table is not None:
                 count = table.length - segment.position
                 self._take(share.request, segment.position, hidden[:count], is_prompt=False)
 
-    def _rows(
-        self, shares: Sequence[Share], segments: Sequence[Segment]
-    ) -> Iterator[tuple[Share, Segment, Values]]:
-        hidden, row = self._runner.hidden, 0
-        for share, segment in zip(shares, segments, strict=True):
-            end = row + len(segment.ids)
-            yield share, segment, hidden[row:end]
-            row = end
+    def _rows(self, begun: Begun) -> Iterator[tuple[Share, Segment, Values]]:
+        """Yields the shares whose requests have not ended since, with their hidden states."""
+        hidden, first = self._runner.hidden, 0
+        for row, (share, segment) in enumerate(zip(begun.shares, begun.segments, strict=True)):
+            end = first + len(segment.ids)
+            if begun.is_wanted(row):
+                yield share, segment, hidden[first:end]
+            first = end
 
     def _take(self, request: Request, position: int, hidden: Values, *, is_prompt: bool) -> None:
         if request.head is None:

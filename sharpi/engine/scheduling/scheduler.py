@@ -229,8 +229,6 @@ class Scheduler:
             self._failed(shares, error)
             return
         self._record(shares, time.perf_counter() - start)
-        if self._drafting is not None:
-            self._drafting.computed(shares, segments)
         for share, segment in zip(shares, segments, strict=True):
             if not len(segment.outputs):
                 self._computed(share)
@@ -240,15 +238,18 @@ class Scheduler:
     def _finish(self, begun: Begun) -> None:
         """Finishes a step, and chooses the next tokens of requests that have not ended since."""
         rows = [row for row, each in enumerate(begun.segments) if len(each.outputs)]
-        wanted = [row for row in rows if begun.is_wanted(row)]
-        if not wanted:
+        valid = [row for row in range(len(begun.shares)) if begun.is_wanted(row)]
+        wanted = [row for row in rows if row in valid]
+        if not wanted and not (valid and self._follows_prompts):
             self._runner.give_up(begun.step)
             return
         try:
             choices = self._choices(begun)
         except Exception as error:
-            self._failed([begun.shares[row] for row in wanted], error)
+            self._failed([begun.shares[row] for row in wanted or valid], error)
             return
+        if self._drafting is not None:
+            self._drafting.computed(begun)
         seconds = time.perf_counter() - begun.start
         end = 0
         for row in rows:
@@ -256,7 +257,12 @@ class Scheduler:
             if row in wanted:
                 self._take(begun.shares[row], choices[first:end])
         if self._drafting is not None:
-            self._drafting.learn(begun.shares, begun.segments, seconds)
+            self._drafting.learn(begun, seconds)
+
+    @property
+    def _follows_prompts(self) -> bool:
+        """True if an MTP head needs the hidden states of steps without outputs, too."""
+        return self._drafting is not None and self._runner.head is not None
 
     def _choices(self, begun: Begun) -> Sequence[Choice] | npt.NDArray[np.float32]:
         logits = self._runner.finish(begun.step)

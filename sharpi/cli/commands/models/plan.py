@@ -24,8 +24,6 @@ from sharpi.errors import UsageError
 
 _NOTED = ("moe_slots", "cpu_moe", "n_cpu_moe", *MissOptions.__struct_fields__)
 
-_NO_HEAD = "it runs on the CPU only"
-
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
     from sharpi.hardware.info import HardwareInfo, Rates
@@ -134,8 +132,9 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     if config.speculation.draft_model is None:
         config = replace(config, speculation=USUAL_DRAFTS)
     file, model, config, _ = choose_head(
-        file, model, known_to_pay(config, is_on_cpu=not has_gpu), _NO_HEAD if has_gpu else None
-    )
+        file, model, known_to_pay(config, is_on_cpu=not has_gpu),
+        keys_elsewhere="a GPU keeps" if has_gpu else None,
+    )  # fmt: skip
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))

@@ -44,7 +44,8 @@ from sharpi.tiers.prompt_stash import NO_STASH
 class GpuPart(RecordedPart[GpuProgram]):
     """Runs `layers`, by default all; `embeds` if no earlier part looks up the embedding.
 
-    With the model's last layer it computes the output. With `hands_on` another GPU runs the next
+    With the model's last layer it computes the output; with `keeps_hidden` it then has the values
+    of all tokens after the output norm, too. With `hands_on` another GPU runs the next
     layers, and reads this part's result from this GPU's memory. `slots`: the slots of layers whose
     experts are not all on the GPU. `tier`: the experts that are not all in RAM, which it reads for
     the CPU; None if all are in RAM.
@@ -67,6 +68,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         slots: GpuSlots | None = None,
         tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
+        keeps_hidden: bool = False,
     ) -> None:
         super().__init__(settings.num_outputs)
         self._device, self._config, self._weights = device, config, weights
@@ -75,6 +77,8 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._embeds, self._hands_on = embeds, hands_on
         self._has_output = self._layers.stop == config.num_layers
         self._keeps_router_logits = keeps_router_logits
+        self._keeps_hidden = keeps_hidden and self._has_output
+        self.hidden = np.zeros((0, config.hidden_size), np.float32)
         self._gpu_weights = GpuWeights(device)
         self._tier, source = tier, None if tier is None else tier.feed
         host = HostComputeSettings(settings.num_batch_threads, settings.instruction_set, source)
@@ -103,7 +107,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._states = GpuStates(
             device, shapes_of_states, num_states(settings.num_parallel), has_backup=bool(factor)
         )
-        trims = self._has_output and not keeps_router_logits
+        trims = self._has_output and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
         self._routed: RoutedRows | None = None
@@ -150,6 +154,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._kept = kept = KeptRoutes(trims=self._trims)
         given = None if incoming is None else on_host(incoming)
         logits: dict[int, Values] = {}
+        hidden = np.zeros((sum(len(each.rows) for each in passes), self._config.hidden_size), "<f4")
         for each in passes:
             own = None if given is None else given[each.rows]
             segments = tuple(each.segments.values())
@@ -157,6 +162,9 @@ class GpuPart(RecordedPart[GpuProgram]):
             values = self._run(program, segments, own)
             logits |= zip(each.segments, np.split(values, ends[:-1]), strict=True)
             kept.add(each.segments, program)
+            if self._keeps_hidden:
+                hidden[each.rows] = self.hidden
+        self.hidden = hidden
         return np.concatenate([logits[row] for row in sorted(logits)])
 
     def _num_rows(self, segment: Segment) -> int:
@@ -191,6 +199,8 @@ class GpuPart(RecordedPart[GpuProgram]):
             )
             if self.gpu_tier is not None and not reads:
                 self._device.synchronise()  # the time of the step decides about its slots
+        if self._keeps_hidden:
+            self.hidden = program.read_hidden(num_tokens) if prompt is None else prompt.hidden
         seconds = time.perf_counter() - start
         if self._tier is not None:
             self._tier.end_step(num_tokens, seconds)
@@ -303,11 +313,13 @@ class GpuPart(RecordedPart[GpuProgram]):
         recorder = self._recorder(limits)
         keeps = self._keeps_router_logits
         model: Transformer[RecordedTensor] = Transformer(
-            self._config, self._weights, recorder, trims_last_layer=not keeps
-        )
+            self._config, self._weights, recorder, trims_last_layer=not keeps,
+            keeps_hidden=self._keeps_hidden,
+        )  # fmt: skip
         x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
         x = model.layers(x, self._layers)
-        program = recorder.finish(model.logits(x) if self._has_output else x)
+        logits = model.logits(x) if self._has_output else x
+        program = recorder.finish(logits, model.hidden)
         if max_outputs == self._settings.num_outputs:
             self._prompts.prepare(program)
         return program

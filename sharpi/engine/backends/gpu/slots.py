@@ -69,7 +69,8 @@ def gpu_slots(
         return None
     if model.num_experts > MAX_EXPERTS or model.num_experts_per_token > MAX_USED:
         refuse(f"slots of {model.num_experts} experts, {model.num_experts_per_token} of a token")
-    slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in plan.layers)
+    layers = plan.layers[: model.num_layers]  # an MTP head runs on the CPU
+    slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in layers)
     shape = _shape(model, slots)
     policy, predictor = choose_policy(asked, shape, profile), choose_predictor(asked, shape)
     notes = tuple[str, ...]()

@@ -245,10 +245,15 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
         return out
 
-    def finish(self, logits: RecordedTensor) -> GpuProgram:
-        """Allocates the buffers, loads the weights and makes the program."""
+    def finish(self, logits: RecordedTensor, hidden: RecordedTensor | None = None) -> GpuProgram:
+        """Allocates the buffers, loads the weights and makes the program.
+
+        Values `hidden` can be read after a step, as the logits can.
+        """
         rec = self._recording
         rec.keep(logits)
+        if hidden is not None:
+            rec.keep(hidden)
 
         def calls(step: StepShape) -> Iterable[Call]:
             if step.largest:
@@ -266,4 +271,5 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             logits,
             self._router_logits,
             self._expert_weights,
+            hidden,
         )

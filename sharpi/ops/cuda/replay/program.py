@@ -52,6 +52,7 @@ class GpuProgram:
         logits: RecordedTensor,
         router_logits: Sequence[RecordedTensor],
         expert_weights: GpuExpertWeights,
+        hidden: RecordedTensor | None = None,
     ) -> None:
         self.recording, self.inputs, self.outputs, self.expert_weights = (
             recording,
@@ -63,6 +64,7 @@ class GpuProgram:
         self._operations = operations
         self._logits = Rows4(recording.of(logits), logits.width)
         self._result_rows, self._num_results = logits.rows, 0
+        self._hidden = None if hidden is None else Rows4(recording.of(hidden), hidden.width)
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
         self._graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
         self._seen: set[StepShape] = set()
@@ -123,6 +125,16 @@ class GpuProgram:
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:
         """Returns the first `count` rows of the last step's results."""
         return self.outputs.read(self._logits, count)
+
+    @property
+    def keeps_hidden(self) -> bool:
+        """True if `read_hidden` has rows."""
+        return self._hidden is not None
+
+    def read_hidden(self, count: int) -> npt.NDArray[np.float32]:
+        """Returns the first `count` rows of the last step's hidden states."""
+        assert self._hidden is not None
+        return self.outputs.read(self._hidden, count)
 
     def largest(self) -> int:
         """Returns the id of the largest logit of a step run with `largest`; -1 if not finite."""

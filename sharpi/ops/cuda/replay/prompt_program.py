@@ -60,6 +60,7 @@ class PromptProgram:
         program.outputs.make_room(room.max_tokens)
         self._num_tokens = 0
         self._results: list[npt.NDArray[np.float32]] = []  # of each batch
+        self._hidden: list[npt.NDArray[np.float32]] = []  # of each batch, if they are kept
 
     @property
     def room(self) -> StashRoom:
@@ -102,6 +103,7 @@ class PromptProgram:
         turns = [t._replace(step=t.step._replace(is_exact=is_exact)) for t in turns]
         self._program.expert_weights.begin(turns[-1].step._replace(tokens=self._num_tokens))
         self._results.clear()
+        self._hidden.clear()
         passes = self._passes()
         for number, each in enumerate(passes):
             for index, turn in enumerate(turns):
@@ -111,6 +113,8 @@ class PromptProgram:
                 self._take_turn(each, index, turn)
                 if each is passes[-1] and not self._program.has_output:
                     self._results.append(self._program.read_logits(turn.step.tokens))
+                if each is passes[-1] and self._program.keeps_hidden:
+                    self._hidden.append(self._program.read_hidden(turn.step.tokens))
 
     def _turns(self, prompt: SequenceInputs, misses: MissMode) -> list[_Turn]:
         ids, position, outputs, _, _ = prompt
@@ -166,6 +170,11 @@ class PromptProgram:
             assert span is not None
             rows = span.part(0, turn.step.rows(buffer.rows) * buffer.row_bytes)
             yield from self._stash.places(lane, turn.first, rows, buffer.row_bytes)
+
+    @property
+    def hidden(self) -> npt.NDArray[np.float32]:
+        """The last prompt's hidden states of all tokens, (tokens, hidden), if they are kept."""
+        return np.concatenate(self._hidden)
 
     @property
     def routes(self) -> list[IntArray]:
