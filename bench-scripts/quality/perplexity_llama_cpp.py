@@ -3,6 +3,7 @@
 Prints the running figure after every window, to compare with `sharpi perplexity`. Each window of
 `--context` tokens starts from an empty KV cache, with BOS in its first place if the vocabulary adds
 one; predictions of its second half count, beginning with the token after the middle one.
+`--save FOLDER` keeps their logits for rounding.py.
 """
 
 import argparse
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("-c", "--context", type=int, default=512)
     parser.add_argument("--windows", type=int, default=20)
     parser.add_argument("-t", "--threads", type=int, default=2)
+    parser.add_argument("--save", type=Path, help="a folder for the logits, one file a window")
     arguments = parser.parse_args()
     model = open_model(arguments.model, arguments.context, arguments.threads)
     adds_bos = llama_cpp.llama_vocab_get_add_bos(model._model.vocab)
@@ -31,7 +33,10 @@ def main() -> None:
     for index, window in enumerate(split(ids, arguments.context, arguments.windows)):
         if adds_bos:
             window[0] = model.token_bos()
-        losses = window_losses(model, window)
+        logits = window_logits(model, window)
+        if arguments.save:
+            np.save(arguments.save / f"{index}.npy", logits)
+        losses = token_losses(logits, np.array(window[len(window) // 2 + 1 :]))
         total, count = total + float(losses.sum()), count + len(losses)
         print(f"[{index + 1}] {losses.mean():.4f} nats/token, so far {math.exp(total / count):.4f}")
 
@@ -56,13 +61,18 @@ def split(ids: list[int], context: int, max_windows: int) -> Iterator[list[int]]
         yield ids[index * context : (index + 1) * context]
 
 
-def window_losses(model: llama_cpp.Llama, window: list[int]) -> NDArray[np.float64]:
-    """Returns negative log-likelihoods in nats of the tokens after the window's middle one."""
+def window_logits(model: llama_cpp.Llama, window: list[int]) -> NDArray[np.float32]:
+    """Returns the logits (tokens, vocabulary) that predict the tokens after the middle one."""
     model.reset()
     model.eval(window)
-    first = len(window) // 2
-    logits = model.scores[first : len(window) - 1].astype(np.float64)
-    targets = np.array(window[first + 1 :])
+    return model.scores[len(window) // 2 : len(window) - 1]
+
+
+def token_losses(
+    predicted: NDArray[np.float32], targets: NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """Returns the negative log-likelihoods of the targets, in nats."""
+    logits = predicted.astype(np.float64)
     peak = logits.max(axis=1)
     normaliser = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=1))
     return normaliser - logits[np.arange(len(targets)), targets]

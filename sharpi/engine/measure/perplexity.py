@@ -46,9 +46,9 @@ def perplexity_windows(
     loss = None if reference is None else KvLoss()
     for index in range(count):
         ids_here = ids[index * window : (index + 1) * window]
-        logits, targets = _scored_logits(engine, ids_here), ids_here[window // 2 + 1 :]
+        logits, targets = scored_logits(engine, ids_here), ids_here[window // 2 + 1 :]
         if reference is not None and loss is not None:
-            loss = loss.plus(logits, _scored_logits(reference, ids_here), targets)
+            loss = loss.plus(logits, scored_logits(reference, ids_here), targets)
         losses = token_losses(logits, targets)
         scored += len(losses)
         total += float(losses.sum())
@@ -59,7 +59,7 @@ def perplexity_windows(
         yield WindowScore(index, count, scored, mean, perplexity, perplexity * deviation, loss)
 
 
-def _scored_logits(engine: Engine, ids: npt.NDArray[np.int32]) -> Logits:
+def scored_logits(engine: Engine, ids: npt.NDArray[np.int32]) -> Logits:
     """Returns the logits (tokens, vocabulary) after ids of the second half, but for the last."""
     inputs = ids.copy()
     bos_id = engine.tokenizer.bos_id

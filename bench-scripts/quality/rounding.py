@@ -1,0 +1,85 @@
+"""Compares what activations of 8 bits cost here and in llama.cpp, against activations of f32.
+
+`python bench-scripts/quality/perplexity_llama_cpp.py MODEL -f TEXT --save FOLDER` first keeps
+llama.cpp's logits. The same windows are computed here with --precision f32, int8 and int16. Per
+token, the KL divergence from f32 and the difference of losses are paired, so that their standard
+errors are those of rounding, not of the text.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.config import Precision, RunConfig
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.measure.kv_loss import token_losses
+from sharpi.engine.measure.perplexity import scored_logits
+
+_WINDOW = 512
+Floats = NDArray[np.float64]
+
+
+def _log_probabilities(logits: NDArray[np.floating]) -> Floats:
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=1, keepdims=True)
+    return wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
+
+
+def _divergences(exact: NDArray[np.floating], rounded: NDArray[np.floating]) -> Floats:
+    """Returns the KL divergence (tokens,) of rounded logits from exact ones, in nats."""
+    log_p = _log_probabilities(exact)
+    return (np.exp(log_p) * (log_p - _log_probabilities(rounded))).sum(axis=1)
+
+
+def _windows(engine: Engine, text: str, count: int) -> list[NDArray[np.int32]]:
+    ids = engine.tokenizer.encode(text, add_bos=engine.tokenizer.add_bos, parse_special=False)
+    return np.split(np.asarray(ids[: count * _WINDOW], np.int32), count)
+
+
+def _config(options: argparse.Namespace, precision: Precision) -> RunConfig:
+    return RunConfig(model=options.model, context_size=_WINDOW, precision=precision, device="cpu")
+
+
+def _show(name: str, divergences: list[Floats], losses: list[Floats]) -> None:
+    kl, loss = np.concatenate(divergences), np.concatenate(losses)
+    error = 1 / np.sqrt(len(kl))
+    print(
+        f"{name:10} KL divergence {kl.mean():.2e} +- {kl.std() * error:.1e},"
+        f" perplexity {100 * np.expm1(loss.mean()):+.2f} % +- {100 * loss.std() * error:.2f}"
+    )
+
+
+def _compare(options: argparse.Namespace, precision: Precision | None) -> None:
+    """Prints the cost of one precision; of llama.cpp's logits where that is None."""
+    divergences, differences = [], []
+    with (
+        load_engine(_config(options, "f32")) as exact_engine,
+        load_engine(_config(options, precision or "f32")) as engine,
+    ):
+        text = options.file.read_text("utf-8")
+        for index, window in enumerate(_windows(engine, text, options.windows)):
+            exact, targets = scored_logits(exact_engine, window), window[_WINDOW // 2 + 1 :]
+            theirs = options.theirs / f"{index}.npy"
+            rounded = scored_logits(engine, window) if precision else np.load(theirs)
+            divergences.append(_divergences(exact, rounded))
+            differences.append(token_losses(rounded, targets) - token_losses(exact, targets))
+    _show(precision or "llama.cpp", divergences, differences)
+
+
+def main() -> None:
+    """Prints one line per precision."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("-f", "--file", type=Path, required=True)
+    parser.add_argument("--theirs", type=Path, required=True, help="the folder of llama.cpp's")
+    parser.add_argument("--windows", type=int, default=20)
+    options = parser.parse_args()
+    for precision in (None, "int8", "int16"):
+        _compare(options, precision)
+
+
+if __name__ == "__main__":
+    main()
