@@ -84,6 +84,12 @@ class CountingDevice:
     def after(self, mark: Mark) -> None:
         """Does nothing."""
 
+    def mark(self) -> Mark:
+        return None
+
+    def wait(self, mark: Mark) -> None:
+        """Does nothing: no work is in progress."""
+
     def record(self, work: Sequence[Work]) -> Work:
         return lambda: None
 

@@ -28,6 +28,7 @@ from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
 from sharpi.device.page_lock import PageLock
 from sharpi.device.peers import CurrentGpu, check_gpu, enable_peers
+from sharpi.device.small_upload import SMALL_BYTES, SmallUpload
 from sharpi.device.staged_upload import StagedUpload
 from sharpi.device.stream_words import StreamWordError, are_served, await_word, write_word
 from sharpi.errors import DeviceError
@@ -149,19 +150,29 @@ class CudaDevice:
 
     def upload(self, target: Span, source: HostArray) -> None:
         data = np.ascontiguousarray(source)
-        if data.nbytes >= _STAGED_BYTES:
-            _fitting(target, data)
-            self._staged.upload(target.address, data.reshape(-1).view(np.uint8))
-            return
-        self._copy(target.address, data.ctypes.data, _fitting(target, data), _TO_DEVICE)
-        self.synchronise()
+        num_bytes, flat = _fitting(target, data), data.reshape(-1).view(np.uint8)
+        if num_bytes >= _STAGED_BYTES:
+            self._staged.upload(target.address, flat)
+        elif 0 < num_bytes <= SMALL_BYTES and self._small is not None:
+            self._small.upload(target.address, flat)
+        else:
+            self._to_device(target.address, data.ctypes.data, num_bytes)
+            self.synchronise()
+
+    def _to_device(self, target: int, source: int, num_bytes: int) -> None:
+        self._copy(target, source, num_bytes, _TO_DEVICE)
 
     @cached_property
     def _staged(self) -> StagedUpload:
-        def copy(target: int, source: int, num_bytes: int) -> None:
-            self._copy(target, source, num_bytes, _TO_DEVICE)
+        return StagedUpload(self.mapped, self._to_device, self.mark)
 
-        return StagedUpload(self.mapped, copy, self._mark)
+    @cached_property
+    def _small(self) -> SmallUpload | None:
+        """None where the driver page-locks nothing."""
+        try:
+            return SmallUpload(self.mapped, self._to_device, self.mark)
+        except DeviceError:
+            return None
 
     def copy(self, target: Span, source: Span) -> None:
         if source.num_bytes != target.num_bytes:
@@ -259,23 +270,27 @@ class CudaDevice:
         await_word(self._stream.ptr, word.address, value)
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:
-        self._other.wait_event(self._mark())
+        self._other.wait_event(self.mark())
         self._stream, main = self._other, self._stream
         try:
             for each in work:
                 each()
-            return self._mark()
+            return self.mark()
         finally:
             self._stream = main
 
     def after(self, mark: Mark) -> None:
         self._stream.wait_event(mark)
 
-    def _mark(self) -> Any:
+    def mark(self) -> Mark:
         self._here()
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(self._stream)
         return event
+
+    def wait(self, mark: Mark) -> None:
+        with self._errors:
+            mark.synchronize()
 
     @cached_property
     def _other(self) -> Any:

@@ -129,6 +129,12 @@ class Device(Protocol):
     def after(self, mark: Mark) -> None:
         """Holds later work back until the work that the mark stands for is done."""
 
+    def mark(self) -> Mark:
+        """Returns a mark that stands for the end of all work so far."""
+
+    def wait(self, mark: Mark) -> None:
+        """Waits until the work that the mark stands for is done."""
+
     def record(self, work: Sequence[Work]) -> Work:
         """Records these calls as one, a CUDA graph where the device has graphs, and returns it."""
 

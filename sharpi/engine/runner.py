@@ -139,8 +139,12 @@ class Runner:
         """
         return self.finish(self.begin(segments, wants_largest=wants_largest))
 
-    def begin(self, segments: Sequence[Segment], *, wants_largest: bool = False) -> StepInFlight:
+    def begin(
+        self, segments: Sequence[Segment], *, wants_largest: bool = False, goes_on: bool = False
+    ) -> StepInFlight:
         """Begins a step, which `finish` ends; see `step`.
+
+        With `goes_on` the next step is likely to be that of the token that `largest` returns.
 
         If other ranks run layers, up to `num_ranks` steps may be begun before the first is
         finished; they are finished in the same order. On one machine this call computes the step,
@@ -151,7 +155,8 @@ class Runner:
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
         self._num_tokens = num_tokens
-        step = StepOfPart(tuple(segments), num_tokens, None, wants_largest)
+        is_read = self._records is not None and self._records.reads_routes
+        step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, goes_on and not is_read)
         usual = self._usual_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
         begun = self._run_parts(step, max_outputs)

@@ -28,6 +28,11 @@ class GpuPlan(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     places: tuple[GpuPlace, ...] = ()  # of the GPUs that have layers, in order
 
+    @property
+    def embeds(self) -> bool:
+        """True if the embedding is on a GPU."""
+        return any(place.embeds for place in self.places)
+
     def takes_experts(self, index: int) -> bool:
         """Returns True if the layer's experts may have slots on the GPU."""
         return index in self.slots
@@ -53,7 +58,25 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
         return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
     has_slots = len(fitting) == wanted or goes_whole(request)
     plan = plan_layers(model, request, kv, scratch, fitting, has_slots=has_slots)
-    return replace(plan, notes=(*left_out_notes(wanted, len(fitting)), *plan.notes))
+    plan = replace(plan, notes=(*left_out_notes(wanted, len(fitting)), *plan.notes))
+    return _with_embedding(model, plan)
+
+
+def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
+    """Adds the embedding to a GPU that holds all else and has room left, so that it needs no CPU.
+
+    Where experts need slots, the room is worth more to them.
+    """
+    budget, size = plan.tier_budget, model.embedding_bytes
+    holds_all = len(plan.layers) == len(model.layers) and all(
+        plan.holds_all_experts(i, layer) or not layer.num_experts
+        for i, layer in enumerate(model.layers)
+    )
+    if not (holds_all and 0 < size <= budget.left) or model.has_head:
+        return plan
+    budget.take(Purpose.DENSE_WEIGHTS, size, "embedding: one row is looked up for a token")
+    (place,) = plan.places
+    return replace(plan, places=(replace(place, num_bytes=budget.taken, embeds=True),))
 
 
 def bytes_beside(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[int]:

@@ -18,6 +18,7 @@ class GpuPlace(Struct, frozen=True):
     staging: GpuStaging = NO_STAGING  # room for other experts, if not all have slots
     stash: StashPlan = NO_STASH  # room for prompts that pass layer by layer
     growth: KvGrowth | None = None  # if the KV cache begins small
+    embeds: bool = False  # it has the embedding too, beside all layers with all their experts
 
     @property
     def layers(self) -> range:

@@ -81,9 +81,9 @@ def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget
         dense_weights + output,
         "read for every token: attention, norms, routers, shared experts, dense layers, output",
     )
-    tier_budget.take(
-        Purpose.DENSE_WEIGHTS, model.embedding_bytes, "embedding: one row is looked up for a token"
-    )
+    if not gpu.embeds:
+        reason = "embedding: one row is looked up for a token"
+        tier_budget.take(Purpose.DENSE_WEIGHTS, model.embedding_bytes, reason)
 
 
 def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:

@@ -118,6 +118,12 @@ class CpuDevice:
     def after(self, mark: Mark) -> None:
         """Does nothing: work on the side stream is done when its call returns."""
 
+    def mark(self) -> Mark:
+        return None
+
+    def wait(self, mark: Mark) -> None:
+        """Does nothing: all work is done when its call returns."""
+
     def prepare(self, kernels: Iterable[Kernel]) -> None:
         """Does nothing: a test compiles what it launches."""
 

@@ -144,16 +144,23 @@ def test_more_shared_memory_has_to_be_asked_for(gpu: Gpu, device: CudaDevice) ->
     assert function.max_dynamic_shared_size_bytes == 90 << 10
 
 
-def test_copies_wait_for_the_stream(gpu: Gpu, device: CudaDevice) -> None:
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_which_copies_wait_for_the_stream(gpu: Gpu, device: CudaDevice, is_locked: bool) -> None:
+    """A small upload does where nothing can be page-locked."""
+    if not is_locked:
+        gpu.failing["PinnedMemory"] = OUT_OF_MEMORY
     source, target = np.arange(6, dtype=np.int32), np.zeros(3, np.int32)
     span = Span(device.allocate(64), 16, 24)
     device.upload(span, source)
     device.download(span, target)
     up, down = gpu.calls("memcpyAsync")
     stream = gpu.stream.ptr
-    assert up == [0x7010, source.ctypes.data, 24, 1, stream]
+    assert [up[0], *up[2:]] == [0x7010, 24, 1, stream]
+    assert (up[1] == source.ctypes.data) == (not is_locked)
     assert down == [target.ctypes.data, 0x7010, 12, 2, stream]
-    assert [name for name, *_ in gpu.log[-4:]] == ["memcpyAsync", "synchronize"] * 2
+    waits = [] if is_locked else ["synchronize"]
+    names = [name for name, *_ in gpu.log if name in ("memcpyAsync", "synchronize")]
+    assert names == ["memcpyAsync", *waits, "memcpyAsync", "synchronize"]
 
 
 def test_copies_stay_inside_their_span(device: CudaDevice) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sharpi.device.small_upload import SMALL_BYTES, SmallUpload
 from sharpi.device.staged_upload import BUFFERS, StagedUpload
 
 CHUNK = 64
@@ -50,3 +51,21 @@ def test_every_byte_arrives(size: int) -> None:
         np.testing.assert_array_equal(target, data)
     assert max(num_bytes for _, _, num_bytes in [(0, 0, 0), *bus.waiting]) == 0
     upload.close()
+
+
+def test_small_uploads_wait_for_no_more_than_their_buffer() -> None:
+    bus = SlowBus()
+    small = SmallUpload(bus.mapped, bus.copy, bus.mark)
+    target, source = np.zeros((20, 12), np.uint8), np.zeros(12, np.uint8)
+    for number, row in enumerate(target):
+        source[:] = number + 1
+        small.upload(row.ctypes.data, source)
+    num_pending = sum(size > 0 for *_, size in bus.waiting)
+    assert 0 < num_pending < len(target)
+    bus.carry(len(bus.waiting))
+    assert (target == np.arange(1, 21)[:, None]).all()
+    whole = np.arange(SMALL_BYTES, dtype=np.uint32).astype(np.uint8)
+    found = np.zeros_like(whole)
+    small.upload(found.ctypes.data, whole)
+    bus.carry(len(bus.waiting))
+    np.testing.assert_array_equal(found, whole)

@@ -161,7 +161,19 @@ class TestGpu:
         assert {layer.dense_weights for layer in plan.layers} == {Tier.VRAM}
         assert {layer.experts for layer in plan.layers} == {Tier.VRAM}
         assert plan.vram_slots == (8, 8, 8, 8)
-        assert plan.bytes_in(Tier.VRAM, Purpose.DENSE_WEIGHTS) == DENSE_WEIGHTS
+        assert plan.bytes_in(Tier.VRAM, Purpose.DENSE_WEIGHTS) == DENSE_WEIGHTS + 4 * MIB
+        assert plan.bytes_in(Tier.RAM, Purpose.DENSE_WEIGHTS) == 0
+        assert [place.embeds for place in plan.gpus] == [True]
+        assert plan.gpus[0].num_bytes == plan.bytes_in(Tier.VRAM)
+
+    def test_the_embedding_takes_room_that_is_left_over(self) -> None:
+        """It takes none from the last of the experts."""
+        whole = planned(vram=2 * GIB).bytes_in(Tier.VRAM)
+        plan = planned(vram=whole - 1)
+        assert plan.vram_slots == (8, 8, 8, 8)
+        assert not plan.gpus[0].embeds
+        assert plan.bytes_in(Tier.RAM, Purpose.DENSE_WEIGHTS) == 4 * MIB
+        assert not planned(vram=2 * GIB, gpu_layers=3).gpus[0].embeds
         assert plan.bytes_in(Tier.VRAM, Purpose.KV) == KV
         assert plan.bytes_in(Tier.RAM, Purpose.DENSE_WEIGHTS) == EMBEDDING
         assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 0

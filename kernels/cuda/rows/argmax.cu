@@ -1,5 +1,5 @@
 // Finds the id of each row's largest logit: the lowest id among equals, or -1 where that logit is
-// not finite.
+// not finite. With one row, it can make that token the input of the next step.
 #include "common/block_sums.cuh"
 
 namespace sharpi {
@@ -19,8 +19,10 @@ struct Best {
 
 }  // namespace sharpi
 
-// logits: (rows, width); out: (rows,). One block of 1024 threads per row, grid (rows).
-KERNEL __launch_bounds__(1024) argmax(const float* logits, int* out, int width) {
+// logits: (rows, width); out: (rows,). next_id, next_position: the input of a step of one token,
+// which get the id and the next position; or null. One block of 1024 threads per row, grid (rows).
+KERNEL __launch_bounds__(1024)
+    argmax(const float* logits, int* out, int* next_id, int* next_position, int width) {
   using namespace sharpi;
   __shared__ float values[kWarp];
   __shared__ int ids[kWarp];
@@ -38,5 +40,10 @@ KERNEL __launch_bounds__(1024) argmax(const float* logits, int* out, int width) 
   if (warp > 0) return;
   best = {values[lane], ids[lane]};
   best.meet_lanes();
-  if (lane == 0) out[blockIdx.x] = fabsf(best.value) < infinity() ? best.id : -1;
+  if (lane > 0) return;
+  const bool is_finite = fabsf(best.value) < infinity();
+  out[blockIdx.x] = is_finite ? best.id : -1;
+  if (!next_id) return;
+  *next_id = is_finite ? best.id : 0;  // an id that is in the vocabulary
+  *next_position += 1;
 }

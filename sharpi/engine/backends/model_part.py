@@ -46,6 +46,9 @@ class StepOfPart(NamedTuple):
     incoming: "Passed | None" = None  # (tokens, hidden) from the part before
     # For one output alone: the part keeps the logits, and only `ModelPart.largest` is asked.
     wants_largest: bool = False
+    # With `wants_largest`: the next step probably goes on with that token, and nobody reads the
+    # routes of this one. A GPU may then begin the next step at once.
+    goes_on: bool = False
 
 
 def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:

@@ -31,7 +31,8 @@ def make_parts(
 ) -> list[ModelPart]:
     """Returns a part for each processor, in the order of their layers.
 
-    A GPU that has all layers also looks up the embedding if the output matrix is the same tensor.
+    A GPU that has all layers also looks up the embedding if it is planned to, or if the output
+    matrix is the same tensor.
     `slots`: for each GPU of the plan its slots, None for a GPU with all experts of its layers.
     `layers`: the layers of this machine, if other machines run the others; the part then has no
     output.
@@ -65,7 +66,8 @@ def _with_gpus(
     from sharpi.engine.backends.gpu.part import GpuPart
 
     places = plan.gpus
-    embeds = len(places[0].layers) == config.num_layers and weights.embedding is weights.output
+    has_all = len(places[0].layers) == config.num_layers
+    embeds = has_all and (places[0].embeds or weights.embedding is weights.output)
     gpus: list[ModelPart] = [
         GpuPart(
             devices[place.gpu], config, weights, settings,

@@ -91,6 +91,11 @@ class ExpertRecords:
         """True if the step has to keep the router's logits of all its tokens."""
         return self._log is not None
 
+    @property
+    def reads_routes(self) -> bool:
+        """True if `step` reads the routes of decoded tokens."""
+        return self._counts_now or self._log is not None or self._printer is not None
+
     def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
         """Records a step of these segments."""
         is_decode = self._count_tokens(segments)

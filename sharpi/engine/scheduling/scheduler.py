@@ -224,7 +224,9 @@ class Scheduler:
         segments = [share.segment() for share in shares]
         start = time.perf_counter()
         try:
-            step = self._runner.begin(segments, wants_largest=takes_largest(shares))
+            is_greedy = takes_largest(shares)
+            goes_on = is_greedy and self._drafting is None
+            step = self._runner.begin(segments, wants_largest=is_greedy, goes_on=goes_on)
         except Exception as error:
             self._failed(shares, error)
             return

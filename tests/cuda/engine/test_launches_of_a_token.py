@@ -1,4 +1,4 @@
-"""The launches of a decoded token: six for a layer with experts, and five around the layers.
+"""The launches of a decoded token: six for a layer with experts, and six around the layers.
 
 It is so as well where a file mixes two quant types in a layer's attention.
 """
@@ -46,12 +46,12 @@ def test_six_for_a_layer(tmp_path: Path) -> None:
         files = launches(engine)
     layers = 2
     in_layers = {"matvec": 3, "attention": 1, "experts_gate_up": 1, "experts_down": 1}
-    around = {"matvec": 1, "rms_norm": 2, "rope_angles": 1, "gather": 1}
+    around = {"embed": 1, "matvec": 1, "rms_norm": 2, "rope_angles": 1, "gather": 1}
     wanted = {
         name: layers * in_layers.get(name, 0) + around.get(name, 0) for name in in_layers | around
     }
     assert files == Counter({name: count for name, count in wanted.items() if count})
-    assert files.total() == 6 * layers + 5
+    assert files.total() == 6 * layers + 6
 
 
 def test_two_types_take_one_launch(tmp_path: Path) -> None:
@@ -68,5 +68,5 @@ def test_two_types_take_one_launch(tmp_path: Path) -> None:
             found.append(engine.logits(np.array([7], np.int32)))
         assert files["matvec_mixed"] == (0 if disabled else layers)
         if not disabled:
-            assert files.total() == 6 * layers + 5
+            assert files.total() == 6 * layers + 6
     np.testing.assert_array_equal(*found)

@@ -18,6 +18,19 @@ def test_largest(device: Device, width: int) -> None:
     assert _argmax(device, logits) == logits.argmax(axis=1).tolist()
 
 
+@pytest.mark.parametrize("is_finite", [True, False])
+def test_the_input_of_the_next_step(device: Device, is_finite: bool) -> None:
+    logits = np.full((1, 40), -np.inf, np.float32)
+    logits[0, 33] = 2.0 if is_finite else np.nan
+    inputs = upload(device, np.array([7, 100], np.int32))
+    out, following = empty(device, 4), (inputs.part(0, 4), inputs.part(4, 4))
+    for _ in range(2):
+        launch = argmax(upload(device, logits), out, rows=1, width=40, following=following)
+        device.launch(launch)
+    assert read(device, out, np.int32, (1,))[0] == (33 if is_finite else -1)
+    assert read(device, inputs, np.int32, (2,)).tolist() == [33 if is_finite else 0, 102]
+
+
 def test_equals_and_no_numbers(device: Device) -> None:
     logits = np.full((6, 2000), -5, np.float32)
     logits[0, [1999, 1030, 6]] = 3

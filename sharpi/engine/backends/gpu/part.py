@@ -109,6 +109,8 @@ class GpuPart(RecordedPart[GpuProgram]):
         )
         trims = self._has_output and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
+        is_whole = embeds and self._has_output and not shapes_of_states
+        self._goes_on = is_whole and slots is None and "graphs" not in settings.disabled
         self._kept: StepRoutes | None = None
         self._routed: RoutedRows | None = None
         if factor is not None and config.is_moe:
@@ -123,10 +125,14 @@ class GpuPart(RecordedPart[GpuProgram]):
         """Runs short segments in one pass; a prompt's segment has a pass of its own, or several."""
         if self._growth is not None:
             self._make_room(pages_of(step.segments))
-        program = self._latest = self._program(max_outputs)
+        program = self._program(max_outputs)
+        if program is not self._latest:
+            self._forget_next()
+        self._latest = program
         if len(step.segments) == 1:
             self._kept = prompt = self._prompts.takes(step.num_tokens)
             if prompt is not None:
+                self._forget_next()
                 return self._run(program, step.segments, step.incoming, prompt=prompt)
         passes = list(gpu_passes(step.segments, self._settings.batch_size, self._most_shared))
         if len(passes) > 1:
@@ -134,8 +140,9 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._kept = None
         largest = step.wants_largest and self._has_output
         values = self._run(
-            program, step.segments, step.incoming, largest=largest, reads=not self._hands_on
-        )
+            program, step.segments, step.incoming, largest=largest, reads=not self._hands_on,
+            goes_on=largest and step.goes_on and self._goes_on,
+        )  # fmt: skip
         return program.results if self._hands_on else values
 
     @property
@@ -179,6 +186,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         *,
         largest: bool = False,
         reads: bool = True,
+        goes_on: bool = False,
         prompt: PromptProgram | None = None,
     ) -> Values:
         """Runs one pass; with slots, its misses are served in the present miss mode."""
@@ -195,9 +203,10 @@ class GpuPart(RecordedPart[GpuProgram]):
             predicts = reads_early and self.gpu_tier is not None
             predicts |= self.gpu_tier is not None and self.gpu_tier.may_predict(num_tokens)
             values = program.run(
-                sequences, incoming, largest=largest, reads=reads, misses=misses, predicts=predicts
-            )
-            if self.gpu_tier is not None and not reads:
+                sequences, incoming, largest=largest, reads=reads, goes_on=goes_on, misses=misses,
+                predicts=predicts,
+            )  # fmt: skip
+            if self.gpu_tier is not None and (largest or not reads):
                 self._device.synchronise()  # the time of the step decides about its slots
         if self._keeps_hidden:
             self.hidden = program.read_hidden(num_tokens) if prompt is None else prompt.hidden
@@ -269,6 +278,10 @@ class GpuPart(RecordedPart[GpuProgram]):
         """Bytes of the KV cache on the GPU, and of the recurrent layers' states."""
         return self._cache.num_bytes + self._states.num_bytes
 
+    def _forget_next(self) -> None:
+        if self._latest is not None:
+            self._latest.forget_next()
+
     def _make_room(self, num_pages: int) -> None:
         """Grows the KV cache to `num_pages` if it has fewer."""
         if self._growth is not None and self._growth.lacks(num_pages):
@@ -276,6 +289,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             self._growth.make_room(num_pages)
 
     def copy_page(self, source: int, target: int) -> None:
+        self._forget_next()
         self._make_room(1 + max(source, target))
         self._cache.copy_page(source, target)
 
@@ -294,6 +308,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._cache.read_page(page, target)
 
     def write_page(self, page: int, source: HostBytes) -> None:
+        self._forget_next()
         self._make_room(1 + page)
         self._cache.write_page(page, source)
 

@@ -258,7 +258,11 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         def calls(step: StepShape) -> Iterable[Call]:
             if step.largest:
                 yield argmax.argmax(
-                    rec.of(logits), self._outputs.largest, rows=1, width=logits.width
+                    rec.of(logits),
+                    self._outputs.largest,
+                    rows=1,
+                    width=logits.width,
+                    following=self._inputs.first,
                 )
 
         rec.append(calls)

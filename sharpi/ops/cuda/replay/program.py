@@ -29,8 +29,9 @@ from sharpi.ops.cuda.recorded import (
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.replay.folding import COUNTERS, folded
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
+from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
-from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
+from sharpi.ops.cuda.replay.step_outputs import Reply, Rows4, StepOutputs
 
 MAX_GRAPHS = 32  # graphs that a program keeps
 _LEAST_POSITIONS = 256
@@ -65,6 +66,8 @@ class GpuProgram:
         self._logits = Rows4(recording.of(logits), logits.width)
         self._result_rows, self._num_results = logits.rows, 0
         self._hidden = None if hidden is None else Rows4(recording.of(hidden), hidden.width)
+        self._reply: Reply | None = None  # of the last step run with `largest`
+        self._next: NextStep | None = None
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
         self._graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
         self._seen: set[StepShape] = set()
@@ -79,6 +82,7 @@ class GpuProgram:
         *,
         largest: bool = False,
         reads: bool = True,
+        goes_on: bool = False,
         misses: MissMode = "stream",
         predicts: bool = False,
     ) -> npt.NDArray[np.float32]:
@@ -90,10 +94,31 @@ class GpuProgram:
         If there are several sequences, each must have fewer than `PRODUCT_TOKENS` tokens, and only
         one token if layers have slots. `incoming` (tokens, hidden) is the output of the layers
         before these, if another processor computes them. With `largest` no logits are copied; the
-        method `largest` returns the id of the largest. `misses` is the handling of experts that are
-        not on the GPU. With `predicts` the layers of decoded tokens prefetch experts of the next
-        layer.
+        method `largest` waits for the step and returns the id of the largest. With `goes_on` the
+        next step begins with that token before the host knows it; see `NextStep`. `misses` is the
+        handling of experts that are not on the GPU. With `predicts` the layers of decoded tokens
+        prefetch experts of the next layer.
         """
+        begun, self._next = self._next, None
+        if largest and begun is not None and begun.is_for(sequences, self.largest()):
+            self._reply = begun.reply
+        else:
+            self._begin(sequences, incoming, largest=largest, misses=misses, predicts=predicts)
+        if goes_on and may_follow(sequences[0]):
+            self._go_on(sequences[0])
+        if largest or not reads:
+            return np.zeros((0, self._logits.width), np.float32)
+        return self.read_logits(self._num_results)
+
+    def _begin(
+        self,
+        sequences: Sequence[SequenceInputs],
+        incoming: Passed | None,
+        *,
+        largest: bool,
+        misses: MissMode,
+        predicts: bool,
+    ) -> None:
         self.inputs.write(sequences)
         if incoming is not None:
             self.inputs.write_incoming(incoming)
@@ -106,9 +131,16 @@ class GpuProgram:
         else:
             routed.guard(lambda exactly: self.replay(step._replace(is_exact=exactly)), state)
         self._num_results = step.rows(self._result_rows)
-        if not reads:
-            return np.zeros((0, self._logits.width), np.float32)
-        return self.read_logits(0 if largest else self._num_results)
+        self._reply = self.outputs.send_largest() if largest else None
+
+    def _go_on(self, before: SequenceInputs) -> None:
+        """Begins the step after that of `before`, whose input the GPU has made itself."""
+        self.replay(self.step(1, 1, before.end)._replace(largest=True))
+        self._next = NextStep.after(before, self.outputs.send_largest())
+
+    def forget_next(self) -> None:
+        """Drops the step that was begun before the host knew its token."""
+        self._next = None
 
     @property
     def has_output(self) -> bool:
@@ -124,7 +156,8 @@ class GpuProgram:
 
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:
         """Returns the first `count` rows of the last step's results."""
-        return self.outputs.read(self._logits, count)
+        read = self.outputs.read_logits if self.has_output else self.outputs.read
+        return read(self._logits, count)
 
     @property
     def keeps_hidden(self) -> bool:
@@ -138,7 +171,8 @@ class GpuProgram:
 
     def largest(self) -> int:
         """Returns the id of the largest logit of a step run with `largest`; -1 if not finite."""
-        return self.outputs.read_largest()
+        assert self._reply is not None
+        return self.outputs.receive(self._reply)
 
     def _step_shape(self, sequences: Sequence[SequenceInputs]) -> StepShape:
         tokens = sum(len(each.ids) for each in sequences)
@@ -201,6 +235,7 @@ class GpuProgram:
 
     def forget_graphs(self) -> None:
         """Drops all graphs, because the addresses in them are no longer valid."""
+        self.forget_next()
         self._graphs.clear()
         self._seen.clear()
 

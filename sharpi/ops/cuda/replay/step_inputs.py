@@ -71,6 +71,11 @@ class StepInputs:
         size = tokens * sizes.hidden_size * _FLOAT_BYTES
         self.incoming = Span(device.allocate(size), 0, size)
 
+    @property
+    def first(self) -> tuple[Span, Span]:
+        """The id and the position of the first token."""
+        return self.ids.part(0, _INT_BYTES), self.positions.part(0, _INT_BYTES)
+
     def page_table(self, row: int) -> Span:
         """Returns the page table of one sequence."""
         size = self.num_pages * _INT_BYTES

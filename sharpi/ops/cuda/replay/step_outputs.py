@@ -1,17 +1,30 @@
 """StepOutputs: the outputs of a step, logits, routes and router logits, read on demand."""
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import Device
-from sharpi.device.launch import Span
+from sharpi.device.device import Device, Mark
+from sharpi.device.launch import Memory, Span
+from sharpi.errors import DeviceError
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.recorded import Routes
 
 _ID_BYTES = 4
+_REPLIES = 2
+
+
+Host = tuple[Memory, npt.NDArray[np.uint8]]
+
+
+class Reply(NamedTuple):
+    """The id of a step's largest logit, on its way to the host."""
+
+    chosen: IntArray  # (1,), -1 if the logit is not finite
+    mark: Mark  # the end of the copy
 
 
 class Rows4(NamedTuple):
@@ -28,6 +41,8 @@ class StepOutputs:
         self._device = device
         self._memory = device.allocate(max_ids * _ID_BYTES)
         self.largest = Span(device.allocate(_ID_BYTES), 0, _ID_BYTES)
+        self._logits: Host | None = None
+        self._turn = 0
         self._num_ids = 0
         self._routes: list[Routes] = []
         self._of_prompt = Span(self._memory, 0, 0)
@@ -49,11 +64,37 @@ class StepOutputs:
             start = num_tokens * sum(row_bytes[:i])
             each.of_prompt = self._of_prompt.part(start, num_tokens * row_bytes[i])
 
-    def read_largest(self) -> int:
-        """Returns the id of the largest logit of the last step, -1 if it is not finite."""
-        chosen = np.zeros(1, np.int32)
-        self._device.download(self.largest, chosen)
-        return int(chosen[0])
+    def send_largest(self) -> Reply:
+        """Begins to copy the id of the largest logit of the last step to the host.
+
+        At most two replies may be on their way. Where the driver page-locks nothing, the host waits
+        for the copy.
+        """
+        if self._replies is None:
+            chosen = np.zeros(1, np.int32)
+            self._device.download(self.largest, chosen)
+            return Reply(chosen, None)
+        memory, host = self._replies
+        self._turn, own = (self._turn + 1) % _REPLIES, slice(4 * self._turn, 4 * self._turn + 4)
+        self._device.copy(Span(memory, own.start, _ID_BYTES), self.largest)
+        return Reply(host[own].view(np.int32), self._device.mark())
+
+    @cached_property
+    def _replies(self) -> Host | None:
+        return self._mapped(_REPLIES * _ID_BYTES)
+
+    def _mapped(self, num_bytes: int) -> Host | None:
+        """Allocates page-locked memory, which the GPU copies to directly; None if refused."""
+        try:
+            return self._device.mapped(num_bytes)
+        except DeviceError:
+            return None
+
+    def receive(self, reply: Reply) -> int:
+        """Waits for an id that is on its way; -1 stands for a logit that is not finite."""
+        if reply.mark is not None:
+            self._device.wait(reply.mark)
+        return int(reply.chosen[0])
 
     def read_routes(self) -> list[IntArray]:
         """Returns the ids of each layer, (rows, used), for as many rows as a step can have.
@@ -73,6 +114,17 @@ class StepOutputs:
             for each in self._routes
             if each.of_prompt is not None
         ]
+
+    def read_logits(self, rows: Rows4, count: int) -> npt.NDArray[np.float32]:
+        """Returns the first `count` rows of a value, which pass through page-locked memory."""
+        num_bytes = count * rows.width * _ID_BYTES
+        if self._logits is None or self._logits[0].num_bytes < num_bytes:
+            self._logits = self._mapped(num_bytes)
+        if self._logits is None:
+            return self.read(rows, count)
+        values = self._logits[1][:num_bytes].view(np.float32).reshape(count, rows.width)
+        self._device.download(rows.span.part(0, num_bytes), values)
+        return values.copy()
 
     def read(self, rows: Rows4, count: int) -> npt.NDArray[np.float32]:
         """Returns the first `count` rows of a value."""

@@ -1,0 +1,53 @@
+"""NextStep: a step of one token that the GPU begins with the token that it has just chosen.
+
+The host so has a whole step's time to take in the last token, and the GPU does not wait for it. A
+step that proves unwanted has left keys and values at the position after the last token, which the
+next step there overwrites. So it is for parts without recurrent states only.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
+from sharpi.ops.cuda.replay.step_outputs import Reply
+
+
+class NextStep(Struct, frozen=True):
+    """A step that has begun after that of the inputs `before`, and the id that it chooses."""
+
+    before: SequenceInputs
+    reply: Reply
+
+    @classmethod
+    def after(cls, before: SequenceInputs, reply: Reply) -> "NextStep":
+        """Returns the step after these inputs, whose pages may change from now on."""
+        return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), reply)
+
+    def is_for(self, sequences: Sequence[SequenceInputs], token: int) -> bool:
+        """Says if it is the step of these inputs; `token` is what the step before has chosen."""
+        if len(sequences) != 1 or len(sequences[0].ids) != 1:
+            return False
+        own, before = sequences[0], self.before
+        return (
+            int(own.ids[0]) == token
+            and own.position == before.end
+            and own.state == before.state
+            and np.array_equal(own.outputs, before.outputs)
+            and np.array_equal(own.pages[: len(before.pages)], before.pages)
+        )
+
+
+def may_follow(before: SequenceInputs) -> bool:
+    """Says if the position after these inputs is in the page of the last one.
+
+    The next page may not belong to the sequence yet.
+    """
+    return before.end % PAGE_POSITIONS > 0
+
+
+def _num_pages(before: SequenceInputs) -> int:
+    """Returns the number of pages up to the position after the inputs."""
+    return before.end // PAGE_POSITIONS + 1

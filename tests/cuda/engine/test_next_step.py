@@ -1,0 +1,90 @@
+"""A GPU that begins the next step of a greedy answer before the host knows the token."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.engine import Engine
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
+from sharpi.ops.cuda.replay.step_outputs import Reply
+
+pytestmark = pytest.mark.native
+DATA = Path(__file__).parents[2] / "references" / "data"
+IDS = np.random.default_rng(3).integers(3, 280, 100).tolist()
+Load = Callable[..., Engine]
+REPLY = Reply(np.zeros(1, np.int32), None)
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of tokens in each step whose inputs come from the host."""
+    counts: list[int] = []
+    write = StepInputs.write
+
+    def counting(self: StepInputs, sequences: Any) -> None:
+        counts.append(sum(len(each.ids) for each in sequences))
+        write(self, sequences)
+
+    monkeypatch.setattr(StepInputs, "write", counting)
+    return counts
+
+
+def answer(engine: Engine, prompt: list[int], count: int) -> list[int]:
+    request = GenerationRequest(
+        max_tokens=count, ignore_end=True, sampling=SamplingParams(temperature=0)
+    )
+    generation = engine.session().generate(prompt, request)
+    list(generation)
+    return list(generation.ids)
+
+
+def test_the_host_writes_the_first_token_only(load: Load, written: list[int]) -> None:
+    """And that at the beginning of a page; the others are what the GPU has chosen."""
+    model, answers = DATA / "qwen3moe.gguf", []
+    for disabled in ((), ("graphs",)):
+        engine = load(model, context_size=128, batch_size=64, disabled=disabled)
+        (part,) = engine.runner.parts
+        assert isinstance(part, GpuPart)
+        written.clear()
+        answers.append(answer(engine, IDS[:60], 10))
+        by_host = [1, 1] if not disabled else [1] * 9
+        assert written == [60, *by_host]
+        written.clear()
+        answers.append(answer(engine, [*IDS[:60], 5, 6], 3))  # after a step that was in vain
+    assert answers[:2] == answers[2:]
+
+
+def test_recurrent_states_are_not_run_ahead(load: Load, written: list[int]) -> None:
+    engine = load(DATA / "qwen3next.gguf", context_size=64)
+    written.clear()
+    answer(engine, IDS[:5], 4)
+    assert written == [5, 1, 1, 1]
+
+
+def inputs(token: int, position: int, pages: tuple[int, ...] = (4, 2), state: int = 0) -> Any:
+    ids, rows = np.array([token], np.int32), np.zeros(1, np.int32)
+    return SequenceInputs(ids, position, rows, np.array(pages, np.int32), state)
+
+
+def test_only_the_very_step_is_taken() -> None:
+    before = inputs(7, 62)
+    begun = NextStep.after(before, REPLY)
+    before.pages[:] = 5  # a table goes on to change
+    assert begun.is_for([inputs(9, 63)], 9)
+    assert begun.is_for([inputs(9, 63, (4, 8))], 9)  # a page beyond it
+    others = [inputs(9, 64), inputs(8, 63), inputs(9, 63, (3, 2)), inputs(9, 63, state=1)]
+    assert not any(begun.is_for([other], 9) for other in others)
+    assert not begun.is_for([inputs(9, 63)], 8)
+    assert not begun.is_for([inputs(9, 63), inputs(9, 63)], 9)
+
+
+def test_the_next_page_may_not_be_the_sequences_own() -> None:
+    last = PAGE_POSITIONS - 1
+    assert [may_follow(inputs(7, last + i)) for i in (-1, 0, 1)] == [True, False, True]
