@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from lazy_packages import needs
 
 from sharpi.resources import demo_model
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow]
 SCRIPT = Path(__file__).parents[2] / "bench-scripts" / "cluster" / "several_machines.py"
 
 

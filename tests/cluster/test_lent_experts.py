@@ -5,12 +5,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from lazy_packages import needs
 from machines import PROMPT, Machines, Process, ended
 
 from sharpi.experts.stats.stats_file import read_stats
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow]
 FEW_SLOTS = ("--ram", "15MiB", "--remote-experts", "on", "-t", "1", "--spec-type", "none")
 LENT = (
     r"experts without a slot here are computed by rank (\d) on \S+: a question takes [\d.]+ ms.*;"

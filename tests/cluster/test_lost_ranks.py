@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from lazy_packages import needs
 from machines import FOREVER, PROMPT, Machines, Process, complete, ended, free_port, wait_for
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow]
 NOTICED_SECONDS = 60  # about 8 on a machine that has nothing else to do
 LOST = r"^error: rank 1 on \S+ (does not answer for 6 seconds|has ended or cannot be reached)$"
 # Joins the group and says no more.

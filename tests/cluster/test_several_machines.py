@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lazy_packages import needs
 from machines import FOREVER, PROMPT, Machines, complete, ended, free_port, wait_for
 from with_head import with_head
 
 from sharpi.resources import demo_model
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow]
 
 
 def test_the_text_is_that_of_one_process(machines: Machines) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from lazy_packages import needs
 from machines import PROMPT, Machines, ended
 from requantise import copy_metadata
 
@@ -15,8 +16,7 @@ from sharpi.experts.stats.stats_file import read_stats
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow]
 NUM_LAYERS, NUM_USED = 6, 2
 TOKENS = 12
 

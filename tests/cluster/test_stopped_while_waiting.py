@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+from lazy_packages import needs
 from machines import PROMPT, Machines, Process, ended, free_port
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.native
+pytestmark = [needs("torch"), pytest.mark.native]
 NOTE = "note: stopped before the model was loaded"
 
 

@@ -1,14 +1,15 @@
 """A server with a scripted model, its real clients, and servers of the demo model."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import anthropic
 import httpx
-import openai
 import pytest
 from api_server import served
+from clients import anthropic, openai
 from scripted_host import ScriptedHost
 from served_demo import ServedDemo
 from starlette.applications import Starlette

@@ -75,19 +75,19 @@ class TestPromptsThatCannotFit:
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("begin", "value", "count", "end"),
     [
-        b'{"prompt":[' + b"1," * 3_000_000 + b"1]}",
-        b'{"messages":[' + b"{}," * 1_000_000 + b"{}]}",
-        b'{"prompt":"a","logit_bias":{'
-        + b",".join(b'"%d":1' % number for number in range(1_000_000))
-        + b"}}",
-        b'{"prompt":' + b"[" * 1_000_000,
+        (b'{"prompt":[', b"1,", 3_000_000, b"1]}"),
+        (b'{"messages":[', b"{},", 1_000_000, b"{}]}"),
+        (b'{"prompt":"a","logit_bias":{', b'"%d":1,', 1_000_000, b'"x":1}}'),
+        (b'{"prompt":', b"[", 1_000_000, b""),
     ],
 )
 def test_json_of_too_many_values_is_refused_before_it_is_parsed(
-    roomy: ServedDemo, content: bytes
+    roomy: ServedDemo, begin: bytes, value: bytes, count: int, end: bytes
 ) -> None:
+    numbered = (value % number for number in range(count)) if b"%d" in value else [value] * count
+    content = begin + b"".join(numbered) + end
     response = roomy.client.post("/v1/completions", content=content)
     assert response.status_code == 400
     message = response.json()["error"]["message"]

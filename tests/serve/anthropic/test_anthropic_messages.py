@@ -1,12 +1,14 @@
 """/v1/messages through the real client."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from typing import Any
 
-import anthropic
 import httpx
 import pytest
+from clients import anthropic
 from scripted_host import MODEL, ScriptedHost
 
 from sharpi.engine.sampling.text_delta import FinishInfo

@@ -1,12 +1,13 @@
 """Both APIs over a real model: the effect of grammars, budgets, seeds and the KV cache."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
-import openai
 import pytest
+from clients import anthropic, openai
 from model_server import STORIES, stories_server
 
 pytestmark = pytest.mark.native

@@ -1,12 +1,14 @@
 """/v1/chat/completions through the real client."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from typing import Any
 
 import httpx
-import openai
 import pytest
+from clients import openai
 from scripted_host import MODEL, ScriptedHost
 
 from sharpi.engine.sampling.text_delta import FinishInfo

@@ -1,9 +1,11 @@
 """/v1/completions and /v1/models through the real client."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import openai
 import pytest
+from clients import openai
 from scripted_host import MODEL, ScriptedHost
 
 

@@ -1,10 +1,12 @@
 """/v1/responses through the real client."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
-import openai
 import pytest
+from clients import openai
 from scripted_host import MODEL, ScriptedHost
 
 from sharpi.engine.sampling.text_delta import FinishInfo

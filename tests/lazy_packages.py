@@ -1,0 +1,21 @@
+"""Packages that are slow to import: a worker that collects all tests needs them in few of them."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import pytest
+
+
+class OnUse(NamedTuple):
+    """A package that is imported when one of its names is first asked for."""
+
+    package: str
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.package), name)
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    """Skips a test where a package is not installed; the package is not imported for that."""
+    return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
