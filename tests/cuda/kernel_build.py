@@ -40,7 +40,7 @@ def build_engine() -> Path:
     """The library that runs threads and checks accesses."""
     target = build_folder() / f"libengine-{digest(_shim_text(), *FLAGS)}.so"
     sources = map(str, sorted(SHIM.glob("engine/*.cpp")))
-    return built(target, partial(_gxx, [*FLAGS, "-O2", "-shared", *sources]))
+    return built(target, partial(_gxx, [*FLAGS, "-O2", "-flto", "-shared", *sources]))
 
 
 def build_kernels(source: str, defines: tuple[str, ...], check: bool) -> Path:

@@ -54,6 +54,9 @@ struct Request {
 
 enum class Vote { kNone, kCount, kAll, kAny };
 
+// Which lane of its segment a lane of a shuffle takes from.
+enum class Take { kLane, kXor, kDown, kUp };
+
 // One thread's run through a kernel.
 struct Body {
   void (*call)(void* data);
@@ -74,10 +77,12 @@ __attribute__((const)) dim3 emulator_grid_size();
 __attribute__((const)) void* emulator_dynamic_shared();
 
 int emulator_barrier(emulator::Vote vote, int value, emulator::Site site);
-// Lanes of `mask` give `size` bytes (up to 16) and take those of lane `source`, of their own where
-// it is negative.
+// Lanes of `mask` give `size` bytes (up to 16) and take those of lane `source`.
 void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source,
                        emulator::Site site);
+// The same in segments of `width` lanes; a lane whose source lies outside its own takes its own.
+void emulator_shuffle(unsigned mask, const void* given, void* taken, int size, emulator::Take take,
+                      int operand, int width, emulator::Site site);
 // All 32 lanes give `size` bytes (up to 32); `taken` then points to what each gave, until the
 // calling lane's next operation.
 void emulator_meet_warp(const void* given, int size, unsigned char** taken, emulator::Site site);

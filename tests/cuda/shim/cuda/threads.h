@@ -43,8 +43,6 @@ inline void __trap(emulator::Site site = emulator::Site::here()) { emulator_trap
 namespace emulator {
 
 inline int lane() { return int(threadIdx.x % 32); }
-inline int segment(int width) { return lane() & ~(width - 1); }  // its first lane
-constexpr int kKeep = -1;  // a lane whose source lies outside keeps its own
 
 template <class T>
 T exchange(unsigned mask, T value, int source, Site site) {
@@ -54,31 +52,33 @@ T exchange(unsigned mask, T value, int source, Site site) {
   return taken;
 }
 
+template <class T>
+T shuffle(unsigned mask, T value, Take take, int operand, int width, Site site) {
+  static_assert(sizeof(T) <= 16, "a shuffle of more than 16 bytes");
+  T taken;
+  emulator_shuffle(mask, &value, &taken, sizeof value, take, operand, width, site);
+  return taken;
+}
+
 }  // namespace emulator
 
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32,
               emulator::Site site = emulator::Site::here()) {
-  return emulator::exchange(mask, value, emulator::segment(width) | (source & (width - 1)), site);
+  return emulator::shuffle(mask, value, emulator::Take::kLane, source, width, site);
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32,
                   emulator::Site site = emulator::Site::here()) {
-  const int source = emulator::lane() ^ bits;
-  const bool inside = source < emulator::segment(width) + width;
-  return emulator::exchange(mask, value, inside ? source : emulator::kKeep, site);
+  return emulator::shuffle(mask, value, emulator::Take::kXor, bits, width, site);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32,
                    emulator::Site site = emulator::Site::here()) {
-  const int source = emulator::lane() + int(by);
-  const bool inside = source < emulator::segment(width) + width;
-  return emulator::exchange(mask, value, inside ? source : emulator::kKeep, site);
+  return emulator::shuffle(mask, value, emulator::Take::kDown, int(by), width, site);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32,
                  emulator::Site site = emulator::Site::here()) {
-  const int source = emulator::lane() - int(by);
-  return emulator::exchange(mask, value,
-                            source >= emulator::segment(width) ? source : emulator::kKeep, site);
+  return emulator::shuffle(mask, value, emulator::Take::kUp, int(by), width, site);
 }

@@ -2,6 +2,8 @@
 // instead of by their own libraries, which know nothing of fibers, warps or shared memory.
 #include "accesses.h"
 
+#include <cstring>
+
 #include "block.h"
 #include "fault.h"
 
@@ -12,6 +14,11 @@ Regions regions;
 namespace {
 
 bool checking;
+
+// Bytes that were touched together so far: what holds for one holds for all.
+inline bool alike(const Cell* cells, size_t size) {
+  return memcmp(cells, cells + 1, (size - 1) * sizeof(Cell)) == 0;
+}
 
 inline bool watched(uintptr_t address) {
   return checking && block.running && !block.running->fiber.owns(address);
@@ -25,8 +32,14 @@ void check(void* pointer, size_t size, Access access, uintptr_t instruction, Sit
   if (!region) regions.reject(address, size, write, instruction);
   if (!region->cells) return;
   Place place{region->argument, address - region->begin, instruction - regions.code(), site};
-  for (size_t i = 0; i < size; i++, place.offset++)
-    note_access(region->cells[place.offset], access, region->argument == kOwn, place);
+  Cell* const cells = region->cells + place.offset;
+  const bool shared = region->argument == kOwn;
+  if (alike(cells, size)) {
+    note_access(cells[0], access, shared, place);
+    for (size_t i = 1; i < size; i++) cells[i] = cells[0];
+    return;
+  }
+  for (size_t i = 0; i < size; i++, place.offset++) note_access(cells[i], access, shared, place);
 }
 
 }  // namespace

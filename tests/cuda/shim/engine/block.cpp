@@ -14,6 +14,7 @@ namespace {
 
 Fiber scheduler;
 unsigned turn[kMaxThreads];  // the threads in the order they run
+unsigned place;              // of the running thread in it
 uint32_t random_state;
 
 void thread_main() {
@@ -49,17 +50,24 @@ void shuffle_turns() {
   }
 }
 
+// Goes on with the first thread that is ready from `place` on; where none is, with the scheduler.
+void pass_on(Fiber& from) {
+  for (; place < block.num_threads && !faulted(); place++) {
+    Thread& thread = block.threads[turn[place]];
+    if (thread.state != State::kReady) continue;
+    block.running = &thread;
+    return from.switch_to(thread.fiber);
+  }
+  block.running = nullptr;
+  if (&from != &scheduler) from.switch_to(scheduler);
+}
+
 // Each thread that is ready runs until it waits; whether there was one.
 bool run_ready() {
-  bool any = false;
-  for (unsigned i = 0; i < block.num_threads && !faulted(); i++) {
-    Thread& thread = block.threads[turn[i]];
-    if (thread.state != State::kReady) continue;
-    any = true;
-    block.running = &thread;
-    scheduler.switch_to(thread.fiber);
-    block.running = nullptr;
-  }
+  place = 0;
+  while (place < block.num_threads && block.threads[turn[place]].state != State::kReady) place++;
+  const bool any = place < block.num_threads;
+  pass_on(scheduler);
   return any;
 }
 
@@ -101,9 +109,15 @@ void report_deadlock() {
 
 }  // namespace
 
-bool same(Site a, Site b) { return a.line == b.line && strcmp(a.file, b.file) == 0; }
+bool same(Site a, Site b) {
+  return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
+}
 
-void give_way() { block.running->fiber.switch_to(scheduler); }
+void give_way() {
+  Thread& self = *block.running;
+  place++;
+  pass_on(self.fiber);
+}
 
 void give_up() {
   for (;;) give_way();

@@ -72,6 +72,9 @@ void check_last_read(const Cell& cell, Access access, const Place& place) {
 }  // namespace
 
 void note_access(Cell& cell, Access access, bool shared, const Place& place) {
+  // Read by this thread and by nobody since, nor written.
+  if (access == Access::kRead && cell.read == block.clock && cell.reader == block.running->number)
+    return;
   const uint32_t floor = shared ? block.began : block.launch_began;  // older readings mean nothing
   if (cell.written > floor) {
     check_last_write(cell, access, place);

@@ -4,6 +4,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace emulator {
 namespace {
@@ -35,9 +36,15 @@ int look(dl_phdr_info* info, size_t, void* data) {
 }  // namespace
 
 Module module_of(uintptr_t address) {
-  Search search{address, {}};
-  dl_iterate_phdr(look, &search);
-  return search.found;
+  // A thread's own, as its segment is; kernels' libraries are never unloaded.
+  thread_local std::unordered_map<uintptr_t, Module> known;
+  const auto [at, is_new] = known.try_emplace(address);
+  if (is_new) {
+    Search search{address, {}};
+    dl_iterate_phdr(look, &search);
+    at->second = search.found;
+  }
+  return at->second;
 }
 
 }  // namespace emulator

@@ -47,11 +47,22 @@ void meet(unsigned mask, Site site, bool synchronises) {
   if (synchronises) warp.synced = tick();
 }
 
+int source_of(int lane, Take take, int operand, int width) {
+  const int first = lane & ~(width - 1);
+  int source = lane;
+  if (take == Take::kLane) return first | (operand & (width - 1));
+  if (take == Take::kXor) source = lane ^ operand;
+  if (take == Take::kDown) source = lane + operand;
+  if (take == Take::kUp) return lane - operand >= first ? lane - operand : lane;
+  return source < first + width ? source : lane;
+}
+
 }  // namespace
 }  // namespace emulator
 
 using emulator::block;
 using emulator::Site;
+using emulator::Take;
 using emulator::Thread;
 
 void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source,
@@ -59,10 +70,15 @@ void emulator_exchange(unsigned mask, const void* given, void* taken, int size, 
   Thread& self = *block.running;
   memcpy(self.given, given, size);
   emulator::meet(mask, site, false);
-  if (source >= 0 && !(mask >> source & 1))
+  if (!(mask >> source & 1))
     emulator::fail(site, "a shuffle reads lane %d, which is not in its mask", source);
-  const Thread& from = source < 0 ? self : emulator::lane_of_same_warp(self, source);
-  memcpy(taken, from.taken, size);
+  memcpy(taken, emulator::lane_of_same_warp(self, source).taken, size);
+}
+
+void emulator_shuffle(unsigned mask, const void* given, void* taken, int size, Take take,
+                      int operand, int width, Site site) {
+  const int source = emulator::source_of(int(block.running->lane()), take, operand, width);
+  emulator_exchange(mask, given, taken, size, source, site);
 }
 
 void emulator_meet_warp(const void* given, int size, unsigned char** taken, Site site) {
