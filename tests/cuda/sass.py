@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 _BYTES = 16  # of an instruction, from sm_70 on
 _BRANCH = 0x947
-_PRODUCTS = {0x226, 0x237}  # IDP (products of four bytes) and IMMA (tensor cores)
+# IDP (products of four bytes), and tensor cores: IMMA (of bytes), HMMA (of halves).
+_PRODUCTS = {0x226, 0x237, 0x23C}
 _NEW_BRANCHES = 90  # from this architecture on, the low bits of a distance lie apart
 
 
 @dataclass(frozen=True)
 class Code:
-    """The instructions of an entry point, and of its loops with products of bytes."""
+    """The instructions of an entry point, and of its loops with products."""
 
     instructions: int
     around: tuple[int, ...]  # loops that hold all the products

@@ -11,13 +11,14 @@ from functools import cache
 from pathlib import Path
 
 from nvrtc import CompileError, Toolkit, Usage, toolkits, version
-from nvrtc_jobs import ARCHITECTURES, compile_jobs, jobs
+from nvrtc_jobs import ARCHITECTURES, Job, compile_jobs, jobs
 
 PATH = Path(__file__).with_name("usage_table.tsv")
 _COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn"
 _SLACK = 1.05
 _GRANTED = 8  # registers that a thread gets at a time
 _TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "q4_k+q6_k")
+_ATTENTION = {"split_attention": 80, "tiled_attention": 90}  # and the architecture to count on
 _ONE_TOKEN = re.compile(r"matvec_one_|experts_(gate_up|down|product)_")
 
 
@@ -25,7 +26,7 @@ class Row:
     """What one entry point costs on one architecture.
 
     A turn is that of the loop over the units of a row: of one token's kernels, the loop for
-    activations of one plane.
+    activations of one plane; of attention, the loop over pages.
     """
 
     def __init__(self, architecture: int, usage: Usage) -> None:
@@ -38,7 +39,7 @@ class Row:
 
     @property
     def is_product(self) -> bool:
-        """True if it multiplies quantised weights, in a loop."""
+        """True if it multiplies quantised weights, or halves on tensor cores, in a loop."""
         return self.numbers[-1] > 0
 
 
@@ -79,9 +80,15 @@ def _beyond(entry: str, numbers: Sequence[int], held: Sequence[int]) -> Iterator
 def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:
     """Returns what the tests compile for an architecture, of the types in the table."""
     due = jobs(architecture, toolkits().index(toolkit), len(toolkits()), every_one=False)
-    outcomes = compile_jobs(toolkit, [job for job in due if job.quant_type in _TYPES])
+    outcomes = compile_jobs(toolkit, [job for job in due if _is_held(job)])
     assert not any(isinstance(outcome, CompileError) for outcome in outcomes)
     return [usage for outcome in outcomes if isinstance(outcome, list) for usage in outcome]
+
+
+def _is_held(job: Job) -> bool:
+    if job.quant_type is None:
+        return _ATTENTION.get(job.file) == job.architecture
+    return job.quant_type in _TYPES
 
 
 def main() -> None:

@@ -4,39 +4,13 @@
 //
 // A block takes up to HEADS query heads that share a KV head, so that their keys and values are
 // read only once.
+#include "attention_heads.cuh"
 #include "attention_merge.cuh"
 #include "attention_scores.cuh"
 #include "attention_values.cuh"
 #include "common/last_block.cuh"
-#include "heads.cuh"
 
 namespace sharpi {
-
-// The heads that are prepared here; without memory for their rows they are prepared already.
-struct Unprepared {
-  HeadGroup q, k, v;
-  int interleaved, row_floats;
-};
-
-// Prepares `count` queries from `first` on in shared memory, and stores the key and the value of
-// the token's KV head in the cache. Returns the queries, (count, row_floats).
-template <class Kv>
-__device__ __forceinline__ const float* prepare(const Unprepared& heads, int token, int first,
-                                                int count, const int* page_table, int position,
-                                                bool stores) {
-  DYN_SHARED(float, prepared);
-  const int jobs = count + 2 * stores, warp = threadIdx.x / kWarp;
-  for (int job = warp; job < jobs; job += kThreads / kWarp) {
-    float* row = prepared + job * heads.row_floats;
-    const HeadGroup group = job < count ? heads.q : job == count ? heads.k : heads.v;
-    if (!group.heads) continue;
-    const int head = job < count ? first + job : int(blockIdx.y);
-    prepare_head(group, token, head, row, heads.interleaved);
-    if (job >= count) store_head<Kv>(group, head, row, page_table, position);
-  }
-  __syncthreads();
-  return prepared;
-}
 
 template <class Kv, int HEADS>
 __device__ __forceinline__ void attend_span(const float* queries, const uint8_t* keys,
@@ -63,9 +37,12 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
   const int item = token * num_heads + head;
   const SpanRows<Kv> key_rows{key_pages, key_dim, first, last};
   const float* own = queries + size_t(item) * key_dim;
-  if (heads.row_floats)
-    own = prepare<Kv>(heads, token, head, count, tables.of(token), position,
-                      span == position / kSpan);
+  if (heads.row_floats) {
+    DYN_SHARED(float, prepared);
+    prepare<Kv>(heads, prepared, token, head, count, tables.of(token), position,
+                span == position / kSpan);
+    own = prepared;
+  }
   score(shared, key_rows, own, count, scale, soft_cap);
   const Partials partials(scratch, gridDim.z * num_heads, gridDim.x / tiles, value_dim);
   const int warp = threadIdx.x / kWarp;

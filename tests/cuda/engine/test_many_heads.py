@@ -82,6 +82,8 @@ def test_a_full_batch_has_grids_that_a_gpu_launches(
     assert isinstance(program, GpuProgram)
     grids = [c.grid for c in program.calls(program.step(BATCH, 1, 0)) if isinstance(c, Launch)]
     assert max(x for x, _, _ in grids) >= HEADS * BATCH > MAX_GRID[1]
+    calls = program.calls(program.step(1, 1, 0))
+    assert "split_attention" in {c.kernel.file for c in calls if isinstance(c, Launch)}
 
 
 def test_a_prompt_gives_the_logits_of_the_cpu(model: Path, device: Device) -> None:

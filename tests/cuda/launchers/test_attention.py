@@ -19,7 +19,13 @@ Array = npt.NDArray[Any]
 
 
 def attend(
-    device: Device, case: Case, tokens: slice = slice(None), max_positions: int = 0, planes: int = 0
+    device: Device,
+    case: Case,
+    tokens: slice = slice(None),
+    max_positions: int = 0,
+    planes: int = 0,
+    *,
+    in_tiles: bool = False,
 ) -> tuple[Array, Array]:
     """Returns the kernels' floats (T, heads * value_dim) and rounded rows; pages are shuffled."""
     keys, values = case.cache()
@@ -52,6 +58,7 @@ def attend(
         sinks=None if sinks is None else upload(device, sinks),
         planes=planes,
         max_positions=limit,
+        in_tiles=in_tiles,
     )
     for launch in launches:
         device.launch(launch)
@@ -184,3 +191,33 @@ def test_large_scores_do_not_overflow(device: Device) -> None:
 
     out, _ = attend(device, Loud((300,)))
     np.testing.assert_allclose(out, Loud((300,)).want(), rtol=1e-3, atol=1e-3)
+
+
+TILES = [
+    Case((0, 70), 8, 1),
+    Case((257,), 16, 1, 128, 128, kv_type="q8_0"),
+    Case((300, 65), 40, 1, window=100),  # two blocks for a KV head
+    Case((90,), 32, 2, 70, 66, soft_cap=2.0),
+    Case((129,), 8, 1, 256, 256, has_sinks=True),
+    Case((66,), 8, 1, 32, 96, window=24, is_chunked=True, kv_type="q8_0"),
+    Case((3, 258), 128, 1, 96, 64, values_in_keys=True),
+    Case((64,), 33, 1, 576, 512, values_in_keys=True),  # as in DeepSeek V3
+]
+
+
+@pytest.mark.parametrize("case", TILES, ids=str)
+def test_tensor_cores(device: Device, case: Case) -> None:
+    """Rounding to f16 moves a score of about 20 by 0.01, and so a value of 1.5 by 0.02."""
+    found, wanted = attend(device, case, in_tiles=True)[0], case.want()
+    assert np.linalg.norm(found - wanted) < 2e-3 * np.linalg.norm(wanted)
+    np.testing.assert_allclose(found, wanted, atol=0.05)
+
+
+def test_bits_of_tensor_cores_do_not_depend_on_the_launch(device: Device) -> None:
+    case = Case((255, 256, 257), num_heads=8, num_kv_heads=1, window=200)
+    together, rows = attend(device, case, in_tiles=True, planes=1)
+    for token in range(3):
+        own = slice(token, token + 1)
+        alone, row = attend(device, case, own, max_positions=1024, in_tiles=True, planes=1)
+        np.testing.assert_array_equal(alone[0], together[token])
+        np.testing.assert_array_equal(row, np.split(rows, 3)[token])

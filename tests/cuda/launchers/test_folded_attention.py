@@ -37,6 +37,7 @@ class Case(Struct, frozen=True):
     has_norm: bool = True
     stores: bool = True  # the layer has keys and values of its own
     interleaved: bool = False
+    in_tiles: bool = False  # on tensor cores
 
 
 CASES = [
@@ -44,6 +45,8 @@ CASES = [
     Case(num_heads=8, num_kv_heads=1, dim=128, kv_type="q8_0"),
     Case(num_heads=2, num_kv_heads=2, window=100, interleaved=True, has_norm=False),
     Case(stores=False),
+    Case(num_heads=16, in_tiles=True),
+    Case(num_heads=8, num_kv_heads=1, dim=128, window=100, kv_type="q8_0", in_tiles=True),
 ]
 
 
@@ -88,7 +91,8 @@ class World:
             *attention(
                 spans[0], *self.pages, self.out, self.rounded, scratch, place=place,
                 num_kv_heads=c.num_kv_heads, key_dim=c.dim, scale=c.dim**-0.5, window=c.window,
-                soft_cap=0.0, planes=1, max_positions=1024, sinks=None, **shape,
+                soft_cap=0.0, planes=1, max_positions=1024, sinks=None,
+                in_tiles=c.in_tiles, **shape,
             ),
         )  # fmt: skip
 

@@ -1,13 +1,20 @@
 """Launches the attention kernels: one for spans of 256 positions, one that merges the spans."""
 
 from math import gcd
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from sharpi.device.launch import Argument, Kernel, Launch, Scalar, Span, is_same_place
-from sharpi.ops.cuda.launchers.heads import ARGUMENTS_OF_GROUP, NO_GROUP, PAGES, KvCacheSlice
+from sharpi.ops.cuda.launchers import tiled_attention
+from sharpi.ops.cuda.launchers.attention_arguments import AttentionArguments
+from sharpi.ops.cuda.launchers.heads import (
+    NO_GROUP,
+    GroupArguments,
+    KvCacheSlice,
+    groups_of,
+    is_interleaved,
+)
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
@@ -15,10 +22,24 @@ MAX_VALUE_DIM: Final = 1024
 _THREADS: Final = 256
 _HEADS_AT_ONCE: Final = (1, 2, 4, 8)  # query heads of a KV head; one entry point each
 _BLOCK_COLUMNS: Final = 32
-_MERGED_LATER: Final[tuple[Argument, ...]] = (None, None, None, None, np.int32(0))
-_PREPARED_BEFORE: Final[tuple[Argument, ...]] = (np.int32(0), np.int32(0))
-_DONE, _FIRST_GROUP = 16, 21  # indices of arguments
-_MOST_SHARED: Final = 8 << 10  # bytes beside the kernel's own
+_MOST_SHARED: Final = 8 << 10  # bytes of prepared heads
+
+
+class MergeArguments(NamedTuple):
+    """The arguments of the kernel that merges spans (attention_merge.cu)."""
+
+    scratch: Argument
+    positions: Argument
+    sinks: Argument
+    out: Argument
+    rounded: Argument
+    num_heads: Argument
+    heads_each: Argument
+    spans: Argument
+    value_dim: Argument
+    window: Argument
+    is_chunked: Argument
+    planes: Argument
 
 
 def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions: int) -> int:
@@ -47,6 +68,7 @@ def attention(
     sinks: Span | None,
     planes: int,
     max_positions: int,
+    in_tiles: bool = False,
 ) -> tuple[Launch, Launch]:
     """Computes softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
@@ -56,41 +78,54 @@ def attention(
     positions in `place` are below max_positions. A `window` of 0 does not limit the positions; with
     `is_chunked` a window begins at a multiple of its size. A `soft_cap` of 0 is none. `sinks`
     (num_heads,) are one more score in each denominator. Dims are even, for q8_0 multiples of 32;
-    value_dim is at most 1024.
+    value_dim is at most 1024. With `in_tiles` tensor cores compute it, for dims that
+    `tiled_attention` takes.
     """
     spans, group = _spans(max_positions), num_heads // num_kv_heads
-    tiles = -(-group // _HEADS_AT_ONCE[-1])
-    heads_each = -(-group // tiles)
-    variant = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
-    part = Launch(
-        Kernel("attention", f"attention_heads{variant}_{place.kv_type}", place.kv_type),
-        grid=(spans * tiles, num_kv_heads, tokens),
-        block=_THREADS,
-        arguments=(
-            *(q, keys, values, place.page_tables, place.sequences, place.positions, scratch),
-            *(np.int32(place.table_stride), np.int32(num_heads), np.int32(heads_each)),
-            *(np.int32(key_dim), np.int32(value_dim)),
-            *(np.float32(scale), np.int32(window), np.int32(is_chunked)),
-            np.float32(soft_cap),
-            *_MERGED_LATER,
-            *(NO_GROUP * 3),
-            *_PREPARED_BEFORE,
-        ),
-        writes=frozenset({6}),
-    )
+    form = _tiled(place, group, key_dim, value_dim) if in_tiles else _plain(place, group)
+    part = AttentionArguments(
+        *(q, keys, values, place.page_tables, place.sequences, place.positions, scratch),
+        *(np.int32(place.table_stride), np.int32(num_heads), np.int32(form.heads_each)),
+        *(np.int32(key_dim), np.int32(value_dim)),
+        *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
+    ).launch(form.kernel, (spans * form.tiles, num_kv_heads, tokens), _THREADS, form.shared_bytes)
     heads_merged = 1 if rounded is None else _BLOCK_COLUMNS // gcd(value_dim, _BLOCK_COLUMNS)
     merge = Launch(
         Kernel("attention_merge", "attention_merge"),
         grid=(num_heads // heads_merged, tokens, 1),
         block=min(_THREADS, -(-heads_merged * value_dim // 32) * 32),
-        arguments=(
+        arguments=MergeArguments(
             *(scratch, place.positions, sinks, out, rounded),
             *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
             *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
         ),
-        writes=frozenset({3, 4}),
+        writes=frozenset(map(MergeArguments._fields.index, ("out", "rounded"))),
     )
     return part, merge
+
+
+class _Form(NamedTuple):
+    """A kernel, and how it divides the query heads of a KV head."""
+
+    kernel: Kernel
+    tiles: int
+    heads_each: int
+    shared_bytes: int = 0
+
+
+def _plain(place: KvCacheSlice, group: int) -> _Form:
+    tiles = -(-group // _HEADS_AT_ONCE[-1])
+    heads_each = -(-group // tiles)
+    variant = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
+    name = f"attention_heads{variant}_{place.kv_type}"
+    return _Form(Kernel("attention", name, place.kv_type), tiles, heads_each)
+
+
+def _tiled(place: KvCacheSlice, group: int, key_dim: int, value_dim: int) -> _Form:
+    tiles = -(-group // tiled_attention.ROWS)
+    name = f"split_attention_{tiled_attention.variant(value_dim)}_{place.kv_type}"
+    kernel = Kernel("split_attention", name, place.kv_type)
+    return _Form(kernel, tiles, -(-group // tiles), tiled_attention.shared_bytes(key_dim))
 
 
 def _spans(max_positions: int) -> int:
@@ -103,24 +138,22 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
     It is impossible if results are rounded in blocks of 32 and a block would cross KV heads.
     `counters` are int32 zeros; there must be one for each KV head of each token.
     """
-    tokens, num_kv_heads = part.grid[2], part.grid[1]
-    num_heads, value_dim = _number(part.arguments[8]), _number(part.arguments[11])
-    _, _, sinks, out, rounded, *_, planes = merge.arguments
-    divides = rounded is not None and num_heads // num_kv_heads * value_dim % _BLOCK_COLUMNS != 0
-    if not is_same_place(part.arguments[6], merge.arguments[0]) or divides:
+    given, (tokens, num_kv_heads) = AttentionArguments.of(part), (part.grid[2], part.grid[1])
+    merged = MergeArguments(*merge.arguments)
+    columns = _number(given.num_heads) // num_kv_heads * _number(given.value_dim)
+    divides = merged.rounded is not None and columns % _BLOCK_COLUMNS != 0
+    if not is_same_place(given.scratch, merged.scratch) or divides:
         return None
     if 4 * tokens * num_kv_heads > counters.num_bytes:
         return None
-    done = _DONE + len(_MERGED_LATER)
-    return replace(
-        part,
-        arguments=(
-            *part.arguments[:_DONE],
-            *(counters, sinks, out, rounded, planes),
-            *part.arguments[done:],
-        ),
-        writes=part.writes | {_DONE, _DONE + 2, _DONE + 3},
+    both = given._replace(
+        done=counters,
+        sinks=merged.sinks,
+        out=merged.out,
+        rounded=merged.rounded,
+        planes=merged.planes,
     )
+    return both.launch(part.kernel, part.grid, part.block, part.shared_bytes)
 
 
 def with_heads(heads: Launch, part: Launch) -> Launch | None:
@@ -129,44 +162,34 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
     Each block of the launch prepares the queries that it reads. A KV head must therefore have one
     block per span, and `heads` must prepare nothing but what this attention reads.
     """
-    q, keys, values = part.arguments[:3]
-    num_heads, heads_each, key_dim, value_dim = map(_number, part.arguments[8:12])
-    groups = _by_use(heads, q, keys, values)
-    fits = 4 * (heads_each + 2) * key_dim <= _MOST_SHARED
+    given = AttentionArguments.of(part)
+    num_heads, heads_each = _number(given.num_heads), _number(given.heads_each)
+    key_dim, value_dim = _number(given.key_dim), _number(given.value_dim)
+    groups = _by_use(heads, given)
+    rows_bytes = 4 * (heads_each + 2) * key_dim
+    fits = rows_bytes <= _MOST_SHARED
     if groups is None or heads_each * part.grid[1] != num_heads or value_dim > key_dim or not fits:
         return None
-    interleaved = heads.arguments[3 * ARGUMENTS_OF_GROUP + 5]
-    stored = {1, 2} | {_FIRST_GROUP + i * ARGUMENTS_OF_GROUP + PAGES for i in (1, 2)}
-    return replace(
-        part,
-        arguments=(
-            *part.arguments[:_FIRST_GROUP],
-            *(value for group in groups for value in group),
-            *(interleaved, np.int32(key_dim)),
-        ),
-        writes=part.writes | stored,
-        shared_bytes=4 * (heads_each + 2) * key_dim,
-    )
+    q, k, v = groups
+    interleaved = is_interleaved(heads)
+    both = given._replace(q=q, k=k, v=v, interleaved=interleaved, row_floats=np.int32(key_dim))
+    return both.launch(part.kernel, part.grid, part.block, part.shared_bytes + rows_bytes)
 
 
-def _by_use(
-    heads: Launch, q: Argument, keys: Argument, values: Argument
-) -> list[tuple[Argument, ...]] | None:
+def _by_use(heads: Launch, given: AttentionArguments) -> list[GroupArguments] | None:
     """Returns the groups of queries, of keys and of values in a launch of `heads`.
 
     NO_GROUP stands for missing keys or values. Returns None without queries, or if there is a group
     of anything else.
     """
     found = [NO_GROUP] * 3
-    for i in range(3):
-        group = heads.arguments[i * ARGUMENTS_OF_GROUP : (i + 1) * ARGUMENTS_OF_GROUP]
-        pages = group[PAGES]
-        if group == NO_GROUP:
-            continue
-        if pages is None and is_same_place(group[0], q):
+    for group in groups_of(heads):
+        if group.pages is None and is_same_place(group.x, given.queries):
             found[0] = group
-        elif pages is not None and (is_same_place(pages, keys) or is_same_place(pages, values)):
-            found[1 if is_same_place(pages, keys) else 2] = group
+        elif is_same_place(group.pages, given.keys):
+            found[1] = group
+        elif is_same_place(group.pages, given.values):
+            found[2] = group
         else:
             return None
     return None if found[0] == NO_GROUP else found

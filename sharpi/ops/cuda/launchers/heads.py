@@ -1,7 +1,7 @@
 """Launches the kernel that norms and rotates heads, and stores them in the KV cache."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -11,11 +11,25 @@ from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
-ARGUMENTS_OF_GROUP: Final = 9
-PAGES: Final = 3  # the index of a group's pages among its arguments
-NO_GROUP: Final[tuple[Argument, ...]] = (
-    *(None, None, None, None, np.int32(0), np.int32(0), np.int32(0), np.int32(0), np.float32(0)),
-)
+_INTERLEAVED: Final = 5  # the index of this argument after the groups
+
+
+class GroupArguments(NamedTuple):
+    """The arguments of a group of heads (HEAD_GROUP of heads.cuh); the default is no group."""
+
+    x: Argument = None
+    weight: Argument = None
+    angles: Argument = None
+    pages: Argument = None
+    num_heads: Argument = np.int32(0)
+    head_dim: Argument = np.int32(0)
+    weight_stride: Argument = np.int32(0)
+    half: Argument = np.int32(0)
+    epsilon: Argument = np.float32(0)
+
+
+NO_GROUP: Final = GroupArguments()
+ARGUMENTS_OF_GROUP: Final = len(NO_GROUP)
 
 
 class HeadNorm(Struct, frozen=True):
@@ -76,18 +90,36 @@ def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | Non
             *(np.int32(place is not None and place.kv_type == "q8_0"), np.int32(row)),
         ),
         writes=frozenset(
-            ARGUMENTS_OF_GROUP * i + (0 if group.pages is None else PAGES)
+            ARGUMENTS_OF_GROUP * i + NO_GROUP._fields.index("x" if group.pages is None else "pages")
             for i, group in enumerate(groups)
         ),
         shared_bytes=_HEADS_EACH * row * 4,
     )
 
 
-def _group(group: HeadGroup) -> tuple[Argument, ...]:
+def _group(group: HeadGroup) -> GroupArguments:
     norm, rope = group.norm, group.rope
     stride = group.head_dim if norm is not None and norm.per_head else 0
-    return (
-        *(group.x, norm.weight if norm else None, rope.angles if rope else None, group.pages),
-        *(np.int32(group.num_heads), np.int32(group.head_dim), np.int32(stride)),
-        *(np.int32(rope.half if rope else 0), np.float32(norm.epsilon if norm else 0)),
+    return GroupArguments(
+        x=group.x,
+        weight=norm.weight if norm else None,
+        angles=rope.angles if rope else None,
+        pages=group.pages,
+        num_heads=np.int32(group.num_heads),
+        head_dim=np.int32(group.head_dim),
+        weight_stride=np.int32(stride),
+        half=np.int32(rope.half if rope else 0),
+        epsilon=np.float32(norm.epsilon if norm else 0),
     )
+
+
+def groups_of(launch: Launch) -> list[GroupArguments]:
+    """Returns the groups of a launch of `heads`."""
+    starts = range(0, _MAX_GROUPS * ARGUMENTS_OF_GROUP, ARGUMENTS_OF_GROUP)
+    groups = [GroupArguments(*launch.arguments[i : i + ARGUMENTS_OF_GROUP]) for i in starts]
+    return [group for group in groups if group != NO_GROUP]
+
+
+def is_interleaved(launch: Launch) -> Argument:
+    """Returns the argument of a launch of `heads` that says which values are rotated together."""
+    return launch.arguments[_MAX_GROUPS * ARGUMENTS_OF_GROUP + _INTERLEAVED]

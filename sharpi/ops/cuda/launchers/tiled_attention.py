@@ -11,7 +11,7 @@ MAX_KEY_DIM: Final = 576  # that shared memory holds for 32 queries, on every GP
 MAX_VALUE_DIM: Final = 512
 
 _THREADS: Final = 256
-_ROWS: Final = 32  # of a block: queries of heads that share a KV head
+ROWS: Final = 32  # of a block: queries of heads that share a KV head
 _COLUMNS, _PAGE, _PADDING, _SCORE_PADDING = 64, 64, 8, 4
 _VARIANTS: Final = (64, 128, 256, 512)  # the widest values of an entry point
 _HALF, _FLOAT = 2, 4
@@ -41,11 +41,10 @@ def tiled_attention(
     MAX_VALUE_DIM.
     """
     assert place.sequences is None, "tokens of several sequences"
-    variant = min(most for most in _VARIANTS if most >= value_dim)
-    rows = tokens * (num_heads // num_kv_heads)
+    rows, name = tokens * (num_heads // num_kv_heads), f"tiled_attention_{variant(value_dim)}"
     return Launch(
-        Kernel("tiled_attention", f"tiled_attention_{variant}_{place.kv_type}", place.kv_type),
-        grid=(-(-rows // _ROWS), num_kv_heads, 1),
+        Kernel("tiled_attention", f"{name}_{place.kv_type}", place.kv_type),
+        grid=(-(-rows // ROWS), num_kv_heads, 1),
         block=_THREADS,
         arguments=(
             *(q, keys, values, place.page_tables, place.positions, sinks, out),
@@ -53,13 +52,18 @@ def tiled_attention(
             *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
         ),
         writes=frozenset({6}),
-        shared_bytes=_shared_bytes(key_dim),
+        shared_bytes=shared_bytes(key_dim),
     )
 
 
-def _shared_bytes(key_dim: int) -> int:
-    """Returns the bytes of kernels/cuda/attention/tiled_attention.cu's TileShared."""
-    queries = _ROWS * (-(-key_dim // _COLUMNS) * _COLUMNS + _PADDING)
-    staged, weights = ((count * (_COLUMNS + _PADDING)) for count in (_PAGE, _ROWS))
-    scores = _ROWS * (_PAGE + _SCORE_PADDING + 3)
+def variant(value_dim: int) -> int:
+    """Returns the widest values of the entry point for values of `value_dim` dims."""
+    return min(most for most in _VARIANTS if most >= value_dim)
+
+
+def shared_bytes(key_dim: int) -> int:
+    """Returns the bytes of kernels/cuda/attention/attention_tile.cuh's TileShared."""
+    queries = ROWS * (-(-key_dim // _COLUMNS) * _COLUMNS + _PADDING)
+    staged, weights = ((count * (_COLUMNS + _PADDING)) for count in (_PAGE, ROWS))
+    scores = ROWS * (_PAGE + _SCORE_PADDING + 3)
     return _HALF * (queries + staged + weights) + _FLOAT * scores

@@ -20,6 +20,7 @@ from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.interface import AttentionShape, FloatArray
 
 FUSED_BYTES = 256 << 20  # keys and values that the library's attention may gather
+TILED_HEADS = 8  # of a KV head; with fewer, most of a tensor core's rows would be empty
 _FUSED_DIM = 256
 _SCRATCH_BYTES = 32 << 20  # for partial results; more tokens are computed in turns
 _INT_BYTES = 4
@@ -122,10 +123,14 @@ class _Attention(Struct, frozen=True):
 
         They do for prompts, unless activations are kept as floats: f16 is not exact enough then.
         """
+        return self._may_be_tiled and is_product(step.tokens, step)
+
+    @property
+    def _may_be_tiled(self) -> bool:
         s = self.shape
         fits = s.key_dim <= tiles.MAX_KEY_DIM and s.value_dim <= tiles.MAX_VALUE_DIM
         is_wanted = self.recording.planes > 0 and "tensor-cores" not in self.recording.disabled
-        return is_wanted and fits and is_product(step.tokens, step)
+        return is_wanted and fits
 
     def _tiles(self, step: StepShape) -> Call:
         s, at, layer = self.shape, self.recording, self.cache.layers[self.shape.layer]
@@ -201,4 +206,5 @@ class _Attention(Struct, frozen=True):
             soft_cap=s.soft_cap,
             planes=at.planes,
             max_positions=step.positions,
+            in_tiles=self._may_be_tiled and s.num_heads // s.num_kv_heads >= TILED_HEADS,
         )

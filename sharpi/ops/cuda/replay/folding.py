@@ -28,9 +28,9 @@ def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
     if not (isinstance(first, Launch) and isinstance(second, Launch)):
         return None
     match first.kernel.file, second.kernel.file:
-        case "heads", "attention":
+        case "heads", "attention" | "split_attention":
             return attention.with_heads(first, second)
-        case "attention", "attention_merge":
+        case "attention" | "split_attention", "attention_merge":
             return attention.with_merge(first, second, counters)
         case "matvec", "rms_norm":
             return matvec.with_norm(first, second, counters)

@@ -1,0 +1,31 @@
+// The heads of one token that a block of attention prepares itself, for its own KV head.
+#pragma once
+#include "heads.cuh"
+
+namespace sharpi {
+
+// The heads that are prepared here; without memory for their rows they are prepared already.
+struct Unprepared {
+  HeadGroup q, k, v;
+  int interleaved, row_floats;
+};
+
+// Prepares `count` queries from `first` on in shared memory, and stores the key and the value of
+// the token's KV head in the cache. prepared: rows for them all; the queries come first.
+template <class Kv>
+__device__ __forceinline__ void prepare(const Unprepared& heads, float* prepared, int token,
+                                        int first, int count, const int* page_table, int position,
+                                        bool stores) {
+  const int jobs = count + 2 * stores, warp = threadIdx.x / kWarp;
+  for (int job = warp; job < jobs; job += int(blockDim.x) / kWarp) {
+    float* row = prepared + job * heads.row_floats;
+    const HeadGroup group = job < count ? heads.q : job == count ? heads.k : heads.v;
+    if (!group.heads) continue;
+    const int head = job < count ? first + job : int(blockIdx.y);
+    prepare_head(group, token, head, row, heads.interleaved);
+    if (job >= count) store_head<Kv>(group, head, row, page_table, position);
+  }
+  __syncthreads();
+}
+
+}  // namespace sharpi

@@ -1,0 +1,110 @@
+// Computes what attention.cu does on tensor cores: each token's heads over one span of the KV
+// cache.
+//
+// A block takes up to 32 query heads that share a KV head. Queries and weights are rounded to f16.
+#include "attention_heads.cuh"
+#include "attention_merge.cuh"
+#include "attention_tile.cuh"
+#include "common/last_block.cuh"
+
+namespace sharpi {
+
+// All rows of a block see the same positions.
+struct SpanSeen {
+  int first, last;
+
+  __device__ __forceinline__ int begin(int) const { return first; }
+  __device__ __forceinline__ int end(int) const { return last + 1; }
+};
+
+// Leaves the block's `count` heads of a span for the merge; `item` is the first of them.
+template <int CHUNKS>
+__device__ __forceinline__ void store_partials(const TileShared& shared, const Partials& partials,
+                                               const WarpPlace& at, int item, int span, int count,
+                                               const float (&c)[CHUNKS][2][4]) {
+  if (int(threadIdx.x) < count)
+    partials.state(item + threadIdx.x, span) =
+        make_float2(shared.peak[threadIdx.x], shared.total[threadIdx.x]);
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = at.rows + at.lane / 4 + half * 8;
+    if (row >= count) continue;
+    float* target = partials.value(item + row, span);
+#pragma unroll
+    for (int i = 0; i < CHUNKS * 4; i++) {
+      const int column = i / 4 * kColumns + at.quarter * 16 + i / 2 % 2 * 8 + at.lane % 4 * 2;
+      if (column + i % 2 < partials.value_dim)
+        target[column + i % 2] = c[i / 4][i / 2 % 2][half * 2 + i % 2];
+    }
+  }
+}
+
+template <class Kv, int CHUNKS>
+__device__ __forceinline__ void attend_split(const float* queries, const uint8_t* keys,
+                                             const uint8_t* values, const PageTables& tables,
+                                             const int* positions, float* scratch, int num_heads,
+                                             int heads_each, int key_dim, int value_dim,
+                                             float scale, int window, int is_chunked,
+                                             float soft_cap, int* done, const MergedHeads& merged,
+                                             const Unprepared& heads) {
+  DYN_SHARED(uint8_t, memory);
+  const TileShared shared(memory, key_dim);
+  const int group = num_heads / gridDim.y, tiles = (group + heads_each - 1) / heads_each;
+  const int span = blockIdx.x / tiles, tile = blockIdx.x % tiles, token = blockIdx.z;
+  const int position = positions[token], visible = first_visible(position, window, is_chunked);
+  const SpanSeen seen{max(visible, span * kSpan), min(position, span * kSpan + kSpan - 1)};
+  if (seen.last < seen.first) return;
+  const int* page_table = tables.of(token);
+  const int head = blockIdx.y * group + tile * heads_each;
+  const int count = min(heads_each, group - tile * heads_each);
+  const int item = token * num_heads + head;
+  const float* own = queries + size_t(item) * key_dim;
+  if (heads.row_floats) {
+    float* prepared = shared.factor + kTileRows;
+    prepare<Kv>(heads, prepared, token, head, count, page_table, position,
+                span == position / kSpan);
+    own = prepared;
+  }
+  load_queries(shared, key_dim,
+               [&](int row) { return own + size_t(min(row, count - 1)) * key_dim; });
+  const WarpPlace at = WarpPlace::here();
+  float c[CHUNKS][2][4] = {};
+  pass_pages<Kv>(shared, seen, at, keys, values, page_table, seen.first, seen.last + 1, key_dim,
+                 value_dim, scale, soft_cap, c);
+  const Partials partials(scratch, gridDim.z * num_heads, gridDim.x / tiles, value_dim);
+  store_partials(shared, partials, at, item, span, count, c);
+  if (!done) return;
+  const int from = visible / kSpan, end = position / kSpan + 1;
+  if (is_last_block(done + token * gridDim.y + blockIdx.y, tiles * (end - from)))
+    merge_heads(partials, merged, token, num_heads, blockIdx.y * group, group, from, end);
+}
+
+}  // namespace sharpi
+
+// The parameters and the grid are those of attention.cu's kernels, with up to 32 heads each.
+// Dynamic shared memory: TileShared, then the rows of prepared heads.
+#define SPLIT_ATTENTION(NAME, KV, CHUNKS)                                                          \
+  KERNEL __launch_bounds__(256, CHUNKS == 8 ? 1 : 2) NAME(                                         \
+      const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_tables,    \
+      const int* sequences, const int* positions, float* scratch, int table_stride, int num_heads, \
+      int heads_each, int key_dim, int value_dim, float scale, int window, int is_chunked,         \
+      float soft_cap, int* done, const float* sinks, float* out, uint8_t* rounded, int planes,     \
+      HEAD_GROUP(q), HEAD_GROUP(k), HEAD_GROUP(v), int interleaved, int row_floats) {              \
+    const sharpi::PageTables tables{page_tables, sequences, table_stride};                         \
+    sharpi::attend_split<sharpi::KV, CHUNKS>(                                                      \
+        queries, keys, values, tables, positions, scratch, num_heads, heads_each, key_dim,         \
+        value_dim, scale, window, is_chunked, soft_cap, done, {sinks, out, rounded, planes},       \
+        {AS_HEAD_GROUP(q), AS_HEAD_GROUP(k), AS_HEAD_GROUP(v), interleaved, row_floats});          \
+  }
+#define SPLIT_ATTENTION_OF_TYPE(TYPE, KV)            \
+  SPLIT_ATTENTION(split_attention_64_##TYPE, KV, 1)  \
+  SPLIT_ATTENTION(split_attention_128_##TYPE, KV, 2) \
+  SPLIT_ATTENTION(split_attention_256_##TYPE, KV, 4) \
+  SPLIT_ATTENTION(split_attention_512_##TYPE, KV, 8)
+
+#ifndef ONLY_Q8_0
+SPLIT_ATTENTION_OF_TYPE(f16, KvF16)
+#endif
+#ifndef ONLY_F16
+SPLIT_ATTENTION_OF_TYPE(q8_0, KvQ8_0)
+#endif
