@@ -10,20 +10,6 @@
 
 namespace sharpi {
 
-// Returns the part that a block belongs to, and makes `block` its number within the part. A block
-// has 2^tile_bits rows.
-__device__ __forceinline__ Part part_of(const Part& a, const Part& b, const Part& c, int tile_bits,
-                                        int& block) {
-  const int last = (1 << tile_bits) - 1;
-  const int blocks_of_a = (a.rows + last) >> tile_bits;
-  if (block < blocks_of_a) return a;
-  block -= blocks_of_a;
-  const int blocks_of_b = (b.rows + last) >> tile_bits;
-  if (block < blocks_of_b) return b;
-  block -= blocks_of_b;
-  return c;
-}
-
 // The choice of experts by a router's logits. done: a counter of blocks, null for none; `route`
 // says what the others are.
 struct RouteTail {

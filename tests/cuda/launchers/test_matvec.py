@@ -1,4 +1,5 @@
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from quant_weights import (
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, matvec_mixed
+from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, matvec_mixed, matvec_tiled
 from sharpi.ops.cuda.matvec_layout import takes_floats
 
 
@@ -148,3 +149,31 @@ def test_two_types_have_the_bits_of_each_alone(device: Device, order: str, plane
     device.launch(matvec_mixed(x.span, parts, types, columns=columns, planes=planes))
     for part, each in zip(parts, wanted, strict=True):
         np.testing.assert_array_equal(read(device, part.out, np.float32, each.shape), each)
+
+
+TILED = [QuantType.Q8_0, QuantType.Q4_K, QuantType.Q6_K, QuantType.IQ4_NL]
+
+
+@pytest.mark.parametrize("quant_type", TILED, ids=lambda t: t.name)
+def test_tiles_have_the_bits_of_products_with_one_token(
+    device: Device, quant_type: QuantType
+) -> None:
+    """Two blocks of rows and two of tokens, with and without what is added."""
+    for columns, tokens, rows in ((256, 37, (70, 3, 64)), (1024, 9, (5,))):
+        x = operand(device, random_tokens(tokens, columns), 1).span
+        sizes = {"quant_type": quant_type, "tokens": tokens, "columns": columns}
+        weights = [upload(device, random_weights(quant_type, n, columns, seed=n)) for n in rows]
+        bias = [upload(device, random_tokens(1, n, 3)) for n in rows]
+        more: dict[str, Any] = {}
+        if len(rows) == 1:
+            more = {"residual": upload(device, random_tokens(tokens, *rows)), "scale": 0.5}
+        found = []
+        for launcher, form in ((matvec, {"planes": 1}), (matvec_tiled, {})):
+            outs = [empty(device, 4 * tokens * n) for n in rows]
+            parts = [MatvecPart(*each, 0.7) for each in zip(weights, bias, outs, rows, strict=True)]
+            device.launch(launcher(x, parts, **sizes, **form, **more))
+            found.append(
+                [read(device, o, np.float32, (tokens, n)) for o, n in zip(outs, rows, strict=True)]
+            )
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -22,6 +22,7 @@ from sharpi.ops.cuda.matvec_layout import (
 )
 
 MAX_PARTS = 3
+_TILE_ROWS, _TILE_TOKENS = 64, 32
 _FIRST_OUT, _ARGUMENTS_OF_PART = 3, 5
 _FIRST_NORM = 1 + 3 * 5 + 7
 _FIRST_ROUTE = _FIRST_NORM + len(NO_NORM)
@@ -132,6 +133,34 @@ def matvec_mixed(
             *_all_parts(parts),
             *(np.int32(columns), np.int32(planes), np.int32(seconds)),
             *(value for layout in layouts.values() for value in layout.arguments),
+        ),
+        writes=_outs(parts),
+    )
+
+
+def matvec_tiled(
+    x: Span,
+    parts: Sequence[MatvecPart],
+    *,
+    quant_type: QuantType,
+    tokens: int,
+    columns: int,
+    residual: Span | None = None,
+    scale: float = 1.0,
+) -> Launch:
+    """Computes what `matvec` does for quantised weights, with the same bits, on tensor cores.
+
+    `x` is activation rows of one plane.
+    """
+    lanes = lanes_of_row(quant_type, columns)
+    name = quant_type.name.lower()
+    return Launch(
+        Kernel("matvec_tiled", f"matvec_tiled_{name}", name),
+        grid=(sum(-(-part.rows // _TILE_ROWS) for part in parts), -(-tokens // _TILE_TOKENS), 1),
+        block=BLOCK,
+        arguments=(
+            *(x, *_all_parts(parts), residual, np.float32(scale)),
+            *(np.int32(tokens), np.int32(columns), np.int32(bits(lanes))),
         ),
         writes=_outs(parts),
     )

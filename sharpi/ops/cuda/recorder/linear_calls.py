@@ -6,8 +6,14 @@ from itertools import groupby
 from msgspec import Struct
 
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec, matvec_mixed
-from sharpi.ops.cuda.matvec_layout import FLOAT_TYPES, takes_floats
+from sharpi.ops.cuda.launchers.matvec import (
+    MAX_PARTS,
+    MatvecPart,
+    matvec,
+    matvec_mixed,
+    matvec_tiled,
+)
+from sharpi.ops.cuda.matvec_layout import FLOAT_TYPES, MAX_TOKENS, takes_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, f16_matmul, is_product
 from sharpi.ops.cuda.recording import Recording
@@ -120,6 +126,16 @@ class _Linear(Struct, frozen=True):
 
     def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
         matrix, at = parts[0].matrix, self.recording
+        if self._is_tiled(parts[0], rows):
+            return matvec_tiled(
+                at.rounded_of(self.x),
+                [self._matvec_part(part) for part in parts],
+                quant_type=matrix.quant_type,
+                tokens=rows,
+                columns=matrix.columns,
+                residual=None if self.residual is None else at.of(self.residual),
+                scale=self.scale,
+            )
         return matvec(
             at.of(self.x) if self._takes_floats(parts[0]) else at.rounded_of(self.x),
             [self._matvec_part(part) for part in parts],
@@ -130,6 +146,12 @@ class _Linear(Struct, frozen=True):
             residual=None if self.residual is None else at.of(self.residual),
             scale=self.scale,
         )
+
+    def _is_tiled(self, part: Part, rows: int) -> bool:
+        """Says if tensor cores compute this product, instead of reading weights per 8 tokens."""
+        is_off = "tensor-cores" in self.recording.disabled
+        one_plane = self.recording.planes == 1 and not self._takes_floats(part)
+        return rows > MAX_TOKENS and one_plane and not is_off
 
     def _matvec_part(self, part: Part) -> MatvecPart:
         weights, m = self.recording.weights, part.matrix
