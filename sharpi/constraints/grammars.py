@@ -16,7 +16,7 @@ from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammar_error import worded
 from sharpi.constraints.schema.budget import MAX_SCHEMAS_HERE, TooManySchemas
 from sharpi.constraints.schema.costly import CostlySchemas
-from sharpi.constraints.schema.json_schema import grammar_of_schema
+from sharpi.constraints.schema.json_schema import PLAIN, Ways, grammar_of_schema
 from sharpi.constraints.trial import Trials
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -46,19 +46,20 @@ class Grammars:
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
         """Returns a constraint to JSON of this schema, with properties in the schema's order."""
-        try:
-            return self._constraint(self._rewritten(schema, splits_one_of=False))
-        except GrammarError as error:
-            if "oneOf" not in str(error):
-                raise
-        return self._constraint(self._rewritten(schema, splits_one_of=True))
+        ways: Ways | None = PLAIN
+        while ways is not None:
+            try:
+                return self._constraint(self._rewritten(schema, ways))
+            except GrammarError as error:
+                ways, complaint = ways.after(str(error)), error
+        raise complaint
 
-    def _rewritten(self, schema: Mapping[str, Any] | bool, *, splits_one_of: bool) -> str:
+    def _rewritten(self, schema: Mapping[str, Any] | bool, ways: Ways) -> str:
         try:
-            return grammar_of_schema(schema, splits_one_of=splits_one_of, most=MAX_SCHEMAS_HERE)
+            return grammar_of_schema(schema, ways, MAX_SCHEMAS_HERE)
         except TooManySchemas:
             assert isinstance(schema, Mapping)
-            return self._costly_schemas.grammar(schema, splits_one_of=splits_one_of)
+            return self._costly_schemas.grammar(schema, ways)
 
     def gbnf(self, text: str) -> GrammarConstraint:
         """Returns a constraint to llama.cpp's grammar format, from the rule `root`."""

@@ -27,7 +27,7 @@ def different_items(
     low, high = schema.get("minItems", 0), schema.get("maxItems")
     if high is not None and high <= 1:
         return None
-    values = _values(schema.get("items", True), references)
+    values = values_of(schema.get("items", True), references)
     if values is None:
         raise GrammarError(
             "not supported in a JSON schema: uniqueItems, unless the items are of an enum"
@@ -77,7 +77,7 @@ def _exactly(values: Sequence[Any]) -> Schema:
     return {"type": "array", "prefixItems": items, "minItems": size, "maxItems": size}
 
 
-def _values(schema: Schema, references: References) -> list[Any] | None:
+def values_of(schema: Schema, references: References) -> list[Any] | None:
     """Returns all values that a schema allows; None if it neither lists them nor has only a few."""
     schema = references.resolved(schema)
     if not isinstance(schema, dict):
@@ -88,7 +88,7 @@ def _values(schema: Schema, references: References) -> list[Any] | None:
         return [schema["const"]]
     if "anyOf" in schema or "oneOf" in schema:
         branches = schema["anyOf"] if "anyOf" in schema else schema["oneOf"]
-        parts = [_values(each, references) for each in branches]
+        parts = [values_of(each, references) for each in branches]
         if any(part is None for part in parts):
             return None
         return _distinct(each for part in parts for each in part or ())

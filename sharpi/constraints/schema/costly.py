@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import asdict
+
 from sharpi.constraints.children import (
     CPU_SECONDS,
     ChildAnswers,
@@ -16,7 +18,7 @@ from sharpi.constraints.children import (
     ask_child,
 )
 from sharpi.constraints.schema.budget import MAX_SCHEMAS
-from sharpi.constraints.schema.json_schema import as_json, grammar_of_schema
+from sharpi.constraints.schema.json_schema import Ways, as_json, grammar_of_schema
 from sharpi.errors import GrammarError
 
 _MAX_REMEMBERED = 64
@@ -29,9 +31,9 @@ class CostlySchemas:
     def __init__(self, children: Children) -> None:
         self._known = ChildAnswers[dict[str, str]](children, _MAX_REMEMBERED)
 
-    def grammar(self, schema: Mapping[str, Any], *, splits_one_of: bool) -> str:
+    def grammar(self, schema: Mapping[str, Any], ways: Ways) -> str:
         """Returns the grammar of a schema; raises GrammarError and BusyError."""
-        text = as_json({"schema": schema, "splits_one_of": splits_one_of})
+        text = as_json({"schema": schema, "ways": asdict(ways)})
         found = self._known.get(text, _rewritten)
         if "grammar" not in found:
             raise GrammarError(found["refusal"])
@@ -47,9 +49,7 @@ def _rewritten(text: str) -> dict[str, str]:
 def _answer(text: str) -> dict[str, str]:
     asked = json.loads(text)
     try:
-        grammar = grammar_of_schema(
-            asked["schema"], splits_one_of=asked["splits_one_of"], most=MAX_SCHEMAS
-        )
+        grammar = grammar_of_schema(asked["schema"], Ways(**asked["ways"]), MAX_SCHEMAS)
     except GrammarError as error:
         return {"refusal": str(error)}
     return {"grammar": grammar}

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from llguidance import LLMatcher
+from msgspec import Struct
 
-from sharpi.constraints.schema.budget import MAX_SCHEMAS, check_length
+from sharpi.constraints.schema.budget import MAX_SCHEMAS, Budget, check_length
+from sharpi.constraints.schema.inlining import Inlining
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
 
@@ -24,20 +26,37 @@ _OPTIONS: Any = {
 }
 
 
+class Ways(Struct, frozen=True):
+    """Ways of rewriting that cost too much to be taken for every schema."""
+
+    splits_one_of: bool = False  # makes the branches of each `oneOf` exclude each other
+    inlines: bool = False  # copies schemas to where other keywords are beside their references
+
+    def after(self, complaint: str) -> "Ways | None":
+        """Returns ways that may mend what llguidance complains of; None if there are no others."""
+        found = Ways(
+            self.splits_one_of or "oneOf" in complaint,
+            self.inlines or "circular references" in complaint,
+        )
+        return None if found == self else found
+
+
+PLAIN = Ways()
+
+
 def grammar_of_schema(
-    schema: Mapping[str, Any] | bool, *, splits_one_of: bool = False, most: int = MAX_SCHEMAS
+    schema: Mapping[str, Any] | bool, ways: Ways = PLAIN, most: int = MAX_SCHEMAS
 ) -> str:
     """Returns the grammar, not compiled yet; raises GrammarError if `schema` is not a schema.
 
-    With `splits_one_of`, the branches of each `oneOf` are made to exclude each other. Raises
-    TooManySchemas if rewriting would make more than `most` schemas.
+    Raises TooManySchemas if rewriting would make more than `most` schemas.
     """
     if schema is False:
         raise GrammarError("the JSON schema is false, which no answer satisfies")
     if schema is not True and not isinstance(schema, Mapping):
         raise GrammarError(f"a JSON schema is an object, not {json.dumps(schema)[:40]}")
     known = {} if schema is True else schema
-    text = as_json(rewritten_schema(known, splits_one_of=splits_one_of, most=most))
+    text = as_json(rewritten_schema(known, ways, most))
     try:
         return LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
     except ValueError as error:
@@ -45,13 +64,16 @@ def grammar_of_schema(
 
 
 def rewritten_schema(
-    schema: Mapping[str, Any], *, splits_one_of: bool = False, most: int = MAX_SCHEMAS
+    schema: Mapping[str, Any], ways: Ways = PLAIN, most: int = MAX_SCHEMAS
 ) -> Mapping[str, Any]:
     """Returns the schema in keywords that llguidance enforces; raises GrammarError."""
     if not isinstance(schema, Mapping):
         return schema
     try:
-        found = Rewriting(dict(schema), most, splits_one_of=splits_one_of).rewritten()
+        budget = Budget(most)
+        found = Rewriting(dict(schema), budget, splits_one_of=ways.splits_one_of).rewritten()
+        if ways.inlines:
+            found = Inlining(found, budget).inlined()
         check_length(found)
     except (TypeError, AttributeError, KeyError, RecursionError, re.error) as error:
         raise GrammarError(f"the JSON schema is malformed: {str(error)[:100]}") from error

@@ -9,6 +9,18 @@ Schema: TypeAlias = dict[str, Any] | bool
 _MAX_STEPS = 32
 
 
+def named_in_references(schema: Any) -> set[str]:
+    """Returns the keys on the paths of all references in a document."""
+    found: set[str] = set()
+    left = [schema]
+    while left:
+        each = left.pop()
+        left += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        if isinstance(each, dict) and isinstance(each.get("$ref"), str):
+            found |= set(each["$ref"].split("/")[1:])
+    return found
+
+
 class References:
     """The schemas of one document."""
 
@@ -21,12 +33,13 @@ class References:
         for _ in range(_MAX_STEPS):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 return schema
-            target = self._target(schema["$ref"])
+            target = self.target(schema["$ref"])
             beside = {key: value for key, value in schema.items() if key != "$ref"}
             schema = {"allOf": [target, beside]} if beside else target
         raise GrammarError("the JSON schema has a reference that leads to itself")
 
-    def _target(self, reference: Any) -> Schema:
+    def target(self, reference: Any) -> Schema:
+        """Returns the schema that a reference names; raises GrammarError if there is none."""
         if not isinstance(reference, str):
             raise GrammarError(f"the JSON schema has a $ref that is no text: {reference!r:.80}")
         if reference not in self._found:

@@ -4,15 +4,21 @@
 rewritten schema allows, the original allows, too.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sharpi.constraints.schema.arrays import containing, different_items
-from sharpi.constraints.schema.budget import MAX_SCHEMAS, Budget
+from sharpi.constraints.schema.budget import Budget
+from sharpi.constraints.schema.facts import exclude_each_other, facts_of
+from sharpi.constraints.schema.names import (
+    list_literal_patterns,
+    pattern_of_names,
+    replace_universal_patterns,
+)
 from sharpi.constraints.schema.negation import Negation
 from sharpi.constraints.schema.pattern import Pattern
-from sharpi.constraints.schema.references import References, Schema
+from sharpi.constraints.schema.property_counts import counted_properties
+from sharpi.constraints.schema.references import References, Schema, named_in_references
 from sharpi.errors import GrammarError
 
 _SCHEMAS = ("additionalProperties", "items", "additionalItems")
@@ -22,22 +28,26 @@ _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _FORMATS = frozenset(
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"]
 )
+_KEYS = frozenset([
+    *_SCHEMAS, *_LISTS, *_MAPS, "not", "if", "then", "else", "contains", "propertyNames", "const",
+    "enum", "default", "examples", "dependencies", "dependentSchemas", "dependentRequired",
+])  # fmt: skip
 _MAX_DEPTH = 100
 
 
 class Rewriting:
-    """Rewrites one document, which may become at most `most` schemas.
+    """Rewrites one document, within a budget of schemas.
 
     With `splits_one_of`, the branches of `oneOf` are made to exclude each other.
     """
 
-    def __init__(
-        self, root: Schema, most: int = MAX_SCHEMAS, *, splits_one_of: bool = False
-    ) -> None:
+    def __init__(self, root: Schema, budget: Budget, *, splits_one_of: bool = False) -> None:
         self._root, self._splits_one_of = root, splits_one_of
         self._references = References(root)
-        self._budget = Budget(most)
+        self._budget = budget
         self._negation = Negation(self._references, self._budget)
+        # Places of schemas that are in no keyword.
+        self._referred = named_in_references(root) - _KEYS
 
     def rewritten(self) -> Schema:
         """Returns the rewritten document; raises GrammarError for unsupported keywords."""
@@ -67,6 +77,8 @@ class Rewriting:
                 found[key] = [self._schema(each, depth) for each in value]
             elif key in _MAPS and isinstance(value, dict):
                 found[key] = {name: self._schema(each, depth) for name, each in value.items()}
+            elif key in self._referred and isinstance(value, dict):
+                found[key] = self._schema(value, depth)
         return found
 
     def _format(self, schema: dict[str, Any], depth: int) -> list[Schema]:
@@ -139,9 +151,10 @@ class Rewriting:
         Listed properties with other names become False, so that no answer can have them.
         """
         names = self._references.resolved(schema.pop("propertyNames"))
-        pattern = _pattern_of_names(names)
+        pattern = pattern_of_names(names)
         if pattern is None:
             return []
+        replace_universal_patterns(schema)
         if "patternProperties" in schema:
             raise GrammarError(
                 "not supported in a JSON schema: propertyNames beside patternProperties"
@@ -153,6 +166,11 @@ class Rewriting:
         }
         schema["patternProperties"] = {pattern: schema.get("additionalProperties", True)}
         schema["additionalProperties"] = False
+        return []
+
+    def _patterns(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        if "patternProperties" in schema:
+            list_literal_patterns(schema)
         return []
 
     def _unevaluated(self, schema: dict[str, Any], depth: int) -> list[Schema]:
@@ -175,18 +193,38 @@ class Rewriting:
         return []
 
     def _one_of(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        if not self._splits_one_of:
+        branches: Sequence[Schema] = schema["oneOf"]
+        overlaps = self._overlaps(schema, branches)
+        if any(overlaps) and not self._splits_one_of:
             return []
-        branches: Sequence[Schema] = schema.pop("oneOf")
+        del schema["oneOf"]
         ways: list[Schema] = []
-        for index, branch in enumerate(branches):
-            others = [each for place, each in enumerate(branches) if place != index]
+        for branch, others in zip(branches, overlaps, strict=True):
             without = [self._none_of(other, depth) for other in others]
             if False not in without:
-                ways.append({"allOf": [branch, *without]})
+                ways.append({"allOf": [branch, *without]} if without else branch)
         if not ways:
             raise GrammarError("no answer fits exactly one branch of the JSON schema's oneOf")
         return [{"anyOf": ways}]
+
+    def _overlaps(self, schema: dict[str, Any], branches: Sequence[Schema]) -> list[list[Schema]]:
+        """Returns for each branch the others that some value may fit besides."""
+        self._budget.spend(len(branches) ** 2 // 8)
+        around = {key: value for key, value in schema.items() if key not in ("oneOf", "anyOf")}
+        facts = facts_of(around, self._references)
+        return [
+            [
+                other
+                for j, other in enumerate(branches)
+                if i != j and not exclude_each_other(branch, other, self._references, facts)
+            ]
+            for i, branch in enumerate(branches)
+        ]
+
+    def _counts(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        more = counted_properties(schema, facts_of(schema, self._references))
+        self._budget.spend(sum(len(str(each)) // 64 for each in more))
+        return more
 
 
 _Rewrite = Callable[[Rewriting, dict[str, Any], int], list[Schema]]
@@ -197,6 +235,7 @@ _KEYWORDS: dict[str, _Rewrite] = {
         self._unevaluated(schema, depth) if "unevaluatedItems" in schema else []
     ),
     "propertyNames": Rewriting._names,
+    "patternProperties": Rewriting._patterns,
     "format": Rewriting._format,
     "uniqueItems": Rewriting._unique,
     "contains": Rewriting._contains,
@@ -210,6 +249,8 @@ _KEYWORDS: dict[str, _Rewrite] = {
     "dependentRequired": Rewriting._dependent,
     "dependentSchemas": Rewriting._dependent,
     "dependencies": Rewriting._dependent,
+    "minProperties": Rewriting._counts,
+    "maxProperties": Rewriting._counts,
 }
 
 
@@ -236,20 +277,3 @@ def _no_object(schema: dict[str, Any]) -> list[Schema]:
     if schema.get("type") == "object":
         return []
     return [{"type": ["null", "boolean", "array", "number", "string"]}]
-
-
-def _pattern_of_names(names: Schema) -> str | None:
-    """Returns the pattern of allowed names; None if all are allowed."""
-    if not isinstance(names, dict):
-        return None if names else r"^[^\s\S]$"
-    if "enum" in names or "const" in names:
-        values = names.get("enum", [names.get("const")])
-        texts = [re.escape(value) for value in values if isinstance(value, str)]
-        return f"^({'|'.join(texts)})$"
-    if "pattern" in names and not {"minLength", "maxLength"} & set(names):
-        return str(names["pattern"])
-    if {"minLength", "maxLength"} & set(names) and "pattern" not in names:
-        return rf"^[\s\S]{{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
-    if set(names) <= {"type", "format", "title", "description", "$comment"}:
-        return None
-    raise GrammarError("not supported in a JSON schema: propertyNames of this kind")

@@ -14,7 +14,13 @@ from walks import follows, may_end, random_answer
 from sharpi.constraints.children import ask_child
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.schema import costly
-from sharpi.constraints.schema.json_schema import grammar_of_schema, rewritten_schema
+from sharpi.constraints.schema.budget import Budget
+from sharpi.constraints.schema.json_schema import (
+    PLAIN,
+    Ways,
+    grammar_of_schema,
+    rewritten_schema,
+)
 from sharpi.constraints.schema.other_texts import other_texts
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
@@ -25,6 +31,16 @@ PAIR = {
     "type": "object",
     "properties": {"kind": {"enum": ["a", "b"]}, "n": {"type": "integer"}},
     "required": ["kind"],
+    "additionalProperties": False,
+}
+LETTERS = {
+    "type": "object",
+    "properties": {name: {"type": "integer"} for name in "abc"},
+    "additionalProperties": False,
+}
+LEAF = {
+    "properties": {"leaf": {"type": "integer"}},
+    "required": ["leaf"],
     "additionalProperties": False,
 }
 # A schema, values that it allows and values that it does not.
@@ -53,6 +69,95 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     ),
     "not not": ({"not": {"not": {"type": "boolean"}}}, [True, False], [1, None]),
     "not any": ({"not": {"anyOf": [{"type": "string"}, {"const": 1}]}}, [2, None], ["a", 1]),
+    "one of, told apart behind references": (
+        {
+            "$defs": {"a": {"enum": ["a"]}, "n": {"type": "number"}},
+            "oneOf": [
+                KIND | {"properties": {"kind": {"$ref": "#/$defs/a"}}, "type": "object"},
+                {"type": "object", "properties": {"kind": False}, "required": ["n"]},
+                {"$ref": "#/$defs/n"},
+                {"enum": ["text", None]},
+            ],
+        },
+        [{"kind": "a"}, {"n": 1}, 3, "text", None],
+        [{"kind": "b"}, {}, "a"],
+    ),
+    "one of numbers that are equal": (
+        {"oneOf": [{"enum": [1.0, 2]}, {"enum": [1, 3]}]},
+        [2, 3],
+        [1, 4],
+    ),
+    "at least one property": (
+        LETTERS | {"minProperties": 1},
+        [{"a": 1}, {"c": 1}, {"a": 1, "b": 1, "c": 1}],
+        [{}, {"d": 1}],
+    ),
+    "at most one property": (LETTERS | {"maxProperties": 1}, [{}, {"b": 1}], [{"a": 1, "c": 1}]),
+    "exactly two properties": (
+        LETTERS | {"required": ["b"], "minProperties": 2, "maxProperties": 2},
+        [{"a": 1, "b": 1}, {"b": 1, "c": 1}],
+        [{"b": 1}, {"a": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}],
+    ),
+    "no property": (LETTERS | {"maxProperties": 0}, [{}], [{"a": 1}]),
+    "more properties than there are names": (
+        LETTERS | {"additionalProperties": True, "minProperties": 4},
+        [{"a": 1, "b": 1, "c": 1, "x": 2}],
+        [{"a": 1, "b": 1, "c": 1}, {"a": 1, "x": 1, "y": 1, "z": 1, "b": "1"}],
+    ),
+    "at most two properties, named or not": (
+        LETTERS | {"additionalProperties": True, "maxProperties": 2},
+        [{}, {"a": 1}, {"x": 1, "y": 1}, {"a": 1, "b": 1}],
+        [{"x": 1, "y": 1, "z": 1}, {"a": 1, "x": 1, "y": 1}],
+    ),
+    "many names": (
+        {
+            "type": "object",
+            "properties": {f"n{number}": {"type": "integer"} for number in range(12)},
+            "additionalProperties": False,
+            "minProperties": 5,
+            "maxProperties": 7,
+        },
+        [{f"n{number}": 1 for number in range(5)}, {f"n{number}": 1 for number in range(5, 12)}],
+        [{f"n{number}": 1 for number in range(4)}, {f"n{number}": 1 for number in range(8)}],
+    ),
+    "in a circle, with more beside the references": (
+        {
+            "$ref": "#/$defs/any",
+            "$defs": {
+                "any": {"type": "object", "anyOf": [{"$ref": "#/$defs/pair"}, LEAF]},
+                "pair": {
+                    "properties": {name: {"$ref": "#/$defs/any"} for name in "ab"},
+                    "required": ["a", "b"],
+                    "additionalProperties": False,
+                },
+            },
+        },
+        [{"leaf": 1}, {"a": {"leaf": 1}, "b": {"a": {"leaf": 2}, "b": {"leaf": 3}}}],
+        [{}, {"a": {"leaf": 1}}, {"a": {"leaf": 1}, "b": {"leaf": "1"}}],
+    ),
+    "a pattern of one name beside a wider one": (
+        {
+            "type": "object",
+            "patternProperties": {"^[a-z]+$": {"type": "integer"}, "^ab$": {"minimum": 5}},
+            "additionalProperties": False,
+        },
+        [{}, {"ab": 5}, {"x": 1}],
+        [{"ab": 4}, {"x": "1"}, {"1": 1}],
+    ),
+    "names by pattern beside a pattern that all names match": (
+        {
+            "type": "object",
+            "propertyNames": {"pattern": "^[a-z]+$"},
+            "patternProperties": {".*": {"type": "integer"}},
+        },
+        [{}, {"ab": 5}],
+        [{"AB": 5}, {"ab": "5"}],
+    ),
+    "a schema in a place of its own": (
+        {"$ref": "#/things/one", "things": {"one": {"type": "integer", "not": {"const": 3}}}},
+        [2, 4],
+        [3, "3"],
+    ),
     "unique": (
         {"type": "array", "uniqueItems": True, "items": {"enum": ["a", "b", 1]}},
         [[], ["a"], [1, "a", "b"], ["b", "a"]],
@@ -222,7 +327,7 @@ def test_other_texts() -> None:
 def test_a_schema_is_not_changed() -> None:
     for schema, _, _ in CASES.values():
         before = json.dumps(schema)
-        Rewriting(schema, splits_one_of=True).rewritten()
+        Rewriting(schema, Budget(), splits_one_of=True).rewritten()
         assert json.dumps(schema) == before
 
 
@@ -266,7 +371,7 @@ def test_schemas_that_explode_are_refused_in_bounded_time(grammars: Grammars, na
     start = time.process_time()
     with suppress(GrammarError):
         for splits in (False, True):
-            grammar_of_schema(bombs()[name], splits_one_of=splits)
+            grammar_of_schema(bombs()[name], Ways(splits_one_of=splits))
     assert time.process_time() - start < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
 
@@ -285,7 +390,7 @@ def test_a_schema_that_becomes_many_is_rewritten_in_a_child(
     first, second = grammars.json_schema(schema), grammars.json_schema(schema)
     assert asked == ["sharpi.constraints.schema.costly"]
     assert np.array_equal(first.allowed(), second.allowed())
-    assert grammars._rewritten(schema, splits_one_of=False) == grammar_of_schema(schema)
+    assert grammars._rewritten(schema, PLAIN) == grammar_of_schema(schema)
 
 
 def test_a_refusal_by_a_child_is_kept(demo: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
