@@ -6,6 +6,7 @@ and each line continues everything before it.
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from sharpi.cli.chat.transcript import Transcript
 from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.config import GenerationRequest
-from sharpi.errors import UsageError
+from sharpi.errors import TemplateError, UsageError
 from sharpi.system.atomic_file import write_atomically
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Conversation:
         self.messages: list[Message] = []
         self.prompt = ""  # the whole text before the newest answer
         self.timings: Timings | None = None
+        # Tokens of what is left after messages were taken back or loaded; None after an answer.
+        self._kept: int | None = None
         self.set_system(options.system)
 
     @property
@@ -61,8 +64,8 @@ class Conversation:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in the KV cache."""
-        return len(self._session.tokens)
+        """The number of tokens of the conversation so far."""
+        return len(self._session.tokens) if self._kept is None else self._kept
 
     @property
     def context_size(self) -> int:
@@ -93,6 +96,7 @@ class Conversation:
         TemplateError; the conversation is then unchanged.
         """
         self.messages.append(_message("user", text))
+        self._kept = None
         try:
             self.prompt = self._render()
             ids = self._ids()
@@ -136,6 +140,7 @@ class Conversation:
         """Removes everything but the system message."""
         self.messages = self.messages[:1] if self.system is not None else []
         self._session.reset()
+        self._recount()
 
     def take_back(self) -> str:
         """Removes the last question and its answer, and returns the question; raises UsageError."""
@@ -145,7 +150,15 @@ class Conversation:
             raise UsageError("the last answer has no question")
         question = self.messages[-2]["content"]
         del self.messages[-2:]
+        self._recount()
         return question
+
+    def _recount(self) -> None:
+        """Counts the tokens that are left, once messages were removed; they have no speed."""
+        self.timings, self._kept = None, 0
+        if any(message["role"] != "system" for message in self.messages):
+            with suppress(TemplateError):
+                self._kept = self._transcript.num_known(self._render())
 
     def save(self, path: Path, *, replaces: bool = False) -> None:
         """Writes the messages as JSON, atomically; symbolic links are followed.
@@ -180,6 +193,7 @@ class Conversation:
         if self._is_plain and any(message["role"] == "system" for message in messages):
             raise UsageError(f"{source} has a system message, which this model does not take")
         self.messages = messages
+        self._recount()
 
     def _render(self) -> str:
         if self._is_plain:

@@ -34,6 +34,11 @@ class Transcript:
             self._segments.append(self._encoded(rest, is_opening=position == 0))
         return [token for _, ids in self._segments for token in ids]
 
+    def num_known(self, text: str) -> int:
+        """Returns the number of stored tokens with which `text` begins; forgets the others."""
+        self._drop_what_differs(text)
+        return sum(len(ids) for _, ids in self._segments)
+
     def recall(self, text: str, answers: Iterable[str], find: FindIds) -> None:
         """Stores the generated ids of earlier answers in `text`, as far as `find` returns them.
 

@@ -45,7 +45,7 @@ class Commands(click.Group):
         if args[0] not in self._names and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], self._names, n=2, cutoff=0.5)
+            close = get_close_matches(args[0], self._names, n=2, cutoff=0.6)
             hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
             ctx.fail(f"{args[0]!r} is no command of sharpi{hint}")
         return super().resolve_command(ctx, args)

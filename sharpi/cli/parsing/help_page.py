@@ -13,6 +13,7 @@ PLAIN_HEADING = "Prompt and output"
 _FIRST = ("Arguments", PLAIN_HEADING)
 # What a machine decides well by itself, and what few ever set, comes last.
 _LAST = ("Machine", "Experts", "Experts not on the GPU", "Finding a fault")
+_WIDEST_NAMES = 76  # letters of a line, less the indent
 _CLAUSE = re.compile(r"[.;]\s|\s\(|,\s(?:without|as in|if)\s|[.;]$")
 
 
@@ -93,7 +94,11 @@ def _record(parameter: Any, context: click.Context) -> tuple[str, str]:
     if field is None:  # the options for help
         return ", ".join(parameter.opts), parameter.help or ""
     extra = _extra(field, parameter)
-    return names_of(parameter, context), field.declared.help + (f"  [{extra}]" if extra else "")
+    names, text = names_of(parameter, context), field.declared.help
+    if len(names) > _WIDEST_NAMES and (choices := choices_of(parameter)):
+        names = names.replace(_bracketed(choices), parameter.metavar or "NAME")
+        text = f"{text.rstrip('.')}. One of {', '.join(choices)}."
+    return names, text + (f"  [{extra}]" if extra else "")
 
 
 def _short_record(parameter: Any) -> tuple[str, str]:
@@ -120,8 +125,17 @@ def names_of(parameter: Any, context: click.Context) -> str:
 def _value(parameter: Any) -> str:
     if parameter.is_flag:
         return ""
-    choices = getattr(parameter.type, "choices", ())
-    return f"[{'|'.join(choices)}]" if choices else parameter.metavar or "TEXT"
+    choices = choices_of(parameter)
+    return _bracketed(choices) if choices else parameter.metavar or "TEXT"
+
+
+def choices_of(parameter: Any) -> Sequence[str]:
+    """Returns the words that an option takes; empty if it takes other values, too."""
+    return tuple(getattr(parameter.type, "choices", ()))
+
+
+def _bracketed(choices: Sequence[str]) -> str:
+    return f"[{'|'.join(choices)}]"
 
 
 def _extra(field: Any, parameter: Any) -> str:

@@ -11,7 +11,9 @@ def usage_message(error: click.ClickException) -> str:
     """Returns the line for an error of Click's; it names the variable that a value came from."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "sharpi"
-    return f"{_problem(error).rstrip('.')}; see '{command} --help'"
+    problem = _problem(error).rstrip(".")
+    see = " See" if problem.endswith("?") else "; see"
+    return f"{problem}{see} '{command} --help'"
 
 
 def _problem(error: Any) -> str:

@@ -1,65 +1,107 @@
 """Copies schemas to the places where others hold beside their references.
 
 llguidance keeps a reference in a circle as a name. Where it has to combine what the name stands for
-with something else, the circle may not be closed yet, and it gives up.
+with something else, the circle may not be closed yet, and it gives up. So each such place gets a
+name of its own, for a schema in which nothing has to be combined with a name.
 """
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.references import References, Schema
 
 _NOTES = frozenset(["title", "description", "default", "examples", "$comment", "$id", "$schema"])
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_DEFINITIONS = ("$defs", "definitions")
+_MAPS = ("properties", "patternProperties", *_DEFINITIONS)
 _ALONE = ("additionalProperties", "items", "additionalItems", "prefixItems")
 _TOGETHER = ("allOf", "anyOf", "oneOf")
+_NAME = "inlined-"
 
 
 class Inlining:
     """Copies within one document, whose references stand for what is in it now."""
 
-    def __init__(self, root: Schema, budget: Budget) -> None:
+    def __init__(self, root: dict[str, Any], budget: Budget) -> None:
         self._root, self._budget = root, budget
         self._references = References(root)
+        self._names: dict[str, str] = {}  # of schemas, by their text
+        self._named: dict[str, Schema] = {}
 
-    def inlined(self) -> Schema:
+    def inlined(self) -> dict[str, Any]:
         """Returns the document; raises TooManySchemas if it would become too large."""
-        return self._schema(self._root, is_alone=True, within=())
+        found = self._inner(self._root, within=(), is_alone=True)
+        found["$defs"] = found.get("$defs", {}) | self._named
+        return found
 
-    def _schema(self, schema: Schema, *, is_alone: bool, within: tuple[str, ...]) -> Schema:
-        """Returns a copy; `within` are the references that lead to this place.
+    def _value(self, schema: Schema) -> Schema:
+        """Returns the schema of a value of its own, or a name for it."""
+        if not isinstance(schema, dict):
+            return schema
+        if not _combines(schema, is_alone=True):
+            return self._part(schema, within=(), is_alone=True)
+        text = json.dumps(schema)
+        if text not in self._names:
+            name = self._names[text] = f"{_NAME}{len(self._names)}"
+            self._named[name] = self._part(schema, within=(), is_alone=True)
+        return {"$ref": f"#/$defs/{self._names[text]}"}
 
-        `is_alone` is False if other schemas hold for the same value.
+    def _part(self, schema: Schema, within: tuple[str, ...], *, is_alone: bool) -> Schema:
+        """Returns a schema whose references are copied, unless it is alone.
+
+        `within` are the references that lead to this place, `is_alone` is False if other schemas
+        hold for the same value.
         """
         if not isinstance(schema, dict):
             return schema
-        self._budget.spend(1 + len(schema) // 8)
-        parts = set(schema) - _NOTES - set(_MAPS[2:])
-        is_alone = is_alone and len(parts) < 2
+        is_alone = is_alone and _is_single(schema)
         reference = schema.get("$ref")
-        if reference is not None and not is_alone and reference not in within:
-            return self._copied(schema, reference, within)
-        found: dict[str, Any] = dict(schema)
-        for key, value in schema.items():
-            if key in _MAPS:
-                found[key] = {name: self._apart(each) for name, each in value.items()}
-            elif key in _ALONE:
-                is_list = isinstance(value, list)
-                found[key] = [*map(self._apart, value)] if is_list else self._apart(value)
-            elif key in _TOGETHER:
-                alone = is_alone and (key != "allOf" or len(value) < 2)
-                found[key] = [self._schema(each, is_alone=alone, within=within) for each in value]
-        return found
-
-    def _apart(self, schema: Schema) -> Schema:
-        """Returns a copy of a schema for another value than those around it."""
-        return self._schema(schema, is_alone=True, within=())
-
-    def _copied(self, schema: dict[str, Any], reference: str, within: tuple[str, ...]) -> Schema:
-        """Returns what a reference stands for, together with the keywords beside it."""
+        if reference is None or is_alone or reference in within:
+            return self._inner(schema, within, is_alone=is_alone)
         target = self._references.target(reference)
-        copy = self._schema(target, is_alone=False, within=(*within, reference))
+        copy = self._part(target, (*within, reference), is_alone=False)
         beside = {key: value for key, value in schema.items() if key != "$ref"}
         if not set(beside) - _NOTES:
             return copy
-        return {"allOf": [copy, self._schema(beside, is_alone=False, within=within)]}
+        return {"allOf": [copy, self._inner(beside, within, is_alone=False)]}
+
+    def _inner(
+        self, schema: dict[str, Any], within: tuple[str, ...], *, is_alone: bool
+    ) -> dict[str, Any]:
+        self._budget.spend(1 + len(schema) // 8)
+        found = dict(schema)
+        for key, value in schema.items():
+            if key in _MAPS and isinstance(value, dict):
+                found[key] = {name: self._value(each) for name, each in value.items()}
+            elif key in _ALONE:
+                is_list = isinstance(value, list)
+                found[key] = [*map(self._value, value)] if is_list else self._value(value)
+        for part, alone in _parts(schema, is_alone=is_alone):
+            found[part] = [self._part(each, within, is_alone=alone) for each in schema[part]]
+        return found
+
+
+def _is_single(schema: dict[str, Any]) -> bool:
+    return len(set(schema) - _NOTES - set(_DEFINITIONS)) < 2
+
+
+def _parts(schema: dict[str, Any], *, is_alone: bool) -> Iterator[tuple[str, bool]]:
+    """Yields the keywords that hold schemas of the same value, and whether each is alone."""
+    for key in _TOGETHER:
+        if isinstance(schema.get(key), list):
+            alone = is_alone and _is_single(schema)
+            yield key, alone and (key != "allOf" or len(schema[key]) < 2)
+
+
+def _combines(schema: Schema, *, is_alone: bool) -> bool:
+    """Returns whether a reference is combined with other schemas of the same value."""
+    if not isinstance(schema, dict):
+        return False
+    if "$ref" in schema and not (is_alone and _is_single(schema)):
+        return True
+    return any(
+        _combines(each, is_alone=alone)
+        for key, alone in _parts(schema, is_alone=is_alone)
+        for each in schema[key]
+    )

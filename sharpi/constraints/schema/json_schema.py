@@ -72,7 +72,7 @@ def rewritten_schema(
     try:
         budget = Budget(most)
         found = Rewriting(dict(schema), budget, splits_one_of=ways.splits_one_of).rewritten()
-        if ways.inlines:
+        if ways.inlines and isinstance(found, dict):
             found = Inlining(found, budget).inlined()
         check_length(found)
     except (TypeError, AttributeError, KeyError, RecursionError, re.error) as error:

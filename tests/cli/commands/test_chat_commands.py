@@ -31,6 +31,18 @@ class TestTakingBack:
         assert err == "Took back: Oops\n"
         assert engine.prompt_text() == "[user]Hi[assistant]Paris it is.[user]Well?[assistant]"
 
+    def test_what_was_taken_back_is_in_no_count(
+        self, sharpi: CommandLine, engine: FakeEngine
+    ) -> None:
+        def used(*lines: str) -> int:
+            err = talk(sharpi, *lines, "/stats")[1]
+            line = next(each for each in err.splitlines() if "of context" in each)
+            return int(line.split()[2])
+
+        answer = len("Paris it is.")  # which the fake session does not count
+        assert used("Hi", "Oops", "/undo") == used("Hi") + answer
+        assert used("Hi", "/undo") == used("Hi", "/reset") == 0
+
     @pytest.mark.parametrize("command", ["/undo", "/retry"])
     def test_nothing_to_take_back(
         self, sharpi: CommandLine, engine: FakeEngine, command: str

@@ -103,7 +103,20 @@ def test_commands_stand_under_what_they_are_for(sharpi: CommandLine) -> None:
 def test_help_of_no_command(sharpi: CommandLine) -> None:
     result = sharpi("help", "rnu")
     assert result.exit_code == 2
-    assert result.err.startswith("error: 'rnu' is no command of sharpi; did you mean 'run'")
+    assert result.err == (
+        "error: 'rnu' is no command of sharpi; did you mean 'run'? See 'sharpi --help'\n"
+    )
+    result = sharpi("help", "nope")
+    assert result.err == "error: 'nope' is no command of sharpi; see 'sharpi --help'\n"
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_no_line_is_wider_than_the_terminal(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for text in (sharpi(command, "--help").out, sharpi(command, "-h").out):
+        assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -93,7 +93,7 @@ def test_errors_of_commands(sharpi: CommandLine, arguments: list[str], line: str
     result = sharpi(*arguments)
     assert (result.exit_code, result.out, result.err.count("\n")) == (2, "", 1)
     assert result.err.startswith(f"error: {line}")
-    assert result.err.endswith(f"; see 'sharpi {arguments[0]} --help'\n")
+    assert result.err.lower().endswith(f" see 'sharpi {arguments[0]} --help'\n")
 
 
 def test_unknown_command(sharpi: CommandLine) -> None:

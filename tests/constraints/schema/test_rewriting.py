@@ -135,6 +135,23 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"leaf": 1}, {"a": {"leaf": 1}, "b": {"a": {"leaf": 2}, "b": {"leaf": 3}}}],
         [{}, {"a": {"leaf": 1}}, {"a": {"leaf": 1}, "b": {"leaf": "1"}}],
     ),
+    "in a circle, with more beside the reference to itself": (
+        {
+            "$ref": "#/$defs/node",
+            "$defs": {
+                "node": {
+                    "type": "object",
+                    "properties": {
+                        "n": {"type": "integer"},
+                        "next": {"$ref": "#/$defs/node", "required": ["n"], "minProperties": 1},
+                    },
+                    "additionalProperties": False,
+                },
+            },
+        },
+        [{}, {"next": {"n": 1}}, {"n": 1, "next": {"n": 2, "next": {"n": 3}}}],
+        [{"next": {}}, {"next": {"next": {"n": 1}}}, {"next": {"n": "1"}}],
+    ),
     "a pattern of one name beside a wider one": (
         {
             "type": "object",
