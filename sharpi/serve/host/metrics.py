@@ -19,6 +19,7 @@ from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 WINDOW_SECONDS = 10.0
+_PART_SECONDS = 0.1  # of the window: what comes within it is one entry
 
 
 class TokenRate:
@@ -32,7 +33,12 @@ class TokenRate:
     def add(self, num_tokens: int) -> None:
         """Adds tokens that were generated now."""
         with self._lock:
-            self._times.append((time.monotonic(), num_tokens))
+            now = time.monotonic()
+            start, before = self._times[-1] if self._times else (-1.0, 0)
+            if now - start < _PART_SECONDS:
+                self._times[-1] = start, before + num_tokens
+            else:
+                self._times.append((now, num_tokens))
             self._count += num_tokens
             self._forget()
 
