@@ -14,7 +14,7 @@ _MAX_DEPTH = 8
 
 
 class Facts(NamedTuple):
-    """What all values of a schema have in common."""
+    """The properties that all values of a schema have in common."""
 
     types: frozenset[str]  # integers count as numbers
     required: frozenset[str]

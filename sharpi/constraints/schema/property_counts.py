@@ -62,7 +62,7 @@ def _at_most(optional: Sequence[str], most: int, high: int, facts: Facts) -> Sch
 
 
 def _choices(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Yields choices of `size` names: all of them, or where these are too many, neighbours."""
+    """Yields choices of `size` names: all of them, or where these are too many, adjacent ones."""
     if comb(len(names), size) <= _MAX_BRANCHES:
         yield from combinations(names, size)
         return
