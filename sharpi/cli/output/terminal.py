@@ -5,6 +5,7 @@ Everything here goes to stderr; stdout has only the answer.
 
 import contextlib
 import os
+import shutil
 import sys
 from typing import TextIO
 
@@ -16,7 +17,26 @@ _WITHOUT_CONTROLS = {code: None for code in _CONTROLS if chr(code) not in "\t\n"
 def say(text: str) -> None:
     """Prints one line to stderr; a terminal that was closed meanwhile is no error."""
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def fitted(text: str, stream: TextIO, indent: int = 0) -> str:
+    """Returns the text with line ends between words where a terminal would cut words.
+
+    `indent`: the blanks before lines that are added.
+    """
+    columns = shutil.get_terminal_size().columns
+    if not stream.isatty() or max(map(len, text.split("\n"))) <= columns:
+        return text
+    from textwrap import TextWrapper
+
+    wrapper = TextWrapper(
+        columns,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(map(wrapper.fill, text.split("\n")))
 
 
 def note(text: str) -> None:

@@ -1,6 +1,7 @@
 """`sharpi doctor`: the machine's hardware, its measured speed, and what is missing."""
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from sharpi.cli.options.loading.cluster import (
     LinkOption,
 )
 from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.output.terminal import fitted
 from sharpi.config import FEATURES
 from sharpi.errors import UsageError
 from sharpi.units import format_bytes
@@ -67,9 +69,9 @@ def doctor(
         print(json.dumps(report.to_dict() | _also(advice)))
         return
     for heading, text in _rows(report):
-        print(f"{heading:15}{text}")
+        print(fitted(f"{heading:15}{text}", sys.stdout, indent=15))
     for each in advice:
-        print(f"{'missing':15}{each}")
+        print(fitted(f"{'missing':15}{each}", sys.stdout, indent=15))
 
 
 def _show_links(options: ClusterOptions, *, as_json: bool) -> None:
