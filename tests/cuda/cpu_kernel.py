@@ -2,7 +2,7 @@
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,13 +73,18 @@ class Shape:
 
 
 class CpuKernel:
-    """One entry point of a library that kernel_build made."""
+    """One entry point of a library that kernel_build made.
 
-    def __init__(self, entry: str, library: Path, checked: bool) -> None:
+    `with_lines` makes the same library with the numbers of lines, for the wording of a fault.
+    """
+
+    def __init__(
+        self, entry: str, library: Path, checked: bool, with_lines: Callable[[], Path]
+    ) -> None:
         engine_library()
         self.entry = entry
         self.checked = checked
-        self._path = library
+        self._with_lines = with_lines
         loaded = ctypes.CDLL(str(library))
         try:
             self._launch = getattr(loaded, f"launch_{entry}")
@@ -137,5 +142,5 @@ class CpuKernel:
             )
         where = f"{fault.file.decode()}:{fault.line}"
         if fault.instruction:
-            where = source_line(self._path, fault.instruction - 1)
+            where = source_line(self._with_lines(), fault.instruction - 1)
         return f"{what}, at {where}, block {tuple(fault.block)}, thread {fault.thread}"

@@ -1,7 +1,7 @@
 """Builds kernels for the CPU: the product's `.cu` text over the headers in shim/, with g++.
 
 A build is a shared object for each (file, quant type, checks), kept under a hash of everything
-that went into it.
+that went into it. It has no lines: where one is to be named, the code is built again with them.
 """
 
 import ctypes
@@ -15,9 +15,8 @@ from build_cache import build_folder, built, digest
 
 SHIM = Path(__file__).parent / "shim"
 CHECKS = ("-fsanitize=thread", "-fsanitize=alignment")
+LINES = ("-g1", "-gdwarf-4")  # a third of a build's time
 FLAGS = (
-    "-g1",
-    "-gdwarf-4",
     "-std=c++17",
     "-fPIC",
     "-fvisibility=hidden",
@@ -43,9 +42,12 @@ def build_engine() -> Path:
     return built(target, partial(_gxx, [*FLAGS, "-O2", "-flto", "-shared", *sources]))
 
 
-def build_kernels(source: str, defines: tuple[str, ...], check: bool) -> Path:
+def build_kernels(
+    source: str, defines: tuple[str, ...], check: bool, has_lines: bool = False
+) -> Path:
     """A shared object with `launch_<entry>` and `signature_<entry>` for each entry point."""
-    flags = (*KERNEL_FLAGS, *(f"-D{name}" for name in defines), *(CHECKS if check else ()))
+    names = tuple(f"-D{name}" for name in defines)
+    flags = (*KERNEL_FLAGS, *names, *(CHECKS if check else ()), *(LINES if has_lines else ()))
     engine = build_engine()
     target = build_folder() / f"kernels-{digest(source, engine.name, *flags)}.so"
     link = [*(NO_SANITIZER_LIBRARIES if check else ()), str(engine)]
