@@ -24,9 +24,10 @@ test quick speed: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist worksteal || { echo $$? >$(VENV)/.test-status; exit 1; }
 
-# The inner loop: no emulated GPU, ARM or older x86-64, no browser, nothing that takes many seconds.
+# The inner loop: no emulated GPU, ARM or older x86-64, no browser, nothing that takes a second of
+# processor time. A process more than there are cores, as some tests wait.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist worksteal \
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist worksteal --ignore tests/cuda \
 	  -m 'not (speed or cuda or emulated or browser or slow)'
 
 # Tests that assert a time: one after the other, on a machine with nothing else to do.

@@ -154,6 +154,7 @@ def results_of(folder: Path, *texts: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_the_tests_say(tmp_path: Path) -> None:
     """A file that cannot be imported is one failure, and stops no other."""
     path = results_of(tmp_path, "import no_such_package", TEST_FILE)

@@ -31,6 +31,7 @@ def test_operations_of_256_bits_are_two_on_an_e_core() -> None:
     assert Kernel("Q4_0", "avx2", code).cycles_of_an_e_core == 1
 
 
+@pytest.mark.slow
 @pytest.mark.native
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
 @pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")

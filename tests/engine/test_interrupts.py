@@ -25,6 +25,7 @@ def long_prompt(engine: Engine, count: int) -> list[int]:
     return (story * (count // len(story) + 1))[:count]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_prefill_ends_within_its_batch(load: Load, way: dict[str, int]) -> None:
     options = {"context_size": 4096, "batch_size": 2048, "instruction_set": "portable", **way}

@@ -78,12 +78,14 @@ def initialisers_of_sets(library: Path) -> list[str]:
     return [name for name in initialisers(library) if set_of(functions[name])]
 
 
+@pytest.mark.slow
 def test_instructions_stay_in_the_functions_of_their_set() -> None:
     functions = read_functions(native_library())
     assert {set_of(each) for each in functions} == {"", *SETS}
     assert faults(functions) == []
 
 
+@pytest.mark.slow
 def test_nothing_of_a_set_runs_when_the_library_is_loaded() -> None:
     assert initialisers_of_sets(native_library()) == []
 

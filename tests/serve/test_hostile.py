@@ -181,6 +181,7 @@ def test_a_request_may_ask_for_more_answers_than_the_queue_holds(demo: ServedDem
     assert len({each["text"] for each in choices}) == 1
 
 
+@pytest.mark.slow
 def test_costly_grammars_do_not_delay_others(demo: ServedDemo) -> None:
     """Each pattern takes the two processor seconds that it may have."""
     statuses: list[int] = []

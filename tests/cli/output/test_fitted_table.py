@@ -97,6 +97,7 @@ def on_terminal(columns: int, *arguments: str) -> list[str]:
     return re.sub("\x1b\\[[0-9;]*m", "", text.decode()).splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.native
 @pytest.mark.parametrize("columns", [60, 80])
 def test_tables_on_a_terminal(tmp_path: Path, columns: int) -> None:

@@ -26,6 +26,7 @@ def run_it(state: Path, prompt: Path) -> Terminal:
     return Terminal((*SHARPI, *arguments), state, SHARPI_NO_LOG="1")
 
 
+@pytest.mark.slow
 def test_the_bar_moves_and_ctrl_c_ends_it(tmp_path: Path, long_prompt: Path) -> None:
     with run_it(tmp_path, long_prompt) as terminal:
         screen = terminal.wait_for(lambda text: "tokens/s" in text and " left" in text)
@@ -56,6 +57,7 @@ def test_ctrl_c_ends_it_within_a_third_of_a_second(tmp_path: Path, long_prompt: 
     assert sorted(seconds)[2] < 0.3, seconds
 
 
+@pytest.mark.slow
 def test_a_chat_goes_on_after_it(tmp_path: Path, long_prompt: Path) -> None:
     chat = (*SHARPI, "chat", str(DEMO), *SLOW)
     with Terminal(chat, tmp_path, SHARPI_NO_LOG="1") as terminal:

@@ -393,6 +393,7 @@ def test_schemas_that_explode_are_refused_in_bounded_time(grammars: Grammars, na
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
 
 
+@pytest.mark.slow
 def test_a_schema_that_becomes_many_is_rewritten_in_a_child(
     demo: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
