@@ -69,6 +69,7 @@ class Runner:
         self.parts, self._records = tuple(parts), records
         self._remote = remote  # one of the parts, if other machines run some layers
         self.head = head
+        self._may_go_on = any(not part.is_host_memory for part in parts)
         self._kept: dict[ModelPart, StepRoutes] = {}
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
@@ -155,8 +156,9 @@ class Runner:
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
         self._num_tokens = num_tokens
-        is_read = self._records is not None and self._records.reads_routes
-        step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, goes_on and not is_read)
+        if goes_on and self._may_go_on and self._records is not None:
+            goes_on = not self._records.reads_routes
+        step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, goes_on)
         usual = self._usual_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
         begun = self._run_parts(step, max_outputs)

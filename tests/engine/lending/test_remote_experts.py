@@ -59,6 +59,7 @@ class Ranks:
     """Shares a model as `Sharing` does, with `num_ranks` others that lend every expert."""
 
     layers = remote = None
+    is_first = True
     notes = ()
 
     def __init__(self, num_ranks: int = 1, lost_after: int = NOBODY) -> None:
