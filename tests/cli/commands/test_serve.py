@@ -30,7 +30,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     """Replaces loading and listening by a record of the arguments."""
     found = Served()
 
-    def note(host: Any, options: ServeOptions, listener: Any) -> None:
+    def note(host: Any, options: ServeOptions, listener: Any, log: Any) -> None:
         found.hosts.append(host)
         found.options.append(options)
 
