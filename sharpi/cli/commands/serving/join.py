@@ -19,7 +19,6 @@ from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
 from sharpi.config import ClusterConfig
 from sharpi.errors import ClusterError, LinkError
-from sharpi.gguf.reader import open_gguf
 
 _SECONDS_BETWEEN = 1.0
 _AGAIN = "_SHARPI_JOINS_AGAIN"  # tells a process that it is run again after another one
@@ -48,6 +47,8 @@ def join(
     That machine runs `sharpi run`, `chat`, `serve`, `bench`, `perplexity` or `logits` with
     `--hosts`. This one needs the same model file, and waits for the next model until Ctrl-C.
     """
+    from sharpi.gguf.reader import open_gguf
+
     path = find_model(context, model)
     config = engine_options.run_config(context, path)
     address, port = split_port(first)
