@@ -3,18 +3,16 @@
 It has no keys and values: it reads those that the model's part keeps.
 """
 
-from ctypes import c_void_p
-
 import numpy as np
 
 from sharpi.engine.backends.draft_head import HeadOutput
 from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cpu import abi
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
-from sharpi.ops.cpu.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.cpu.kv_cache import KvCache
+from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 
@@ -36,25 +34,14 @@ class AssistantPart:
     ) -> None:
         self._config, self._weights, self._settings = config, weights, settings
         self._pool, self._cache = pool, cache
-        self._ids, self._positions, self._slots, self._zeros = (
-            np.zeros(1, np.int32) for _ in range(4)
+        self._inputs, self._slots = (
+            StepArrays(1, 1, settings.pages_per_sequence),
+            np.zeros(1, np.int32),
         )
-        self._pages = np.zeros((1, settings.pages_per_sequence), np.int32)
-        self._no_states = (c_void_p * 1)()
+        self._step = self._inputs.step
+        self._step.num_tokens = self._step.num_outputs = 1
+        self._step.slots = int_pointer(self._slots)
         self._program: Program | None = None
-        self._step = abi.Step(
-            num_tokens=1,
-            num_outputs=1,
-            ids=int_pointer(self._ids),
-            positions=int_pointer(self._positions),
-            slots=int_pointer(self._slots),
-            sequences=int_pointer(self._zeros),
-            output_rows=int_pointer(self._zeros),
-            page_table=int_pointer(self._pages),
-            pages_per_sequence=settings.pages_per_sequence,
-            states=self._no_states,
-            states_after=self._no_states,
-        )
 
     @property
     def context_size(self) -> int:
@@ -74,9 +61,8 @@ class AssistantPart:
         if self._program is None:
             self._program = self._record()
         program, last = self._program, position + len(ids) - 1
-        self._ids[0], self._positions[0], self._slots[0] = ids[-1], last + 1, last
-        num_pages = min(len(pages), self._pages.shape[1])
-        self._pages[0, :num_pages] = pages[:num_pages]
+        self._inputs.write(0, 0, ids[-1:], last + 1, pages)
+        self._slots[0] = last
         program.incoming[0] = hidden[-1]
         program.run(self._step, self._pool, self._settings.num_threads)
         return HeadOutput(program.hidden[0], program.logits[0])
@@ -84,14 +70,7 @@ class AssistantPart:
     def _record(self) -> Program:
         head, config = self._weights.head, self._config
         assert head is not None
-        limits = ProgramLimits(
-            max_tokens=1,
-            max_outputs=1,
-            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
-            precision=self._settings.rounding,
-            instruction_set=self._settings.instruction_set,
-            shares_rows=len({place.node for place in self._settings.places}) > 1,
-        )
+        limits = program_limits(self._settings, max_tokens=1, max_outputs=1)
         recorder = Recorder(limits, self._cache)
         hidden = recorder.incoming(config.hidden_size)
         out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)

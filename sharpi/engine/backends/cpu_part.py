@@ -4,13 +4,13 @@ Prefill and decode are the same program with different numbers of tokens.
 """
 
 import time
-from ctypes import c_void_p
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sharpi.engine.backends.kept_inputs import KeptInputs
 from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, Values
+from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.kv.window_pages import windows_of
 from sharpi.engine.settings import EngineSettings
@@ -20,9 +20,9 @@ from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.cpu.kv_cache import KvCache
 from sharpi.ops.cpu.page_placement import place_pages
-from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
+from sharpi.ops.cpu.program import Program, StepArrays
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.state_memory import StateMemory
 from sharpi.ops.cpu.thread_pool import ThreadPool
@@ -71,26 +71,14 @@ class CpuPart(RecordedPart[Program]):
         num_threads = max(settings.num_threads, settings.num_batch_threads)
         self._owns_pool = pool is None
         self._pool = pool or ThreadPool(num_threads, settings.places)
-        self._ids, self._positions, self._sequences, self._outputs = (
-            np.zeros(settings.batch_size, np.int32) for _ in range(4)
-        )
         shapes_of_states = [s for s in config.states if s.layer in self._layers]
         count = num_states(settings.num_parallel, settings.max_drafts)
         self._states = StateMemory(shapes_of_states, count)
-        self._state_addresses = (c_void_p * settings.num_parallel)()
-        self._addresses_after = (c_void_p * settings.batch_size)()
-        self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
-        self._kept = KeptInputs(settings) if settings.kv_keep else None
-        self._step = abi.Step(
-            ids=int_pointer(self._ids),
-            positions=int_pointer(self._positions),
-            sequences=int_pointer(self._sequences),
-            output_rows=int_pointer(self._outputs),
-            page_table=int_pointer(self._pages),
-            pages_per_sequence=settings.pages_per_sequence,
-            states=self._state_addresses,
-            states_after=self._addresses_after,
+        self._inputs = StepArrays(
+            settings.batch_size, settings.num_parallel, settings.pages_per_sequence
         )
+        self._step = self._inputs.step
+        self._kept = KeptInputs(settings) if settings.kv_keep else None
         if self._kept is not None:
             self._kept.join(self._step)
 
@@ -115,28 +103,22 @@ class CpuPart(RecordedPart[Program]):
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
         """Writes one segment into the next step as sequence `row`, with tokens from `first` on."""
-        count, num_pages = len(segment.ids), min(len(segment.pages), self._pages.shape[1])
-        rows = slice(first, first + count)
-        self._ids[rows] = segment.ids
-        at = segment.position
-        self._positions[rows] = at if count == 1 else np.arange(at, at + count)
-        self._sequences[rows] = row
+        inputs = self._inputs
+        rows = inputs.write(row, first, segment.ids, segment.position, segment.pages)
         if self._kept is not None:
-            self._kept.write(row, rows, self._positions[rows], segment)
-        end = first_output + len(segment.outputs)
-        self._outputs[first_output:end] = segment.outputs + first
-        self._pages[row, :num_pages] = segment.pages[:num_pages]
+            self._kept.write(row, rows, inputs.positions[rows], segment)
+        inputs.ask(first_output, segment.outputs + first, len(segment.outputs))
         if segment.state is not None:
-            self._state_addresses[row] = self._states.addresses[segment.state]
+            inputs.states[row] = self._states.addresses[segment.state]
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
         """Writes where recurrent layers store the state after each token; null if nowhere."""
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
-                self._addresses_after[row] = self._states.addresses[state]
+                self._inputs.states_after[row] = self._states.addresses[state]
         else:
-            self._addresses_after[first] = None  # only a sequence's first token is asked
+            self._inputs.states_after[first] = None  # only a sequence's first token is asked
 
     def _run(self, program: Program, segments: tuple[Segment, ...]) -> None:
         count = self._step.num_tokens
@@ -217,15 +199,8 @@ class CpuPart(RecordedPart[Program]):
         self._states.write(state, source)
 
     def _record(self, max_outputs: int) -> Program:
-        limits = ProgramLimits(
-            max_tokens=self._settings.batch_size,
-            max_outputs=max_outputs,
-            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
-            precision=self._settings.rounding,
-            instruction_set=self._settings.instruction_set,
-            shares_rows=len({place.node for place in self._settings.places}) > 1,
-            drops_keys=self._settings.kv_keep > 0,
-        )
+        s = self._settings
+        limits = program_limits(s, s.batch_size, max_outputs, drops_keys=s.kv_keep > 0)
         feed = self._tier.feed if self._tier else None
         keeps = self._keeps_router_logits
         recorder = Recorder(

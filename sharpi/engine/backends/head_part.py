@@ -4,20 +4,17 @@ It has a KV cache of its own, in the pages of the model's: the entry at a positi
 model's hidden state there and from the next token.
 """
 
-from ctypes import c_void_p
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from sharpi.engine.backends.draft_head import HeadOutput
 from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
-from sharpi.ops.cpu.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.cpu.kv_cache import KvCache
+from sharpi.ops.cpu.program import IntArray, Program, StepArrays
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.tiers.planner import HEAD_BATCH
@@ -55,22 +52,8 @@ class HeadPart:
         self._pool = pool or ThreadPool(num_threads, settings.places)
         self._experts = experts
         self._cache = KvCache([mixer.kv_shape], settings.num_pages, settings.kv_types)
-        self._ids, self._positions, self._sequences, self._outputs = (
-            np.zeros(HEAD_BATCH, np.int32) for _ in range(4)
-        )
-        self._pages = np.zeros((1, settings.pages_per_sequence), np.int32)
-        self._no_states = (c_void_p * HEAD_BATCH)()
+        self._inputs = StepArrays(HEAD_BATCH, 1, settings.pages_per_sequence)
         self._program: Program | None = None
-        self._step = abi.Step(
-            ids=int_pointer(self._ids),
-            positions=int_pointer(self._positions),
-            sequences=int_pointer(self._sequences),
-            output_rows=int_pointer(self._outputs),
-            page_table=int_pointer(self._pages),
-            pages_per_sequence=settings.pages_per_sequence,
-            states=self._no_states,
-            states_after=self._no_states,
-        )
 
     @property
     def context_size(self) -> int:
@@ -104,19 +87,16 @@ class HeadPart:
     ) -> Program:
         if self._program is None:
             self._program = self._record()
-        program, count = self._program, len(ids)
-        self._ids[:count] = ids
-        self._positions[:count] = np.arange(position, position + count)
-        self._outputs[0] = count - 1
-        num_pages = min(len(pages), self._pages.shape[1])
-        self._pages[0, :num_pages] = pages[:num_pages]
-        self._step.num_tokens, self._step.num_outputs = count, num_outputs
+        program, step, count = self._program, self._inputs.step, len(ids)
+        self._inputs.write(0, 0, ids, position, pages)
+        self._inputs.ask(0, count - 1)
+        step.num_tokens, step.num_outputs = count, num_outputs
         program.incoming[:count] = hidden
         s = self._settings
         threads = s.num_threads if count <= _DECODED else s.num_batch_threads
         if self._experts is not None:
             self._experts.begin_step(count)
-        program.run(self._step, self._pool, threads)
+        program.run(step, self._pool, threads)
         if self._experts is not None:
             self._experts.end_step()
         return program
@@ -124,14 +104,7 @@ class HeadPart:
     def _record(self) -> Program:
         head, config = self._weights.head, self._config
         assert head is not None
-        limits = ProgramLimits(
-            max_tokens=HEAD_BATCH,
-            max_outputs=1,
-            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
-            precision=self._settings.rounding,
-            instruction_set=self._settings.instruction_set,
-            shares_rows=len({place.node for place in self._settings.places}) > 1,
-        )
+        limits = program_limits(self._settings, HEAD_BATCH, max_outputs=1)
         feed = None if self._experts is None else self._experts.feed
         recorder = Recorder(limits, self._cache, feed)
         hidden: Buffer = recorder.incoming(config.hidden_size)

@@ -1,11 +1,12 @@
 """Program: a recorded step that can be replayed, with its native operations and their memory.
 
-Python makes one call per step. It passes the inputs, and reads logits and routes in place.
+Python makes one call per step. It passes the inputs, which `StepArrays` holds, and reads logits and
+routes in place.
 """
 
 import ctypes
 from collections.abc import Iterable
-from ctypes import Structure, c_int32
+from ctypes import Structure, c_int32, c_void_p
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -169,3 +170,46 @@ class Program:
 def int_pointer(array: IntArray) -> "ctypes._Pointer[c_int32]":
     """Returns the array as an int32*; the caller must keep the array alive."""
     return array.ctypes.data_as(ctypes.POINTER(c_int32))
+
+
+class StepArrays:
+    """Owns the arrays that `step` points to: `max_tokens` tokens of at most `num_sequences`.
+
+    `states` (sequences,) and `states_after` (tokens,) are addresses, null where there is no state.
+    """
+
+    def __init__(self, max_tokens: int, num_sequences: int, pages_per_sequence: int) -> None:
+        self._ids, self.positions, self._sequences, self._outputs = (
+            np.zeros(max_tokens, np.int32) for _ in range(4)
+        )
+        self._pages = np.zeros((num_sequences, pages_per_sequence), np.int32)
+        self.states = (c_void_p * num_sequences)()
+        self.states_after = (c_void_p * max_tokens)()
+        self.step = abi.Step(
+            ids=int_pointer(self._ids),
+            positions=int_pointer(self.positions),
+            sequences=int_pointer(self._sequences),
+            output_rows=int_pointer(self._outputs),
+            page_table=int_pointer(self._pages),
+            pages_per_sequence=pages_per_sequence,
+            states=self.states,
+            states_after=self.states_after,
+        )
+
+    def write(self, row: int, first: int, ids: IntArray, position: int, pages: IntArray) -> slice:
+        """Writes sequence `row`: its tokens `ids` from `position` on; returns their place.
+
+        The tokens take the step's rows from `first` on. `pages` are those of the sequence, in
+        order.
+        """
+        count, num_pages = len(ids), min(len(pages), self._pages.shape[1])
+        rows = slice(first, first + count)
+        self._ids[rows] = ids
+        self.positions[rows] = position if count == 1 else np.arange(position, position + count)
+        self._sequences[rows] = row
+        self._pages[row, :num_pages] = pages[:num_pages]
+        return rows
+
+    def ask(self, first: int, rows: IntArray | int, count: int = 1) -> None:
+        """Makes the outputs of these rows the step's outputs from `first` on."""
+        self._outputs[first : first + count] = rows
