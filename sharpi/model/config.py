@@ -14,7 +14,10 @@ from sharpi.gguf.file_error import printable
 from sharpi.gguf.file_kind import require_model
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.assistant_settings import AssistantSettings
-from sharpi.model.feed_forward.feed_forward_settings import FeedForwardSettings
+from sharpi.model.feed_forward.feed_forward_settings import (
+    SCORE_CORRECTIONS,
+    FeedForwardSettings,
+)
 from sharpi.model.feed_forward.routing import read_router
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.mixer import MixerSettings
@@ -104,7 +107,7 @@ def read_config(file: GgufFile) -> ModelConfig:
     reader = HyperparameterReader(file.metadata, architecture)
     spec = spec.for_model(lambda key: reader.integer(key, 0))
     epsilon = _norm_epsilon(reader)
-    is_corrected = any(name.endswith("exp_probs_b.bias") for name in file.tensors)
+    is_corrected = any(name.endswith(SCORE_CORRECTIONS) for name in file.tensors)
     return ModelConfig(
         spec=spec,
         architecture=architecture,

@@ -78,6 +78,8 @@ _SPACELESS = (
     r"\u2f00-\u2fdf\u0e00-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f"
     r"\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
 )
+# K-EXAONE's words go on after single spaces.
+_SPACED_LETTERS = r"\p{L}\p{M}*(?: \p{L}\p{M}*)*"
 _UNTIL_STOP = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
 _PATTERNS: dict[str, tuple[str, ...]] = {
@@ -102,6 +104,10 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
     "minicpm5": (r"\p{N}{1,3}", _words(r"\p{N}+")),
     "seed-coder": (
         rf"{_CONTRACTION}|{_MARKED_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_BLANKS}",
+    ),
+    "exaone-moe": (
+        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?(?:{_SPACED_LETTERS})+|\p{{N}}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
     ),
     "bailingmoe": (
         rf"{_CONTRACTION}|{_MARKED_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"

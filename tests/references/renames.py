@@ -44,6 +44,25 @@ def as_granitehybrid(folder: Path) -> None:
     path.write_text(json.dumps(config))
 
 
+def as_qwen3vl(folder: Path) -> None:
+    """Qwen3 as the text half of Qwen3-VL: its RoPE has sections, alike for text."""
+    _as_text_of_qwen3vl(folder, "Qwen3VLForConditionalGeneration")
+
+
+def as_qwen3vlmoe(folder: Path) -> None:
+    """Qwen3 MoE as the text half of Qwen3-VL MoE."""
+    _as_text_of_qwen3vl(folder, "Qwen3VLMoeForConditionalGeneration")
+
+
+def _as_text_of_qwen3vl(folder: Path, architecture: str) -> None:
+    _change_config(folder, [architecture])
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["rope_parameters"]["mrope_section"] = [6, 5, 5]
+    config["vision_config"] = {"deepstack_visual_indexes": [1, 2, 3]}
+    path.write_text(json.dumps(config))
+
+
 def _bailing_name(name: str) -> str:
     for old, new in (
         ("self_attn.o_proj", "attention.dense"),

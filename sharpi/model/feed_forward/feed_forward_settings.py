@@ -10,7 +10,10 @@ from sharpi.model.feed_forward.parallel_feed_forward import load_parallel
 from sharpi.model.mixers.latent import load_latent
 from sharpi.model.norm import load_norm, optional_norm
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import Activation, Router
+from sharpi.ops.interface import Activation, FloatArray, Router
+
+# What is added to router scores for the choice of experts; Hy3 has it without a suffix.
+SCORE_CORRECTIONS = ("exp_probs_b.bias", "exp_probs_b")
 
 
 class FeedForwardSettings(Struct, frozen=True):
@@ -40,7 +43,7 @@ class FeedForwardSettings(Struct, frozen=True):
 
     def _load_routed(self, tensors: TensorSource, branch: Branch, layer: int) -> RoutedFeedForward:
         hidden, router = self.hidden_size, self.router
-        bias = tensors.optional_vector("exp_probs_b.bias", router.num_experts)
+        bias = _score_correction(tensors, router.num_experts)
         latent = load_latent(tensors, hidden)
         width = latent.down.rows if latent else hidden
         expert_weights = load_expert_weights(
@@ -64,3 +67,8 @@ class FeedForwardSettings(Struct, frozen=True):
             post_norm=optional_norm(tensors, "post_ffw_norm", epsilon, size),
             scale=self.residual_scale,
         )
+
+
+def _score_correction(tensors: TensorSource, num_experts: int) -> FloatArray | None:
+    names = (name for name in SCORE_CORRECTIONS if tensors.has(name))
+    return next((tensors.vector(name, num_experts) for name in names), None)
