@@ -59,6 +59,7 @@ class Engine(Closing):
             config.speculation,
             runner.max_drafts,
             None if draft_model is None else draft_model.drafters,
+            reads_disk=tier is not None,
         )
         self.notes = notes
         self.plan = plan

@@ -12,6 +12,9 @@ from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
 _LEAST_UTILITY = 1.03  # what measuring is not sure of
+# Where experts come from a disk, one stall may take as long as several steps. One of the first
+# checks must not use up the budget, and counts as at most the steps that its rows would have been.
+_FIRST_CHECKS = 4
 _STALE_AFTER = 64  # steps with drafts, after which one without is measured again
 
 
@@ -24,13 +27,18 @@ class Choice(NamedTuple):
 
 
 class Rule:
-    """Chooses by the measured times of all steps of one engine."""
+    """Chooses by the measured times of all steps of one engine.
 
-    def __init__(self) -> None:
-        self.times = StepTimes()
+    With `reads_disk`, steps may read experts from a disk, so that a first check of many rows may
+    take as long as several tokens. A trial then has at most twice as many rows as were measured.
+    """
+
+    def __init__(self, *, reads_disk: bool = False) -> None:
+        self._reads_disk = reads_disk
+        self.times = StepTimes(trusts_one=not reads_disk)
         self.budget = TrialBudget()
         self._num_checks = 0  # since the last step without drafts
-        self._has_checked = False
+        self._num_checked = 0  # steps with drafts
 
     def choose(self, chances: Sequence[Sequence[float]], most: int) -> Choice:
         """Chooses how many drafted tokens of each sequence to check, at most `most` in all.
@@ -58,7 +66,11 @@ class Rule:
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
         """Returns a trial of as many offers as the budget allows; None if it allows none."""
         row = usual / (2 * num)  # a row may lose about half of what it takes alone
-        for count in range(len(offers), 0, -1):
+        most = len(offers)
+        if self._reads_disk:
+            sizes = range(num, num + most + 1)
+            most = 2 * max(filter(self.times.is_known, sizes), default=num) - num
+        for count in range(min(most, len(offers)), 0, -1):
             if self.budget.allows(row * count):
                 return _of(offers[:count], num)._replace(is_trial=True)
         return None
@@ -90,16 +102,18 @@ class Rule:
     def record(self, choice: Choice, seconds: float, num_tokens: int) -> None:
         """Records a step with this choice: its duration, and the tokens that it yielded."""
         num, rows = len(choice.lengths), len(choice.lengths) + sum(choice.lengths)
-        if rows == num or self._has_checked:
+        if rows == num or self._num_checked:
             self.times.record(rows, seconds)
         # The first check may read experts from the disk that later ones find in slots.
-        self._has_checked |= rows > num
+        self._num_checked += rows > num
         self._num_checks = self._num_checks + 1 if rows > num else 0
         usual = self.times.seconds(num)
         lost = 0.0
         if choice.is_trial:
             should = usual if rows > num else seconds
             lost = max(0.0, seconds - num_tokens / num * should)
+        if self._reads_disk and self._num_checked <= _FIRST_CHECKS:
+            lost = min(lost, max(0, rows - num_tokens) / num * usual)
         self.budget.record(seconds, lost, usual)
 
 

@@ -73,16 +73,21 @@ class Asked(NamedTuple):
 
 
 class Speculator:
-    """Drafts, chooses and learns for the sequences of an engine; for the engine's thread only."""
+    """Drafts, chooses and learns for the sequences of an engine; for the engine's thread only.
+
+    `reads_disk`: steps may read experts from a disk.
+    """
 
     def __init__(
         self,
         settings: SpeculationConfig,
         max_drafts: int,
         model_drafters: ModelDrafters | None = None,
+        *,
+        reads_disk: bool = False,
     ) -> None:
         self.settings, self.max_drafts = settings, max_drafts
-        self.rule = Rule()
+        self.rule = Rule(reads_disk=reads_disk)
         self.statistics = DraftStatistics()
         self._seen = SeenText()
         self._everyone = Acceptance()

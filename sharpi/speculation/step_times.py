@@ -12,10 +12,12 @@ class StepTimes:
     """Seconds of a step by its rows, as averages in which newer steps weigh more.
 
     It assumes that more rows never take less time, so that larger sizes correct a size that was
-    measured at a bad moment. It interpolates linearly between measured sizes.
+    measured at a bad moment. It interpolates linearly between measured sizes. With `trusts_one`
+    off, a larger size counts as measured from its second step on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, trusts_one: bool = True) -> None:
+        self._least = 1 if trusts_one else 2  # steps of a size that make an estimate
         self._seconds: dict[int, float] = {}
         self._counts: dict[int, int] = {}
         self._latest: dict[int, int] = {}  # the step at which each size ran last
@@ -39,7 +41,8 @@ class StepTimes:
         if count <= _NUM_FIRST or rows != self._answered or self._num_steps % _REFRESHED_AFTER == 0:
             self._answers.clear()
         self._answered = rows
-        self._answers[rows] = self._seconds[rows]
+        if count >= self._least:
+            self._answers[rows] = self._seconds[rows]
 
     def _is_old(self, rows: int) -> bool:
         return self._num_steps - self._latest.get(rows, self._num_steps) > _OLD_AFTER
@@ -62,6 +65,7 @@ class StepTimes:
 
     def _estimate(self, rows: int) -> float:
         sizes = sorted(size for size in self._seconds if not self._is_old(size))
+        sizes = [size for size in sizes if size == sizes[0] or self._counts[size] >= self._least]
         larger = [self._seconds[size] for size in sizes if size >= rows]
         smaller = [size for size in sizes if size < rows]
         if rows in sizes or not smaller:

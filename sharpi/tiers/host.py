@@ -11,7 +11,7 @@ from sharpi.tiers.gpu import LEARNED_REASON, GpuPlan
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_sizing import grant_slots
-from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
+from sharpi.tiers.staging import num_for_checks, num_staging, staging_bytes, staging_reason
 from sharpi.tiers.tier_budget import TierBudget
 
 _LEARNED_SHARE = 8  # what is learned takes at most one part in eight of the room for slots
@@ -118,7 +118,12 @@ def _with_slots(
 ) -> HostPlan:
     if not layers:
         return HostPlan(Tier.RAM, {}, 0, tier_budget)
-    tier_budget.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
+    further = 0
+    if request.checks_drafts and not gpu.layers:
+        room = tier_budget.left - staging_bytes(model, layers.values())
+        further = num_for_checks(model, layers.values(), room)
+    num_bytes = staging_bytes(model, layers.values(), further)
+    tier_budget.take(Purpose.STAGING, num_bytes, staging_reason(model, further))
     learned, is_tight = _learned_bytes(model, request, gpu, tier_budget.left)
     tier_budget.take(Purpose.LEARNED, learned, LEARNED_REASON)
     limit = request.moe_slots if _asks_for_slots(request, gpu) else None
@@ -131,4 +136,4 @@ def _with_slots(
     tier_budget.take(
         Purpose.SLOTS, num_bytes, "experts read from disk stay here, shared by the layers"
     )
-    return HostPlan(Tier.DISK, slots, num_staging(model), tier_budget, is_tight)
+    return HostPlan(Tier.DISK, slots, num_staging(model) + further, tier_budget, is_tight)

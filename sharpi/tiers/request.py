@@ -17,6 +17,7 @@ class TierRequest(Struct, frozen=True):
     rounding: Rounding = "int8"
     num_threads: int = 1
     num_outputs: int = 1  # tokens of a step whose logits are needed
+    checks_drafts: bool = False  # steps may check drafts
     ram: int | None = None  # for weights, KV cache and buffers
     vram: int | None = None  # likewise, of all GPUs together; without it no GPU is used
     vrams: tuple[int, ...] = ()  # of each GPU, where there are several
@@ -88,6 +89,7 @@ def tier_request(
         rounding=rounding,
         num_threads=num_threads,
         num_outputs=num_outputs,
+        checks_drafts=max_drafts > 0,
         ram=config.ram,
         vram=sum(vrams) or None,
         vrams=vrams if len(vrams) > 1 else (),

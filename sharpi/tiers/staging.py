@@ -7,27 +7,40 @@ from msgspec import Struct
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
 TOKENS = 2  # of a layer: the experts in use, and those read in the meantime
+_CHECKED_TOKENS = 2  # more, whose experts a check of drafts reads ahead
+_CHECKED_SHARE = 8  # they take at most one part in eight of the room for slots
 _STREAMED_SHARE = 4  # each of a GPU's two buffers holds one part in four of a layer's experts
 _BUDGET_SHARE = 8  # these two buffers take at most one part in eight of a GPU's memory for experts
 
 
 def num_staging(model: ModelFacts) -> int:
-    """Returns the number of buffers of the largest expert's size, shared by all layers."""
+    """Returns the least number of buffers of the largest expert's size, shared by all layers."""
     return TOKENS * model.num_experts_per_token
 
 
-def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts]) -> int:
+def num_for_checks(model: ModelFacts, layers: Iterable[LayerFacts], room: int) -> int:
+    """Returns the number of further buffers where steps check drafts.
+
+    `room`: bytes for slots and these buffers together. Without much room there are none.
+    """
+    count = _CHECKED_TOKENS * model.num_experts_per_token
+    return count if _CHECKED_SHARE * count * _largest(layers) <= room else 0
+
+
+def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts], num_further: int = 0) -> int:
     """Returns the bytes of the staging buffers of these layers; 0 without experts.
 
-    An MTP head has staging buffers of its own, which are included.
+    `num_further`: buffers besides those of `num_staging`. An MTP head has staging buffers of its
+    own, which are included.
     """
-    return (1 + model.has_head) * num_staging(model) * _largest(layers)
+    return ((1 + model.has_head) * num_staging(model) + num_further) * _largest(layers)
 
 
-def staging_reason(model: ModelFacts) -> str:
+def staging_reason(model: ModelFacts, num_further: int = 0) -> str:
     """Returns the reason for the number of staging buffers."""
     used = model.num_experts_per_token
-    return f"{used} experts in use without a slot, and {used} read in the meantime"
+    reason = f"{used} experts in use without a slot, and {used} read in the meantime"
+    return f"{reason}; {num_further} more read ahead for drafts" if num_further else reason
 
 
 class GpuStaging(Struct, frozen=True):

@@ -50,6 +50,43 @@ def test_a_first_check_that_reads_much_is_no_verdict(first_check: float) -> None
     assert speed > 1.3
 
 
+@pytest.mark.parametrize("reads_disk", [False, True])
+def test_trials_grow_where_many_rows_may_read_much(reads_disk: bool) -> None:
+    """One draft gains and several lose, as where wrong drafts use experts that are on a disk."""
+    rule, dice, lengths = Rule(reads_disk=reads_disk), random.Random(1), list[int]()
+    tokens = seconds = 0.0
+    for _ in range(150):
+        choice = rule.choose([[0.7 ** (i + 1) for i in range(8)]], 8)
+        length, right = choice.lengths[0], 0
+        while right < length and dice.random() < 0.7:
+            right += 1
+        took = 1.25 if length == 1 else 1 + 0.9 * length
+        rule.record(choice, took, 1 + right)
+        tokens, seconds = tokens + 1 + right, seconds + took
+        lengths.append(length)
+    checks = [length for length in lengths if length]
+    assert (checks[0] == 1) is reads_disk
+    if reads_disk:
+        assert tokens / seconds > 1.25
+        assert all(after <= 2 * max(checks[:i]) + 1 for i, after in enumerate(checks) if i)
+
+
+@pytest.mark.parametrize("stalls", [(1,), (2,), (1, 2), (1, 3)])
+def test_a_stall_of_the_disk_in_a_first_check_is_no_verdict(stalls: tuple[int, ...]) -> None:
+    """The disk stalls a check for several steps; those before and after it gain."""
+    rule, dice, num_checks = Rule(reads_disk=True), random.Random(2), 0
+    tokens = seconds = 0.0
+    for _ in range(150):
+        choice = rule.choose([[0.7]], 1)
+        length = choice.lengths[0]
+        num_checks += bool(length)
+        right = int(length > 0 and dice.random() < 0.7)
+        took = 1 + 0.3 * length + 3.5 * (length > 0 and num_checks in stalls)
+        rule.record(choice, took, 1 + right)
+        tokens, seconds = tokens + 1 + right, seconds + took
+    assert tokens / seconds > 1.15
+
+
 def test_dear_rows_are_left_empty() -> None:
     speed, rule = play(slope=1.0, chance=0.5)
     assert speed > 0.98

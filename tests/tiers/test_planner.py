@@ -74,6 +74,16 @@ class TestRam:
         assert plan.bytes_in(Tier.DISK) == 4 * 8 * 3 * MIB
         assert planned(ram=room(num_slots) - 1).ram_slots != by_layer or num_slots == 0
 
+    @pytest.mark.parametrize(("num_slots", "further"), [(15, 0), (16, 2)])
+    def test_checks_of_drafts_have_more_buffers_where_there_is_room(
+        self, num_slots: int, further: int
+    ) -> None:
+        ram = room(num_slots) - STAGING + 2 * SLOT  # one expert of a token, and one more
+        plan = planned(ram=ram, used=1, checks_drafts=True)
+        assert plan.num_staging == 2 + further
+        assert plan.bytes_in(Tier.RAM, Purpose.STAGING) == (2 + further) * SLOT
+        assert sum(plan.ram_slots) == num_slots - further
+
     def test_fewer_slots_than_a_token_uses_are_said(self) -> None:
         plan = planned(ram=room(4))
         assert "1 slot is fewer than a token's 2 experts: works in groups" in plan.notes

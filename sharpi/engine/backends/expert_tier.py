@@ -33,8 +33,6 @@ from sharpi.tiers.plan import TierPlan
 if TYPE_CHECKING:
     from sharpi.engine.lending.asker import Asker
 
-_QUEUED_TOKENS = 2  # prefetches in the queue: at most the experts of two tokens of a layer
-
 
 class ExpertTier:
     """The store, policy and predictor of one running model; `close` ends them.
@@ -61,7 +59,7 @@ class ExpertTier:
         self._is_learned = asked.predictor == LEARNED
         self.policy = NativePolicy(choose_policy(asked, shape, profile))
         layout = read_layout(file, model.num_layers)
-        queued = _QUEUED_TOKENS * model.num_experts_per_token * layout.largest_slot
+        queued = plan.num_staging * layout.largest_slot
         settings = StoreSettings(slots, plan.num_staging, queued)
         self.store = ExpertStore(layout, settings, self.policy)
         self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)

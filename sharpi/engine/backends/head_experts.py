@@ -10,6 +10,7 @@ from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.staging import TOKENS
 
 
 class HeadExperts:
@@ -25,7 +26,7 @@ class HeadExperts:
         slots = (*(0,) * layer, plan.layers[layer].ram_slots)
         policy = PolicySettings(PolicyKind.SLRU, model.num_experts, used, slots)
         self._policy = NativePolicy(policy)
-        settings = StoreSettings(slots, plan.num_staging, used * layout.largest_slot)
+        settings = StoreSettings(slots, TOKENS * used, used * layout.largest_slot)
         self._store = ExpertStore(layout, settings, self._policy)
         self.feed = ExpertFeed(self._store, None, used)
         self._store.start()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scheduled import asked
 from streamed_models import (
     DEMO,
     NUM_EXPERTS,
@@ -14,7 +15,7 @@ from streamed_models import (
     write_mixed_model,
 )
 
-from sharpi.config import ExpertConfig
+from sharpi.config import ExpertConfig, SpeculationConfig
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 from sharpi.gguf.copied import copy_bytes
@@ -91,6 +92,27 @@ def test_budgets_in_small_steps(least: int, load: Load, quick_demo: Path) -> Non
         engine.close()
     assert seen == sorted(seen)
     assert seen[0] < seen[-1] < NUM_EXPERTS * NUM_LAYERS
+
+
+def test_drafts_have_more_buffers_and_change_no_text(
+    least: int, load: Load, quick_demo: Path
+) -> None:
+    budget, texts = least + 6 * MIB, []
+    for kinds in ((), ("ngram", "suffix")):
+        speculation = SpeculationConfig(kinds=kinds, max_drafts=4 if kinds else None)
+        engine = load(quick_demo, ram=budget, speculation=speculation, **SMALL)
+        generation = engine.session().generate(PROMPT[:20] * 2, asked(60))
+        list(generation)
+        texts.append(generation.ids)
+        plan, tier = engine.plan, engine._tier
+        assert plan is not None
+        assert tier is not None
+        assert tier.store.max_group == plan.num_staging == (4 if kinds else 2) * NUM_USED
+        held = tier.store.totals().memory_bytes
+        assert held == planned(plan, Purpose.SLOTS, Purpose.STAGING)
+        assert planned(plan, *Purpose) <= budget
+    assert texts[0] == texts[1]
+    assert engine.speculator.statistics.num_checked > 0
 
 
 def test_a_budget_for_everything_maps_the_file(load: Load) -> None:
