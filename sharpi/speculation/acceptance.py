@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from sharpi.config import DraftKind
-from sharpi.speculation.draft import Draft
+from sharpi.speculation.draft import NUM_CHANCES, Draft
 
 _PRIOR_WEIGHT = 4.0  # observations that what was learned elsewhere is worth
 _FORGETTING = 0.98  # of each observation, with every newer one of the same level
 _FIRST_CHANCE = 0.5
+_SURE: frozenset[DraftKind] = frozenset(("mtp", "draft"))  # their levels are probabilities
 _MOST = 0.99  # nothing is certain
 WORTH_A_ROW = 0.05
 
@@ -34,7 +35,9 @@ class Acceptance:
 
     def chance(self, kind: DraftKind, level: int) -> float:
         """Returns the chance that a token is right, given that those before it in the draft are."""
-        prior = _FIRST_CHANCE if self._others is None else self._others.chance(kind, level)
+        prior = (
+            _first_chance(kind, level) if self._others is None else self._others.chance(kind, level)
+        )
         own = self._levels.get((kind, level))
         if own is None:
             return min(prior, _MOST)
@@ -66,6 +69,11 @@ class Acceptance:
         self._levels.setdefault((kind, level), _Level()).add(is_right=is_right)
         if self._others is not None:
             self._others._learn(kind, level, is_right=is_right)
+
+
+def _first_chance(kind: DraftKind, level: int) -> float:
+    """Returns the chance before anything was learned: a model's own, if a model drafts."""
+    return (level + 0.5) / NUM_CHANCES if kind in _SURE else _FIRST_CHANCE
 
 
 def _judged(draft: Draft, tokens: Sequence[int]) -> Iterable[tuple[int, bool]]:

@@ -53,9 +53,12 @@ def level_of_match(length: int) -> int:
     return level
 
 
+NUM_CHANCES = 10  # levels of a model's own probability
+
+
 def level_of_chance(chance: float) -> int:
     """Returns the level of a model's own probability `chance`, 0 to 1: its tenths, rounded down."""
-    return int(chance * 10)
+    return int(chance * NUM_CHANCES)
 
 
 # The level of each length, and of all that are longer.

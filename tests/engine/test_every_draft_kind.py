@@ -24,6 +24,7 @@ PROMPT = (np.random.default_rng(7).integers(3, 280, 12).tolist() * 3)[:30]
 SAMPLED = SamplingParams(temperature=0.7, seed=5)
 FEW = tuple((token, 12.0) for token in (40, 41, 42))  # the text repeats these, so kinds have ideas
 SCHEMA = {"type": "array", "items": {"enum": ["Lily", "Tom"]}, "minItems": 4, "maxItems": 6}
+SIZES: dict[str, Any] = {"context_size": 192, "num_parallel": 3}
 Answer = list[Any]
 
 
@@ -57,17 +58,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(model: Path) -> Iterator[Engine]:
-    with load_engine(RunConfig(model=model, context_size=192, num_parallel=3)) as engine:
+def drafters(model: Path) -> dict[str, tuple[Path, Speculation]]:
+    """Returns for each kind a model, and what asks for drafts of this kind alone."""
+    found = {kind: (model, Speculation(kinds=(kind,), max_drafts=6)) for kind in KINDS}
+    found["draft"] = model, Speculation(kinds=("draft",), max_drafts=6, draft_model=model)
+    beside = REFERENCES.parent / "heads" / "gemma4-moe-assistant.gguf"
+    assistant = Speculation(kinds=("mtp",), max_drafts=6, draft_model=beside)
+    return found | {"assistant": (REFERENCES / "gemma4-moe.gguf", assistant)}
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "assistant"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def plain(kind: str, drafters: dict[str, tuple[Path, Speculation]]) -> Iterator[Engine]:
+    with load_engine(RunConfig(model=drafters[kind][0], **SIZES)) as engine:
         yield engine
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def drafting(request: pytest.FixtureRequest, model: Path) -> Iterator[Engine]:
-    draft_model = model if request.param == "draft" else None
-    speculation = Speculation(kinds=(request.param,), max_drafts=6, draft_model=draft_model)
-    config = RunConfig(model=model, context_size=192, num_parallel=3, speculation=speculation)
-    with load_engine(config) as engine:
+@pytest.fixture(scope="module")
+def drafting(kind: str, drafters: dict[str, tuple[Path, Speculation]]) -> Iterator[Engine]:
+    path, speculation = drafters[kind]
+    with load_engine(RunConfig(model=path, speculation=speculation, **SIZES)) as engine:
         yield engine
 
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from sharpi.config import DraftKind
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft
 from sharpi.speculation.pause import Pause
@@ -85,6 +86,28 @@ def test_a_stall_of_the_disk_in_a_first_check_is_no_verdict(stalls: tuple[int, .
         rule.record(choice, took, 1 + right)
         tokens, seconds = tokens + 1 + right, seconds + took
     assert tokens / seconds > 1.15
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "chance"), [("mtp", 0, 0.05), ("draft", 9, 0.95), ("ngram", 3, 0.5)]
+)
+def test_a_model_is_believed_until_it_was_judged(
+    kind: DraftKind, level: int, chance: float
+) -> None:
+    acceptance = Acceptance(Acceptance())
+    assert acceptance.chance(kind, level) == pytest.approx(chance)
+    draft = Draft(kind, (7,), (level,))
+    for _ in range(100):
+        acceptance.learn(draft, (8,))
+    assert acceptance.chance(kind, level) < 0.05
+
+
+def test_a_head_that_believes_nothing_is_not_checked() -> None:
+    rule, acceptance = Rule(), Acceptance(Acceptance())
+    for _ in range(5):
+        rule.record(rule.choose([[]], 8), 1.0, 1)
+    chances = acceptance.chances(Draft("mtp", (7,), (0,)))
+    assert rule.choose([chances], 8).lengths == (0,)
 
 
 def test_dear_rows_are_left_empty() -> None:

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 from msgspec.structs import replace
+from with_head import with_head
 
-from sharpi.config import ExpertConfig, GenerationRequest, RunConfig, SamplingParams
+from sharpi.config import (
+    ExpertConfig,
+    GenerationRequest,
+    RunConfig,
+    SamplingParams,
+    SpeculationConfig,
+)
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
@@ -68,6 +75,21 @@ def gpu_layers(engine: Engine) -> list[range]:
 def step_by_step(engine: Engine, ids: np.ndarray) -> np.ndarray:
     sequence = Sequence(engine.runner)
     return np.stack([sequence.extend([i]).copy() for i in ids.tolist()])
+
+
+def test_a_head_drafts_beside_two_gpus(load: Load, tmp_path: Path) -> None:
+    """It has the hidden states of the last GPU, and its layer is on none of them."""
+    model = with_head(REFERENCES / "qwen3moe.gguf", tmp_path / "headed.gguf")
+    prompt = np.random.default_rng(7).integers(3, 280, 12).tolist()
+    request, texts = replace(GREEDY, max_tokens=8, ignore_end=True), []
+    for speculation in (SpeculationConfig(), SpeculationConfig(kinds=("mtp",), max_drafts=3)):
+        engine = load(model, count=2, context_size=64, speculation=speculation)
+        assert gpu_layers(engine) == [range(1), range(1, 2)]
+        generation = engine.session().generate(prompt, request)
+        list(generation)
+        texts.append(generation.ids)
+    assert texts[0] == texts[1]
+    assert engine.speculator.statistics.num_accepted > 0
 
 
 @pytest.mark.parametrize(
