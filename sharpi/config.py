@@ -17,13 +17,21 @@ Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
 DraftKind = Literal["ngram", "suffix", "mtp", "draft"]
 Feature = Literal[
-    "graphs", "folding", "fused-attention", "tensor-cores", "prefetch", "vnni", "vbmi"
+    "graphs",
+    "folding",
+    "programmatic-launches",
+    "fused-attention",
+    "tensor-cores",
+    "prefetch",
+    "vnni",
+    "vbmi",
 ]
 
 # What can be switched off one by one to find where a wrong result comes from.
 FEATURES: dict[Feature, str] = {
     "graphs": "a GPU replays a token's kernels as one CUDA graph; without, it launches each",
     "folding": "a GPU's kernel goes on with what the next one would do, for single tokens",
+    "programmatic-launches": "a GPU's kernel begins before the one before it ends, from Hopper on",
     "fused-attention": "a GPU computes attention over prompts with torch's fused kernel",
     "tensor-cores": "a GPU computes prompts and their attention in f16, and experts in tiles",
     "prefetch": "experts are read before they are needed",

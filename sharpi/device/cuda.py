@@ -14,6 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.device.dependent_launch import (
+    CAPABILITY,
+    DependentLaunchError,
+    launch_dependent,
+)
 from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.fused_attention import (
     FusedKernel,
@@ -72,6 +77,9 @@ class CudaDevice:
         self._page_lock: PageLock = (
             PageLock(cupy.cuda.runtime, index) if first is None else first._page_lock
         )
+        self._is_capturing = False
+        capability = int(cupy.cuda.Device(index).compute_capability)
+        self._has_early_launches = capability >= CAPABILITY
         self._function = cache(self._compile)
         self._module = cache(self._compile_module)
         self._fused_kernel = cache(self._find_fused_kernel)
@@ -198,7 +206,28 @@ class CudaDevice:
             function = self._function(launch.kernel)
             if launch.shared_bytes > _PLAIN_SHARED_BYTES:
                 function.max_dynamic_shared_size_bytes = launch.shared_bytes
-            function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
+            if not (launch.is_dependent and self._launched_early(function, launch, arguments)):
+                function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
+
+    def _launched_early(
+        self, function: Any, launch: Launch, arguments: Sequence[np.generic]
+    ) -> bool:
+        """Launches a kernel that may begin early; returns False where the driver has no such thing.
+
+        Within a capture a refusal is an error instead, since it ends the capture.
+        """
+        if not self._has_early_launches:
+            return False
+        size, stream = launch.shared_bytes, self._stream.ptr
+        try:
+            address = function.kernel.ptr
+            launch_dependent(address, launch.grid, launch.block, size, stream, arguments)
+        except (AttributeError, DeviceError) as error:
+            self._has_early_launches = False
+            if self._is_capturing:
+                raise DependentLaunchError(str(error)) from error
+            return False
+        return True
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
         modules = {(kernel.file, kernel.quant_type) for kernel in kernels}
@@ -305,20 +334,30 @@ class CudaDevice:
         """
         try:
             return self._captured(work)
+        except DependentLaunchError:
+            return self.record(work)  # without them
         except StreamWordError:
             calls = tuple(work)
             return lambda: _do_all(calls)
+        except DeviceError:
+            if not self._has_early_launches:
+                raise
+            self._has_early_launches = False  # the driver may refuse a graph with them
+            return self.record(work)
 
     def _captured(self, work: Sequence[Work]) -> Work:
         self._here()
         with self._errors:
             self._stream.begin_capture()
+        self._is_capturing = True
         try:
             _do_all(work)
         except BaseException:
             with suppress(RuntimeError):
                 self._stream.end_capture()  # the capture is no longer valid
             raise
+        finally:
+            self._is_capturing = False
         with self._errors:
             graph = self._stream.end_capture()
         return partial(self._replay, graph)

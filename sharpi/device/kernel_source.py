@@ -26,6 +26,12 @@ def kernel_source(name: str) -> str:
 
 
 @cache
+def waits_for_last_launch(name: str) -> bool:
+    """Says if a file's kernels begin with `wait_for_last_launch` (launch_order.cuh)."""
+    return "wait_for_last_launch();" in kernel_source(name)
+
+
+@cache
 def _kernels(folder: Path) -> dict[str, Path]:
     """Returns the file of each kernel by its name, from all folders."""
     return {path.stem: path for path in (folder / "cuda").rglob("*.cu")}

@@ -73,6 +73,8 @@ class Launch(Struct, frozen=True):
     writes: frozenset[int]  # indices of the arguments that are written; the others are only read
     shared_bytes: int = 0
     reaches: tuple[Span, ...] = ()  # memory that the kernel finds through a table of addresses
+    # It may begin before the launch before it has ended: the kernel itself waits for that.
+    is_dependent: bool = False
 
     def __post_init__(self) -> None:
         x, y, z = self.grid

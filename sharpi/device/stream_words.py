@@ -56,13 +56,14 @@ def _check(what: str, result: int) -> None:
 
 @cache
 def _operation(name: str) -> "ctypes._NamedFuncPointer":
-    function: ctypes._NamedFuncPointer = getattr(_driver(), name)
+    function: ctypes._NamedFuncPointer = getattr(driver(), name)
     function.restype, function.argtypes = c_int, [c_void_p, c_uint64, c_uint, c_uint]
     return function
 
 
 @cache
-def _driver() -> ctypes.CDLL:
+def driver() -> ctypes.CDLL:
+    """Returns the driver's library; raises DeviceError where there is none."""
     for name in _DRIVERS:
         try:
             return ctypes.CDLL(name)

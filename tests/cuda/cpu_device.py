@@ -131,7 +131,9 @@ class CpuDevice:
         name = launch.kernel.file
         text = self._texts[name] if name in self._texts else kernel_source(name)
         kernel = _kernel(launch.kernel, text, self._check, name in self._texts)
-        shape = Shape(launch.grid, launch.block, launch.shared_bytes, self._order)
+        shape = Shape(
+            launch.grid, launch.block, launch.shared_bytes, self._order, launch.is_dependent
+        )
         regions = list(_regions(launch)) if self._check else []
         kernel.run(shape, launch.arguments, regions)
 

@@ -57,6 +57,7 @@ class Request(ctypes.Structure):
         ("order", ctypes.c_uint),
         ("check", ctypes.c_uint),
         ("num_regions", ctypes.c_uint),
+        ("is_dependent", ctypes.c_uint),
         ("regions", ctypes.POINTER(Region)),
         ("fault", ctypes.POINTER(Fault)),
     )
@@ -70,6 +71,7 @@ class Shape:
     block: int
     shared_bytes: int
     order: int
+    is_dependent: bool = False
 
 
 class CpuKernel:
@@ -106,6 +108,7 @@ class CpuKernel:
             shape.order,
             self.checked,
             len(regions),
+            shape.is_dependent,
             (Region * len(regions))(*regions),
             ctypes.pointer(fault),
         )

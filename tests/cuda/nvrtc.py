@@ -41,7 +41,7 @@ class Toolkit:
 class Usage:
     """The resource usage of an entry point; `block` is its `__launch_bounds__`, 0 without.
 
-    `around` and `innermost` are those of sass.Code.
+    What follows `instructions` is that of sass.Code.
     """
 
     entry: str
@@ -53,6 +53,8 @@ class Usage:
     instructions: int = 0
     around: tuple[int, ...] = ()
     innermost: tuple[int, ...] = ()
+    waits: bool = False
+    accesses_before: int = 0
 
 
 def toolkits() -> list[Toolkit]:

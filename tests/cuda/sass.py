@@ -8,6 +8,8 @@ _BYTES = 16  # of an instruction, from sm_70 on
 _BRANCH = 0x947
 # IDP (products of four bytes), and tensor cores: IMMA (of bytes), HMMA (of halves).
 _PRODUCTS = {0x226, 0x237, 0x23C}
+_WAIT = 0x82E  # griddepcontrol.wait
+_MEMORY = {0x980, 0x981, 0x385, 0x386, 0x38E, 0x98E, 0x9A8, 0x3A9, 0xFAE}  # loads, stores, atomics
 _NEW_BRANCHES = 90  # from this architecture on, the low bits of a distance lie apart
 
 
@@ -18,6 +20,8 @@ class Code:
     instructions: int
     around: tuple[int, ...]  # loops that hold all the products
     innermost: tuple[int, ...]  # loops with products that hold no other such loop
+    waits: bool = False  # for earlier launches
+    accesses_before: int = 0  # to memory, before it waits
 
 
 def codes(cubin: bytes, architecture: int) -> dict[str, Code]:
@@ -45,7 +49,10 @@ def _code(text: bytes, architecture: int) -> Code:
     ]
     around = [len(loop) for loop in loops if all(place in loop for place in products)]
     innermost = [len(a) for a in loops if not any(_is_within(b, a) for b in loops)]
-    return Code(len(words), tuple(around), tuple(innermost))
+    operations = [word & 0xFFF for word in words]
+    wait = operations.index(_WAIT) if _WAIT in operations else 0
+    early = sum(operation in _MEMORY for operation in operations[:wait])
+    return Code(len(words), tuple(around), tuple(innermost), wait > 0, early)
 
 
 def _is_within(inner: range, outer: range) -> bool:

@@ -30,6 +30,7 @@ class SmallKernels:
         order: int = FORWARD,
         writes: Sequence[int] = (0,),
         reaches: tuple[Span, ...] = (),
+        is_dependent: bool = False,
     ) -> None:
         """Runs with checks; raises LaunchError."""
         launch = Launch(
@@ -40,6 +41,7 @@ class SmallKernels:
             frozenset(writes),
             shared_bytes,
             reaches,
+            is_dependent,
         )
         CpuDevice(order=order, texts=self._texts).launch(launch)
 

@@ -9,6 +9,7 @@
 #include "attention_scores.cuh"
 #include "attention_values.cuh"
 #include "common/last_block.cuh"
+#include "common/launch_order.cuh"
 
 namespace sharpi {
 
@@ -74,6 +75,7 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
       int heads_each, int key_dim, int value_dim, float scale, int window, int is_chunked,         \
       float soft_cap, int* done, const float* sinks, float* out, uint8_t* rounded, int planes,     \
       HEAD_GROUP(q), HEAD_GROUP(k), HEAD_GROUP(v), int interleaved, int row_floats) {              \
+    sharpi::wait_for_last_launch();                                                                \
     const sharpi::PageTables tables{page_tables, sequences, table_stride};                         \
     sharpi::attend_span<sharpi::KV, HEADS>(                                                        \
         queries, keys, values, tables, positions, scratch, num_heads, heads_each, key_dim,         \

@@ -3,12 +3,14 @@
 //
 // A block takes `set` heads of a token, as many as fill whole blocks of 32 columns.
 #include "attention_merge.cuh"
+#include "common/launch_order.cuh"
 
 // positions: (T,); sinks, out, rounded: MergedHeads. Grid (num_heads / set, T).
 KERNEL __launch_bounds__(256)
     attention_merge(const float* scratch, const int* positions, const float* sinks, float* out,
                     uint8_t* rounded, int num_heads, int set, int max_spans, int value_dim,
                     int window, int is_chunked, int planes) {
+  sharpi::wait_for_last_launch();
   using namespace sharpi;
   const int token = blockIdx.y;
   const int begin = first_visible(positions[token], window, is_chunked) / kSpan;

@@ -1,6 +1,7 @@
 // Prepares every head for attention: RMS norm, rotary embedding, and the store into the KV cache.
 //
 // A warp holds one head of one token in shared memory.
+#include "common/launch_order.cuh"
 #include "heads.cuh"
 
 namespace sharpi {
@@ -26,6 +27,7 @@ KERNEL __launch_bounds__(128)
     heads(HEAD_GROUP(a), HEAD_GROUP(b), HEAD_GROUP(c), const int* page_tables, const int* sequences,
           const int* positions, int table_stride, int tokens, int interleaved, int is_q8_0,
           int row_floats) {
+  sharpi::wait_for_last_launch();
   using namespace sharpi;
   DYN_SHARED(float, rows);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;

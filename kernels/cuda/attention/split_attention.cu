@@ -6,6 +6,7 @@
 #include "attention_merge.cuh"
 #include "attention_tile.cuh"
 #include "common/last_block.cuh"
+#include "common/launch_order.cuh"
 
 namespace sharpi {
 
@@ -90,6 +91,7 @@ __device__ __forceinline__ void attend_split(const float* queries, const uint8_t
       int heads_each, int key_dim, int value_dim, float scale, int window, int is_chunked,         \
       float soft_cap, int* done, const float* sinks, float* out, uint8_t* rounded, int planes,     \
       HEAD_GROUP(q), HEAD_GROUP(k), HEAD_GROUP(v), int interleaved, int row_floats) {              \
+    sharpi::wait_for_last_launch();                                                                \
     const sharpi::PageTables tables{page_tables, sequences, table_stride};                         \
     sharpi::attend_split<sharpi::KV, CHUNKS>(                                                      \
         queries, keys, values, tables, positions, scratch, num_heads, heads_each, key_dim,         \

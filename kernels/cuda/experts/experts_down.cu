@@ -1,6 +1,7 @@
 // Computes residual + scale * the sum over a token's experts of weight * (down h + bias), in
 // ascending order of expert ids: a block takes some rows of a token, for all its experts. With one
 // token, the block that ends last can norm the row.
+#include "common/launch_order.cuh"
 #include "expert_items.cuh"
 #include "rows/norm_row.cuh"
 
@@ -71,6 +72,7 @@ __device__ __forceinline__ void experts_down(const Activations& hidden, const in
       const uint8_t* hidden, const int* ids, const float* weights, const uint64_t* addresses,   \
       const float* bias, const float* factors, const float* residual, float* out, float scale,  \
       int used, int columns, int rows, int planes, int tile_bits, int lane_bits, NORM_TAIL) {   \
+    sharpi::wait_for_last_launch();                                                             \
     sharpi::experts_down<sharpi::Dot>({hidden, columns, planes}, ids, weights,                  \
                                       {addresses, bias, factors}, {residual, scale, out}, used, \
                                       rows, tile_bits, lane_bits);                              \

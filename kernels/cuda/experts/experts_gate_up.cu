@@ -1,5 +1,6 @@
 // Computes act(gate x + bias) * (up x + bias) of each item with its expert: a block takes 32 rows
 // of an item.
+#include "common/launch_order.cuh"
 #include "expert_gate_up.cuh"
 
 namespace sharpi {
@@ -24,6 +25,7 @@ __device__ __forceinline__ void experts_gate_up(const Activations& x, const int*
             const float* gate_factors, const uint64_t* up, const float* up_bias,                   \
             const float* up_factors, const float* weights, uint8_t* hidden, int used, int columns, \
             int rows, int planes, int hidden_planes, int activation, int lane_bits) {              \
+    sharpi::wait_for_last_launch();                                                                \
     sharpi::experts_gate_up<sharpi::Dot>(                                                          \
         {x, columns, planes}, ids, {gate, gate_bias, gate_factors}, {up, up_bias, up_factors},     \
         weights, {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits);    \

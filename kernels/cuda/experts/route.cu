@@ -1,11 +1,13 @@
 // The router's choice: the scores of all experts, the best `used` of them, and their weights. One
 // warp per token.
+#include "common/launch_order.cuh"
 #include "route.cuh"
 
 // logits: (T, experts); ids, weights: (T, used), best first; Router. arrived: the time at which the
 // first token's are known, or null. Blocks of one warp; grid (T).
 KERNEL __launch_bounds__(32)
     route(const float* logits, int* ids, float* weights, int64_t* arrived, ROUTER) {
+  sharpi::wait_for_last_launch();
   using namespace sharpi;
   const int token = blockIdx.x;
   route_row(AS_ROUTER, logits + size_t(token) * experts, ids + size_t(token) * used,

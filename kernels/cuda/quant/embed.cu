@@ -1,5 +1,6 @@
 // Looks up the rows of the embedding table for a step's ids and scales them: one thread per unit of
 // a row.
+#include "common/launch_order.cuh"
 #include "weight_values.cuh"
 
 namespace sharpi {
@@ -33,6 +34,7 @@ __device__ __forceinline__ void embed(const uint8_t* table, const int* ids, floa
 #define EMBED(type, Values)                                                                      \
   KERNEL __launch_bounds__(64)                                                                   \
       embed_##type(const uint8_t* table, const int* ids, float* out, int columns, float scale) { \
+    sharpi::wait_for_last_launch();                                                              \
     sharpi::embed<sharpi::Values>(table, ids, out, columns, scale);                              \
   }
 #define EMBED_QUANTISED(Type, type) EMBED(type, QuantisedValues<sharpi::Type>)

@@ -4,6 +4,7 @@
 // A group of lanes computes one row or two adjacent ones; blocks cover the matrices one after
 // another, and the grid's y the tokens. With one token, the block that ends last can go on with the
 // row: it norms it, or chooses experts by it.
+#include "common/launch_order.cuh"
 #include "experts/route.cuh"
 #include "matvec_part.cuh"
 #include "rows/norm_row.cuh"
@@ -45,6 +46,7 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
             const float* bias_c, float* out_c, int rows_c, float factor_c, const float* residual, \
             float scale, int tokens, int columns, int planes, int lane_bits, int tile_bits,       \
             NORM_TAIL, int* route_done, int* ids, float* weights, int64_t* arrived, ROUTER) {     \
+    sharpi::wait_for_last_launch();                                                               \
     sharpi::matvec<Dot, kTokens>({x, columns, planes},                                            \
                                  {weights_a, bias_a, out_a, rows_a, factor_a},                    \
                                  {weights_b, bias_b, out_b, rows_b, factor_b},                    \

@@ -2,6 +2,7 @@
 // one token. The file is compiled for a pair of types at a time.
 //
 // Each row has the lanes that its type would have alone, so that the bits are the same.
+#include "common/launch_order.cuh"
 #include "matvec_part.cuh"
 
 #ifndef FIRST_TYPE
@@ -58,6 +59,7 @@ __device__ __forceinline__ void matvec_mixed(const Activations& x, const MixedPa
       float factor_b, const uint8_t* weights_c, const float* bias_c, float* out_c, int rows_c,   \
       float factor_c, int columns, int planes, int seconds, int lane_bits_1, int tile_bits_1,    \
       int lane_bits_2, int tile_bits_2) {                                                        \
+    sharpi::wait_for_last_launch();                                                              \
     sharpi::matvec_mixed<sharpi::Dot<sharpi::FIRST_TYPE>, sharpi::Dot<sharpi::SECOND_TYPE>>(     \
         {x, columns, planes}, {{{weights_a, bias_a, out_a, rows_a, factor_a},                    \
                                 {weights_b, bias_b, out_b, rows_b, factor_b},                    \

@@ -1,6 +1,7 @@
 // Finds the id of each row's largest logit: the lowest id among equals, or -1 where that logit is
 // not finite. With one row, it can make that token the input of the next step.
 #include "common/block_sums.cuh"
+#include "common/launch_order.cuh"
 
 namespace sharpi {
 
@@ -23,6 +24,7 @@ struct Best {
 // which get the id and the next position; or null. One block of 1024 threads per row, grid (rows).
 KERNEL __launch_bounds__(1024)
     argmax(const float* logits, int* out, int* next_id, int* next_position, int width) {
+  sharpi::wait_for_last_launch();
   using namespace sharpi;
   __shared__ float values[kWarp];
   __shared__ int ids[kWarp];

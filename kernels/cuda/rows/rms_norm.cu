@@ -3,6 +3,7 @@
 // A block takes `set` groups of a token, as many as fill whole blocks of 32 columns, so that no
 // quant block of 32 is split between two thread blocks.
 #include "common/block_sums.cuh"
+#include "common/launch_order.cuh"
 #include "quant/activations.cuh"
 
 namespace sharpi {
@@ -22,6 +23,7 @@ __device__ __forceinline__ float inverse_rms(const float* x, int width, float ep
 KERNEL __launch_bounds__(1024)
     rms_norm(const float* x, const float* weight, float* out, uint8_t* rounded, int width,
              int groups, int set, int weight_per_group, float epsilon, int planes) {
+  sharpi::wait_for_last_launch();
   using namespace sharpi;
   __shared__ float parts[2][kWarp];
   __shared__ float inverse[kWarp];

@@ -229,10 +229,13 @@ ROWS = (
 )
 
 
+_OF_GPUS = ("graphs", "folding", "programmatic-launches", "fused-attention", "tensor-cores")
+
+
 def _idle_features(name: str, config: RunConfig, use: ExpertUse) -> Iterator[str]:
     """Yields a note for each disabled feature that would not be in use anyway."""
     for feature in config.disabled:
-        if feature in ("graphs", "folding", "fused-attention", "tensor-cores"):
+        if feature in _OF_GPUS:
             reason = "no layer is on a GPU" if _without_gpu(config, use) else None
         elif feature == "prefetch":
             reason = why_idle("moe_predictor", config, use)

@@ -13,6 +13,9 @@ from nvrtc import CompileError, Toolkit, Usage, toolkits, version
 from nvrtc_jobs import ARCHITECTURES, Job, compile_jobs, jobs
 from usage_table import Row, compiled, excesses, table
 
+from sharpi.device.dependent_launch import CAPABILITY
+from sharpi.device.kernel_source import waits_for_last_launch
+
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED_BYTES = 48 << 10
 ACCURATE_ANGLES = {"rope_angles"}  # sinf and cosf reduce large arguments in local memory
@@ -35,7 +38,7 @@ def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
     found = [
         f"{job}: {problem}"
         for job, outcome in zip(wanted, outcomes, strict=True)
-        for problem in problems(outcome)
+        for problem in (*problems(outcome), *unordered(job, outcome))
     ]
     assert not found, "\n".join(found)
     names = {usage.entry for outcome in outcomes if isinstance(outcome, list) for usage in outcome}
@@ -87,6 +90,23 @@ def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:
             yield f"{usage.entry} keeps {usage.stack_bytes} bytes of variables in memory"
         if usage.shared_bytes > STATIC_SHARED_BYTES:
             yield f"{usage.entry} takes {usage.shared_bytes} bytes of shared memory"
+
+
+def unordered(job: Job, outcome: list[Usage] | CompileError) -> Iterator[str]:
+    """Yields what a kernel of a programmatic launch does before it waits for earlier launches."""
+    if isinstance(outcome, CompileError) or job.architecture < CAPABILITY:
+        return
+    for usage in outcome:
+        if usage.waits != waits_for_last_launch(job.file):
+            yield f"{usage.entry} waits for earlier launches: {usage.waits}"
+        if usage.accesses_before:
+            yield f"{usage.entry} touches memory before it waits"
+
+
+def test_finds_what_is_done_too_early() -> None:
+    job, early = Job("rms_norm", None, 90), Usage("early", 32, 8, 0, 0, 0, accesses_before=1)
+    assert len(list(unordered(job, [early]))) == 2
+    assert list(unordered(Job("rms_norm", None, 75), [early])) == []
 
 
 @pytest.mark.parametrize("num_toolkits", [1, 2])

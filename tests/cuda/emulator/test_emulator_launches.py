@@ -1,5 +1,7 @@
 """The arguments that launches and the emulated device accept and refuse."""
 
+import re
+
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
@@ -9,6 +11,7 @@ from small_kernels import SmallKernels, integers
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.errors import DeviceError
+from sharpi.resources import kernels_folder
 
 KERNELS = SmallKernels("memory")
 GOOD: tuple[Argument, ...] = (None, np.int32(1), np.float32(2), np.int64(3))
@@ -108,3 +111,30 @@ def test_without_checks() -> None:
     CpuDevice(check=False, texts={"race": text}).launch(launch)
     with pytest.raises(LaunchError, match="race"):
         CpuDevice(check=True, texts={"race": text}).launch(launch)
+
+
+ORDER = SmallKernels("launch_order")
+
+
+def test_a_programmatic_launch_waits_before_it_touches_memory() -> None:
+    x, y = integers(range(32)), integers([0] * 32)
+    ORDER.run("waits_first", y, x, is_dependent=True)
+    for entry in ("reads_first", "leaves_first"):
+        ORDER.run(entry, y, x)  # launched in turn
+    with pytest.raises(LaunchError) as raised:
+        ORDER.run("reads_first", y, x, is_dependent=True)
+    assert "4-byte access before earlier launches have ended, in argument 1" in str(raised.value)
+    assert ORDER.line("const int early") in str(raised.value)
+    with pytest.raises(LaunchError, match="ends without having waited for earlier launches"):
+        ORDER.run("leaves_first", y, x, is_dependent=True)
+
+
+def test_every_kernel_of_a_file_waits_or_none_does() -> None:
+    """A launch is programmatic by its file."""
+    waiting = 0
+    for path in sorted((kernels_folder() / "cuda").rglob("*.cu")):
+        text = path.read_text(encoding="utf-8")
+        calls = text.count("wait_for_last_launch();")
+        assert calls in (0, len(re.findall(r"\bKERNEL\b", text))), path.name
+        waiting += calls > 0
+    assert waiting

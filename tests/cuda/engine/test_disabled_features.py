@@ -30,6 +30,7 @@ class CountingCpuDevice(CpuDevice):
 
     def launch(self, launch: Launch) -> None:
         self.calls[launch.kernel.file] += 1
+        self.calls["dependent"] += launch.is_dependent
         super().launch(launch)
 
     def __getattribute__(self, name: str) -> Any:
@@ -86,6 +87,14 @@ def test_launches_are_folded(with_everything: tuple[np.ndarray, Counter[str]]) -
     np.testing.assert_array_equal(logits, expected)
 
 
+def test_launches_begin_early(with_everything: tuple[np.ndarray, Counter[str]]) -> None:
+    """Nearly all launches of a token do."""
+    expected, together = with_everything
+    logits, apart = run("programmatic-launches")
+    assert apart["dependent"] == 0 < together["dependent"]
+    np.testing.assert_array_equal(logits, expected)
+
+
 def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
     with_everything: tuple[np.ndarray, Counter[str]],
 ) -> None:
@@ -133,7 +142,7 @@ def test_prefetch_is_not_used() -> None:
     assert stats.prediction is None
 
 
-@pytest.mark.parametrize("feature", [*USES, "folding"])
+@pytest.mark.parametrize("feature", [*USES, "folding", "programmatic-launches"])
 def test_what_no_gpu_does_is_noted(feature: Any) -> None:
     notes = on_cpu(feature).notes
     assert f"--disable {feature} has no effect: no layer is on a GPU" in notes
@@ -145,7 +154,8 @@ def test_prefetch_of_a_mapped_model_is_noted() -> None:
 
 
 def test_every_feature_is_tested_here() -> None:
-    assert set(FEATURES) == {*USES, "folding", "vnni", "vbmi", "prefetch"}
+    others = {"folding", "programmatic-launches", "vnni", "vbmi", "prefetch"}
+    assert set(FEATURES) == {*USES, *others}
 
 
 def test_allocations_are_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,7 @@ struct Fault {
 // random one.
 struct Request {
   unsigned grid[3], block, shared_bytes, order, check, num_regions;
+  unsigned is_dependent;  // it may begin before earlier launches have ended
   const Region* regions;
   Fault* fault;
 };
@@ -89,6 +90,7 @@ void emulator_meet_warp(const void* given, int size, unsigned char** taken, emul
 unsigned emulator_ballot(unsigned mask, int value, emulator::Site site);
 void emulator_sync_warp(unsigned mask, emulator::Site site);
 void emulator_atomic(void* address, size_t size, emulator::Site site);
+void emulator_wait_for_last_launch();
 void emulator_trap(emulator::Site site);
 // A block has done its part, by one thread after a barrier; all threads of the last one join those
 // that came before.

@@ -29,6 +29,7 @@ from sharpi.ops.cuda.recorded import (
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.replay.folding import COUNTERS, folded
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
+from sharpi.ops.cuda.replay.launch_order import overlapping
 from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply, Rows4, StepOutputs
@@ -260,10 +261,16 @@ class GpuProgram:
         return list(self._made(self._operations, step))
 
     def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
-        """Yields the calls of these operations; launches of decoded tokens are folded."""
-        calls = _calls(operations, step)
-        folds = step.is_decode and "folding" not in self.recording.disabled
-        return folded(calls, self._counters) if folds else calls
+        """Yields the calls of these operations; launches of decoded tokens are folded.
+
+        They may also begin before the ones before them have ended.
+        """
+        calls, disabled = _calls(operations, step), self.recording.disabled
+        if step.is_decode and "folding" not in disabled:
+            calls = folded(calls, self._counters)
+        if step.is_decode and "programmatic-launches" not in disabled:
+            calls = overlapping(calls)
+        return calls
 
     def kernels(self, steps: Iterable[StepShape]) -> set[Kernel]:
         """Returns the kernels that steps of these shapes launch."""

@@ -30,6 +30,9 @@ void check(void* pointer, size_t size, Access access, uintptr_t instruction, Sit
   const bool write = access != Access::kRead;
   const Region* region = regions.find(address, size, write, instruction);
   if (!region) regions.reject(address, size, write, instruction);
+  if (!block.running->has_begun && region->argument != kOwn)
+    fail_access(region->argument, instruction - regions.code(),
+                "%zu-byte access before earlier launches have ended", size);
   if (!region->cells) return;
   Place place{region->argument, address - region->begin, instruction - regions.code(), site};
   Cell* const cells = region->cells + place.offset;

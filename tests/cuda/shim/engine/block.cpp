@@ -20,6 +20,7 @@ uint32_t random_state;
 void thread_main() {
   block.body.call(block.body.data);
   Thread& self = *block.running;
+  if (!self.has_begun) fail({"", 0}, "the thread ends without having waited for earlier launches");
   self.state = State::kDone;
   block.num_alive--;
   block.warps[self.warp()].alive &= ~(1u << self.lane());
@@ -37,6 +38,7 @@ void begin(uint3 index, unsigned order) {
     Thread& thread = block.threads[i];
     thread.number = i;
     thread.state = State::kReady;
+    thread.has_begun = !block.is_dependent;
     thread.fiber.prepare(thread_main);
     block.warps[thread.warp()].alive |= 1u << thread.lane();
     turn[i] = order == 1 ? block.num_threads - 1 - i : i;
@@ -154,3 +156,5 @@ uint3 emulator_thread_index() { return {block.running->number, 0, 0}; }
 uint3 emulator_block_index() { return block.index; }
 dim3 emulator_block_size() { return {block.num_threads}; }
 dim3 emulator_grid_size() { return block.grid; }
+
+void emulator_wait_for_last_launch() { emulator::block.running->has_begun = true; }

@@ -18,7 +18,8 @@ struct Thread {
   Fiber fiber;
   unsigned number = 0;  // in the block
   State state = State::kDone;
-  Site site{};  // where it waits
+  Site site{};             // where it waits
+  bool has_begun = false;  // earlier launches have ended, for all it knows
   Vote vote{};
   int value = 0;      // its vote, and later the outcome
   unsigned mask = 0;  // the lanes it wants to meet
@@ -37,6 +38,7 @@ struct Block {
   Thread threads[kMaxThreads];
   Warp warps[kMaxThreads / kWarpSize];
   Thread* running = nullptr;  // null while the scheduler does
+  bool is_dependent = false;  // the launch may begin before earlier ones have ended
   unsigned num_threads = 0, num_alive = 0, num_waiting = 0;
   uint3 index{};
   dim3 grid;

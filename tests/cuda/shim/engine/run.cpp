@@ -69,6 +69,7 @@ void emulator_run(const emulator::Request* request, emulator::Body body) {
   emulator::check_accesses(request->check);
   block.body = body;
   block.num_threads = request->block;
+  block.is_dependent = request->is_dependent;
   block.grid = {request->grid[0], request->grid[1], request->grid[2]};
   block.launch_began = emulator::tick();
   emulator::forget_arrivals();

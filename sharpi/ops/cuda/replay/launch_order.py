@@ -1,0 +1,24 @@
+"""Marks launches that may begin before the launch before them has ended."""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from sharpi.device.kernel_source import waits_for_last_launch
+from sharpi.device.launch import Launch
+from sharpi.ops.cuda.recorded import Call
+
+
+def overlapping(calls: Iterable[Call]) -> Iterator[Call]:
+    """Yields the calls; launches that follow a launch are marked if their kernel waits itself.
+
+    Behind a copy, or anything else that is no launch, the stream itself keeps the order.
+    """
+    before: Call | None = None
+    for call in calls:
+        is_behind = isinstance(before, Launch)
+        before = call
+        if is_behind and isinstance(call, Launch) and waits_for_last_launch(call.kernel.file):
+            yield replace(call, is_dependent=True)
+        else:
+            yield call

@@ -1,0 +1,107 @@
+"""Programmatic launches: what the driver is given, and what happens where it refuses."""
+
+import ctypes
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from stand_ins import OTHER_ERROR, Function, Gpu, install
+
+from sharpi.device import dependent_launch
+from sharpi.device.cuda import CudaDevice
+from sharpi.device.dependent_launch import LaunchConfig
+from sharpi.device.gpu import open_gpu
+from sharpi.device.launch import Kernel, Launch
+from sharpi.errors import DeviceError
+
+LAUNCH = Launch(
+    Kernel("rms_norm", "rms_norm"), (7, 2, 1), 96, (None, np.int32(-3), np.float32(0.5)),
+    frozenset(), 1000, is_dependent=True,
+)  # fmt: skip
+
+
+class Driver:
+    """Keeps what it is given; `results` are those of the launches, then 0."""
+
+    def __init__(self, *results: int) -> None:
+        self.given: list[Any] = []
+        self._results = list(results)
+
+    def launch(self, config: Any, function: int, arguments: Any, extra: None) -> int:
+        each = ctypes.cast(config, ctypes.POINTER(LaunchConfig)).contents
+        attribute = each.attributes[0]
+        values = (
+            ctypes.c_uint64.from_address(arguments[0]).value,
+            ctypes.c_int32.from_address(arguments[1]).value,
+            ctypes.c_float.from_address(arguments[2]).value,
+        )
+        grid = tuple(each.grid), tuple(each.block), each.shared_bytes, each.stream
+        self.given.append((function, grid, (attribute.id, attribute.value), values))
+        return self._results.pop(0) if self._results else 0
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    return Gpu()
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, driver: Driver) -> CudaDevice:
+    install(monkeypatch, gpu)
+    monkeypatch.setattr(dependent_launch, "_launch", lambda: driver.launch)
+    monkeypatch.setattr(Function, "kernel", SimpleNamespace(ptr=0x99), raising=False)
+    return open_gpu()
+
+
+def test_sizes_are_those_of_the_driver() -> None:
+    """As cuda.h has them on 64-bit systems."""
+    assert ctypes.sizeof(dependent_launch.LaunchAttribute) == 72
+    assert ctypes.sizeof(LaunchConfig) == 56
+
+
+def test_what_the_driver_is_given(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    opened(monkeypatch, gpu, driver).launch(LAUNCH)
+    grid = (7, 2, 1), (96, 1, 1), 1000, gpu.stream.ptr
+    assert driver.given == [(0x99, grid, (6, 1), (0, -3, 0.5))]
+    assert gpu.calls("launch") == []
+
+
+def test_older_gpus_launch_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, driver = Gpu(capability="89"), Driver()
+    opened(monkeypatch, gpu, driver).launch(LAUNCH)
+    assert driver.given == []
+    assert len(gpu.calls("launch")) == 1
+
+
+def test_a_refusal_is_the_last(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(801)
+    device = opened(monkeypatch, gpu, driver)
+    for _ in range(2):
+        device.launch(LAUNCH)
+    assert len(driver.given) == 1
+    assert len(gpu.calls("launch")) == 2
+
+
+def test_a_refusal_within_a_capture(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal ends the capture, and another one begins without such launches."""
+    driver = Driver(900)
+    device = opened(monkeypatch, gpu, driver)
+    replay = device.record([partial(device.launch, LAUNCH)] * 2)
+    assert len(driver.given) == 1
+    assert len(gpu.calls("begin_capture")) == len(gpu.calls("end_capture")) == 2
+    assert len(gpu.calls("launch")) == 2
+    replay()
+    assert len(gpu.calls("replay")) == 1
+
+
+def test_a_graph_that_the_driver_refuses(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried once more without such launches, and none is tried again."""
+    driver = Driver()
+    device = opened(monkeypatch, gpu, driver)
+    gpu.failing["end_capture"] = OTHER_ERROR
+    with pytest.raises(DeviceError, match="cudaError 719"):
+        device.record([partial(device.launch, LAUNCH)])
+    assert len(gpu.calls("begin_capture")) == 2
+    assert (len(driver.given), len(gpu.calls("launch"))) == (1, 1)
