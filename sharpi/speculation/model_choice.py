@@ -4,6 +4,7 @@ from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
 _LEAST_UTILITY = 1.03
+_LEAST_CHANCE = 0.15  # rows cost about as much, so that a less likely draft never pays
 _NUM_FIRST = 2  # drafts of one token that are made to be timed; the first may have to catch up
 _RETRIED_AFTER = 256  # steps without a draft, and twice as many after each retry in vain
 _NEWEST_SHARE = 0.1
@@ -22,9 +23,10 @@ class ModelChoice:
         usual = times.seconds(num)
         if not usual or most <= 0:
             return 0
-        if self._num_drafts < _NUM_FIRST:
+        is_hopeless = self._num_drafts > 0 and self._chance < _LEAST_CHANCE
+        if self._num_drafts < _NUM_FIRST and not is_hopeless:
             return 1 if budget.allows(self._seconds or usual) else 0
-        best, utility = self._best(times, num, most)
+        best, utility = (0, 0.0) if is_hopeless else self._best(times, num, most)
         if utility >= _LEAST_UTILITY:
             self._retried_after = _RETRIED_AFTER
             return best

@@ -7,9 +7,11 @@ import pytest
 from sharpi.config import DraftKind
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft
+from sharpi.speculation.model_choice import ModelChoice
 from sharpi.speculation.pause import Pause
 from sharpi.speculation.rule import Rule
 from sharpi.speculation.step_times import StepTimes
+from sharpi.speculation.trial_budget import TrialBudget
 
 
 def play(
@@ -108,6 +110,19 @@ def test_a_head_that_believes_nothing_is_not_checked() -> None:
         rule.record(rule.choose([[]], 8), 1.0, 1)
     chances = acceptance.chances(Draft("mtp", (7,), (0,)))
     assert rule.choose([chances], 8).lengths == (0,)
+
+
+@pytest.mark.parametrize(("chance", "num_drafts"), [(0.05, 1), (0.6, 2)])
+def test_a_model_that_expects_nothing_drafts_once(chance: float, num_drafts: int) -> None:
+    choice, times, budget = ModelChoice(), StepTimes(), TrialBudget()
+    drafted = 0
+    for _ in range(200):
+        times.record(1, 1.0)
+        budget.record(1.0, 0.0, 1.0)
+        if choice.length(times, budget, 1, 4):
+            choice.drafted(0.8, chance)
+            drafted += 1
+    assert drafted == num_drafts
 
 
 def test_dear_rows_are_left_empty() -> None:
