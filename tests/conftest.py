@@ -42,6 +42,7 @@ SLOW = {
     "engine/records/test_expert_simulation.py",
     "engine/records/test_stats_add_up.py",
     "engine/scheduling/test_scheduler_properties.py",
+    "experts/native/test_policy_agreement.py",
     "gguf/test_mutations.py",
     "kernels/threads/test_shares.py",
     "ops/cpu/test_native_attention.py",

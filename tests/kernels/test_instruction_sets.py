@@ -90,6 +90,7 @@ def test_nothing_of_a_set_runs_when_the_library_is_loaded() -> None:
     assert initialisers_of_sets(native_library()) == []
 
 
+@pytest.mark.slow
 def test_the_set_without_vex_is_told_from_the_baseline() -> None:
     newer = [each for each in read_functions(native_library()) if each.has_sse41]
     assert {set_of(each) for each in newer} == {"sse41"}

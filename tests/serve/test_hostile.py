@@ -155,6 +155,7 @@ class TestTypesOfBodies:
         assert response.status_code == 200
 
 
+@pytest.mark.slow
 def test_long_bodies_of_many_clients_take_turns(serve_demo: Serve) -> None:
     limits = RequestLimits(1 << 20)
     server = serve_demo(app=lambda **given: AppSettings(limits=limits, **given))
@@ -207,6 +208,7 @@ def test_costly_grammars_do_not_delay_others(demo: ServedDemo) -> None:
     assert set(statuses) <= {200, 400, 429}
 
 
+@pytest.mark.slow
 def test_those_that_wait_at_the_stop_get_a_503(serve_demo: Serve) -> None:
     settings = ModelHostSettings(MODEL, max_parallel=1, max_waiting=8)
     server = serve_demo(host=settings, grace_seconds=0.3)

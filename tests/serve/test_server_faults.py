@@ -181,6 +181,7 @@ def test_good_content_in_a_file_that_was_spoilt_is_served(serve: Serve, model: P
     assert server.client.get("/health").json() == {"status": "ok", "model": "loaded"}
 
 
+@pytest.mark.slow
 def test_a_log_that_nobody_reads_holds_up_nothing(serve: Serve, model: Path) -> None:
     server = serve(str(model), "--log-requests")
     assert server.process.stderr is not None

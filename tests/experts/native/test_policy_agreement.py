@@ -47,7 +47,6 @@ def run_both(chosen: PolicySettings, routes: NDArray[np.int32]) -> SlotPolicy:
     return reference
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_two_thousand_tokens(kind: PolicyKind) -> None:
     reference = run_both(settings(kind), skewed_routes(2000, LAYERS, EXPERTS, K))
@@ -70,7 +69,6 @@ def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> Non
     run_both(settings(kind, **changes), skewed_routes(500, LAYERS, EXPERTS, K, seed=1))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -92,7 +90,6 @@ def test_moving_slots(kind: PolicyKind) -> None:
     assert all(slots.resident.sum() <= slots.num_slots for slots in reference.layers)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_PREFETCH])
 def test_prefetching_switched_off_and_on(kind: PolicyKind) -> None:
     chosen = settings(kind)

@@ -52,6 +52,7 @@ def test_a_client_is_an_address(address: str, client: str) -> None:
     assert client_of({"client": None}) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_many_requests_of_one_address_do_not_hold_up_another(
     serve_demo: Callable[..., ServedDemo],

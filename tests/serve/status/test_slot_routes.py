@@ -37,6 +37,7 @@ def server(folder: Path) -> Iterator[ServedDemo]:
     server.stop()
 
 
+@pytest.mark.slow
 def test_what_was_saved_is_restored_by_another_server(
     server: ServedDemo, folder: Path, serve_demo: Callable[..., ServedDemo]
 ) -> None:

@@ -66,6 +66,7 @@ class TestMetrics:
         assert "xxx" not in text
         assert "secret" not in text
 
+    @pytest.mark.slow
     def test_experts_that_are_streamed(self, serve_demo: "type[ServedDemo]") -> None:
         server = serve_demo(moe_slots=4)
         server.complete(max_tokens=20)
