@@ -1,5 +1,7 @@
 """Packages that are slow to import: a worker that collects all tests needs them in few of them."""
 
+import gc
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -8,12 +10,19 @@ import pytest
 
 
 class OnUse(NamedTuple):
-    """A package that is imported when one of its names is first asked for."""
+    """A package that is imported when one of its names is first asked for.
+
+    Nobody has to look for garbage among the many objects of such a package.
+    """
 
     package: str
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.package), name)
+        is_new = self.package not in sys.modules
+        value = getattr(import_module(self.package), name)
+        if is_new:
+            gc.freeze()
+        return value
 
 
 def needs(package: str) -> pytest.MarkDecorator:

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lazy_packages import needs
+from lazy_packages import OnUse, needs
 
 from sharpi.device.device import AttendShape
 from sharpi.device.fused_attention import efficient, flash, fused_attention, fused_kernel
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
+torch = OnUse("torch")
 pytestmark = needs("torch")
 
 
@@ -28,7 +29,6 @@ def wanted(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndar
 
 def plain(q: Any, k: Any, v: Any, scale: float) -> Any:
     """Attention on the CPU, which has none of the fused kernels."""
-    import torch
     from torch.nn.attention.bias import causal_lower_right
 
     bias, is_grouped = causal_lower_right(q.shape[2], k.shape[2]), q.shape[1] != k.shape[1]
@@ -55,8 +55,6 @@ def test_paged_causal_attention(
         rng.standard_normal((9, num_kv_heads, PAGE_POSITIONS, dim), np.float32).astype(np.float16)
         for dim in (key_dim, value_dim)
     ]
-    import torch
-
     out = torch.full((tokens, num_heads, value_dim), float("nan"))
     tensors = [torch.from_numpy(array) for array in (q, *pages, table)]
     fused_attention(plain, *tensors, out, positions, 0.2)
@@ -72,8 +70,6 @@ def test_the_operations_are_called_as_torch_declares_them(
     kernel: Any, kv_heads: int, value_dim: int
 ) -> None:
     """Tensors without contents pass through torch's own checks of arguments and shapes."""
-    import torch
-
     shapes = ((8, 40, 64), (kv_heads, 100, 64), (kv_heads, 100, value_dim))
     q, k, v = (torch.empty((1, *shape), dtype=torch.half, device="meta") for shape in shapes)
     assert kernel(torch, q, k, v, 0.2).shape == (1, 8, 40, value_dim)
