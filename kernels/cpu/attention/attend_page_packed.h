@@ -6,22 +6,12 @@
 
 namespace {
 
-// Extracts number `j` of each of 16 quads of a key.
+// Extracts number `j` of each of 16 quads.
 [[gnu::always_inline]] inline F32x16 numbers_of_quads(const uint8_t* quads, int j, int zero) {
   return each_part([=](int i) {
     OwnInts words;
     memcpy(&words, quads + i * sizeof words, sizeof words);
     return __builtin_convertvector((words >> 8 * j & 255) - zero, Own);
-  });
-}
-
-// Extracts one of the two values of each of 16 pairs.
-[[gnu::always_inline]] inline F32x16 values_of_pairs(const uint8_t* pairs, int which, int zero) {
-  typedef uint16_t Words __attribute__((vector_size(kOwnLanes * sizeof(uint16_t))));
-  return each_part([=](int i) {
-    Words words;
-    memcpy(&words, pairs + i * sizeof words, sizeof words);
-    return __builtin_convertvector((which ? words >> 8 : words & 255), Own) - float(zero);
   });
 }
 
@@ -42,10 +32,11 @@ struct FloatValues {
   float scales[kPage], minimums[kPage];
 
   [[gnu::always_inline]] F32x16 at(int position, int d) const {
-    const uint8_t* pairs = values.bytes + size_t(d / kKvBlock) * kColumnCodes +
-                           value_vector(position) * kVectorCodes + d % kKvBlock * 2;
+    const ValuePlace place(d % kKvBlock, position);
+    const uint8_t* quads =
+        values.numbers + size_t(d / kKvBlock) * kColumnCodes + place.vector * kVectorCodes;
     const F32x16 scaled =
-        values_of_pairs(pairs, value_place(position), values.zero) * scales[position];
+        numbers_of_quads(quads, position / kQuadApart, values.zero) * scales[position];
     return kHasMinimum ? scaled + minimums[position] : scaled;
   }
   // Converts the scales of the column with dimension `d`.

@@ -98,7 +98,7 @@ class SpanAttention {
     for (int at = begin; at < end; at += kPage) {
       const PageView page = view(step, first, at, head);
       const uint8_t* next = at + kPage < end ? view(step, first, at + kPage, head).keys : after;
-      Unpacked unpacked = unpack(page, in_page(step, groups, at), next);
+      Unpacked unpacked = unpack(page, in_page(step, groups, at));
       for (const Queries& q : groups) {
         if (at < first_page_at(step, q, span) || at >= end_of(step, q, span)) continue;
         attend_page(step, q, at, page, unpacked, next);
@@ -120,7 +120,7 @@ class SpanAttention {
       Unpacked unpacked{};
       if (keys_.unpack) {
         uint8_t* memory = page_scratch(unpacked_key_bytes(p_.cache.key_dim));
-        keys_.unpack(kv_page(page, nullptr), range, memory, unpacked.keys);
+        keys_.unpack(kv_page(page), range, memory, unpacked.keys);
       }
       keys_.scores(page_attention(q, page, unpacked), range, own);
       for (int i = 0; i < q.count; i++)
@@ -172,12 +172,11 @@ class SpanAttention {
             std::min(step.slot(last.tokens[last.count - 1]) - at + 1, kPage)};
   }
 
-  KvPage kv_page(const PageView& page, const uint8_t* next) const {
-    return {page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride,
-            next ? next + kv_key_bytes(p_.cache) : nullptr};
+  KvPage kv_page(const PageView& page) const {
+    return {page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride};
   }
-  Unpacked unpack(const PageView& page, Visible range, const uint8_t* next) const {
-    const KvPage from = kv_page(page, next);
+  Unpacked unpack(const PageView& page, Visible range) const {
+    const KvPage from = kv_page(page);
     const size_t for_keys = keys_.unpack ? unpacked_key_bytes(from.key_dim) : 0;
     const size_t for_values = values_.unpack ? unpacked_value_bytes(from.value_dim) : 0;
     Unpacked unpacked{};
@@ -215,6 +214,7 @@ class SpanAttention {
             .key_dim = p_.cache.key_dim,
             .value_dim = p_.cache.value_stride,
             .soft_cap = p_.soft_cap,
+            .has_word_weights = Rounding(p_.precision) == Rounding::Int16,
             .states = nullptr,
             .sums = nullptr,
             .next = nullptr,

@@ -65,14 +65,15 @@ void copy_packed_key(const uint8_t* from, int from_at, uint8_t* to, int to_at, i
 template <class Type>
 void copy_packed_value(const uint8_t* from, int from_at, uint8_t* to, int to_at, int dim) {
   constexpr int kBits = Type::kBits;
-  const auto group = [&](int d, int at) {
-    return (d / kKvBlock * kColumnGroups + value_vector(at) / kGroupVectors) * group_bytes(kBits);
+  const auto group = [](int d, ValuePlace place) {
+    return (d / kKvBlock * kColumnGroups + place.vector / kGroupVectors) * group_bytes(kBits);
   };
-  const auto code = [](int d, int at) { return d % kKvBlock * 2 + value_place(at); };
-  for (int d = 0; d < dim; d++)
-    put_code<kBits>(to + group(d, to_at), value_vector(to_at) % kGroupVectors, code(d, to_at),
-                    code_at<kBits>(from + group(d, from_at), value_vector(from_at) % kGroupVectors,
-                                   code(d, from_at)));
+  for (int d = 0; d < dim; d++) {
+    const ValuePlace source(d % kKvBlock, from_at), target(d % kKvBlock, to_at);
+    put_code<kBits>(
+        to + group(d, target), target.vector % kGroupVectors, target.code,
+        code_at<kBits>(from + group(d, source), source.vector % kGroupVectors, source.code));
+  }
   const size_t codes = size_t(kPage) * dim * kBits / 8;
   copy_spaced<uint16_t>(from + codes + sizeof(uint16_t) * from_at,
                         to + codes + sizeof(uint16_t) * to_at,

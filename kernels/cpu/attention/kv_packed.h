@@ -8,6 +8,7 @@
 //   bit i is vector i's third.
 #pragma once
 #include "kv_types.h"
+#include "vector/wide_floats.h"
 
 namespace {
 
@@ -51,15 +52,22 @@ inline unsigned code_at(const uint8_t* group, int vector, int at) {
 // Unpacks one vector of a group to codes.
 template <int kBits, int kVector>
 [[gnu::always_inline]] inline void unpack_vector(const uint8_t* group, uint8_t* codes) {
+  typedef uint16_t Pairs __attribute__((vector_size(kOwnLanes * sizeof(float))));
   constexpr bool kIsThree = kBits == 3;
   constexpr int kShared = kIsThree ? 2 : 4, kShift = kVector / kShared * (kIsThree ? 2 : 4);
-  constexpr int kMask = kIsThree ? 3 : 15, kTop = kIsThree ? 2 : 4;
-  const uint8_t* low = group + kVector % kShared * kVectorCodes;
-  const uint8_t* high = group + kShared * kVectorCodes;
-  for (int j = 0; j < kVectorCodes; j++) {
-    unsigned code = unsigned(low[j]) >> kShift & kMask;
-    if (kBits != 4) code |= (unsigned(high[j]) >> kVector & 1) << kTop;
-    codes[j] = uint8_t(code);
+  constexpr uint16_t kMask = (kIsThree ? 3 : 15) * 0x101;
+  constexpr int kTop = kIsThree ? 2 : 4;
+  const auto load_pairs = [](const uint8_t* p) {
+    Pairs pairs;
+    memcpy(&pairs, p, sizeof pairs);
+    return pairs;
+  };
+  for (size_t j = 0; j < kVectorCodes; j += sizeof(Pairs)) {
+    const uint8_t* low = group + kVector % kShared * kVectorCodes + j;
+    Pairs code = load_pairs(low) >> kShift & kMask;
+    if (kBits != 4)
+      code |= (load_pairs(group + kShared * kVectorCodes + j) >> kVector & 0x101) << kTop;
+    memcpy(codes + j, &code, sizeof code);
   }
 }
 

@@ -6,8 +6,8 @@
 
 namespace {
 
-constexpr int kQuad = 4;        // numbers of a key that lie side by side
-constexpr int kPairApart = 16;  // positions between two values that lie side by side
+constexpr int kQuad = 4;                   // numbers that lie side by side: dimensions of a key,
+constexpr int kQuadApart = kPage / kQuad;  // or values of positions that are so far apart
 constexpr int kColumnGroups = kPage * kKvBlock / kGroupCodes;
 
 constexpr size_t panel_codes(KvType type, int dim) {
@@ -57,24 +57,24 @@ void store_packed_key(const float* key, int dim, int at, uint8_t* keys) {
       [&](int index, uint16_t half) { scales[index * kPanel] = half; });
 }
 
-// Returns the vector of a column that holds a position.
-inline int value_vector(int position) {
-  return position / kKvBlock * kPairApart + position % kPairApart;
-}
-// Says if a position is the second one of its vector.
-inline int value_place(int position) { return position % kKvBlock / kPairApart; }
+// Where a value is within its column: the vector, and the code in it.
+struct ValuePlace {
+  int vector, code;
+  ValuePlace(int number, int position)
+      : vector(position % kQuadApart * 2 + number / kPanel),
+        code(number % kPanel * kQuad + position / kQuadApart) {}
+};
 
 template <class Type>
 void store_packed_value(const float* value, int dim, int at, uint8_t* values) {
   uint16_t* scales = value_scales(Type::kType, values, dim) + at;
-  const int vector = value_vector(at);
   encode_row<Type>(
       value, dim,
       [&](int d, unsigned code) {
-        uint8_t* group = values + (d / kKvBlock * kColumnGroups + vector / kGroupVectors) *
+        const ValuePlace place(d % kKvBlock, at);
+        uint8_t* group = values + (d / kKvBlock * kColumnGroups + place.vector / kGroupVectors) *
                                       group_bytes(Type::kBits);
-        put_code<Type::kBits>(group, vector % kGroupVectors, d % kKvBlock * 2 + value_place(at),
-                              code);
+        put_code<Type::kBits>(group, place.vector % kGroupVectors, place.code, code);
       },
       [&](int index, uint16_t half) { scales[index * kPage] = half; });
 }

@@ -10,8 +10,9 @@
 //   minimums like them where the type has some; then values in columns of 32, each with four groups
 //   of codes, and after all columns scales [blocks][64] and minimums like them.
 // - a group has 8 vectors of 64 codes, packed as kv_packed.h says. In a group of keys vector i has
-//   the numbers 4 i to 4 i + 3 of the block, [16 positions][4]. In a column of values vector i of
-//   32 has two positions, [32 numbers][2]; the second one is 16 positions further.
+//   the numbers 4 i to 4 i + 3 of the block, [16 positions][4]. In a column of values vectors 2 i
+//   and 2 i + 1 of 32 have four positions, i and those 16, 32 and 48 further: the first 16 numbers
+//   [16][4], then the last ones.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -18,8 +18,6 @@ struct KvPage {
   const uint8_t* keys;
   const uint8_t* values;   // null: the values are the beginning of each key
   int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
-  // The values that are read after these, worth prefetching; or null.
-  const uint8_t* next_values;
 };
 
 // Keys as [panel][dim / 4][16][4] levels plus `zero`.
@@ -41,22 +39,21 @@ struct alignas(64) ColumnScales {
 
 constexpr int kColumnCodes = kPage * kKvBlock;
 
-// Values as [column][32 vectors][32][2] levels: plus `zero` as bytes, or as words without it.
+// Values as [column][16][32 numbers][4 positions] levels plus `zero`.
 struct PackedValues {
-  const uint8_t* bytes;
-  const int16_t* words;
+  const uint8_t* numbers;
   const uint16_t* scales;  // (64) of the first column, f16
   int column_apart;        // scales from a column to the next one; 0: one for all
   int minimum_apart;       // as above
   int zero;
   Visible range;                // that `columns` were computed for
-  const ColumnScales* columns;  // beside `words`
+  const ColumnScales* columns;  // for products with rounded weights; else null
 };
 
 // The bytes that unpacked keys and values of a page take, in multiples of a cache line.
 constexpr size_t unpacked_key_bytes(int dim) { return size_t(kPage) * dim; }
 constexpr size_t unpacked_value_bytes(int dim) {
-  return size_t(kPage) * dim * sizeof(int16_t) + (dim / kKvBlock + 1) * sizeof(ColumnScales);
+  return size_t(kPage) * dim + (dim / kKvBlock + 1) * sizeof(ColumnScales);
 }
 
 }  // namespace sharpi

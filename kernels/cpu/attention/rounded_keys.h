@@ -7,19 +7,21 @@
 namespace {
 
 // Queries with one scale each: [dim / 4][kQueries] words of four numbers; then scales [kQueries];
-// then the sums of each block's numbers [dim / 32][kQueries], which minimums multiply.
+// then the sums of each block's numbers [dim / 32][kQueries], which minimums multiply; then those
+// times -zero, from which the products of stored numbers start.
 struct RoundedQueries {
   uint32_t* quads;
   float* scales;
-  int32_t* sums;
+  int32_t *sums, *starts;
 
   RoundedQueries(const uint8_t* at, int dim)
       : quads((uint32_t*)at),
         scales((float*)(quads + dim / kQuad * kQueries)),
-        sums((int32_t*)(scales + kQueries)) {}
+        sums((int32_t*)(scales + kQueries)),
+        starts(sums + dim / kKvBlock * kQueries) {}
   RoundedQueries from(int first) const {
     RoundedQueries q = *this;
-    q.quads += first, q.scales += first, q.sums += first;
+    q.quads += first, q.scales += first, q.sums += first, q.starts += first;
     return q;
   }
 };
@@ -33,6 +35,7 @@ inline float row_peak(const float* x, int dim) {
 }
 
 // Rounds queries to int8 with one scale each. A NaN or an infinity shows in the scale.
+template <class Type>
 void prepare_rounded(const float* const* queries, int count, float scale, int dim, uint8_t* out) {
   constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
   const RoundedQueries to(out, dim);
@@ -45,7 +48,7 @@ void prepare_rounded(const float* const* queries, int count, float scale, int di
       int sum = 0;
       for (int i = 0; i < kKvBlock; i++) q[i] = int8_t(float_bits(x[i] * inverse + kMagic) & 255);
       for (int i = 0; i < kKvBlock; i++) sum += q[i];
-      to.sums[b * kQueries + n] = sum;
+      to.sums[b * kQueries + n] = sum, to.starts[b * kQueries + n] = -Type::kZero * sum;
       for (int i = 0; i < kKvBlock / kQuad; i++)
         memcpy(to.quads + (b * kKvBlock / kQuad + i) * kQueries + n, q + i * kQuad, kQuad);
     }
@@ -60,77 +63,77 @@ inline Own scales_at(const uint16_t* p) {
 #endif
 }
 
-// Memory that is prefetched while a page is computed: a little with each vector, because many
-// prefetches at once wait for each other.
-struct Ahead {
-  const uint8_t* at;
-  size_t step;  // bytes; 0: there is nothing to prefetch
-
-  Ahead(const uint8_t* from, size_t bytes, int num_steps)
-      : at(from), step(from ? bytes / num_steps + 1 : 0) {}
-  [[gnu::always_inline]] void fetch(int index) const {
-    __builtin_prefetch(at + index * step, 0, 2);
-  }
-};
-
-// The keys of a vector of positions.
-struct KeyPanel {
+// The keys of kParts vectors of positions.
+struct KeyPanels {
   const uint8_t* numbers;
   const uint16_t* scales;
+  size_t part_apart;  // bytes of numbers
+  int scale_apart;    // scales, from the first vector's to the second's
   int block_apart, minimum_apart, zero, num_blocks;
+
+  KeyPanels(const PackedKeys& keys, int at, int dim)
+      : numbers(panel_of(keys, at / kPanel) + at % kPanel * kQuad),
+        scales(scale_of(keys, at / kPanel, 0) + at % kPanel),
+        part_apart(kOwnLanes < kPanel ? kOwnLanes * kQuad : keys.panel_apart),
+        scale_apart(kOwnLanes < kPanel ? kOwnLanes : int(keys.scales_apart / sizeof(uint16_t))),
+        block_apart(keys.block_apart),
+        minimum_apart(keys.minimum_apart),
+        zero(keys.zero),
+        num_blocks(dim / kKvBlock) {}
 };
 
-// Computes the scores of N queries.
-template <int N>
-[[gnu::always_inline]] inline void panel_products(KeyPanel keys, RoundedQueries q, Ahead ahead,
-                                                  Own s[N]) {
-  constexpr int kQuads = kKvBlock / kQuad;
-  const Wide zero = all_words(uint32_t(keys.zero) * 0x01010101u);
-  for (int n = 0; n < N; n++) s[n] = Own{};
-  for (int b = 0; b < keys.num_blocks; b++) {
-    Wide products[N];
-    for (int n = 0; n < N; n++)
-      products[n] = all_words(KeyBytes::kHasZero ? uint32_t(-keys.zero * q.sums[n]) : 0u);
+// Adds what a block's products with N queries stand for.
+template <int N, int P>
+[[gnu::always_inline]] inline void add_block(const KeyPanels& keys, const RoundedQueries& q,
+                                             const Wide products[N][P], Own s[N][P]) {
+#pragma GCC unroll 2
+  for (int i = 0; i < P; i++) {
+    const uint16_t* scales = keys.scales + i * keys.scale_apart;
+    const Own scale = scales_at(scales);
 #pragma GCC unroll 8
-    for (int i = 0; i < kQuads; i++) {
-      ahead.fetch(i);
-      const KeyBytes key(keys.numbers + i * kVectorCodes, zero);
+    for (int n = 0; n < N; n++) s[n][i] += to_floats(products[n][i]) * scale;
+    if (!keys.minimum_apart) continue;
+    const Own minimum = scales_at(scales + keys.minimum_apart);
 #pragma GCC unroll 8
-      for (int n = 0; n < N; n++) products[n] = key.add_to(products[n], q.quads[i * kQueries + n]);
-    }
-    const Own scale = scales_at(keys.scales);
-    for (int n = 0; n < N; n++) s[n] += to_floats(products[n]) * scale;
-    if (keys.minimum_apart) {
-      const Own minimum = scales_at(keys.scales + keys.minimum_apart);
-      for (int n = 0; n < N; n++) s[n] += minimum * float(q.sums[n]);
-    }
-    keys.numbers += kQuads * kVectorCodes, keys.scales += keys.block_apart;
-    q.quads += kQuads * kQueries, q.sums += kQueries, ahead.at += kQuads * ahead.step;
+    for (int n = 0; n < N; n++) s[n][i] += minimum * float(q.sums[n]);
   }
-  for (int n = 0; n < N; n++) s[n] *= q.scales[n];
 }
 
-// Does so with the panels that have visible positions. Meanwhile the first half
-// of the next page's keys is prefetched.
-template <int N>
+// Computes the scores of N queries.
+template <int N, int P, Bytes kBytes>
+[[gnu::always_inline]] inline void panel_products(KeyPanels keys, RoundedQueries q, Ahead& ahead,
+                                                  Own s[N][P]) {
+  constexpr int kQuads = kKvBlock / kQuad;
+  const Wide zero = all_words(uint32_t(keys.zero) * 0x01010101u);
+  for (int b = 0; b < keys.num_blocks; b++) {
+    Wide products[N][P];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++)
+      for (int i = 0; i < P; i++)
+        products[n][i] = all_words(kHasZero<kBytes> ? uint32_t(q.starts[n]) : 0u);
+    add_rows<N, P, kBytes, kQuads, 1, kQueries>(
+        {keys.numbers, keys.part_apart, kVectorCodes, q.quads}, zero, ahead, products);
+    add_block<N, P>(keys, q, products, s);
+    keys.numbers += kQuads * kVectorCodes, keys.scales += keys.block_apart;
+    q.quads += kQuads * kQueries, q.sums += kQueries, q.starts += kQueries;
+  }
+}
+
+// Does so with the panels that have visible positions. Meanwhile the next page's keys are
+// prefetched.
+template <int N, Bytes kBytes>
 void rounded_panels(const PageAttention& a, int from, Visible range, float scores[][kPage]) {
-  const PackedKeys& keys = *a.packed_keys;
+  // Few queries wait for memory, which is read best in order: by panel.
+  constexpr int P = kOwnLanes == kPanel && N <= 2 ? 1 : kParts, kStep = P * kOwnLanes;
   const RoundedQueries queries = RoundedQueries(a.queries, a.key_dim).from(from);
-  const int blocks = a.key_dim / kKvBlock;
-  const int steps = a.key_dim / kQuad;
-  Ahead ahead(from ? nullptr : a.next, a.key_bytes / 2, kPage / kOwnLanes * steps);
-  for (int at = range.begin / kOwnLanes * kOwnLanes; at < range.end; at += kOwnLanes) {
-    const int panel = at / kPanel, part = at % kPanel;
-    const KeyPanel view{panel_of(keys, panel) + part * kQuad,
-                        scale_of(keys, panel, 0) + part,
-                        keys.block_apart,
-                        keys.minimum_apart,
-                        keys.zero,
-                        blocks};
-    Own s[N];
-    panel_products<N>(view, queries, ahead, s);
-    ahead.at += steps * ahead.step;
-    for (int n = 0; n < N; n++) store_own(scores[from + n] + at, s[n]);
+  Ahead ahead(a.queries);
+  if (a.next && !from) ahead = Ahead(a.next, a.key_bytes, kPage / kStep * a.key_dim / kQuad);
+  for (int at = range.begin / kStep * kStep; at < range.end; at += kStep) {
+    Own s[N][P] = {};
+    panel_products<N, P, kBytes>(KeyPanels(*a.packed_keys, at, a.key_dim), queries, ahead, s);
+    for (int n = 0; n < N; n++)
+      for (int i = 0; i < P; i++)
+        store_own(scores[from + n] + at + i * kOwnLanes, s[n][i] * queries.scales[n]);
   }
 }
 
@@ -146,8 +149,10 @@ inline void in_parts(int all, Run run) {
   }(std::make_integer_sequence<int, kQueriesAtOnce>{});
 }
 
+template <Bytes kBytes>
 void rounded_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
-  in_parts(a.num_queries, [&](int from, auto n) { rounded_panels<n>(a, from, range, scores); });
+  in_parts(a.num_queries,
+           [&](int from, auto n) { rounded_panels<n, kBytes>(a, from, range, scores); });
 }
 
 }  // namespace

@@ -6,12 +6,19 @@ namespace {
 
 inline bool has_values(const KvLayer& c) { return !c.values_in_keys; }
 
+// What is known of a type's numbers. Only q8_0 never has a negative scale.
+template <class Type>
+constexpr Bytes kKeyBytes = Type::kZero + (1 << Type::kBits) <= 48 ? Bytes::Small : Bytes::Any;
+template <class Type>
+constexpr Bytes kValueBytes = Type::kType == KvType::Q8_0 ? Bytes::Positive : kKeyBytes<Type>;
+
 template <class Type>
 constexpr void add_rounded(VectorOps& ops) {
   const int layout = kv_layout(Type::kType, true);
-  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_rounded, unpack_keys<Type>,
-                      rounded_scores};
-  ops.values[layout] = {has_values, store_packed_value<Type>, unpack_words<Type>, rounded_values};
+  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_rounded<Type>, unpack_keys<Type>,
+                      rounded_scores<kKeyBytes<Type>>};
+  ops.values[layout] = {has_values, store_packed_value<Type>, unpack_scaled<Type>,
+                        rounded_values<kValueBytes<Type>>};
 }
 
 constexpr VectorOps with_rounded(VectorOps ops) {

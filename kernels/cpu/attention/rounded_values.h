@@ -1,33 +1,87 @@
 // Sums a page's packed values with integer weights: the weight of a value, its probability times
-// its block's scale, is rounded to 15 bits relative to the largest in the page.
+// its block's scale, is rounded to 7 bits, or to 15, relative to the largest in the page.
 #pragma once
 #include "rounded_keys.h"
 
 namespace {
 
-// Probabilities of a query as parts of its largest one in the page, in units of 1 / kWhole.
-constexpr float kWhole = 32767.f;
 constexpr float kNothing = 1e-30f;  // a page whose largest probability is below adds nothing
+constexpr float kBytesWhole = 127.f, kWordsWhole = 32767.f;  // the largest weights
+constexpr int kColumnRows = kPage / kQuad;                   // quads of positions of a column
 
-// The weights of values in 16 bits, in pairs for positions that lie side by side.
-typedef uint32_t WeightPairs[kPage / 2];
-
-// Multiplies a query's shares by scales, and packs pairs of 16 bits for values 16 positions apart.
-// Adding kMagic, 1.5 * 2^23, rounds to an integer, whose 16 bits are the lowest then.
-inline void pair_weights(const float* shares, const ColumnScales& scales, WeightPairs& pairs) {
-  constexpr float kMagic = 12582912.f;
-  const auto weights = [&](int from) {
-    const Own sum = load_own(shares + from) * load_own(scales.relative + from) + kMagic;
-    OwnInts bits;
-    memcpy(&bits, &sum, sizeof bits);
-    return bits;
-  };
-  for (int half = 0; half < 2; half++)
-    for (int i = 0; i < kPairApart; i += kOwnLanes) {
-      const int at = half * kKvBlock + i;
-      const OwnInts both = (weights(at) & 0xffff) | (weights(at + kPairApart) << 16);
-      memcpy(pairs + half * kPairApart + i, &both, sizeof both);
+// Computes the scales relative to the largest one of a range; those of others become 0. Magnitudes
+// sort as integers, a NaN above all.
+inline void set_column_scales(const uint16_t* scales, Visible range, ColumnScales& to) {
+  OwnInts largest{};
+  for (int i = 0; i < kPage; i += kLanes) {
+    F32x16 x = load_half(scales + i);
+    if (i < range.begin || i + kLanes > range.end)
+      x = keep_lanes(x, range.begin - i, range.end - 1 - i, 0.f);
+    store(to.relative + i, x);
+    for (const Own& part : x.part) {
+      OwnInts bits;
+      memcpy(&bits, &part, sizeof bits);
+      bits &= 0x7fffffff;
+      largest = bits > largest ? bits : largest;
     }
+  }
+  const int32_t most = largest_lane((Wide)largest);
+  memcpy(&to.largest, &most, sizeof most);
+  const float inverse = to.largest > 0 ? 1.f / to.largest : 0.f;
+  for (int i = 0; i < kPage; i += kLanes) store(to.relative + i, load(to.relative + i) * inverse);
+}
+
+// Does the same as unpack_values, and computes the scales of columns.
+template <class Type>
+void unpack_scaled(const KvPage& page, Visible range, uint8_t* memory, PackedValues& view) {
+  unpack_values<Type>(page, range, memory, view);
+  ColumnScales* columns = (ColumnScales*)(memory + size_t(kPage) * page.value_dim);
+  for (int c = 0; c * kKvBlock < page.value_dim; c++)
+    if (c == 0 || view.column_apart) set_column_scales(scale_of(view, c), range, columns[c]);
+  view.columns = columns, view.range = range;
+}
+
+// The weights of four positions side by side, as the values lie: bytes; or words of the first and
+// the third, then of the second and the fourth.
+struct Weights {
+  alignas(64) uint32_t quads[kColumnRows];
+  alignas(64) uint32_t words[2][kColumnRows];
+};
+
+// Computes 16 weights from a query's shares and the scales, as integers. Adding kMagic, 1.5 * 2^23,
+// rounds to an integer, which is in the lowest bits then.
+template <int kBits>
+[[gnu::always_inline]] inline OwnInts weights_at(const float* shares, const ColumnScales& scales,
+                                                 int at) {
+  constexpr float kMagic = 12582912.f;
+  const Own sum = load_own(shares + at) * load_own(scales.relative + at) + kMagic;
+  OwnInts bits;
+  memcpy(&bits, &sum, sizeof bits);
+  return bits & ((1 << kBits) - 1);
+}
+
+// Packs weights, and returns their sum.
+[[gnu::always_inline]] inline int pack_bytes(const float* shares, const ColumnScales& scales,
+                                             Weights& to) {
+  Wide sums{};
+  for (int i = 0; i < kColumnRows; i += kOwnLanes) {
+    const auto part = [&](int p) { return weights_at<8>(shares, scales, p * kQuadApart + i); };
+    const OwnInts quads = part(0) | part(1) << 8 | part(2) << 16 | part(3) << 24;
+    memcpy(to.quads + i, &quads, sizeof quads);
+    sums = add_signed(sums, (Wide)quads);
+  }
+  return sum_lanes(sums);
+}
+inline int pack_words(const float* shares, const ColumnScales& scales, Weights& to) {
+  Wide sums{};
+  for (int i = 0; i < kColumnRows; i += kOwnLanes)
+    for (int first = 0; first < 2; first++) {
+      const auto part = [&](int p) { return weights_at<16>(shares, scales, p * kQuadApart + i); };
+      const OwnInts pairs = part(first) | part(first + 2) << 16;
+      memcpy(to.words[first] + i, &pairs, sizeof pairs);
+      sums = add_words(sums, (Wide)pairs, all_words(0x00010001u));
+    }
+  return sum_lanes(sums);
 }
 
 // Returns the sum of the minimums of visible positions, each times the query's probability.
@@ -43,103 +97,165 @@ inline float sum_minimums(const uint16_t* minimums, Visible range, const float* 
 
 // A column's weights for all queries of a page.
 struct ColumnWeights {
-  alignas(64) WeightPairs pairs[kQueries];
+  Weights weights[kQueries];
+  int32_t starts[kQueries];  // -zero times the sum of the weights
   float unit[kQueries], added[kQueries];
 };
 
-// Computes pairs . values of N queries, for two vectors of a column's values from `words` on.
-template <int N>
-[[gnu::always_inline]] inline void column_products(const int16_t* words, Visible range,
-                                                   const WeightPairs* pairs, Ahead ahead,
-                                                   Wide products[N][2]) {
-  for (int n = 0; n < N; n++) products[n][0] = products[n][1] = Wide{};
-  for (int half = range.begin / kKvBlock; half * kKvBlock < range.end; half++) {
-#pragma GCC unroll 4
-    for (int p = 0; p < kPairApart; p++) {
-      const int i = half * kPairApart + p;
-      ahead.fetch(i);
-      const int16_t* row = words + i * 2 * kKvBlock;
-      const Wide low = load_wide(row), high = load_wide(row + 2 * kOwnLanes);
+// A page's queries: first those whose weights are bytes, then the others. Bytes are enough where
+// the page adds little: their error is less than a hundredth of the page's largest probability.
+struct Order {
+  static constexpr float kMuch = 1 / 64.f;
+  int queries[kQueries], num_bytes = 0, num_all = 0;
+
+  Order(const PageAttention& a, const float* largest) {
+    bool is_word[kQueries];
+    for (int n = 0; n < a.num_queries; n++)
+      is_word[n] = a.has_word_weights || !(largest[n] <= a.states[n]->total * kMuch);
+    for (const bool words : {false, true}) {
+      for (int n = 0; n < a.num_queries; n++)
+        if (is_word[n] == words) queries[num_all++] = n;
+      if (!words) num_bytes = num_all;
+    }
+  }
+};
+
+// Two vectors of a column's values.
+struct ColumnPart {
+  const uint8_t* numbers;
+  int zero;
+};
+
+// Computes weights . values of N queries.
+template <int N, Bytes kBytes>
+struct ByteColumn {
+  static constexpr int kApart = sizeof(Weights) / sizeof(uint32_t);
+  [[gnu::always_inline]] static void products(ColumnPart part, const Weights* weights,
+                                              const int32_t* starts, Ahead& ahead,
+                                              Wide out[N][kParts]) {
 #pragma GCC unroll 8
-      for (int n = 0; n < N; n++) {
-        const Wide pair = all_words(pairs[n][i]);
-        products[n][0] = add_words(products[n][0], low, pair);
-        products[n][1] = add_words(products[n][1], high, pair);
+    for (int n = 0; n < N; n++)
+      out[n][0] = out[n][1] = all_words(kHasZero<kBytes> ? uint32_t(starts[n]) : 0u);
+    add_rows<N, kParts, kBytes, kColumnRows, kApart, 1>(
+        {part.numbers, sizeof(Wide), kKvBlock * kQuad, weights->quads},
+        all_words(uint32_t(part.zero) * 0x01010101u), ahead, out);
+  }
+};
+template <int N>
+struct WordColumn {
+  [[gnu::always_inline]] static void products(ColumnPart part, const Weights* weights,
+                                              const int32_t* starts, Ahead& ahead,
+                                              Wide out[N][kParts]) {
+    for (int n = 0; n < N; n++) out[n][0] = out[n][1] = all_words(uint32_t(starts[n]));
+    for (int i = 0; i < kColumnRows; i++, part.numbers += kKvBlock * kQuad) {
+      const Wide x[kParts] = {load_wide(part.numbers), load_wide(part.numbers + sizeof(Wide))};
+      ahead.fetch();
+#pragma GCC unroll 2
+      for (int v = 0; v < kParts; v++) {
+        const Wide low = low_bytes(x[v]), high = high_bytes(x[v]);
+#pragma GCC unroll 8
+        for (int n = 0; n < N; n++) {
+          out[n][v] = add_words(out[n][v], low, all_words(weights[n].words[0][i]));
+          out[n][v] = add_words(out[n][v], high, all_words(weights[n].words[1][i]));
+        }
       }
     }
   }
-}
+};
 
-// Computes sums = sums * rescale + unit * pairs . values + added of N queries from `from`.
-template <int N>
-void column_of_queries(const PageAttention& a, const int16_t* words, Visible range,
-                       const ColumnWeights& w, int from, const float* rescale, int column,
-                       Ahead ahead) {
-  for (int d = 0; d < kKvBlock; d += 2 * kOwnLanes) {
-    Wide products[N][2];
-    column_products<N>(words + 2 * d, range, w.pairs + from, ahead, products);
-    ahead.at += kPage / 2 * ahead.step;
+// Computes sums = sums * rescale + unit * weights . values + added of N queries from `from`.
+template <int N, class Column>
+void column_of_queries(const PageAttention& a, const ColumnWeights& w, const int* queries, int from,
+                       const float* rescale, int column, Ahead& ahead) {
+  const PackedValues& values = *a.packed_values;
+  const uint8_t* numbers = values.numbers + size_t(column) * kColumnCodes;
+  for (int d = 0; d < kKvBlock; d += kParts * kOwnLanes) {
+    Wide products[N][kParts];
+    Column::products({numbers + d * kQuad, values.zero}, w.weights + from, w.starts + from, ahead,
+                     products);
+#pragma GCC unroll 8
     for (int n = 0; n < N; n++)
-      for (int i = 0; i < 2; i++) {
-        float* sum = a.sums[from + n] + column + d + i * kOwnLanes;
-        const Own before = load_own(sum) * rescale[from + n] + w.added[from + n];
+#pragma GCC unroll 2
+      for (int i = 0; i < kParts; i++) {
+        float* sum = a.sums[queries[from + n]] + column * kKvBlock + d + i * kOwnLanes;
+        const Own before = load_own(sum) * rescale[queries[from + n]] + w.added[from + n];
         store_own(sum, to_floats(products[n][i]) * w.unit[from + n] + before);
       }
   }
 }
 
-// Probabilities of a page's queries as shares, and what a share of 1 stands for.
+// The largest probability of each query in a page.
+struct Largest {
+  float of[kQueries];
+  Largest(const float probabilities[][kPage], int count) {
+    for (int n = 0; n < count; n++) {
+      F32x16 peak = load(probabilities[n]);
+      for (int i = kLanes; i < kPage; i += kLanes) peak = max(peak, load(probabilities[n] + i));
+      of[n] = maximum(peak);
+    }
+  }
+};
+
+// Probabilities of ordered queries as parts of the largest weight, and what a weight of 1 is worth.
 struct PageShares {
   alignas(64) float shares[kQueries][kPage];
   float unit[kQueries];
 
-  PageShares(const float probabilities[][kPage], int count) {
-    for (int n = 0; n < count; n++) {
-      F32x16 peak = load(probabilities[n]);
-      for (int i = kLanes; i < kPage; i += kLanes) peak = max(peak, load(probabilities[n] + i));
-      const float largest = maximum(peak);
-      const float inverse = largest > kNothing ? kWhole / largest : 0.f;
-      for (int i = 0; i < kPage; i += kLanes)
-        store(shares[n] + i, load(probabilities[n] + i) * inverse);
-      unit[n] = largest > kNothing ? largest / kWhole : 0.f;
+  PageShares(const Order& order, const float probabilities[][kPage], const Largest& largest) {
+    for (int n = 0; n < order.num_all; n++) {
+      const float whole = n < order.num_bytes ? kBytesWhole : kWordsWhole;
+      const float* from = probabilities[order.queries[n]];
+      const float most = largest.of[order.queries[n]];
+      const float inverse = most > kNothing ? whole / most : 0.f;
+      for (int i = 0; i < kPage; i += kLanes) store(shares[n] + i, load(from + i) * inverse);
+      unit[n] = most > kNothing ? most / whole : 0.f;
     }
   }
 };
 
 // Computes a column's weights. A query's rounding depends on its own positions alone: where it does
 // not see what the scales of the page were computed for, it has its own.
-inline void weigh_column(const PageAttention& a, const PageShares& shares, int column,
-                         const float probabilities[][kPage], ColumnWeights& to) {
+inline void weigh_column(const PageAttention& a, const Order& order, const PageShares& shares,
+                         int column, const float probabilities[][kPage], ColumnWeights& to) {
   const PackedValues& values = *a.packed_values;
   const ColumnScales& all = values.columns[values.column_apart ? column : 0];
   const uint16_t* minimums = scale_of(values, column) + values.minimum_apart;
-  for (int n = 0; n < a.num_queries; n++) {
+  for (int n = 0; n < order.num_all; n++) {
+    const int query = order.queries[n];
     ColumnScales own;
-    const Visible range = visible(a, n);
+    const Visible range = visible(a, query);
     const bool is_same = range.begin == values.range.begin && range.end == values.range.end;
     if (!is_same) set_column_scales(scale_of(values, column), range, own);
     const ColumnScales& scales = is_same ? all : own;
-    pair_weights(shares.shares[n], scales, to.pairs[n]);
+    const int sum = n < order.num_bytes ? pack_bytes(shares.shares[n], scales, to.weights[n])
+                                        : pack_words(shares.shares[n], scales, to.weights[n]);
+    to.starts[n] = -values.zero * sum;
     to.unit[n] = shares.unit[n] * scales.largest;
-    to.added[n] = values.minimum_apart ? sum_minimums(minimums, range, probabilities[n]) : 0.f;
+    to.added[n] = values.minimum_apart ? sum_minimums(minimums, range, probabilities[query]) : 0.f;
   }
 }
 
-// Adds a page's values for all columns. Meanwhile the second half of the next page's keys is
-// prefetched.
-void rounded_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+// Adds a page's values for all columns. Meanwhile the next page's are prefetched.
+template <Bytes kBytes>
+void rounded_values(const PageAttention& a, Visible, const float probabilities[][kPage],
                     const float* rescale) {
-  const PageShares shares(probabilities, a.num_queries);
+  const Largest largest(probabilities, a.num_queries);
+  const Order order(a, largest.of);
+  const PageShares shares(order, probabilities, largest);
   const int columns = a.value_dim / kKvBlock;
-  constexpr int kRows = kPage / 2 * kKvBlock / (2 * kOwnLanes);  // of a column
-  const size_t half = a.key_bytes / 2;
-  Ahead ahead(a.next ? a.next + half : nullptr, half, columns * kRows);
-  for (int c = 0; c < columns; c++, ahead.at += kRows * ahead.step) {
-    ColumnWeights weights;
-    weigh_column(a, shares, c, probabilities, weights);
-    in_parts(a.num_queries, [&](int from, auto n) {
-      column_of_queries<n>(a, a.packed_values->words + size_t(c) * kColumnCodes, range, weights,
-                           from, rescale, c * kKvBlock, from ? Ahead(nullptr, 0, 1) : ahead);
+  constexpr int kSteps = kColumnRows * kKvBlock / (kParts * kOwnLanes);  // of a column
+  Ahead none(a.queries), ahead = none;
+  if (a.next) ahead = Ahead(a.next + a.key_bytes, a.value_bytes, columns * kSteps);
+  ColumnWeights weights;
+  for (int c = 0; c < columns; c++) {
+    weigh_column(a, order, shares, c, probabilities, weights);
+    in_parts(order.num_bytes, [&](int from, auto n) {
+      column_of_queries<n, ByteColumn<n, kBytes>>(a, weights, order.queries, from, rescale, c,
+                                                  from ? none : ahead);
+    });
+    in_parts(order.num_all - order.num_bytes, [&](int from, auto n) {
+      column_of_queries<n, WordColumn<n>>(a, weights, order.queries, order.num_bytes + from,
+                                          rescale, c, from + order.num_bytes ? none : ahead);
     });
   }
 }

@@ -45,8 +45,9 @@ class Attention : public Stage {
     return page ? Bytes{page, kv_head_bytes(p_.cache)} : Bytes{};
   }
 
-  void run(const Step& step, int task, int next, Worker&) const override {
-    if (splits(step)) return split(step, task, next < 0 ? nullptr : first_page(step, next));
+  void run(const Step& step, int task, int next, Worker& worker) const override {
+    if (splits(step))
+      return split(step, task, next < 0 ? nullptr : first_page(step, next), worker.run);
     const int head = task % p_.cache.heads;
     thread_local std::vector<Queries> groups, seeing;
     const TokenBlock block = find_block(step, task / p_.cache.heads);
@@ -114,9 +115,19 @@ class Attention : public Stage {
     return reinterpret_cast<float*>(*partials_) + index * partial_floats(p_);
   }
 
-  void split(const Step& step, int task, const uint8_t* after) const {
+  // Queries that a thread has prepared: those of the spans of a token and head are the same.
+  struct Prepared {
+    const Attention* stage;
+    uint64_t run;
+    int token, head;
+    bool operator==(const Prepared&) const = default;
+  };
+
+  void split(const Step& step, int task, const uint8_t* after, uint64_t run) const {
     const Task t = split_task(step, task);
     const int spans = max_spans(step);
+    thread_local Prepared last{};
+    const Prepared own{this, run, t.token, t.head};
     thread_local std::vector<Queries> groups;
     groups.clear();
     for (int g = 0; g < group_; g += kQueries) {
@@ -124,15 +135,19 @@ class Attention : public Stage {
       for (int h = t.head * group_ + g; q.count < std::min(kQueries, group_ - g); h++)
         q.add(t.token, h, partial(t.token, h, t.span, spans));
     }
-    prepare(groups);
+    prepare(groups, own == last);
+    last = own;
     span_.attend(step, t.head, groups, t.span, after);
   }
 
-  void prepare(std::vector<Queries>& groups) const {
+  // Prepares groups of queries, unless they are those of the thread's last call.
+  void prepare(std::vector<Queries>& groups, bool is_done = false) const {
     thread_local std::vector<uint8_t> memory;
     const size_t bytes = span_.prepared_bytes();
     memory.resize(groups.size() * bytes);
-    for (size_t i = 0; i < groups.size(); i++) span_.prepare(groups[i], memory.data() + i * bytes);
+    for (size_t i = 0; i < groups.size(); i++)
+      if (is_done) groups[i].prepared = memory.data() + i * bytes;
+      else span_.prepare(groups[i], memory.data() + i * bytes);
   }
 
   // Gathers the queries of a block that share a KV head, as many together as a pass takes.

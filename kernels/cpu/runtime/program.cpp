@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 
 #include "matmul/matmul.h"
@@ -87,7 +88,11 @@ std::vector<PageSpan> Program::page_spans(const Pool& pool) const {
 }
 
 bool Program::run(Pool& pool, const Step& step, int num_threads) {
-  return pool.run(stages_, step, num_threads, owner_->workers(pool.size()));
+  static std::atomic<uint64_t> runs = 0;
+  std::vector<Worker>& workers = owner_->workers(pool.size());
+  const uint64_t number = ++runs;
+  for (Worker& worker : workers) worker.run = number;
+  return pool.run(stages_, step, num_threads, workers);
 }
 
 std::vector<Worker>& Program::workers(int count) {

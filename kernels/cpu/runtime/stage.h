@@ -64,6 +64,7 @@ struct Worker {
   // each (2 * max_tokens, 32): two levels of rounding, and room for kTilesTogether of kFewTokens
   float* tiles[kMaxTileBuffers];
   const void** tokens;  // (2 * max_tokens) addresses passed to a product
+  uint64_t run = 0;     // the number of this run, which no other run of any program has
 };
 
 // A piece of memory that is only read.

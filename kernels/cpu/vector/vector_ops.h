@@ -35,6 +35,7 @@ struct PageAttention {
   const uint8_t* values;          // null: the values are the beginning of each key
   int key_dim, value_dim;         // value_dim: as stored, a multiple of 16
   float soft_cap;                 // 0: none
+  bool has_word_weights;          // packed values' rounded weights have 15 bits instead of 7
   SoftmaxState* const* states;    // per query
   float* const* sums;             // per query (value_dim)
   const uint8_t* next;            // keys of the next page, worth prefetching; or null

@@ -4,5 +4,6 @@
 #if defined(__AVXVNNI__)
 #include "attention/rounded_values.h"
 
-constinit const sharpi::RoundedLoops sharpi::kAvxVnniLoops = {rounded_scores, rounded_values};
+constinit const sharpi::RoundedLoops sharpi::kAvxVnniLoops = {rounded_scores<Bytes::Any>,
+                                                              rounded_values<Bytes::Any>};
 #endif
