@@ -166,8 +166,14 @@ def _model_folder(path: Path) -> ModelFolder:
         about=_about(path / ABOUT),
         num_files=len(files),
         num_bytes=sum(file.num_bytes for file in files),
-        last_use_ns=max((file.time_ns for file in files), default=0),
+        last_use_ns=max((file.time_ns for file in files), default=_changed_ns(path)),
     )
+
+
+def _changed_ns(folder: Path) -> int:
+    with suppress(FileNotFoundError):
+        return folder.stat().st_mtime_ns
+    return 0
 
 
 def _about(path: Path) -> dict[str, Any]:

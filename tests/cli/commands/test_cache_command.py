@@ -32,6 +32,15 @@ def test_as_json(sharpi: CommandLine, folder: CacheFolder) -> None:
     assert (found["bb.gguf"]["files"], found["bb.gguf"]["bytes"]) == (1, 2048)
 
 
+def test_a_model_without_pages_was_used_when_its_folder_was_made(
+    sharpi: CommandLine, folder: CacheFolder
+) -> None:
+    folder.add_model(b"\xcc" * 16, {"model": "cc.gguf"})
+    found = {each["model"]: each for each in json.loads(sharpi("cache", "list", "--json").out)}
+    assert found["cc.gguf"]["last_use"][:4] >= found["aa.gguf"]["last_use"][:4]
+    assert found["cc.gguf"]["bytes"] == 0
+
+
 def test_rm_removes_one_model(sharpi: CommandLine, folder: CacheFolder) -> None:
     assert sharpi("cache", "rm", "aaaa").exit_code == 0
     assert [each.key for each in folder.models()] == ["bb" * 16]
