@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sharpi.constraints.schema.budget import MAX_SCHEMAS, Budget, check_length
 from sharpi.constraints.schema.inlining import Inlining
+from sharpi.constraints.schema.older_drafts import is_older, with_older_tuples
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
 
@@ -74,6 +75,8 @@ def rewritten_schema(
         found = Rewriting(dict(schema), budget, splits_one_of=ways.splits_one_of).rewritten()
         if ways.inlines and isinstance(found, dict):
             found = Inlining(found, budget).inlined()
+        if is_older(dict(schema)):
+            found = with_older_tuples(found)
         check_length(found)
     except (TypeError, AttributeError, KeyError, RecursionError, re.error) as error:
         raise GrammarError(f"the JSON schema is malformed: {str(error)[:100]}") from error

@@ -175,6 +175,36 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [2, 4],
         [3, "3"],
     ),
+    "unique, in an older draft": (
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "type": "array",
+            "uniqueItems": True,
+            "items": {"enum": ["a", "b", 1]},
+        },
+        [[], ["a"], [1, "a", "b"], ["b", "a"]],
+        [["a", "a"], ["a", 1, "a"], ["x"], [2, 2]],
+    ),
+    "a property of the name of a keyword, in an older draft": (
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "type": "object",
+            "properties": {"const": {"type": "integer"}, "prefixItems": {"type": "null"}},
+            "additionalProperties": False,
+        },
+        [{}, {"const": 1}, {"const": 1, "prefixItems": None}],
+        [{"const": "a"}, {"prefixItems": 1}, {"items": 1}],
+    ),
+    "contains, in an older draft": (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "array",
+            "items": {"type": "integer"},
+            "contains": {"const": 3},
+        },
+        [[3], [1, 3], [3, 1]],
+        [[], [1], ["3"], [3, "a"], [1, 2]],
+    ),
     "unique": (
         {"type": "array", "uniqueItems": True, "items": {"enum": ["a", "b", 1]}},
         [[], ["a"], [1, "a", "b"], ["b", "a"]],

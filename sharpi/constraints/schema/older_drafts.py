@@ -1,0 +1,42 @@
+"""Writes tuples of items and single values as older drafts of JSON Schema have them.
+
+Before 2020-12 a list in `items` was the tuple that is called `prefixItems` since then, and
+`additionalItems` the schema of the others. Draft 4 has no `const` yet. llguidance reads a document
+by the draft that it names.
+"""
+
+import re
+from typing import Any
+
+_OLDER = re.compile(r"draft-0[3467]|2019-09")
+_DATA = ("const", "enum", "default", "examples")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+
+
+def is_older(schema: dict[str, Any]) -> bool:
+    """Returns whether a document names a draft before 2020-12."""
+    return _OLDER.search(str(schema.get("$schema", ""))) is not None
+
+
+def with_older_tuples(schema: Any) -> Any:
+    """Returns a copy in which no schema has `prefixItems`, and none `const` without `enum`."""
+    if isinstance(schema, list):
+        return [with_older_tuples(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _part(key, value) for key, value in schema.items()}
+    if isinstance(found.get("prefixItems"), list):
+        if "items" in found:
+            found["additionalItems"] = found["items"]
+        found["items"] = found.pop("prefixItems")
+    if "const" in found and "enum" not in found:
+        found["enum"] = [found.pop("const")]
+    return found
+
+
+def _part(key: str, value: Any) -> Any:
+    if key in _DATA:
+        return value
+    if key in _MAPS and isinstance(value, dict):  # whose keys are names
+        return {name: with_older_tuples(each) for name, each in value.items()}
+    return with_older_tuples(value)
