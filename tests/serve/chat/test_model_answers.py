@@ -167,6 +167,7 @@ def test_a_call_that_has_to_be_in_responses(gpt: openai.OpenAI) -> None:
         tool_choice="required",
         max_output_tokens=150,
         reasoning={"effort": "none"},
+        temperature=0,
     )
     assert response.output[0].type == "function_call"
     assert json.loads(response.output[0].arguments)["days"] in range(1, 10)
@@ -181,6 +182,7 @@ def test_a_call_that_has_to_be_in_messages(sonnet: anthropic.Anthropic) -> None:
         tools=[tool],
         tool_choice={"type": "any"},
         thinking={"type": "disabled"},
+        extra_body={"temperature": 0},
     ) as stream:
         message = stream.get_final_message()
     assert message.stop_reason == "tool_use"
@@ -195,6 +197,7 @@ def test_a_budget_closes_reasoning(sonnet: anthropic.Anthropic) -> None:
         max_tokens=40,
         messages=begun,
         thinking={"type": "enabled", "budget_tokens": 8},
+        extra_body={"temperature": 0},
     )
     thinking, text = message.content
     assert (thinking.type, text.type) == ("thinking", "text")
