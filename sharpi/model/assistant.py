@@ -58,11 +58,8 @@ def load_assistant(
     `config` and `embedding` are the model's.
     """
     prefix = assistant_prefix(config.num_layers)
-    tensors, own, hidden = (
-        replace(source, prefix=prefix),
-        settings.hidden_size,
-        config.hidden_size,
-    )
+    tensors = replace(source, prefix=prefix)
+    own, hidden = settings.hidden_size, config.hidden_size
     if tensors.has("rope_freqs.weight"):
         tensors.tensor("rope_freqs.weight")  # a copy of the model's, which are used
     feed_forward = replace(config.feed_forward, hidden_size=own, norm_epsilon=settings.norm_epsilon)

@@ -34,10 +34,8 @@ class AssistantPart:
     ) -> None:
         self._config, self._weights, self._settings = config, weights, settings
         self._pool, self._cache = pool, cache
-        self._inputs, self._slots = (
-            StepArrays(1, 1, settings.pages_per_sequence),
-            np.zeros(1, np.int32),
-        )
+        self._inputs = StepArrays(1, 1, settings.pages_per_sequence)
+        self._slots = np.zeros(1, np.int32)  # one before the position: up to it, keys are read
         self._step = self._inputs.step
         self._step.num_tokens = self._step.num_outputs = 1
         self._step.slots = int_pointer(self._slots)
