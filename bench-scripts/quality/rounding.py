@@ -15,23 +15,11 @@ from numpy.typing import NDArray
 from sharpi.config import Precision, RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.measure.kv_loss import token_losses
+from sharpi.engine.measure.kv_loss import token_divergences, token_losses
 from sharpi.engine.measure.perplexity import scored_logits
 
 _WINDOW = 512
 Floats = NDArray[np.float64]
-
-
-def _log_probabilities(logits: NDArray[np.floating]) -> Floats:
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=1, keepdims=True)
-    return wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
-
-
-def _divergences(exact: NDArray[np.floating], rounded: NDArray[np.floating]) -> Floats:
-    """Returns the KL divergence (tokens,) of rounded logits from exact ones, in nats."""
-    log_p = _log_probabilities(exact)
-    return (np.exp(log_p) * (log_p - _log_probabilities(rounded))).sum(axis=1)
 
 
 def _windows(engine: Engine, text: str, count: int) -> list[NDArray[np.int32]]:
@@ -64,7 +52,7 @@ def _compare(options: argparse.Namespace, precision: Precision | None) -> None:
             exact, targets = scored_logits(exact_engine, window), window[_WINDOW // 2 + 1 :]
             theirs = options.theirs / f"{index}.npy"
             rounded = scored_logits(engine, window) if precision else np.load(theirs)
-            divergences.append(_divergences(exact, rounded))
+            divergences.append(token_divergences(rounded, exact))
             differences.append(token_losses(rounded, targets) - token_losses(exact, targets))
     _show(precision or "llama.cpp", divergences, differences)
 

@@ -99,6 +99,14 @@ GEMMA_4 = {
     },
 }
 
+QWEN3_MOE = {
+    "head_dim": 32,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "norm_topk_prob": True,
+}
+
 SHALLOW = {"num_hidden_layers": 1, "head_dim": 32, "tie_word_embeddings": True}
 
 
@@ -265,17 +273,7 @@ CASES = (
         "Qwen3ForCausalLM",
         {"head_dim": 32, "tie_word_embeddings": True, "rms_norm_eps": 1e-2},
     ),
-    Case(
-        "qwen3moe",
-        "Qwen3MoeForCausalLM",
-        {
-            "head_dim": 32,
-            "num_experts": 8,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 32,
-            "norm_topk_prob": True,
-        },
-    ),
+    Case("qwen3moe", "Qwen3MoeForCausalLM", QWEN3_MOE),
     Case(
         "olmoe",
         "OlmoeForCausalLM",
@@ -748,16 +746,5 @@ CASES = (
             },
         },
     ),
-    Case(
-        "qwen3vlmoe",
-        "Qwen3MoeForCausalLM",
-        {
-            "head_dim": 32,
-            "num_experts": 8,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 32,
-            "norm_topk_prob": True,
-        },
-        rename="as_qwen3vlmoe",
-    ),
+    Case("qwen3vlmoe", "Qwen3MoeForCausalLM", QWEN3_MOE, rename="as_qwen3vlmoe"),
 )

@@ -181,13 +181,19 @@ def test_good_content_in_a_file_that_was_spoilt_is_served(serve: Serve, model: P
     assert server.client.get("/health").json() == {"status": "ok", "model": "loaded"}
 
 
-@pytest.mark.slow
-def test_a_log_that_nobody_reads_holds_up_nothing(serve: Serve, model: Path) -> None:
+def with_unread_log(serve: Serve, model: Path, num_requests: int) -> Server:
+    """A server that has answered so many requests, a line each in a pipe of 4 KiB."""
     server = serve(str(model), "--log-requests")
     assert server.process.stderr is not None
     fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
-    for _ in range(1300):
+    for _ in range(num_requests):
         assert server.client.get("/health").status_code == 200
+    return server
+
+
+@pytest.mark.slow
+def test_a_log_that_nobody_reads_holds_up_nothing(serve: Serve, model: Path) -> None:
+    server = with_unread_log(serve, model, num_requests=1300)
     assert server.text()
     first = server.process.stderr.readline()
     code, err = server.end()
@@ -199,11 +205,7 @@ def test_a_log_that_nobody_reads_holds_up_nothing(serve: Serve, model: Path) -> 
 
 
 def test_a_log_that_nobody_ever_reads_does_not_keep_the_server(serve: Serve, model: Path) -> None:
-    server = serve(str(model), "--log-requests")
-    assert server.process.stderr is not None
-    fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
-    for _ in range(200):
-        assert server.client.get("/health").status_code == 200
+    server = with_unread_log(serve, model, num_requests=200)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 0
 

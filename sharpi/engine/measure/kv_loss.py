@@ -39,7 +39,7 @@ class KvLoss(Struct, frozen=True):
         agreeing = int((logits.argmax(axis=1) == reference.argmax(axis=1)).sum())
         return KvLoss(
             self.num_tokens + len(targets),
-            self.divergence_sum + sum(map(_divergence, _parts(logits), _parts(reference))),
+            self.divergence_sum + float(token_divergences(logits, reference).sum()),
             self.num_agreeing + agreeing,
             self.reference_nll_sum + float(nll.sum()),
         )
@@ -53,6 +53,12 @@ def token_losses(logits: Logits, targets: npt.NDArray[np.int32]) -> npt.NDArray[
     return np.concatenate(losses)
 
 
+def token_divergences(logits: Logits, reference: Logits) -> npt.NDArray[np.float64]:
+    """Returns the KL divergence (tokens,) of logits (tokens, vocabulary) from reference ones."""
+    pairs = zip(_parts(logits), _parts(reference), strict=True)
+    return np.concatenate([_divergences(*pair) for pair in pairs])
+
+
 def _parts(logits: Logits) -> Iterator[Logits]:
     for at in range(0, len(logits), _ROWS):
         yield logits[at : at + _ROWS]
@@ -64,6 +70,6 @@ def _log_probabilities(logits: Logits) -> npt.NDArray[np.float64]:
     return np.asarray(wide - np.log(np.exp(wide).sum(axis=1, keepdims=True)))
 
 
-def _divergence(logits: Logits, reference: Logits) -> float:
+def _divergences(logits: Logits, reference: Logits) -> npt.NDArray[np.float64]:
     expected = _log_probabilities(reference)
-    return float((np.exp(expected) * (expected - _log_probabilities(logits))).sum())
+    return np.asarray((np.exp(expected) * (expected - _log_probabilities(logits))).sum(axis=1))
