@@ -4,12 +4,9 @@
 //
 // A block takes up to HEADS query heads that share a KV head, so that their keys and values are
 // read only once.
-#include "attention_heads.cuh"
-#include "attention_merge.cuh"
 #include "attention_scores.cuh"
+#include "attention_span_kernel.cuh"
 #include "attention_values.cuh"
-#include "common/last_block.cuh"
-#include "common/launch_order.cuh"
 
 namespace sharpi {
 
@@ -54,34 +51,13 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
   __syncthreads();
   const SpanRows<Kv> rows{value_pages, value_stride, first, last};
   mix(shared, rows, value_dim, count, [&](int h) { return partials.value(item + h, span); });
-  if (!done) return;
-  const int from = visible / kSpan, end = position / kSpan + 1;
-  if (is_last_block(done + token * gridDim.y + blockIdx.y, tiles * (end - from)))
-    merge_heads(partials, merged, token, num_heads, blockIdx.y * group, group, from, end);
+  merge_if_last(partials, merged, done, token, num_heads, group, tiles, visible, position);
 }
 
 }  // namespace sharpi
 
-// queries: (T, num_heads, key_dim); keys, values: the pages of one layer; null values mean that
-// each row's values are the beginning of its key. page_tables, sequences, table_stride: PageTables;
-// scratch: Partials. Grid (spans * tiles, KV heads, T): a KV head has `tiles` times heads_each
-// query heads. done (T, KV heads): 0, or null where the spans are merged later; sinks, out,
-// rounded, planes: MergedHeads. q, k, v: groups of no heads need no preparation; row_floats: 0, or
-// the width of key_dim; then dynamic shared memory has heads_each + 2 such rows, and `tiles` is 1.
-#define ATTENTION(NAME, KV, HEADS)                                                                 \
-  KERNEL __launch_bounds__(256, 2) NAME(                                                           \
-      const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_tables,    \
-      const int* sequences, const int* positions, float* scratch, int table_stride, int num_heads, \
-      int heads_each, int key_dim, int value_dim, float scale, int window, int is_chunked,         \
-      float soft_cap, int* done, const float* sinks, float* out, uint8_t* rounded, int planes,     \
-      HEAD_GROUP(q), HEAD_GROUP(k), HEAD_GROUP(v), int interleaved, int row_floats) {              \
-    sharpi::wait_for_last_launch();                                                                \
-    const sharpi::PageTables tables{page_tables, sequences, table_stride};                         \
-    sharpi::attend_span<sharpi::KV, HEADS>(                                                        \
-        queries, keys, values, tables, positions, scratch, num_heads, heads_each, key_dim,         \
-        value_dim, scale, window, is_chunked, soft_cap, done, {sinks, out, rounded, planes},       \
-        {AS_HEAD_GROUP(q), AS_HEAD_GROUP(k), AS_HEAD_GROUP(v), interleaved, row_floats});          \
-  }
+// See attention_span_kernel.cuh.
+#define ATTENTION(NAME, KV, HEADS) SPAN_KERNEL(NAME, 2, sharpi::attend_span<sharpi::KV, HEADS>)
 #define ATTENTION_OF_TYPE(TYPE, KV)         \
   ATTENTION(attention_heads1_##TYPE, KV, 1) \
   ATTENTION(attention_heads2_##TYPE, KV, 2) \

@@ -2,11 +2,8 @@
 // cache.
 //
 // A block takes up to 32 query heads that share a KV head. Queries and weights are rounded to f16.
-#include "attention_heads.cuh"
-#include "attention_merge.cuh"
+#include "attention_span_kernel.cuh"
 #include "attention_tile.cuh"
-#include "common/last_block.cuh"
-#include "common/launch_order.cuh"
 
 namespace sharpi {
 
@@ -74,30 +71,15 @@ __device__ __forceinline__ void attend_split(const float* queries, const uint8_t
                  value_dim, scale, soft_cap, c);
   const Partials partials(scratch, gridDim.z * num_heads, gridDim.x / tiles, value_dim);
   store_partials(shared, partials, at, item, span, count, c);
-  if (!done) return;
-  const int from = visible / kSpan, end = position / kSpan + 1;
-  if (is_last_block(done + token * gridDim.y + blockIdx.y, tiles * (end - from)))
-    merge_heads(partials, merged, token, num_heads, blockIdx.y * group, group, from, end);
+  merge_if_last(partials, merged, done, token, num_heads, group, tiles, visible, position);
 }
 
 }  // namespace sharpi
 
-// The parameters and the grid are those of attention.cu's kernels, with up to 32 heads each.
+// See attention_span_kernel.cuh; with up to 32 heads each.
 // Dynamic shared memory: TileShared, then the rows of prepared heads.
-#define SPLIT_ATTENTION(NAME, KV, CHUNKS)                                                          \
-  KERNEL __launch_bounds__(256, CHUNKS == 8 ? 1 : 2) NAME(                                         \
-      const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_tables,    \
-      const int* sequences, const int* positions, float* scratch, int table_stride, int num_heads, \
-      int heads_each, int key_dim, int value_dim, float scale, int window, int is_chunked,         \
-      float soft_cap, int* done, const float* sinks, float* out, uint8_t* rounded, int planes,     \
-      HEAD_GROUP(q), HEAD_GROUP(k), HEAD_GROUP(v), int interleaved, int row_floats) {              \
-    sharpi::wait_for_last_launch();                                                                \
-    const sharpi::PageTables tables{page_tables, sequences, table_stride};                         \
-    sharpi::attend_split<sharpi::KV, CHUNKS>(                                                      \
-        queries, keys, values, tables, positions, scratch, num_heads, heads_each, key_dim,         \
-        value_dim, scale, window, is_chunked, soft_cap, done, {sinks, out, rounded, planes},       \
-        {AS_HEAD_GROUP(q), AS_HEAD_GROUP(k), AS_HEAD_GROUP(v), interleaved, row_floats});          \
-  }
+#define SPLIT_ATTENTION(NAME, KV, CHUNKS) \
+  SPAN_KERNEL(NAME, CHUNKS == 8 ? 1 : 2, sharpi::attend_split<sharpi::KV, CHUNKS>)
 #define SPLIT_ATTENTION_OF_TYPE(TYPE, KV)            \
   SPLIT_ATTENTION(split_attention_64_##TYPE, KV, 1)  \
   SPLIT_ATTENTION(split_attention_128_##TYPE, KV, 2) \
