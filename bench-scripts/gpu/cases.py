@@ -12,14 +12,14 @@ from gpu.arena import Arena, activations, kv_pages, make_arena, room, upload
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers import experts
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
+from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
+from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice, KvType
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
-from sharpi.ops.cuda.launchers.heads import KvCacheSlice, KvType
+from sharpi.ops.cuda.launchers.experts import experts
+from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
-from sharpi.ops.cuda.launchers.route import route
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.interface import Activation, Scoring
 

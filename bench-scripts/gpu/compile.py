@@ -39,7 +39,7 @@ def main() -> None:
 
 def all_units() -> list[Unit]:
     """Returns every file, once for each of its quant types."""
-    add_tests("cuda")
+    add_tests("cuda/compiled")
     from nvrtc_jobs import ARCHITECTURES, jobs
 
     units = [(job.file, job.quant_type) for job in jobs(ARCHITECTURES[0], 0, 1, every_one=True)]

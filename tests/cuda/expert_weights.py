@@ -10,7 +10,7 @@ from quant_weights import as_floats, random_weights
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
+from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.interface import Activation
 from sharpi.ops.reference.numbers import gated
 

@@ -10,11 +10,11 @@ from quant_weights import random_weights
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers import group_routes as grouping
-from sharpi.ops.cuda.launchers import heads as head
 from sharpi.ops.cuda.launchers import matvec as product
 from sharpi.ops.cuda.launchers import rms_norm as norm
-from sharpi.ops.cuda.launchers import route as router
+from sharpi.ops.cuda.launchers.attention import heads as head
+from sharpi.ops.cuda.launchers.experts import group_routes as grouping
+from sharpi.ops.cuda.launchers.experts import route as router
 from sharpi.ops.interface import Scoring
 
 Result = npt.NDArray[Any]

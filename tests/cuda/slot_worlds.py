@@ -13,7 +13,7 @@ from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece, SlotTable
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
-from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 
 SIZES = (96, 50)  # bytes of an expert's two tensors; the second one's copies are not aligned alike
 OFFSETS = ((0, 48), (2,))  # of the tables' rows

@@ -12,7 +12,7 @@ from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.gpu_weights import aligned
-from sharpi.ops.cuda.launchers.attention import MAX_VALUE_DIM
+from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.unsupported import refuse
 from sharpi.ops.interface import AttentionShape
 

@@ -9,7 +9,7 @@ from sharpi.device.device import AttendShape, Work
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.launchers.heads import HeadNorm, HeadRope
+from sharpi.ops.cuda.launchers.attention.heads import HeadNorm, HeadRope
 
 MissMode: TypeAlias = Literal["load", "stream", "cpu"]
 

@@ -13,9 +13,10 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer, assign_offsets
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.gpu_weights import GpuWeights
-from sharpi.ops.cuda.launchers import heads, quantise
+from sharpi.ops.cuda.launchers import quantise
 from sharpi.ops.cuda.launchers.activations import PLANES, activation_bytes
-from sharpi.ops.cuda.launchers.heads import HeadGroup
+from sharpi.ops.cuda.launchers.attention import heads
+from sharpi.ops.cuda.launchers.attention.heads import HeadGroup
 from sharpi.ops.cuda.recorded import Calls, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.routed_rows import RoutedRows
 

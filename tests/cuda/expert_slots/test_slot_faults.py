@@ -11,7 +11,7 @@ from sharpi.device.device import Device
 from sharpi.device.kernel_source import kernel_source
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.policy_make import make_policy
-from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import KernelMissMode, PolicyRules
 
 EXPERTS, USED, SLOTS = 9, 3, 5
 

@@ -19,7 +19,12 @@ from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers import waits
-from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, Outcome, Phase, PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import (
+    KernelMissMode,
+    Outcome,
+    Phase,
+    PolicyRules,
+)
 
 EXPERTS, USED = 10, 3
 

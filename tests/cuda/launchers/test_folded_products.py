@@ -14,11 +14,11 @@ from quant_weights import random_weights
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers import experts
 from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.experts import experts
+from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, with_norm, with_route
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
-from sharpi.ops.cuda.launchers.route import route
 from sharpi.ops.interface import Scoring
 
 COLUMNS = 256

@@ -81,8 +81,8 @@ def test_the_page_is_whole_and_only_itself() -> None:
         assert not re.search(r"\sstyle=|\son\w+=|<script>|javascript:", text), path.name
         outside = re.findall(r"https?://[^\s\"')]+", text)
         assert set(outside) <= NAMES, path.name
-        for asked in re.findall(r"(?:from|import\() ?\"\./([\w.]+)\"", text):
-            assert (path.parent / asked).is_file()
+        for asked in re.findall(r"(?:from|import\() ?\"(\.\.?/[\w./]+)\"", text):
+            assert (path.parent / asked).resolve().is_file()
     index = (folder / "index.html").read_text("utf-8")
     for asked in re.findall(r"(?:href|src)=\"(page/[^\"]+)\"", index):
         assert f"/{asked}" in PATHS

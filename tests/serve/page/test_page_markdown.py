@@ -35,7 +35,7 @@ def render(browser: Any, running_server: ScriptedServer) -> Iterator[Any]:
 
     def made(text: str) -> str:
         script = """async (text) => {
-          const { MarkdownView } = await import('/page/js/markdown_view.js');
+          const { MarkdownView } = await import('/page/js/markdown/view.js');
           const box = document.createElement('div');
           const view = new MarkdownView(box);
           view.show(text);
@@ -139,7 +139,7 @@ def test_no_text_takes_long(render: Any, text: str) -> None:
 
 def test_a_growing_text_is_only_rendered_where_it_grows(page: Any) -> None:
     script = """async () => {
-      const { MarkdownView } = await import('/page/js/markdown_view.js');
+      const { MarkdownView } = await import('/page/js/markdown/view.js');
       const box = document.createElement('div');
       const view = new MarkdownView(box);
       const grow = (text) => { view.show(text); view.finish(); };

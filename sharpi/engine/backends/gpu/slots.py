@@ -19,7 +19,7 @@ from sharpi.experts.profile import ExpertProfile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
-from sharpi.ops.cuda.launchers.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
 from sharpi.ops.cuda.unsupported import refuse
 from sharpi.tiers.gpu_place import GpuPlace

@@ -6,7 +6,7 @@ from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
 from sharpi.ops.cuda.launchers import waits
-from sharpi.ops.cuda.launchers.host_items import host_items, host_predictions, merge
+from sharpi.ops.cuda.launchers.experts.host_items import host_items, host_predictions, merge
 from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.host_items import PREDICTED_WORDS, HostItems
+from sharpi.ops.cuda.launchers.experts.host_items import PREDICTED_WORDS, HostItems
 
 _LINE = 64  # bytes of a cache line; no two arrays share one
 _WORD = 4

@@ -6,7 +6,7 @@ import numpy as np
 
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers.slot_policy import PolicyRules, slot_follow
+from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules, slot_follow
 
 MOST_ROWS = 32  # tokens of a step whose routes are followed
 

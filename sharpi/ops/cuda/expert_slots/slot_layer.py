@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
-from sharpi.ops.cuda.launchers.gather_experts import MAX_PIECES, GatherPiece
-from sharpi.ops.cuda.launchers.slot_policy import LayerState
+from sharpi.ops.cuda.launchers.experts.gather_experts import MAX_PIECES, GatherPiece
+from sharpi.ops.cuda.launchers.experts.slot_policy import LayerState
 
 Upload = Callable[[HostArray], Span]
 

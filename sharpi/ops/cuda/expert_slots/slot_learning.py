@@ -6,7 +6,7 @@ import numpy as np
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers.slot_policy import (
+from sharpi.ops.cuda.launchers.experts.slot_policy import (
     BATCH_MEMORY,
     Learning,
     PolicyRules,

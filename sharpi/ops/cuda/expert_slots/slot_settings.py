@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
-from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 
 
 class SlotSettings(Struct, frozen=True):

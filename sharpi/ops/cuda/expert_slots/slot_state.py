@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.slot_policy import Phase
+from sharpi.ops.cuda.launchers.experts.slot_policy import Phase
 from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
 
 STATIC = 8  # the kind of policy that has pinned experts only

@@ -30,8 +30,8 @@ from sharpi.ops.cuda.expert_slots.slot_state import (
     states_of,
     wait_of,
 )
-from sharpi.ops.cuda.launchers.gather_experts import gather_experts
-from sharpi.ops.cuda.launchers.slot_policy import (
+from sharpi.ops.cuda.launchers.experts.gather_experts import gather_experts
+from sharpi.ops.cuda.launchers.experts.slot_policy import (
     MAX_EXPERTS,
     MAX_USED,
     KernelMissMode,

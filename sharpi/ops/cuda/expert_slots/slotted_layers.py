@@ -18,8 +18,8 @@ from sharpi.ops.cuda.expert_slots.slot_moves import SlotMoves
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
-from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
-from sharpi.ops.cuda.launchers.slot_policy import (
+from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
+from sharpi.ops.cuda.launchers.experts.slot_policy import (
     KernelMissMode,
     Phase,
     PolicyRules,

@@ -10,9 +10,9 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.ops.cuda.launchers import attention, heads
-from sharpi.ops.cuda.launchers import tiled_attention as tiles
-from sharpi.ops.cuda.launchers.heads import KvCacheSlice
+from sharpi.ops.cuda.launchers.attention import attention, heads
+from sharpi.ops.cuda.launchers.attention import tiled_attention as tiles
+from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 from sharpi.ops.cuda.recorded import Attend, Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import Recording, head_group

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.launchers import experts, experts_grouped, experts_packed, group_routes
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
+from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, experts_packed, group_routes
+from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorded import RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, hidden_planes

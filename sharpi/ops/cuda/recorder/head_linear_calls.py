@@ -9,9 +9,10 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
-from sharpi.ops.cuda.launchers import experts, experts_grouped, group_routes, quantise
+from sharpi.ops.cuda.launchers import quantise
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
+from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, group_routes
+from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS

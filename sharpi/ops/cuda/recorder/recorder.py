@@ -11,7 +11,8 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
+from sharpi.ops.cuda.launchers import argmax, elementwise, embed
+from sharpi.ops.cuda.launchers.experts import route
 from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, Routes, StepShape
 from sharpi.ops.cuda.recorder.attention_calls import attend
 from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward

@@ -2,16 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from sharpi.ops.cuda.launchers import (
-    elementwise,
-    experts,
-    layer_norm,
-    rms_norm,
-    rope_angles,
-    scale_by_position,
-    split_join,
-)
-from sharpi.ops.cuda.launchers.heads import HeadNorm, HeadRope
+from sharpi.ops.cuda.launchers import elementwise, layer_norm, rms_norm, split_join
+from sharpi.ops.cuda.launchers.attention import rope_angles, scale_by_position
+from sharpi.ops.cuda.launchers.attention.heads import HeadNorm, HeadRope
+from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.recorded import Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers import attention, experts, matvec
+from sharpi.ops.cuda.launchers import matvec
+from sharpi.ops.cuda.launchers.attention import attention
+from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.recorded import Call
 
 COUNTERS = 4096  # int32 zeros, by which the last block of a launch is found

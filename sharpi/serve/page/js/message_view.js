@@ -2,7 +2,7 @@
 
 import { copyButton } from "./copy_button.js";
 import { make, show } from "./elements.js";
-import { MarkdownView } from "./markdown_view.js";
+import { MarkdownView } from "./markdown/view.js";
 import { PrefillBar } from "./prefill_bar.js";
 
 export function showQuestion(text) {

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.ops.cuda.launchers.heads import KvCacheSlice
+from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 
 MAX_KEY_DIM: Final = 576  # that shared memory holds for 32 queries, on every GPU
 MAX_VALUE_DIM: Final = 512

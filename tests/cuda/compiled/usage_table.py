@@ -1,7 +1,7 @@
 """The table of what kernels of common quant types cost, which test_compile.py holds them to.
 
-`python tests/cuda/usage_table.py` writes it again, for the architectures that the tests compile a
-type for.
+`python tests/cuda/compiled/usage_table.py` writes it again, for the architectures that the tests
+compile a type for.
 """
 
 import csv

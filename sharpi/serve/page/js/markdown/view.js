@@ -1,7 +1,7 @@
 // Shows Markdown that grows; only blocks with changed text are created again.
 
-import { parseBlocks } from "./markdown_blocks.js";
-import { blockNode } from "./markdown_nodes.js";
+import { parseBlocks } from "./blocks.js";
+import { blockNode } from "./nodes.js";
 
 const PAUSE_MS = 50;
 

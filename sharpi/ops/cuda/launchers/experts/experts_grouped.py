@@ -9,7 +9,12 @@ import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.experts import TILE_ROWS, GpuStackedMatrix, gate_up_threads, kernel
+from sharpi.ops.cuda.launchers.experts.experts import (
+    TILE_ROWS,
+    GpuStackedMatrix,
+    gate_up_threads,
+    kernel,
+)
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     bits,

@@ -6,7 +6,7 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.gather_experts import GatherPiece, gather_experts
+from sharpi.ops.cuda.launchers.experts.gather_experts import GatherPiece, gather_experts
 from sharpi.ops.cuda.launchers.waits import CopyWait
 
 EXPERTS = 3

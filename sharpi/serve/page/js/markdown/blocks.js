@@ -2,7 +2,7 @@
 //
 // Time is linear in the text: no pattern backtracks, and nesting ends at MAX_DEPTH.
 
-import { isDelimiterRow, tableAt } from "./markdown_tables.js";
+import { isDelimiterRow, tableAt } from "./tables.js";
 
 const MAX_DEPTH = 8;
 const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)$/;

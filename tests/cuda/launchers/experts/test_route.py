@@ -4,7 +4,7 @@ from device_arrays import empty, read, upload
 from msgspec.structs import replace
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.route import route
+from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.interface import Router, Scoring
 from sharpi.ops.reference.experts import choose_experts
 

@@ -10,8 +10,8 @@ from device_arrays import empty, read, upload
 from kv_pages import PAGE, pack_pages
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.heads import KvCacheSlice
-from sharpi.ops.cuda.launchers.tiled_attention import tiled_attention
+from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
+from sharpi.ops.cuda.launchers.attention.tiled_attention import tiled_attention
 
 Array = npt.NDArray[Any]
 

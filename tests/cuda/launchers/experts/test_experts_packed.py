@@ -10,8 +10,8 @@ from products import random_tokens
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers import experts_grouped, experts_packed
-from sharpi.ops.cuda.launchers.group_routes import group_routes
+from sharpi.ops.cuda.launchers.experts import experts_grouped, experts_packed
+from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
 
 TOKENS, EXPERTS, USED, ROWS = 300, 7, 3, 5
 ITEMS = TOKENS * USED

@@ -1,8 +1,8 @@
 // Converts blocks of Markdown to elements.
 
-import { copyButton } from "./copy_button.js";
-import { make } from "./elements.js";
-import { inlineNodes } from "./markdown_inline.js";
+import { copyButton } from "../copy_button.js";
+import { make } from "../elements.js";
+import { inlineNodes } from "./inline.js";
 
 const MAKERS = {
   paragraph: (block) => make("p", {}, ...inlineNodes(block.text)),

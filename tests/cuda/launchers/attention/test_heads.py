@@ -5,7 +5,13 @@ from kv_pages import PAGE, page_bytes, unpack_row
 
 from sharpi.config import KvType
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.heads import HeadGroup, HeadNorm, HeadRope, KvCacheSlice, heads
+from sharpi.ops.cuda.launchers.attention.heads import (
+    HeadGroup,
+    HeadNorm,
+    HeadRope,
+    KvCacheSlice,
+    heads,
+)
 from sharpi.ops.reference.reference import ReferenceOps
 
 EPSILON = 1e-5

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sharpi.device.launch import Argument, Kernel, Launch, Scalar, Span, is_same_place
-from sharpi.ops.cuda.launchers import tiled_attention
-from sharpi.ops.cuda.launchers.attention_arguments import AttentionArguments
-from sharpi.ops.cuda.launchers.heads import (
+from sharpi.ops.cuda.launchers.attention import tiled_attention
+from sharpi.ops.cuda.launchers.attention.attention_arguments import AttentionArguments
+from sharpi.ops.cuda.launchers.attention.heads import (
     NO_GROUP,
     GroupArguments,
     KvCacheSlice,

@@ -14,13 +14,19 @@ from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.attention import (
+from sharpi.ops.cuda.launchers.attention.attention import (
     attention,
     scratch_bytes,
     with_heads,
     with_merge,
 )
-from sharpi.ops.cuda.launchers.heads import HeadGroup, HeadNorm, HeadRope, KvCacheSlice, heads
+from sharpi.ops.cuda.launchers.attention.heads import (
+    HeadGroup,
+    HeadNorm,
+    HeadRope,
+    KvCacheSlice,
+    heads,
+)
 
 POSITIONS = (3, 300, 517)  # of three sequences, in one, two and three spans
 Array = npt.NDArray[Any]

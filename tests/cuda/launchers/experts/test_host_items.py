@@ -4,7 +4,7 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
-from sharpi.ops.cuda.launchers.host_items import host_items, host_predictions, merge
+from sharpi.ops.cuda.launchers.experts.host_items import host_items, host_predictions, merge
 
 EXPERTS, COLUMNS, ROWS = 6, 40, 300
 

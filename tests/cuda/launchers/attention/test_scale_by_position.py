@@ -3,7 +3,7 @@ import pytest
 from device_arrays import read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.scale_by_position import scale_by_position
+from sharpi.ops.cuda.launchers.attention.scale_by_position import scale_by_position
 from sharpi.ops.reference.reference import ReferenceOps
 
 

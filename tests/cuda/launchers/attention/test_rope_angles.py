@@ -3,7 +3,7 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.rope_angles import rope_angles
+from sharpi.ops.cuda.launchers.attention.rope_angles import rope_angles
 from sharpi.ops.interface import RopeTable
 from sharpi.ops.reference.reference import ReferenceOps
 

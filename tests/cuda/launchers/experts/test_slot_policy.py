@@ -18,13 +18,13 @@ from sharpi.experts.reference.policy import SlotPolicy
 from sharpi.experts.reference.policy_make import make_policy
 from sharpi.experts.trace.trace import read_trace
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
-from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "experts"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "experts"))
 from route_traces import skewed_routes
 
 KINDS = sorted(map(PolicyKind, DEVICE_KINDS))
-_BESIDE = Path(__file__).parents[4] / "shared"
+_BESIDE = Path(__file__).parents[5] / "shared"
 
 
 def settings(kind: PolicyKind, slots: tuple[int, ...], experts: int, k: int) -> PolicySettings:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sharpi.device.launch import Argument, Kernel, Launch
-from sharpi.ops.cuda.launchers.heads import ARGUMENTS_OF_GROUP, NO_GROUP, GroupArguments
+from sharpi.ops.cuda.launchers.attention.heads import ARGUMENTS_OF_GROUP, NO_GROUP, GroupArguments
 
 
 class AttentionArguments(NamedTuple):

@@ -15,9 +15,9 @@ from quant_weights import QUANTISED_TYPES
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers import experts, experts_grouped
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.group_routes import group_routes
+from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
+from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
 from sharpi.ops.cuda.matvec_layout import lanes_of_row
 from sharpi.ops.interface import Activation
 

@@ -12,8 +12,8 @@ from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
-from sharpi.ops.cuda.launchers.heads import KvCacheSlice
+from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
+from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 
 Array = npt.NDArray[Any]
 

@@ -1,6 +1,6 @@
 // Links with harmless schemes. Images become links, so that nothing external is fetched.
 
-import { make } from "./elements.js";
+import { make } from "../elements.js";
 
 const SCHEMES = ["http:", "https:", "mailto:"];
 const MAX_LABEL = 500;

@@ -1,8 +1,8 @@
 // Parses emphasis, code, links and line breaks within a block into nodes; the rest is text.
 
-import { make } from "./elements.js";
+import { make } from "../elements.js";
 import { mathNode } from "./math.js";
-import { linkAt, safeLink, urlAt } from "./markdown_links.js";
+import { linkAt, safeLink, urlAt } from "./links.js";
 
 const MAX_DEPTH = 6;
 const SPECIAL = /[\\`*_~[!<\nh$]/g;
