@@ -5,8 +5,9 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON_FOLDERS := sharpi tests docs bench-scripts models
-NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp'
-SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
+NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp' \
+  'packaging/*.cpp'
+SOURCES := $(shell find kernels -type f 2>/dev/null) packaging/launcher.cpp pyproject.toml
 
 .PHONY: run serve wheels test quick speed check format docs references clean
 

@@ -1,13 +1,13 @@
 """Starts the `sharpi` command: what has to be in place before its modules are imported.
 
 Importing them takes a quarter of a second. A KeyboardInterrupt in that time would print a
-traceback, so Ctrl-C ends the process at once. No package can change what happens earlier: while
-Python starts and runs the installer's script, Ctrl-C prints a traceback for about 13 ms, from the
-5th on (Python 3.11, quiet machine). Standard streams that the parent closed lead to the null
-device.
+traceback, so Ctrl-C ends the process at once. While Python itself starts, the command `sharpi`
+(packaging/launcher.cpp) holds Ctrl-C back; with `python -m sharpi`, it prints a traceback for about
+8 ms. Standard streams that the parent closed lead to the null device.
 """
 
 import os
+import signal
 import sys
 
 from sharpi.cli.ctrl_c import leave_on_ctrl_c
@@ -23,6 +23,24 @@ def main() -> int:
         return run()
     finally:
         leave_on_ctrl_c()  # while Python shuts down
+
+
+def launched() -> int:
+    """Runs `main` in a process that the launcher started with SIGINT blocked.
+
+    A Ctrl-C that came meanwhile ends the process here. The kernel named it after the script.
+    """
+    leave_on_ctrl_c()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _name_the_process()
+    return main()
+
+
+def _name_the_process() -> None:
+    from contextlib import suppress
+
+    with suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write("sharpi")
 
 
 def open_missing_streams() -> None:
