@@ -87,7 +87,7 @@ def _load(
     config = known_to_pay(config, is_on_cpu=not gpu.devices and sharing is None)
     shared = (file, model_config)  # all that several ranks have in common
     file, model_config, config, head_notes = choose_head(
-        file, model_config, config, _why_no_head(config, model_config, gpu, sharing),
+        file, model_config, config, _why_no_head(config, sharing),
         keys_elsewhere=_where_keys_are(gpu, sharing),
     )  # fmt: skip
     settings = decide(config, file, model_config, hardware)
@@ -193,14 +193,10 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
     return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
 
 
-def _why_no_head(
-    config: RunConfig, model: ModelConfig, gpu: GpuChoice, sharing: "Sharing | None"
-) -> str | None:
+def _why_no_head(config: RunConfig, sharing: "Sharing | None") -> str | None:
     """Returns the reason why an MTP head cannot run; None if it can."""
     if sharing is not None and not sharing.is_first:
         return "the first machine has it"
-    if gpu.devices and model.states:
-        return "recurrent layers on a GPU cannot take wrong drafts back"
     if config.kv_keep is not None:
         return "it needs the keys and values that --kv-keep drops"
     return None

@@ -94,10 +94,7 @@ class Runner:
 
     @property
     def max_drafts(self) -> int:
-        """The most drafts that a step checks; 0 if recurrent layers cannot undo wrong drafts."""
-        needs_states = bool(self.states.num_states)
-        if needs_states and not all(part.leaves_states for part in self.parts):
-            return 0
+        """The most drafts that a step checks."""
         return self.settings.max_drafts
 
     @property

@@ -21,7 +21,6 @@ class LateLayers:
     """Does what it is asked only once somebody waits for it, as a slow machine would."""
 
     gpu_tier = None
-    leaves_states = True
     splits_steps = False
     is_host_memory = False
     page_bytes = state_bytes = 0

@@ -1,11 +1,11 @@
 """Text with drafts is the text without, whatever is drafted and however the text is chosen."""
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from oracle import Oracle, with_oracle
 from scheduled import GREEDY, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.config import DraftKind, ExpertConfig, GenerationRequest, SamplingParams
@@ -23,40 +23,6 @@ OTHERS = ["gpt-oss", "gemma3", "deepseek3", "llama4", "qwen3moe"]
 IDS = np.random.default_rng(7).integers(3, 280, 80).tolist()
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
 FIXED = Speculation(kinds=("draft",), max_drafts=4)
-
-
-class Oracle:
-    """Drafts the tokens that will come, but for some of them."""
-
-    kind: DraftKind = "draft"
-    is_free = False
-
-    def __init__(self, texts: Sequence[list[int]], share_right: float) -> None:
-        self._texts, self._share = texts, share_right
-        self._random = random.Random(3)
-        self._tokens: list[int] = []
-
-    def extend(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
-
-    def propose(self, most: int) -> Draft | None:
-        known = len(self._tokens)
-        for text in self._texts:
-            if text[:known] == self._tokens:
-                wrong = [self._random.random() > self._share for _ in range(most)]
-                drafted = text[known : known + most]
-                tokens = tuple(t + w for t, w in zip(drafted, wrong, strict=False))
-                return Draft(self.kind, tokens, (9,) * len(tokens)) if tokens else None
-        return None
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
-def with_oracle(engine: Engine, *texts: list[int], share_right: float = 0.7) -> Engine:
-    """Lets an oracle draft, who knows these texts with their prompts."""
-    engine.speculator._model_drafters = lambda: [Oracle(texts, share_right)]
-    return engine
 
 
 def answer(
@@ -229,6 +195,31 @@ def test_several_sequences_share_a_step_with_their_drafts(case: str, load: Load)
     assert engine.speculator.statistics.num_accepted > 0
     if engine.runner.states.num_states == 0:
         assert_nothing_is_left(scheduler, engine)
+
+
+class EveryOther(Oracle):
+    """Drafts at every other step."""
+
+    is_its_turn = False
+
+    def propose(self, most: int) -> Draft | None:
+        self.is_its_turn = not self.is_its_turn
+        return None if self.is_its_turn else super().propose(most)
+
+
+def test_states_of_wrong_drafts_are_free_for_the_next_step(load: Load) -> None:
+    """The first sequence takes all drafts of a step after one that checked the second's."""
+    request, prompts = asked(12), [IDS[:20], IDS[20:50]]
+    alone = [answer(load("qwen3next"), prompt, request, None)[0] for prompt in prompts]
+    engine = load("qwen3next", speculation=FIXED, num_parallel=2)
+    texts = [prompt + ids for prompt, ids in zip(prompts, alone, strict=True)]
+    turns = iter([EveryOther(texts, 0.0), Oracle(texts, 0.0)])
+    engine.speculator._model_drafters = lambda: [next(turns)]
+    scheduler = Scheduler(engine, 2)
+    heard = [submit(scheduler, prompt, request) for prompt in prompts]
+    finish(scheduler)
+    assert [each.ids for each in heard] == alone
+    assert engine.speculator.statistics.num_accepted == 0
 
 
 @pytest.mark.parametrize("slots", [2, 6])

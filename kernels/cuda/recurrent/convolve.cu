@@ -26,13 +26,14 @@ struct Inputs {
 }  // namespace sharpi
 
 // x, out: (T, channels); weight: (kernel, channels); bias: (channels,) or null; state: (kernel - 1,
-// channels), oldest first. Grid (blocks of channels, runs of 16 tokens of a sequence, sequences).
+// channels), oldest first, and after a token its inputs last. Grid (blocks of channels, runs of 16
+// tokens of a sequence, sequences).
 KERNEL __launch_bounds__(256)
     convolve(const float* x, const float* weight, const float* bias, float* out, float* states,
-             const int* index, const int* positions, const int* starts, int64_t stride,
-             int64_t offset, int tokens, int channels, int kernel, int silu) {
+             const int* index, const int* positions, const int* starts, const int* after,
+             int64_t stride, int64_t offset, int tokens, int channels, int kernel, int silu) {
   using namespace sharpi;
-  const StateSlice place{states, index, positions, starts, stride, offset, tokens};
+  const StateSlice place{states, index, positions, starts, after, stride, offset, tokens};
   const int channel = blockIdx.x * blockDim.x + threadIdx.x, past = kernel - 1;
   if (channel >= channels) return;
   float* state = place.at() + channel;
@@ -46,7 +47,11 @@ KERNEL __launch_bounds__(256)
     for (int j = 0; j < kernel; j++)
       sum = __fmaf_rn(weight[size_t(j) * channels + channel], inputs.at(t - past + j), sum);
     out[size_t(t) * channels] = silu ? swish(sum, 1.f) : sum;
+    if (place.branches()) {
+      float* next = place.after_token(first + t) + channel;
+      for (int j = 0; j < past; j++) next[size_t(j) * channels] = inputs.at(t + 1 - past + j);
+    }
   }
-  if (begin > 0) return;
+  if (begin > 0 || place.branches()) return;
   for (int j = 0; j < past; j++) state[size_t(j) * channels] = inputs.at(count - past + j);
 }

@@ -43,15 +43,16 @@ struct DeltaNetSizes {
 
 template <int kHeld>
 __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, const float* alpha,
-                                          float a, float dt_bias, float* out, float* state,
-                                          bool is_new, const DeltaNetSizes& s) {
+                                          float a, float dt_bias, float* out,
+                                          const StateSlice& place, const DeltaNetSizes& s) {
   __shared__ UnitRows rows;
   __shared__ WarpSums recalled, given;
   const int head = blockIdx.y, keys = s.key_dim, column = StateTile<kHeld>::column();
-  const bool is_there = column < s.value_dim;
+  const size_t of_head = size_t(head) * keys * s.stride;
+  const bool is_there = column < s.value_dim, branches = place.branches();
   const float scale = 1.f / sqrtf(float(keys));
   StateTile<kHeld> tile;
-  tile.load(state, keys, s.stride, is_there && !is_new);
+  tile.load(place.at() + of_head, keys, s.stride, is_there && !place.is_new());
   for (int t = s.first; t < s.end; t++) {
     const float* row = qkv + size_t(t) * s.width();
     const float* query = row + s.key_head(head) * keys;
@@ -68,8 +69,9 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
     given.put(tile.read(rows.query));
     __syncthreads();
     if (threadIdx.x < kWarp && is_there) out[gate * s.value_dim + column] = given.whole();
+    if (branches) tile.store(place.after_token(t) + of_head, keys, s.stride, is_there);
   }
-  tile.store(state, keys, s.stride, is_there);
+  if (!branches) tile.store(place.at() + of_head, keys, s.stride, is_there);
 }
 
 }  // namespace sharpi
@@ -77,19 +79,19 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
 // qkv: (T, width); beta, alpha: (T, value_heads); a, dt_bias: (value_heads,); out: (T, value_heads
 // * value_dim); state: (value_heads, key_dim, stride). Grid (value_dim / 32, value_heads,
 // sequences).
-#define DELTA_NET(NAME, HELD, BLOCKS)                                                          \
-  KERNEL __launch_bounds__(256, BLOCKS) NAME(                                                  \
-      const float* qkv, const float* beta, const float* alpha, const float* a,                 \
-      const float* dt_bias, float* out, float* states, const int* index, const int* positions, \
-      const int* starts, int64_t state_stride, int64_t offset, int tokens, int key_heads,      \
-      int value_heads, int key_dim, int value_dim, int stride, int tiled, float epsilon) {     \
-    using namespace sharpi;                                                                    \
-    const StateSlice place{states, index, positions, starts, state_stride, offset, tokens};    \
-    const int head = blockIdx.y;                                                               \
-    delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out,                             \
-                    place.at() + size_t(head) * key_dim * stride, place.is_new(),              \
-                    {place.first(), place.end(), key_heads, value_heads, key_dim, value_dim,   \
-                     stride, tiled, epsilon});                                                 \
+#define DELTA_NET(NAME, HELD, BLOCKS)                                                              \
+  KERNEL __launch_bounds__(256, BLOCKS)                                                            \
+      NAME(const float* qkv, const float* beta, const float* alpha, const float* a,                \
+           const float* dt_bias, float* out, float* states, const int* index,                      \
+           const int* positions, const int* starts, const int* after, int64_t state_stride,        \
+           int64_t offset, int tokens, int key_heads, int value_heads, int key_dim, int value_dim, \
+           int stride, int tiled, float epsilon) {                                                 \
+    using namespace sharpi;                                                                        \
+    const StateSlice place{states, index, positions, starts, after, state_stride, offset, tokens}; \
+    const int head = blockIdx.y;                                                                   \
+    delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out, place,                          \
+                    {place.first(), place.end(), key_heads, value_heads, key_dim, value_dim,       \
+                     stride, tiled, epsilon});                                                     \
   }
 
 DELTA_NET(delta_net_16, 16, 2)

@@ -13,11 +13,14 @@ constexpr int kStateWarps = 8;
 // The state of one sequence, chosen by blockIdx.z: row index[sequence] of the states (any, stride).
 // starts (sequences + 1,): sequence i has the tokens from starts[i] to starts[i + 1]; null: all
 // `tokens` belong to the first. At position 0 the state counts as zeros, whatever is in memory.
+// after (tokens,): the state in which a token leaves the sequence's, so that drafts can be taken
+// back; below 0 for all tokens of a sequence without drafts, and null where none has any.
 struct StateSlice {
   float* memory;
   const int* index;
   const int* positions;
   const int* starts;
+  const int* after;
   int64_t stride, offset;
   int tokens;
 
@@ -27,6 +30,11 @@ struct StateSlice {
     return memory + index[blockIdx.z] * stride + offset;
   }
   __device__ __forceinline__ bool is_new() const { return positions[first()] == 0; }
+  // True if every token has a state of its own, and the sequence's stays as it was.
+  __device__ __forceinline__ bool branches() const { return after && after[first()] >= 0; }
+  __device__ __forceinline__ float* after_token(int token) const {
+    return memory + after[token] * stride + offset;
+  }
 };
 
 __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(expf(x)); }

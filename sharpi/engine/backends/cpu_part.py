@@ -42,7 +42,6 @@ class CpuPart(RecordedPart[Program]):
 
     gpu_tier = None
     is_host_memory = True
-    leaves_states = True
     splits_steps = False
 
     def __init__(

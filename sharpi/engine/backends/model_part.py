@@ -114,10 +114,6 @@ class ModelPart(StepRoutes, Protocol):
         """True if `run` also takes steps of more than `max_tokens`, in several passes."""
 
     @property
-    def leaves_states(self) -> bool:
-        """True if `run` supports `Segment.states_after`."""
-
-    @property
     def gpu_tier(self) -> SlotTier | None:
         """The owner of the slots for experts, if this part is a GPU that has some."""
 

@@ -22,7 +22,6 @@ class RemotePart:
     """Runs the other ranks' layers; its results are the last layer's values (outputs, hidden)."""
 
     gpu_tier = None
-    leaves_states = True
     splits_steps = False
     is_host_memory = False
     page_bytes = 0  # here: a prompt cache on disk is refused for several machines

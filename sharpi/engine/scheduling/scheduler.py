@@ -280,8 +280,10 @@ class Scheduler:
         for choice, draft in zip(choices, (*share.drafts, None), strict=False):
             self._choose(request, choice)
             if draft is None or not request.goes_on_with(draft):
-                return
+                break
             request.computed(1)
+        if request.table is not None:
+            request.table.drop_drafts()
 
     def _computed(self, share: Share) -> None:
         share.request.computed(share.num_tokens)

@@ -31,6 +31,7 @@ class StepShape(NamedTuple):
     first: int | None = None  # the index of the first token in the prompt, if batches take turns
     predicts: bool = False  # layers prefetch experts of the next one, for tokens with outputs
     is_exact: bool = False  # routed tokens that exceed the limit of rows take turns
+    has_drafts: bool = False  # recurrent layers leave a state after each token of a check
     sequences: int = 1  # several have fewer tokens each than the library's products take
 
     @property

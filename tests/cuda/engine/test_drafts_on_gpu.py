@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracle import with_oracle
 from with_head import with_head
 
 from sharpi.config import USUAL_DRAFTS, GenerationRequest, SamplingParams
@@ -120,16 +121,41 @@ def test_several_sequences_have_drafts_of_the_head(headed: Path, load: Load) -> 
     assert engine.speculator.statistics.num_accepted > 0
 
 
-def test_recurrent_layers_and_assistants_say_why_they_do_not_draft(
-    load: Load, tmp_path: Path
-) -> None:
-    recurrent = with_head(REFERENCES / "qwen3next.gguf", tmp_path / "recurrent.gguf")
+RECURRENT: dict[str, dict[str, Any]] = {
+    "qwen3next": {},
+    "qwen3next beside the CPU": {"gpu_layers": 1},
+    "qwen3next in slots": {"moe_slots": 3},
+    "nemotron_h_moe": {},
+    "lfm2moe": {},
+}
+
+
+@pytest.mark.parametrize("case", RECURRENT)
+def test_recurrent_layers_take_wrong_drafts_back(case: str, load: Load) -> None:
+    path, options = REFERENCES / f"{case.split()[0]}.gguf", {"context_size": 64} | RECURRENT[case]
+    prompts = [IDS, IDS[3:]]
+    plain = together(load(path, num_parallel=2, **options), prompts)
+    drafts = Speculation(kinds=("draft",), max_drafts=4)
+    engine = load(path, num_parallel=2, speculation=drafts, **options)
+    texts = [prompt + ids for prompt, ids in zip(prompts, plain, strict=True)]
+    with_oracle(engine, *texts, share_right=0.5)
+    assert together(engine, prompts) == plain
+    counts = engine.speculator.statistics
+    assert 0 < counts.num_accepted < counts.num_checked
+
+
+def test_the_head_of_a_recurrent_model_drafts(load: Load, tmp_path: Path) -> None:
+    path = with_head(REFERENCES / "qwen3next.gguf", tmp_path / "recurrent.gguf")
+    prompts = [IDS, IDS[3:], IDS[5:]]
+    plain = together(load(path, context_size=64, num_parallel=3), prompts)
+    engine = load(path, context_size=64, num_parallel=3, speculation=HEAD)
+    assert together(engine, prompts) == plain
+    assert engine.speculator.statistics.num_checked > 0
+
+
+def test_an_assistant_says_why_it_does_not_draft(load: Load) -> None:
     beside = REFERENCES.parent / "heads" / "gemma4-moe-assistant.gguf"
-    assistant = Speculation(kinds=("mtp",), draft_model=beside)
-    for path, speculation, why in (
-        (recurrent, HEAD, "recurrent layers on a GPU"),
-        (REFERENCES / "gemma4-moe.gguf", assistant, "reads keys that a GPU keeps"),
-    ):
-        engine = load(path, context_size=64, speculation=speculation)
-        assert engine.runner.head is None
-        assert any(f"MTP head does not draft: {why}" in n or why in n for n in engine.notes)
+    speculation = Speculation(kinds=("mtp",), draft_model=beside)
+    engine = load(REFERENCES / "gemma4-moe.gguf", context_size=64, speculation=speculation)
+    assert engine.runner.head is None
+    assert any("reads keys that a GPU keeps" in note for note in engine.notes)

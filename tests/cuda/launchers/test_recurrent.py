@@ -178,3 +178,37 @@ def test_sequences_have_states_of_their_own(device: Device, name: str) -> None:
         np.testing.assert_array_equal(out[first:end], alone)
     after = [read(device, each, np.float32, before.shape) for each in (together, apart)]
     np.testing.assert_array_equal(*after)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_each_token_of_a_check_leaves_a_state(device: Device, name: str) -> None:
+    """The second of two sequences has drafts; its own state stays, the first one's goes on."""
+    case, counts = _case(name), (1, TOKENS - 1)
+    stride, many = OFFSET + case.shape.state_floats, TOKENS + 3
+    before = np.tile(np.random.default_rng(3).standard_normal(stride, np.float32), (many, 1))
+    positions = np.concatenate([[9], np.arange(4, 4 + counts[1])]).astype(np.int32)
+    weights = [upload(device, w) for w in case.weights]
+    width, leaves = case.want.shape[1], np.array([-1, *range(3, 3 + counts[1])], np.int32)
+
+    def run(rows: slice, states: Span, **whose: Any) -> Floats:
+        inputs = [upload(device, x[rows]) for x in case.inputs]
+        own, count = upload(device, positions[rows]), rows.stop - rows.start
+        place = StateSlice(states, positions=own, stride=stride, offset=OFFSET, **whose)
+        out = empty(device, 4 * count * width)
+        device.launch(case.start([*inputs, *weights], out, place, count))
+        return read(device, out, np.float32, (count, width))
+
+    checked, single = upload(device, before), upload(device, before)
+    starts = upload(device, np.array([0, 1, TOKENS], np.int32))
+    names, after = upload(device, np.array([1, 2], np.int32)), upload(device, leaves)
+    out = run(
+        slice(0, TOKENS), checked, state=names, starts=starts, num_sequences=2, after=after
+    )  # fmt: skip
+    found = read(device, checked, np.float32, before.shape)
+    for token in range(TOKENS):
+        own = upload(device, np.array([min(1 + token, 2)], np.int32))
+        alone = run(slice(token, token + 1), single, state=own)
+        np.testing.assert_array_equal(out[token : token + 1], alone)
+        state = read(device, single, np.float32, before.shape)[min(1 + token, 2)]
+        np.testing.assert_array_equal(found[1 if token == 0 else 2 + token], state)
+    np.testing.assert_array_equal(found[2], before[2])

@@ -52,7 +52,6 @@ class GpuPart(RecordedPart[GpuProgram]):
     """
 
     is_host_memory = False
-    leaves_states = False
     splits_steps = True
 
     def __init__(
@@ -105,7 +104,10 @@ class GpuPart(RecordedPart[GpuProgram]):
         shapes_of_states = [s for s in config.states if s.layer in self._layers]
         factor = settings.capacity_factor
         self._states = GpuStates(
-            device, shapes_of_states, num_states(settings.num_parallel), has_backup=bool(factor)
+            device,
+            shapes_of_states,
+            num_states(settings.num_parallel, settings.max_drafts),
+            has_backup=bool(factor),
         )
         trims = self._has_output and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
@@ -374,4 +376,4 @@ class GpuPart(RecordedPart[GpuProgram]):
 def _inputs(segment: Segment) -> SequenceInputs:
     """Converts a segment to a program's inputs."""
     ids, position, outputs, pages, state = segment[:5]
-    return SequenceInputs(ids, position, outputs, pages, state or 0)
+    return SequenceInputs(ids, position, outputs, pages, state or 0, segment.states_after)

@@ -26,12 +26,15 @@ class StateSlice(NamedTuple):
     # int32 (sequences + 1,): the first token of each sequence, then T; None for one sequence.
     starts: Span | None = None
     num_sequences: int = 1
+    # int32 (T,): the state in which each token leaves its sequence's, so that drafts can be taken
+    # back; -1 for all tokens of a sequence without drafts, and None where no sequence has any.
+    after: Span | None = None
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
         """The arguments that the kernels take for it."""
         return (
-            *(self.memory, self.state, self.positions, self.starts),
+            *(self.memory, self.state, self.positions, self.starts, self.after),
             *(np.int64(self.stride), np.int64(self.offset)),
         )
 

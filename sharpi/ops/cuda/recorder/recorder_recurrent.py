@@ -131,4 +131,5 @@ class RecurrentOnGpu:
             states.offsets[shape],
             inputs.starts if step.sequences > 1 else None,
             step.sequences,
+            inputs.states_after if step.has_drafts else None,
         )

@@ -125,7 +125,10 @@ class GpuProgram:
             self.inputs.write_incoming(incoming)
         step = self._step_shape(sequences)
         predicts = predicts and step.is_decode and step.tokens == step.outputs
-        step = step._replace(largest=largest, misses=misses, predicts=predicts)
+        has_drafts = any(each.states_after for each in sequences)
+        step = step._replace(
+            largest=largest, misses=misses, predicts=predicts, has_drafts=has_drafts
+        )
         routed, state = self.recording.routed, sequences[0].state
         if routed is None or step.is_decode or step.sequences > 1:
             self.replay(step._replace(is_exact=step.sequences > 1))

@@ -117,7 +117,7 @@ class PromptProgram:
                     self._hidden.append(self._program.read_hidden(turn.step.tokens))
 
     def _turns(self, prompt: SequenceInputs, misses: MissMode) -> list[_Turn]:
-        ids, position, outputs, _, _ = prompt
+        ids, position, outputs = prompt[:3]
         starts = range(0, len(ids), self._batch)
         num_batches = sum(len(ids) - first > 1 for first in starts)
         turns = []

@@ -11,6 +11,7 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
 
 _INT_BYTES, _FLOAT_BYTES = 4, 4
+_NO_STATE = -1
 
 
 class StepSizes(NamedTuple):
@@ -31,6 +32,7 @@ class SequenceInputs(NamedTuple):
     outputs: IntArray  # indices of the tokens whose logits are wanted
     pages: IntArray  # the page table, which covers these tokens
     state: int = 0  # the index of the sequence's recurrent state
+    states_after: tuple[int, ...] = ()  # in which each token leaves it; empty without drafts
 
     @property
     def end(self) -> int:
@@ -44,8 +46,10 @@ class StepInputs:
     `ids`, `positions` and `sequences` are (tokens,); the last has the index of a token's sequence.
     `output_rows` is (outputs,). `starts` (sequences + 1,) has the index of each sequence's first
     token, and then the number of tokens. `states` (sequences,) and `page_tables` (sequences,
-    num_pages) have one row per sequence. `of_tokens` spans ids, positions and output rows.
-    `incoming` holds values (tokens, hidden) that another processor computed, in float32.
+    num_pages) have one row per sequence. `states_after` (tokens,) has the state in which each token
+    of a check leaves its sequence's; -1 for sequences without drafts. `of_tokens` spans ids,
+    positions and output rows. `incoming` holds values (tokens, hidden) that another processor
+    computed, in float32.
     """
 
     def __init__(self, device: Device, sizes: StepSizes) -> None:
@@ -53,7 +57,7 @@ class StepInputs:
         self.num_pages = sizes.num_pages
         tokens, sequences = sizes.tokens, sizes.sequences
         tables = sequences * sizes.num_pages
-        counts = (tokens, tokens, sizes.outputs, tokens, sequences + 1, sequences, tables)
+        counts = (tokens, tokens, sizes.outputs, tokens, sequences + 1, sequences, tokens, tables)
         ends = np.cumsum(counts)
         self.counts_of_tokens = counts[:3]
         self._host: IntArray = np.zeros(int(ends[-1]), np.int32)
@@ -66,7 +70,7 @@ class StepInputs:
             for end, count in zip(ends, counts, strict=True)
         ]
         self.ids, self.positions, self.output_rows, self.sequences = spans[:4]
-        self.starts, self.states, self.page_tables = spans[4:]
+        self.starts, self.states, self.states_after, self.page_tables = spans[4:]
         self.of_tokens = self._all.part(0, sum(counts[:3]) * _INT_BYTES)
         size = tokens * sizes.hidden_size * _FLOAT_BYTES
         self.incoming = Span(device.allocate(size), 0, size)
@@ -83,7 +87,7 @@ class StepInputs:
 
     def write(self, sequences: Sequence[SequenceInputs]) -> None:
         """Writes the inputs of the next step, in which the tokens of a sequence are adjacent."""
-        _, _, _, _, starts, _, _ = self._views
+        starts = self._views[4]
         starts[0] = token = output = 0
         for row, each in enumerate(sequences):
             self._write(row, each, token, output)
@@ -94,13 +98,14 @@ class StepInputs:
 
     def _write(self, row: int, each: SequenceInputs, token: int, output: int) -> None:
         """Writes sequence `row`, whose first token and first output have these indices."""
-        ids, positions, rows, sequences, _, states, tables = self._views
+        ids, positions, rows, sequences, _, states, after, tables = self._views
         end = token + len(each.ids)
         ids[token:end] = each.ids
         positions[token:end] = range(each.position, each.end)
         sequences[token:end] = row
         rows[output : output + len(each.outputs)] = each.outputs + np.int32(token)
         states[row] = each.state
+        after[token:end] = each.states_after or _NO_STATE
         first = row * self.num_pages
         tables[first : first + len(each.pages)] = each.pages
 
