@@ -6,8 +6,6 @@ exits without ending them.
 """
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import signal
 import socket
@@ -23,6 +21,7 @@ from starlette.types import ASGIApp
 
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.watched_protocol import WatchedProtocol, raise_file_limit
+from sharpi.system.heaps import trim_heaps
 
 _KEEP_ALIVE_SECONDS = 75  # longer than clients do, so that none writes to a closed connection
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -33,7 +32,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new ones that nothing has freed
 # the files that are kept free.
 _NUM_ACCEPTED = 16
 _NUM_KNOCKING = 2048  # connections that the system keeps until they are accepted
-_ARENA_MAX, _NUM_HEAPS = -8, 2  # glibc's number of the setting, and its value
+_TICKS_BETWEEN_TRIMS = 100  # of uvicorn, which ticks ten times a second
 _CUT_SECONDS = 5.0  # time for clients to read the end of answers that were cut
 
 
@@ -75,7 +74,6 @@ class WebServer(uvicorn.Server):
         raise_file_limit()
         sys.setswitchinterval(_SWITCH_SECONDS)
         _collect_garbage_of_requests()
-        _share_heaps()
         threads = ThreadPoolExecutor(_NUM_PREPARING, thread_name_prefix="prepare")
         asyncio.get_running_loop().set_default_executor(threads)
         await super().serve(sockets)
@@ -85,6 +83,12 @@ class WebServer(uvicorn.Server):
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(_NUM_KNOCKING)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Returns whether the server has to end; every few seconds it gives back freed memory."""
+        if counter % _TICKS_BETWEEN_TRIMS == 0:
+            asyncio.get_running_loop().run_in_executor(None, _give_back)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the answers; uvicorn calls it when it exits."""
@@ -124,10 +128,10 @@ class WebServer(uvicorn.Server):
         self.force_exit = self._num_signals > 2
 
 
-def _share_heaps() -> None:
-    """Makes new threads share heaps: glibc gives each its own, which keeps what it has freed."""
-    with contextlib.suppress(OSError, AttributeError):  # only glibc has mallopt
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, _NUM_HEAPS)
+def _give_back() -> None:
+    """Frees what requests left in cycles, and returns free pages to the system."""
+    gc.collect()
+    trim_heaps()
 
 
 def _collect_garbage_of_requests() -> None:

@@ -6,24 +6,40 @@ It wants patterns of which no name matches two.
 import re
 from typing import Any
 
+from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.references import Schema
 from sharpi.errors import GrammarError
 
-_LITERAL = re.compile(r"\^([\w-]+)\$")
+_FINITE = re.compile(r"\^[^.*+\\]*\$")  # such a pattern may match only a few texts
+_MAX_NAMES = 16
 _UNIVERSAL = frozenset(["", ".*", "^"])
 
 
-def list_literal_patterns(schema: dict[str, Any]) -> None:
-    """Makes each pattern of exactly one name a listed property, where there are other patterns."""
-    patterns = schema["patternProperties"]
-    literal = {found[1]: each for each in patterns if (found := _LITERAL.fullmatch(each))}
-    if not literal or len(patterns) < 2:
-        return
-    known = dict(schema.get("properties", {}))
-    for name, pattern in literal.items():
-        known[name] = {"allOf": [patterns[pattern], known.get(name, True)]}
-    rest = {each: patterns[each] for each in patterns if each not in literal.values()}
-    schema |= {"properties": known, "patternProperties": rest}
+def list_few_names(schema: dict[str, Any]) -> None:
+    """Makes the names of each pattern that matches only a few listed properties."""
+    patterns, known = schema["patternProperties"], dict(schema.get("properties", {}))
+    rest = {}
+    for pattern, each in patterns.items():
+        names = _few_names(pattern)
+        for name in names or ():
+            known[name] = {"allOf": [each, known[name]]} if name in known else each
+        if names is None:
+            rest[pattern] = each
+    if len(rest) < len(patterns):
+        schema["properties"] = known
+        if rest:
+            schema["patternProperties"] = rest
+        else:
+            del schema["patternProperties"]
+
+
+def _few_names(pattern: str) -> list[str] | None:
+    if _FINITE.fullmatch(pattern) is None:
+        return None
+    try:
+        return Pattern(pattern).texts(_MAX_NAMES)
+    except GrammarError:
+        return None  # llguidance refuses the whole schema, and says why
 
 
 def replace_universal_patterns(schema: dict[str, Any]) -> None:

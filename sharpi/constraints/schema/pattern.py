@@ -6,11 +6,14 @@ Python's `re` may take for ever on a client's pattern, and no other thread can r
 import json
 from functools import cache
 
+import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.grammar_error import worded
 from sharpi.constraints.plain_bytes import PlainBytes
 from sharpi.errors import GrammarError
+
+_MAX_BYTES = 64  # of the texts that are listed
 
 
 class Pattern:
@@ -29,6 +32,34 @@ class Pattern:
         matcher = self._matcher.deep_copy()
         ids = list(json.dumps(text, ensure_ascii=False).encode())
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())
+
+    def texts(self, most: int) -> list[str] | None:
+        """Returns all texts that the pattern matches, short ones first.
+
+        Returns None if there are more than `most`, or long ones.
+        """
+        found: list[str] = []
+        left = [(b'"', self._matcher.deep_copy())]
+        left[0][1].consume_token(left[0][0][0])
+        while left:
+            if len(left) + len(found) > most:
+                return None
+            begun, matcher = left.pop(0)
+            if len(begun) > _MAX_BYTES:
+                return None
+            for byte in _next_bytes(matcher):
+                after, text = matcher.deep_copy(), begun + bytes([byte])
+                after.consume_token(byte)
+                if after.is_accepting():
+                    found.append(json.loads(text))
+                else:
+                    left.append((text, after))
+        return found
+
+
+def _next_bytes(matcher: LLMatcher) -> list[int]:
+    mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+    return np.flatnonzero(np.unpackbits(mask, bitorder="little")).tolist()
 
 
 @cache

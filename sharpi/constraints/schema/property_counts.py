@@ -11,6 +11,7 @@ from typing import Any
 
 from sharpi.constraints.schema.facts import Facts
 from sharpi.constraints.schema.references import Schema
+from sharpi.errors import GrammarError
 
 _MAX_BRANCHES = 40
 
@@ -18,11 +19,13 @@ _MAX_BRANCHES = 40
 def counted_properties(schema: dict[str, Any], facts: Facts) -> list[Schema]:
     """Returns schemas in place of `minProperties` and `maxProperties`, and drops what they replace.
 
-    A limit stays where llguidance enforces it, since all listed properties are required.
+    A limit stays where llguidance enforces it, since all listed properties are required. Raises
+    GrammarError if two properties that are not listed would be needed.
     """
     names = [name for name in facts.properties if facts.allows(name)]
     optional = [name for name in names if name not in facts.required]
     low, high = schema.get("minProperties"), schema.get("maxProperties")
+    _require_listed(schema, facts)
     if not optional or not all(each is None or type(each) is int for each in (low, high)):
         return []
     num = len(facts.required)
@@ -36,6 +39,27 @@ def counted_properties(schema: dict[str, Any], facts: Facts) -> list[Schema]:
         more += [_at_most(optional, most, high, facts)]
         del schema["maxProperties"]
     return more
+
+
+def _require_listed(schema: dict[str, Any], facts: Facts) -> None:
+    """Raises GrammarError if objects need two names that are not listed.
+
+    llguidance lets an object have the same name twice, and JSON counts it once.
+    """
+    low, listed = schema.get("minProperties"), {*facts.properties, *facts.required}
+    if type(low) is not int or facts.only is not None or "object" not in facts.types:
+        return
+    choices = [schema[each] for each in ("anyOf", "oneOf") if isinstance(schema.get(each), list)]
+    more = sum(min(map(_num_named, branches), default=0) for branches in choices)
+    if low - len(listed) - more > 1:
+        raise GrammarError(
+            f"not supported in a JSON schema: minProperties of {low}, which {len(listed) + more}"
+            " listed names cannot reach"
+        )
+
+
+def _num_named(branch: Schema) -> int:
+    return len(branch.get("required", ())) if isinstance(branch, dict) else 0
 
 
 def _at_least(optional: Sequence[str], least: int) -> Schema:

@@ -11,7 +11,7 @@ from sharpi.constraints.schema.arrays import containing, different_items
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.facts import exclude_each_other, facts_of
 from sharpi.constraints.schema.names import (
-    list_literal_patterns,
+    list_few_names,
     pattern_of_names,
     replace_universal_patterns,
 )
@@ -170,7 +170,7 @@ class Rewriting:
 
     def _patterns(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         if "patternProperties" in schema:
-            list_literal_patterns(schema)
+            list_few_names(schema)
         return []
 
     def _unevaluated(self, schema: dict[str, Any], depth: int) -> list[Schema]:

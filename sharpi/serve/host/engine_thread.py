@@ -3,8 +3,6 @@
 Other threads queue orders, which it executes between two steps.
 """
 
-import contextlib
-import ctypes
 import gc
 import threading
 import time
@@ -24,6 +22,7 @@ from sharpi.serve.host.answer_queue import QueuedAnswer
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.mapped_file import MappedFile
 from sharpi.serve.http.errors import lost_rank, not_loaded, stopping, unreadable_model
+from sharpi.system.heaps import trim_heaps
 
 T = TypeVar("T")
 
@@ -318,8 +317,8 @@ def _for_clients(finish_info: FinishInfo) -> FinishInfo:
 
 
 def release_memory() -> None:
-    """Frees reference cycles, which may hold mappings, and trims the C library's heap."""
+    """Frees reference cycles, which may hold mappings, and trims the heaps."""
     gc.unfreeze()  # a server freezes what there was when it began
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # only glibc has malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)
+    gc.freeze()  # later collections would look at what stays, and hold up all threads
+    trim_heaps()

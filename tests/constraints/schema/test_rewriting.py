@@ -22,6 +22,7 @@ from sharpi.constraints.schema.json_schema import (
     rewritten_schema,
 )
 from sharpi.constraints.schema.other_texts import other_texts
+from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -160,6 +161,26 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         },
         [{}, {"ab": 5}, {"x": 1}],
         [{"ab": 4}, {"x": "1"}, {"1": 1}],
+    ),
+    "a pattern of a few names": (
+        {
+            "type": "object",
+            "patternProperties": {"^([a-c]|no)$": {"type": "integer"}},
+            "additionalProperties": False,
+            "minProperties": 3,
+            "dependentRequired": {"a": ["b"], "b": ["a"]},
+        },
+        [{"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 2, "no": 3}],
+        [{}, {"a": 1, "b": 1}, {"a": 1, "c": 1, "no": 1}, {"a": 1, "b": 1, "x": 1}],
+    ),
+    "a pattern of a few names beside a wider one": (
+        {
+            "type": "object",
+            "patternProperties": {"^x-": {"type": "integer"}, "^(x-a|b)$": {"minimum": 5}},
+            "additionalProperties": False,
+        },
+        [{}, {"b": "text", "x-a": 5}, {"x-b": 1}],
+        [{"x-a": 4}, {"x-a": "5"}, {"b": 4}, {"x-b": "1"}],
     ),
     "names by pattern beside a pattern that all names match": (
         {
@@ -352,12 +373,36 @@ def test_every_finished_answer_validates(grammars: Grammars, demo: Tokenizer, na
         {"not": {}},
         {"type": "array", "contains": {"const": 1}, "maxItems": 0},
         {"dependentRequired": [1]},
+        {"type": "object", "minProperties": 2},
+        {"type": "object", "properties": {"a": {}}, "minProperties": 3},
     ],
 )
 def test_what_cannot_be_enforced_is_refused_in_one_line(grammars: Grammars, schema: Any) -> None:
     with pytest.raises(GrammarError) as caught:
         grammars.json_schema(schema)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        ("^[a-d]$", ["a", "b", "c", "d"]),
+        ("^(ab|cd?)$", ["c", "ab", "cd"]),
+        ('^a"b$', ['a"b']),
+        ("^$", [""]),
+        ("^a*$", None),
+        ("a", None),
+        ("^a{1000}$", None),
+    ],
+)
+def test_the_texts_of_a_pattern(pattern: str, texts: list[str] | None) -> None:
+    assert Pattern(pattern).texts(16) == texts
+
+
+def test_no_name_counts_twice(grammars: Grammars, demo: Tokenizer) -> None:
+    schema = {"type": "object", "patternProperties": {"^[ab]$": {}}, "minProperties": 2}
+    constraint = grammars.json_schema(schema | {"additionalProperties": False})
+    assert not follows(constraint, demo, '{"a": 1, "a": 2')
 
 
 def test_other_texts() -> None:

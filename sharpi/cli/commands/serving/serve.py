@@ -61,7 +61,9 @@ def serve(
     from sharpi.serve.host.model_host import ModelHost
     from sharpi.serve.http.listener import bind
     from sharpi.serve.server_log import ServerLog
+    from sharpi.system.heaps import share_heaps
 
+    share_heaps()
     with bind(serving.host, serving.port) as listener, ServerLog() as log:
         with ProgressBar() as bar:
             load = _Loader(config, bar).load
