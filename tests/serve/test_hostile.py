@@ -246,6 +246,16 @@ class TestWhatClientsExpect:
         body = {"messages": HELLO, "max_tokens": 1}
         assert demo.client.post("/chat/completions", json=body).status_code == 200
         assert demo.client.get("/models").status_code == 200
+        assert demo.client.get(f"/models/{MODEL}").status_code == 200
+        asked = {"model": MODEL, **body}
+        assert demo.client.post("/messages", json=asked).json()["type"] == "message"
+        counted = demo.client.post(
+            "/messages/count_tokens", json={"model": MODEL, "messages": HELLO}
+        )
+        assert counted.json()["input_tokens"] > 0
+        refused = demo.client.post("/messages", json=asked | {"max_tokens": 0}).json()
+        assert refused["error"]["type"] == "invalid_request_error"
+        assert refused["type"] == "error"
 
     def test_foreign_parameters_that_change_nothing(self, demo: ServedDemo) -> None:
         neutral = {

@@ -18,8 +18,14 @@ def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
     """Returns the endpoints of one host."""
     api = AnthropicRoutes(host, chats)
     return [
-        Endpoint("POST", "/v1/messages", api.messages, MessagesBody, streams=True),
-        Endpoint("POST", "/v1/messages/count_tokens", api.count_tokens, CountBody),
+        Endpoint("POST", "/v1/messages", api.messages, MessagesBody, ("/messages",), streams=True),
+        Endpoint(
+            "POST",
+            "/v1/messages/count_tokens",
+            api.count_tokens,
+            CountBody,
+            ("/messages/count_tokens",),
+        ),
     ]
 
 

@@ -1,6 +1,6 @@
 """ApiError: a refused or failed request, and its JSON in each API.
 
-Paths under /v1/messages use Anthropic's form, all others OpenAI's.
+Paths under /v1/messages and /messages use Anthropic's form, all others OpenAI's.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from sharpi.errors import BusyError, ContextFullError, GrammarError, TemplateError, UsageError
 
-ANTHROPIC_PATH = "/v1/messages"
+_ANTHROPIC_PATH = "/messages"  # with or without /v1 before it
 RETRY_SECONDS = 1
 
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -124,7 +124,7 @@ def anthropic_body(error: ApiError) -> dict[str, Any]:
 
 def error_body(path: str, error: ApiError) -> dict[str, Any]:
     """Returns the JSON of an error in the form of the API that `path` belongs to."""
-    is_anthropic = path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/")
+    is_anthropic = f"{path.removeprefix('/v1')}/".startswith(f"{_ANTHROPIC_PATH}/")
     return anthropic_body(error) if is_anthropic else openai_body(error)
 
 

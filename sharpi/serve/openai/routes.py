@@ -67,7 +67,7 @@ def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
     api, models = OpenaiRoutes(host, chats), Models(host)
     return [
         Endpoint("GET", "/v1/models", models.list, other_paths=("/models",)),
-        Endpoint("GET", "/v1/models/{name:path}", models.one),
+        Endpoint("GET", "/v1/models/{name:path}", models.one, other_paths=("/models/{name:path}",)),
         Endpoint(
             "POST",
             "/v1/chat/completions",
