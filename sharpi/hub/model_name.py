@@ -40,7 +40,9 @@ def require_name(text: str) -> ModelName:
     """Parses a model name; raises UsageError if the text cannot be one."""
     name = read_name(text)
     if name is None:
-        raise UsageError(f"'{text}' is not a model name; write ORG/REPO or ORG/REPO:QUANT")
+        raise UsageError(
+            f"'{text}' is not a model name; write ORG/REPO:QUANT, or a name of `sharpi models`"
+        )
     return name
 
 

@@ -158,9 +158,9 @@ class Chat:
         """Sends the text of a file along with the next question."""
         self._attached.append(f"{name}:\n```\n{text.rstrip()}\n```\n\n")
 
-    def set(self, name: str, value: str) -> None:
-        """Changes a setting from the next answer on; raises UsageError."""
-        self.settings.set(name, value)
+    def set(self, name: str, value: str) -> str:
+        """Changes a setting from the next answer on, and returns it; raises UsageError."""
+        return self.settings.set(name, value)
 
     def reset(self) -> None:
         """Begins another conversation with the same system message."""

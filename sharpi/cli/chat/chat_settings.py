@@ -4,6 +4,7 @@ They are the flags of the command line, by the same names and with the same chec
 """
 
 import re
+from difflib import get_close_matches
 from typing import Any, get_origin
 
 import click
@@ -18,7 +19,7 @@ from sharpi.config import GenerationRequest
 from sharpi.errors import UsageError
 
 _OF_CONVERSATION = "think"
-_CLAUSE_WIDTH = 54
+INDENT = 26  # of the meanings in a list of settings
 
 
 class ChatSettings:
@@ -33,8 +34,11 @@ class ChatSettings:
         """Returns the engine's request for the next answer."""
         return self._length.request(self._sampling)
 
-    def set(self, name: str, text: str) -> None:
-        """Changes one setting; raises UsageError for an unknown name or a refused value."""
+    def set(self, name: str, text: str) -> str:
+        """Changes one setting, and returns its name and value as `/set` lists them.
+
+        Raises UsageError for an unknown name or a refused value.
+        """
         field = _field(name)
         value = _value(field, name, text)
         if field.name in SamplingOptions.__struct_fields__:
@@ -43,6 +47,7 @@ class ChatSettings:
             self._length = replace(self._length, **{field.name: value})
         else:
             self.conversation = replace(self.conversation, **{field.name: value})
+        return f"{_shortest(field)} {_shown(value)}"
 
     def lines(self) -> list[str]:
         """Returns each setting with its value and its meaning."""
@@ -79,7 +84,9 @@ def _field(name: str) -> Field:
     for field in _settable_fields():
         if wanted in _names(field):
             return field
-    raise UsageError(f"there is no setting {name}; /set lists them")
+    close = get_close_matches(wanted, setting_names(), n=1)
+    meant = f"; did you mean {close[0]}? /set lists all" if close else "; /set lists them"
+    raise UsageError(f"there is no setting {name}{meant}")
 
 
 def _names(field: Field) -> list[str]:
@@ -93,9 +100,7 @@ def _shortest(field: Field) -> str:
 
 
 def _first_clause(field: Field) -> str:
-    """Returns the beginning of the help, which fits on a line of a narrow terminal."""
-    clause = re.split(r"[;,.:]", field.declared.help)[0]
-    return clause if len(clause) <= _CLAUSE_WIDTH else clause[: _CLAUSE_WIDTH - 3] + "..."
+    return re.split(r"[;,.:]", field.declared.help)[0]
 
 
 def _value(field: Field, name: str, text: str) -> Any:

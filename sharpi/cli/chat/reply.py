@@ -6,23 +6,30 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.output.prefill_bar import watched
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import harmless, note
+from sharpi.cli.output.word_wrap import WordWrap
 
 if TYPE_CHECKING:
     from sharpi.cli.options.answer_form import ConstrainedAnswers
     from sharpi.engine.generation import Generation
 
 
-def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> bool:
+def stream(
+    generation: "Generation",
+    style: ReasoningStyle,
+    echo: str = "",
+    wrap: WordWrap | None = None,
+) -> bool:
     """Prints `echo` and the answer as it comes; returns False if Ctrl-C ended it early.
 
     The echo waits for the first piece of text, so that a failing prefill leaves stdout empty.
+    `wrap`: ends lines between words, as on a terminal.
     """
     is_complete, pending = True, echo
     try:
         with closing(watched(generation)) as pieces:
             for piece in pieces:
-                shown, pending = pending + style.feed(piece), ""
+                shown, pending = _shown(pending, piece, style, wrap), ""
                 sys.stdout.write(shown)
                 sys.stdout.flush()
     except KeyboardInterrupt:
@@ -33,8 +40,15 @@ def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> b
         note_interrupted_prefill(generation)
         return False
     end = "" if (pending + generation.text).endswith("\n") else "\n"
-    print(pending + style.end(), end=end, flush=True)
+    rest = pending + style.end()
+    print(rest if wrap is None else wrap.feed(rest), end=end, flush=True)
     return is_complete
+
+
+def _shown(before: str, piece: str, style: ReasoningStyle, wrap: WordWrap | None) -> str:
+    if wrap is None:
+        return before + style.feed(piece)
+    return wrap.feed(harmless(before) + style.feed(harmless(piece)))
 
 
 def collect(generation: "Generation") -> bool:

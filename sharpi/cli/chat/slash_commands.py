@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.answer_statistics import verbose_lines
 from sharpi.cli.chat.chat import Chat
+from sharpi.cli.chat.chat_settings import INDENT
 from sharpi.cli.chat.loaded_view import show_messages
 from sharpi.cli.chat.reasoning_style import reasoning_of
 from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _NOT_COUNTED = "No experts were counted: there are none, or all fit and --expert-stats is not set."
 _REPLACE = "-f "
+_USAGE_WIDTH = 17
 
 
 class SlashCommands:
@@ -39,7 +41,7 @@ class SlashCommands:
 
     def _help(self, rest: str) -> None:
         for command in COMMANDS:
-            say(f"{command.usage:17}{command.purpose}")
+            say(f"{command.usage:{_USAGE_WIDTH}}{command.purpose}", _USAGE_WIDTH)
         for line in ADVICE:
             say(line)
 
@@ -99,10 +101,10 @@ class SlashCommands:
         if name and not value.strip():
             raise UsageError(f"/set {name} needs a value; /set lists what there is")
         if name:
-            self._chat.set(name, value.strip())
+            say(self._chat.set(name, value.strip()))
             return
         for line in self._chat.settings.lines():
-            say(line)
+            say(line, INDENT)
 
     def _model(self, rest: str) -> None:
         if rest:

@@ -14,10 +14,13 @@ _CONTROLS = (*range(32), *range(127, 160))
 _WITHOUT_CONTROLS = {code: None for code in _CONTROLS if chr(code) not in "\t\n"}
 
 
-def say(text: str) -> None:
-    """Prints one line to stderr; a terminal that was closed meanwhile is no error."""
+def say(text: str, indent: int = 0) -> None:
+    """Prints one line to stderr; a terminal that was closed meanwhile is no error.
+
+    `indent`: the blanks before the lines that a narrow terminal needs more.
+    """
     with contextlib.suppress(OSError):
-        print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+        print(fitted(text, sys.stderr, indent), file=sys.stderr, flush=True)
 
 
 def fitted(text: str, stream: TextIO, indent: int = 0) -> str:

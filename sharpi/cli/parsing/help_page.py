@@ -46,6 +46,9 @@ def short_help(context: click.Context, examples: Sequence[str]) -> str:
     command.format_usage(context, formatter)
     formatter.write_paragraph()
     formatter.write_text((command.help or "").partition("\n\n")[0])
+    if chosen := [each for each in command.params if _is_chosen(each)]:
+        with formatter.section("Arguments"):
+            formatter.write_dl([_short_argument(each) for each in chosen])
     options = [each for each in command.params if each.param_type_name == "option"]
     shown = [each for each in options if _is_everyday(each)] or options
     with formatter.section("Everyday options" if len(shown) < len(options) else "Options"):
@@ -84,6 +87,11 @@ def rank(heading: str) -> int:
     return 1 + _LAST.index(heading) if heading in _LAST else 0
 
 
+def _is_chosen(parameter: Any) -> bool:
+    """Returns whether it is an argument that takes one of a few words."""
+    return parameter.param_type_name == "argument" and bool(choices_of(parameter))
+
+
 def _is_everyday(parameter: Any) -> bool:
     field = getattr(parameter, "field", None)
     return field is not None and field.declared.is_everyday
@@ -111,6 +119,10 @@ def _short_record(parameter: Any) -> tuple[str, str]:
     field = getattr(parameter, "field", None)
     text = field.declared.help if field is not None else parameter.help
     return names + value, _CLAUSE.split(text, maxsplit=1)[0]
+
+
+def _short_argument(parameter: Any) -> tuple[str, str]:
+    return parameter.metavar, parameter.field.declared.help.rstrip(".")
 
 
 def names_of(parameter: Any, context: click.Context) -> str:

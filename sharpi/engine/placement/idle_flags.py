@@ -134,6 +134,11 @@ ROWS = (
         lambda config, use: config.prompt_cache is None,
         "--prompt-cache was not given",
     ),
+    Row(
+        ("prompt_cache",),
+        lambda config, use: config.prompt_cache_bytes == 0,
+        "--prompt-cache-size 0 keeps nothing",
+    ),
     Row(("trace_vram",), _without_gpu, "no layer is on a GPU"),
     Row(FLAGS, lambda config, use: not use.num_experts, "the model has no routed experts"),
     Row(GPU, _without_gpu, "no layer is on a GPU"),

@@ -99,9 +99,10 @@ class TestSettings:
         self, sharpi: CommandLine, engine: FakeEngine
     ) -> None:
         _, err = talk(sharpi, "/set temp 0.25", "/set")
-        row = next(line for line in err.splitlines() if line.startswith("temp"))
-        assert row.split()[:2] == ["temp", "0.25"]
-        assert max(map(len, err.splitlines())) <= 80
+        change, *rows = err.splitlines()
+        assert change == "temp 0.25"
+        assert rows[0].split()[:3] == ["temp", "0.25", "Randomness"]
+        assert "..." not in err
 
     @pytest.mark.parametrize(
         ("line", "complaint"),
@@ -110,6 +111,7 @@ class TestSettings:
             ("/set top-p 2", "/set top-p: '2' is above 1, the largest value"),
             ("/set temp", "/set temp needs a value"),
             ("/set colour red", "there is no setting colour; /set lists them"),
+            ("/set tmp 1", "there is no setting tmp; did you mean temp? /set lists all"),
         ],
     )
     def test_bad_values(

@@ -144,6 +144,11 @@ def test_search(sharpi: CommandLine, engine: FakeEngine) -> None:
     assert sharpi("log", "search", "red", "ball").out.split()[0] == "1"
     assert "1" in sharpi("log", "search", "100%").out
     assert len(sharpi("log", "search", "ball").out.splitlines()) == 2
+    chat(sharpi, "word " * 30 + "needle" + " word" * 30)
+    (line,) = sharpi("log", "search", "needle").out.splitlines()
+    assert len(line) <= 80
+    assert line.split("chat  ")[1].startswith("...")
+    assert line.endswith("...")
     nothing = sharpi("log", "search", "no%such")
     assert (nothing.exit_code, nothing.err) == (1, "error: no conversation has 'no%such'\n")
 

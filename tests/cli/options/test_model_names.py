@@ -96,6 +96,11 @@ class TestNames:
         assert (result.exit_code, result.out) == (1, "")
         assert result.err == f"error: {NAME} is not in the cache; type `sharpi pull {NAME}`\n"
 
+    def test_a_close_short_name_is_named(self, sharpi: CommandLine, cache: Path) -> None:
+        assert "; did you mean qwen3:3" in (error := sharpi("run", "qwen3:31b", "hello").err)
+        assert "? `sharpi pull" in error
+        assert "`sharpi models`" in sharpi("pull", "qwen9").err
+
     @pytest.mark.parametrize("path", ["some.gguf", "./a/b", "/a/b", "a/b/c", "models/missing"])
     def test_a_missing_path_is_still_a_missing_path(
         self, sharpi: CommandLine, cache: Path, path: str

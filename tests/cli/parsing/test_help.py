@@ -64,6 +64,11 @@ class TestEveryCommand:
             assert f"\n.SH {section}\n" in page
 
 
+def test_the_short_help_names_the_words_that_an_argument_takes(sharpi: CommandLine) -> None:
+    assert "CLIENT  claude, codex, aider or opencode\n" in sharpi("launch", "-h").out
+    assert "ACTION  list, show [ID], search TEXT" in sharpi("log", "-h").out
+
+
 def test_everyday_flags_of_run(sharpi: CommandLine) -> None:
     text = sharpi("run", "-h").out
     options, examples = text.partition("Everyday options:")[2].split("Examples:")

@@ -180,6 +180,17 @@ class TestLoaded:
         notes = notes_of(demo_model(), ExpertConfig(policy="lru"), moe_policy="--moe-policy")
         assert notes == "--moe-policy has no effect: all experts are in RAM"
 
+    def test_a_prompt_cache_that_keeps_nothing(self, tmp_path: Path) -> None:
+        config = RunConfig(
+            model=demo_model(),
+            prompt_cache=tmp_path,
+            prompt_cache_bytes=0,
+            given=GivenFlags("run", (("prompt_cache", "--prompt-cache"),)),
+        )
+        with load_engine(config) as engine:
+            note = "--prompt-cache has no effect: --prompt-cache-size 0 keeps nothing"
+            assert note in engine.notes
+
     def test_dense(self) -> None:
         notes = notes_of(DENSE, ExpertConfig(trace_routes=True), trace_moe="--trace-moe")
         assert notes == "--trace-moe has no effect: the model has no routed experts"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.output.terminal import harmless, say
+from sharpi.cli.output.terminal import fitted, harmless, say
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sharpi.cli.log.log_store import LogStore
 
 _TITLE_WIDTH = 46
-_AROUND = 30  # characters shown on each side of what was searched
+_LEAST_AROUND = 6  # characters shown on each side of what was searched
 
 Action = Literal["list", "show", "search", "export", "rm", "on", "off"]
 
@@ -101,7 +101,8 @@ def _show(kept: "KeptConversation", as_json: bool) -> None:
     print(f"{kept.id}  {_time(kept.started)}  {kept.kind}  {Path(kept.model).name}")
     for message in kept.messages:
         content = message["content"].rstrip()
-        print(f"\n[{message['role']}]\n{harmless(content) if sys.stdout.isatty() else content}")
+        shown = fitted(harmless(content), sys.stdout) if sys.stdout.isatty() else content
+        print(f"\n[{message['role']}]\n{shown}")
 
 
 def _search(store: "LogStore", text: str, as_json: bool) -> None:
@@ -165,8 +166,10 @@ def _record(kept: "KeptConversation") -> dict[str, Any]:
 
 def _excerpt(content: str, text: str) -> str:
     at = max(0, content.lower().find(text.lower()))
-    begin, end = max(0, at - _AROUND), at + len(text) + _AROUND
-    return harmless(" ".join(content[begin:end].split()))
+    around = max(_LEAST_AROUND, (_TITLE_WIDTH - 6 - len(text)) // 2)
+    begin, end = max(0, at - around), at + len(text) + around
+    excerpt = harmless(" ".join(content[begin:end].split()))
+    return "..." * (begin > 0) + excerpt + "..." * (end < len(content))
 
 
 def _shortened(title: str) -> str:

@@ -40,6 +40,7 @@ from sharpi.cli.options.option import argument, option
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
+from sharpi.cli.output.word_wrap import word_wrap
 from sharpi.config import RunConfig
 
 if TYPE_CHECKING:
@@ -104,14 +105,23 @@ def run(
             if as_json:
                 is_complete = _print_json(config, whole, generation)
             else:
-                is_complete = _print_text(whole, generation, is_verbose=conversation.verbose)
+                is_complete = _print_text(
+                    whole,
+                    generation,
+                    is_verbose=conversation.verbose,
+                    is_formed=constrained is not None,
+                )
         note_cut_form(generation, constrained)
     if not is_complete:
         raise click.exceptions.Exit(exit_codes.INTERRUPTED)
 
 
-def _print_text(prompt: Prompt, generation: "Generation", *, is_verbose: bool) -> bool:
-    is_complete = stream(generation, ReasoningStyle(prompt.text), echo=prompt.echo)
+def _print_text(
+    prompt: Prompt, generation: "Generation", *, is_verbose: bool, is_formed: bool
+) -> bool:
+    """Prints the answer; one that has to follow a form is not wrapped, so that it can be copied."""
+    style, wrap = ReasoningStyle(prompt.text), None if is_formed else word_wrap()
+    is_complete = stream(generation, style, prompt.echo, wrap)
     note_early_end(generation)
     if generation.ids or is_complete:
         timings = generation.timings

@@ -10,11 +10,11 @@ _MOST_CLOSE = 3
 def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
     """Returns the error for `text`; if it may be a prompt, `prompt` is the whole of that prompt."""
     close = _close(text)
-    meant = f"; did you mean {' or '.join(close)}?" if close else ""
+    meant = f"; did you mean {' or '.join(close)}?" if close else ";"
     hint = "`sharpi pull ORG/REPO:QUANT` fetches a model, and `sharpi models` names some"
     if prompt is not None:
         hint += f"; if it is the prompt, write sharpi run -p {_quoted(prompt)}"
-    return UsageError(f"'{text}' is neither a file nor the name of a model{meant}; {hint}")
+    return UsageError(f"'{text}' is neither a file nor the name of a model{meant} {hint}")
 
 
 def _close(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import RunConfig
 
 _RUN = RunConfig(model=Path())
-_SIZE = "prompt_cache_size"
+_NAMES = ("prompt_cache", "prompt_cache_size")
 
 
 class PromptCacheOptions(Struct, frozen=True):
@@ -43,7 +43,7 @@ class PromptCacheOptions(Struct, frozen=True):
     def extend(self, config: RunConfig, context: click.Context) -> RunConfig:
         """Returns `config` with these options."""
         given = config.given
-        given = replace(given, names=(*given.names, *OptionSources(context).given((_SIZE,))))
+        given = replace(given, names=(*given.names, *OptionSources(context).given(_NAMES)))
         max_bytes = config.prompt_cache_bytes
         if self.prompt_cache_size is not None:
             max_bytes = self.prompt_cache_size

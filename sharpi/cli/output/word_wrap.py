@@ -1,0 +1,78 @@
+"""Ends the lines of streamed text between words, where a terminal would cut a word."""
+
+import re
+import shutil
+import sys
+from unicodedata import east_asian_width
+
+from sharpi.cli.output.terminal import can_draw
+
+_STYLE = r"\x1b\[[0-9;]*m"
+_PARTS = re.compile(rf"{_STYLE}|\n|[^\S\n]+|[^\s\x1b]+")
+_TAB = 8
+
+
+def word_wrap() -> "WordWrap | None":
+    """Returns a wrap for text to stdout, None if that is no terminal whose cursor can be moved."""
+    return WordWrap() if can_draw(sys.stdout) else None
+
+
+class WordWrap:
+    """Text that begins at the left edge; a word that does not fit moves to the next line."""
+
+    def __init__(self) -> None:
+        self._columns = shutil.get_terminal_size().columns
+        self._column = 0  # cells of this line
+        self._word = ""  # the beginning of a word at its end
+
+    def feed(self, text: str) -> str:
+        """Returns what to print for the next piece, which may end within a word.
+
+        Of control characters, `text` has only newlines, tabs and codes for styles.
+        """
+        return "".join(map(self._part, _PARTS.findall(text)))
+
+    def _part(self, part: str) -> str:
+        if part.startswith("\x1b"):
+            return part
+        if part == "\n":
+            self._columns = shutil.get_terminal_size().columns
+            self._column, self._word = 0, ""
+            return part
+        if part.isspace():
+            return self._blanks(part)
+        if part.isascii():
+            return self._letters(part, len(part))
+        return "".join(map(self._letter, part))
+
+    def _blanks(self, part: str) -> str:
+        """Returns the blanks that fit on the line; the next word begins another one."""
+        self._word = ""
+        blanks = (" " * self._column + part).expandtabs(_TAB)[self._column : self._columns]
+        self._column += len(blanks)
+        return blanks
+
+    def _letter(self, letter: str) -> str:
+        """Adds one letter; beside a wide one, as of Chinese, a line may end."""
+        is_wide = east_asian_width(letter) in "WF"
+        if is_wide:
+            self._word = ""
+        shown = self._letters(letter, 1 + is_wide)
+        if is_wide:
+            self._word = ""
+        return shown
+
+    def _letters(self, letters: str, width: int) -> str:
+        """Adds letters of `width` cells to the word at the end of the line."""
+        begun, self._word = self._word, self._word + letters
+        if self._column + width <= self._columns:
+            self._column += width
+            return letters
+        moved = min(len(begun), self._column)
+        if moved == self._column or moved + width > self._columns:  # longer than a line
+            self._column = (self._column + width) % self._columns
+            return letters
+        # By its number, as a cursor beyond the last column is not where it seems to be.
+        back = f"\x1b[{self._column - moved + 1}G\x1b[K" if moved else ""
+        self._column = moved + width
+        return f"{back}\n{self._word}"
