@@ -30,8 +30,11 @@ class ConversationLog:
         self._written: list[Message] = list(kept.messages) if kept else []
 
     def write(self, messages: Sequence[Message], model: Path) -> None:
-        """Makes the log hold exactly `messages`, writing only those from the first that differs."""
-        if self._path is None or (not messages and self._id is None):
+        """Makes the log hold exactly `messages`, writing only those from the first that differs.
+
+        Without a question among them, as after one that was refused, it holds no conversation.
+        """
+        if self._path is None or (self._id is None and not _has_question(messages)):
             return
         try:
             self._write(self._path, list(messages), str(model.absolute()))
@@ -44,6 +47,10 @@ class ConversationLog:
 
         if self._store is None:
             self._store = LogStore(path)
+        if self._id is not None and not _has_question(messages):
+            self._store.remove([self._id])
+            self.begin_anew()
+            return
         if self._id is None:
             self._id = self._store.begin(self._kind, model)
         first = _num_equal(self._written, messages)
@@ -96,6 +103,10 @@ def open_log() -> Iterator["LogStore"]:
         if isinstance(error, BrokenPipeError):
             raise
         raise SharpiError(f"cannot use the log {path}: {_reason(error)}") from error
+
+
+def _has_question(messages: Sequence[Message]) -> bool:
+    return any(each["role"] == "user" for each in messages)
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -63,6 +63,15 @@ def test_it_follows_what_is_taken_back(state: Path) -> None:
     assert list(kept_conversation(1).messages) == other
 
 
+def test_a_conversation_whose_only_question_was_refused_is_gone(state: Path) -> None:
+    system = [{"role": "system", "content": "Be brief."}]
+    log = write([*system, *HELLO[:1]], system, [])
+    with pytest.raises(UsageError, match="no chat to continue"):
+        kept_conversation(None)
+    log.write(HELLO, MODEL)
+    assert list(kept_conversation(None).messages) == HELLO
+
+
 def test_a_continued_conversation_stays_one(state: Path) -> None:
     write(HELLO).close()
     log = ConversationLog("chat", kept=kept_conversation(1))
