@@ -64,6 +64,8 @@ def _of_gpu(place: GpuPlace) -> str:
 def _status(plan: TierPlan) -> str:
     if plan.status is SlotStatus.BELOW_RECOMMENDED:
         return f"{plan.status.value}: {plan.ratio:.2f} of the recommended number"
+    if plan.status is SlotStatus.EMPTY:
+        return "none, as the model has no routed experts"
     return plan.status.value
 
 

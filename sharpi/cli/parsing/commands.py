@@ -43,12 +43,20 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Returns the command that the arguments begin with; raises UsageError with close names."""
         if args[0] not in self._names and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], self._names, n=2, cutoff=0.6)
-            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-            ctx.fail(f"{args[0]!r} is no command of sharpi{hint}")
+            ctx.fail(f"{args[0]!r} is no command of sharpi{self._hint(args[0])}")
         return super().resolve_command(ctx, args)
+
+    def _hint(self, word: str) -> str:
+        """Returns what the first word may be instead: a model, a prompt, or a misspelt command."""
+        from difflib import get_close_matches
+        from shlex import quote
+
+        if word.lower().endswith(".gguf") or "/" in word or ":" in word:
+            return f"; did you mean `sharpi run {quote(word)}`?"
+        if " " in word:
+            return f"; did you mean `sharpi run MODEL {quote(word)}`?"
+        close = get_close_matches(word, self._names, n=2, cutoff=0.6)
+        return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands under the headings of their sections."""

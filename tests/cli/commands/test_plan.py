@@ -151,8 +151,10 @@ def test_what_cannot_fit_is_planned_and_says_so(sharpi: CommandLine) -> None:
 
 
 def test_a_model_without_experts(sharpi: CommandLine) -> None:
-    plan = record(sharpi("plan", "--json", str(REFERENCES / "llama.gguf")))
+    model = str(REFERENCES / "llama.gguf")
+    plan = record(sharpi("plan", "--json", model))
     assert plan["status"] == "empty"
+    assert "slots    none, as the model has no routed experts" in sharpi("plan", model).out
     assert {layer["experts"] for layer in plan["layers"]} == {None}
 
 

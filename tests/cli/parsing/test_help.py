@@ -115,6 +115,19 @@ def test_help_of_no_command(sharpi: CommandLine) -> None:
     assert result.err == "error: 'nope' is no command of sharpi; see 'sharpi --help'\n"
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("model.gguf", "`sharpi run model.gguf`?"),
+        ("qwen3:30b", "`sharpi run qwen3:30b`?"),
+        ("Why is it?", "`sharpi run MODEL 'Why is it?'`?"),
+        ("rnu", "'run'?"),
+    ],
+)
+def test_a_model_or_a_prompt_without_a_command(sharpi: CommandLine, word: str, meant: str) -> None:
+    assert f"is no command of sharpi; did you mean {meant} See 'sharpi --help'" in sharpi(word).err
+
+
 @pytest.mark.parametrize("command", NAMES)
 def test_no_line_is_wider_than_the_terminal(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str

@@ -5,10 +5,12 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import time
 from contextlib import ExitStack
 
 from sharpi.cli.options.serve import ServeOptions
+from sharpi.cli.output.terminal import say
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
@@ -47,6 +49,8 @@ def serve_until_stopped(
         stack.enter_context(server.capture_signals())
         stack.callback(host.close)
         print(f"serving {host.model_id} at {url}", flush=True)
+        if sys.stdout.isatty():
+            say("Open it in a browser to chat. Ctrl-C stops the server.")
         server.run(sockets=[listener])
 
 

@@ -109,7 +109,7 @@ def run(
                     whole,
                     generation,
                     is_verbose=conversation.verbose,
-                    is_formed=constrained is not None,
+                    is_constrained=constrained is not None,
                 )
         note_cut_form(generation, constrained)
     if not is_complete:
@@ -117,10 +117,10 @@ def run(
 
 
 def _print_text(
-    prompt: Prompt, generation: "Generation", *, is_verbose: bool, is_formed: bool
+    prompt: Prompt, generation: "Generation", *, is_verbose: bool, is_constrained: bool
 ) -> bool:
-    """Prints the answer; one that has to follow a form is not wrapped, so that it can be copied."""
-    style, wrap = ReasoningStyle(prompt.text), None if is_formed else word_wrap()
+    """Prints the answer; a constrained one is not wrapped, so that it can be copied."""
+    style, wrap = ReasoningStyle(prompt.text), None if is_constrained else word_wrap()
     is_complete = stream(generation, style, prompt.echo, wrap)
     note_early_end(generation)
     if generation.ids or is_complete:
