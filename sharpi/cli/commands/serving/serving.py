@@ -49,7 +49,7 @@ def serve_until_stopped(
         stack.enter_context(server.capture_signals())
         stack.callback(host.close)
         print(f"serving {host.model_id} at {url}", flush=True)
-        if sys.stdout.isatty():
+        if sys.stderr.isatty() and sys.stdout.isatty():
             say("Open it in a browser to chat. Ctrl-C stops the server.")
         server.run(sockets=[listener])
 
