@@ -6,9 +6,11 @@ import numpy as np
 import numpy.typing as npt
 from synthetic_moe import block_pool
 
+from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType, row_bytes
+from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.quantise import quantise
@@ -86,14 +88,17 @@ def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
     return rounded
 
 
-def kv_pages(device: Device, kv_type: str, pages: int, heads: int, dim: int) -> Span:
+def kv_pages(device: Device, kv_type: KvType, pages: int, heads: int, dim: int) -> Span:
     """Returns keys or values of one layer (kernels/cuda/attention/kv_cache.cuh), equal pages."""
     random = np.random.default_rng(2)
     if kv_type == "f16":
         values = random.standard_normal((heads, PAGE_POSITIONS, dim), np.float32)
         page = values.astype(np.float16).view(np.uint8).reshape(-1)
     else:
-        codes = random.integers(-127, 128, (heads, PAGE_POSITIONS * dim), np.int8)
-        scales = np.full((heads, PAGE_POSITIONS * dim // 32), 0.01, np.float16)
-        page = np.concatenate([codes.view(np.uint8), scales.view(np.uint8)], axis=1).reshape(-1)
+        kind = KV_FORMATS[kv_type]
+        num_codes = PAGE_POSITIONS * dim * kind.bits // 8
+        codes = random.integers(0, 256, (heads, num_codes), np.uint8)
+        num_scales = (PAGE_POSITIONS * kind.row_bytes(dim) - num_codes) // 2
+        scales = np.full((heads, num_scales), 0.01, np.float16)
+        page = np.concatenate([codes, scales.view(np.uint8)], axis=1).reshape(-1)
     return upload(device, np.tile(page, pages))

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from gpu.arena import Arena, activations, kv_pages, make_arena, room, upload
 
+from sharpi.config import KvType, KvTypes
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
-from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice, KvType
+from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
 from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.launchers.experts.route import route
@@ -25,7 +26,7 @@ from sharpi.ops.interface import Activation, Scoring
 
 _FLOAT, _INT = 4, 4
 _PLANES = 1  # int8 activations, as large models use
-_KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0")
+_KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0", "q5_1", "q4_0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +169,16 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
     scratch = room(device, size)
     table = upload(device, np.arange(pages, dtype=np.int32))
     positions = upload(device, np.array([context - 1], np.int32))
+    types = KvTypes(kv_type, kv_type)
     launches = [
         launch
         for layer in range(layers)
         for launch in attention(
             q, caches[2 * layer], caches[2 * layer + 1], out, rounded, scratch,
-            place=KvCacheSlice(table, positions, kv_type), tokens=1, num_heads=s.heads,
+            place=KvCacheSlice(table, positions, types), tokens=1, num_heads=s.heads,
             num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
             scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, planes=_PLANES,
-            max_positions=most,
+            max_positions=most, hadamard=0 if kv_type == "f16" else s.head_dim,
         )
     ]  # fmt: skip
     num_bytes = 2 * keys.num_bytes * context // (64 * pages)

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from kv_pages import round_row
 
-from sharpi.config import KvType
+from sharpi.config import KvType, KvTypes
+from sharpi.ops.reference.kv_rounding import hadamard
 
 Array = npt.NDArray[Any]
 
@@ -23,8 +24,14 @@ class Case:
     soft_cap: float = 0.0
     has_sinks: bool = False
     kv_type: KvType = "f16"
+    value_type: KvType | None = None  # if it is not that of keys
+    hadamard: int = 0  # the block in which values were transformed
     is_chunked: bool = False
     values_in_keys: bool = False
+
+    @property
+    def types(self) -> KvTypes:
+        return KvTypes(self.kv_type, self.value_type or self.kv_type)
 
     @property
     def scale(self) -> float:
@@ -54,9 +61,10 @@ class Case:
     def want(self) -> Array:
         """In float64, on the keys and values as the cache rounds them: (T, heads * value_dim)."""
         group = self.num_heads // self.num_kv_heads
+        kinds = self.types.keys, self.types.values
         keys, values = (
-            np.repeat(round_row(rows, self.kv_type), group, axis=1).astype(np.float64)
-            for rows in self.cache()
+            np.repeat(round_row(rows, kind), group, axis=1).astype(np.float64)
+            for rows, kind in zip(self.cache(), kinds, strict=True)
         )
         scores = np.einsum("thd,phd->thp", self.queries().astype(np.float64), keys) * self.scale
         if self.soft_cap:
@@ -73,4 +81,7 @@ class Case:
         total = weights.sum(axis=-1, keepdims=True)
         if sinks is not None:
             total = total + np.exp(sinks[None, :, None] - peak)
-        return np.einsum("thp,phd->thd", weights / total, values).reshape(len(distance), -1)
+        out = np.einsum("thp,phd->thd", weights / total, values)
+        if self.hadamard:
+            out = hadamard(out, self.hadamard)
+        return out.reshape(len(distance), -1)

@@ -10,7 +10,7 @@
 
 namespace sharpi {
 
-template <class Kv, int HEADS>
+template <class K, class V, int HEADS>
 __device__ __forceinline__ void attend_span(const float* queries, const uint8_t* keys,
                                             const uint8_t* values, const PageTables& tables,
                                             const int* positions, float* scratch, int num_heads,
@@ -26,19 +26,19 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
   const int first = max(0, visible - begin), last = min(kSpan - 1, position - begin);
   if (last < first) return;
   const int* page_table = tables.of(token) + span * kSpanPages;
-  find_pages<Kv>(key_pages, keys, page_table, first, last, key_dim);
+  find_pages<K>(key_pages, keys, page_table, first, last, key_dim);
   const int value_stride = values ? value_dim : key_dim;
-  find_pages<Kv>(value_pages, values ? values : keys, page_table, first, last, value_stride);
+  find_pages<V>(value_pages, values ? values : keys, page_table, first, last, value_stride);
   __syncthreads();
   const int head = blockIdx.y * group + tile * heads_each;
   const int count = min(heads_each, group - tile * heads_each);
   const int item = token * num_heads + head;
-  const SpanRows<Kv> key_rows{key_pages, key_dim, first, last};
+  const SpanRows<K> key_rows{key_pages, key_dim, first, last};
   const float* own = queries + size_t(item) * key_dim;
   if (heads.row_floats) {
     DYN_SHARED(float, prepared);
-    prepare<Kv>(heads, prepared, token, head, count, tables.of(token), position,
-                span == position / kSpan);
+    prepare<K, V>(heads, prepared, token, head, count, tables.of(token), position,
+                  span == position / kSpan);
     own = prepared;
   }
   score(shared, key_rows, own, count, scale, soft_cap);
@@ -49,24 +49,17 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
     if (threadIdx.x % kWarp == 0) partials.state(item + warp, span) = state;
   }
   __syncthreads();
-  const SpanRows<Kv> rows{value_pages, value_stride, first, last};
+  const SpanRows<V> rows{value_pages, value_stride, first, last};
   mix(shared, rows, value_dim, count, [&](int h) { return partials.value(item + h, span); });
   merge_if_last(partials, merged, done, token, num_heads, group, tiles, visible, position);
 }
 
 }  // namespace sharpi
 
-// See attention_span_kernel.cuh.
-#define ATTENTION(NAME, KV, HEADS) SPAN_KERNEL(NAME, 2, sharpi::attend_span<sharpi::KV, HEADS>)
-#define ATTENTION_OF_TYPE(TYPE, KV)         \
-  ATTENTION(attention_heads1_##TYPE, KV, 1) \
-  ATTENTION(attention_heads2_##TYPE, KV, 2) \
-  ATTENTION(attention_heads4_##TYPE, KV, 4) \
-  ATTENTION(attention_heads8_##TYPE, KV, 8)
-
-#ifndef ONLY_Q8_0
-ATTENTION_OF_TYPE(f16, KvF16)
-#endif
-#ifndef ONLY_F16
-ATTENTION_OF_TYPE(q8_0, KvQ8_0)
-#endif
+// See attention_span_kernel.cuh; FIRST_TYPE is the type of keys, SECOND_TYPE that of values.
+#define ATTENTION(NAME, HEADS) \
+  SPAN_KERNEL(NAME, 2, sharpi::attend_span<KV_OF_TYPE(FIRST_TYPE), KV_OF_TYPE(SECOND_TYPE), HEADS>)
+ATTENTION(WITH_TYPES(attention_heads1), 1)
+ATTENTION(WITH_TYPES(attention_heads2), 2)
+ATTENTION(WITH_TYPES(attention_heads4), 4)
+ATTENTION(WITH_TYPES(attention_heads8), 8)

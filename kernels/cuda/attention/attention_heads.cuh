@@ -12,7 +12,7 @@ struct Unprepared {
 
 // Prepares `count` queries from `first` on in shared memory, and stores the key and the value of
 // the token's KV head in the cache. prepared: rows for them all; the queries come first.
-template <class Kv>
+template <class K, class V>
 __device__ __forceinline__ void prepare(const Unprepared& heads, float* prepared, int token,
                                         int first, int count, const int* page_table, int position,
                                         bool stores) {
@@ -23,7 +23,8 @@ __device__ __forceinline__ void prepare(const Unprepared& heads, float* prepared
     if (!group.heads) continue;
     const int head = job < count ? first + job : int(blockIdx.y);
     prepare_head(group, token, head, row, heads.interleaved);
-    if (job >= count) store_head<Kv>(group, head, row, page_table, position);
+    if (job == count) store_head<K>(group, head, row, page_table, position);
+    if (job > count) store_head<V>(group, head, row, page_table, position);
   }
   __syncthreads();
 }

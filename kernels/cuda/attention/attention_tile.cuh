@@ -53,9 +53,10 @@ struct WarpPlace {
 };
 
 __device__ __forceinline__ uint4 as_halves(KvF16, uint4 piece) { return piece; }
-__device__ __forceinline__ uint4 as_halves(KvQ8_0, uint4 piece) {
+template <class Kv>
+__device__ __forceinline__ uint4 as_halves(Kv, uint4 piece) {
   float values[8];
-  KvQ8_0::unpack(piece, values);
+  Kv::unpack(piece, values);
   uint32_t words[4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
@@ -67,12 +68,13 @@ __device__ __forceinline__ uint4 as_halves(KvQ8_0, uint4 piece) {
 // 64 columns of a page's rows, zeros beyond `dim`, on their way to shared memory. Rows outside
 // first..last may never have been written; the nearest one is read instead. AHEAD: they are loaded
 // while the last ones are multiplied, which takes registers.
-template <class Kv, bool AHEAD>
+template <bool AHEAD>
 struct Stager {
   static constexpr int kLoads = kPage * kColumns / 8 / kTileThreads;
   uint4 loads[kLoads];
   int left;  // columns of the row from those that are loaded on
 
+  template <class Kv>
   __device__ __forceinline__ void load_ahead(const uint8_t* page, int dim, int column, int first,
                                              int last) {
     if constexpr (AHEAD) {
@@ -86,21 +88,23 @@ struct Stager {
     }
   }
   // Writes columns that `load_ahead` has been given before, if it loads any.
+  template <class Kv>
   __device__ __forceinline__ void stage(__half* staged, const uint8_t* page, int dim, int column,
                                         int first, int last) const {
     if constexpr (AHEAD) {
 #pragma unroll
       for (int i = 0; i < kLoads; i++)
-        put(staged, int(threadIdx.x) + i * kTileThreads, loads[i], left);
+        put<Kv>(staged, int(threadIdx.x) + i * kTileThreads, loads[i], left);
     } else {
       for (int at = threadIdx.x; at < kPage * kPieces; at += kTileThreads) {
         const int row = min(max(at / kPieces, first), last), from = column + at % kPieces * 8;
         uint4 piece = make_uint4(0u, 0u, 0u, 0u);
         if (from < dim) piece = Kv::load_8(page, row, dim, from);
-        put(staged, at, piece, dim - column);
+        put<Kv>(staged, at, piece, dim - column);
       }
     }
   }
+  template <class Kv>
   static __device__ __forceinline__ void put(__half* staged, int at, uint4 piece, int left) {
     const int from = at % kPieces * 8;
     const uint4 halves = from < left ? as_halves(Kv(), piece) : make_uint4(0u, 0u, 0u, 0u);
@@ -131,18 +135,18 @@ __device__ __forceinline__ void load_queries(const TileShared& shared, int key_d
 
 // Computes the scores of the warp's 16 rows with its quarter of a page's positions. `next` has the
 // first keys, and gets the first values.
-template <class Kv, bool AHEAD>
+template <class K, class V, bool AHEAD>
 __device__ __forceinline__ void score_page(const TileShared& shared, const WarpPlace& at,
-                                           const TilePage& page, Stager<Kv, AHEAD>& next,
-                                           int key_dim, int stored_dim) {
+                                           const TilePage& page, Stager<AHEAD>& next, int key_dim,
+                                           int stored_dim) {
   float c[2][4] = {};
   for (int column = 0; column < key_dim; column += kColumns) {
     __syncthreads();
-    next.stage(shared.staged, page.keys, key_dim, column, page.first, page.last);
+    next.template stage<K>(shared.staged, page.keys, key_dim, column, page.first, page.last);
     __syncthreads();
     if (column + kColumns < key_dim)
-      next.load_ahead(page.keys, key_dim, column + kColumns, page.first, page.last);
-    else next.load_ahead(page.values, stored_dim, 0, page.first, page.last);
+      next.template load_ahead<K>(page.keys, key_dim, column + kColumns, page.first, page.last);
+    else next.template load_ahead<V>(page.values, stored_dim, 0, page.first, page.last);
 #pragma unroll
     for (int k = 0; k < kColumns; k += 16) {
       uint32_t a[4], b[4];
@@ -196,10 +200,10 @@ __device__ __forceinline__ void weigh_page(const TileShared& shared, const Rows&
 
 // Adds a page's weighted values: c[chunk] are 16 columns of each 64. `next` has the first values,
 // and gets the first keys of the `following` page.
-template <class Kv, bool AHEAD, int CHUNKS>
+template <class K, class V, bool AHEAD, int CHUNKS>
 __device__ __forceinline__ void add_values(const TileShared& shared, const WarpPlace& at,
                                            const TilePage& page, const TilePage& following,
-                                           Stager<Kv, AHEAD>& next, int key_dim, int stored_dim,
+                                           Stager<AHEAD>& next, int key_dim, int stored_dim,
                                            int value_dim, float (&c)[CHUNKS][2][4]) {
   const float low = shared.factor[at.rows + at.lane / 4];
   const float high = shared.factor[at.rows + at.lane / 4 + 8];
@@ -207,11 +211,13 @@ __device__ __forceinline__ void add_values(const TileShared& shared, const WarpP
   for (int chunk = 0; chunk < CHUNKS; chunk++) {
     if (chunk * kColumns >= value_dim) break;
     __syncthreads();
-    next.stage(shared.staged, page.values, stored_dim, chunk * kColumns, page.first, page.last);
+    next.template stage<V>(shared.staged, page.values, stored_dim, chunk * kColumns, page.first,
+                           page.last);
     __syncthreads();
     if ((chunk + 1) * kColumns < value_dim)
-      next.load_ahead(page.values, stored_dim, (chunk + 1) * kColumns, page.first, page.last);
-    else next.load_ahead(following.keys, key_dim, 0, following.first, following.last);
+      next.template load_ahead<V>(page.values, stored_dim, (chunk + 1) * kColumns, page.first,
+                                  page.last);
+    else next.template load_ahead<K>(following.keys, key_dim, 0, following.first, following.last);
 #pragma unroll
     for (int i = 0; i < 8; i++) c[chunk][i / 4][i % 4] *= i % 4 < 2 ? low : high;
 #pragma unroll
@@ -229,7 +235,7 @@ __device__ __forceinline__ void add_values(const TileShared& shared, const WarpP
 // Passes over the pages of the positions begin..end - 1, page by page. `rows` says what each of the
 // block's rows sees; page_of(i) is the number of page i of the sequence. c gets the sums of
 // weighted values, for the weights' scale that shared.peak has.
-template <class Kv, int CHUNKS, class Rows>
+template <class K, class V, int CHUNKS, class Rows>
 __device__ __forceinline__ void pass_pages(const TileShared& shared, const Rows& rows,
                                            const WarpPlace& at, const uint8_t* keys,
                                            const uint8_t* values, const int* page_table, int begin,
@@ -238,24 +244,24 @@ __device__ __forceinline__ void pass_pages(const TileShared& shared, const Rows&
   const int stored_dim = values ? value_dim : key_dim;
   const auto page_at = [&](int page) {
     const int number = page_table[page];
-    const uint8_t* own = keys + kv_head_at<Kv>(number, gridDim.y, blockIdx.y, key_dim);
+    const uint8_t* own = keys + kv_head_at<K>(number, gridDim.y, blockIdx.y, key_dim);
     const uint8_t* mixed = own;
-    if (values) mixed = values + kv_head_at<Kv>(number, gridDim.y, blockIdx.y, value_dim);
+    if (values) mixed = values + kv_head_at<V>(number, gridDim.y, blockIdx.y, value_dim);
     return TilePage{own, mixed, max(0, begin - page * kPage), min(kPage, end - page * kPage) - 1};
   };
   constexpr bool kAhead = CHUNKS <= 2;
   const int last = (end - 1) / kPage;
   TilePage now = page_at(begin / kPage);
-  Stager<Kv, kAhead> next;
-  next.load_ahead(now.keys, key_dim, 0, now.first, now.last);
+  Stager<kAhead> next;
+  next.template load_ahead<K>(now.keys, key_dim, 0, now.first, now.last);
   for (int page = begin / kPage; page <= last; page++) {
     if constexpr (!kAhead) now = page_at(page);
     const TilePage following = kAhead && page < last ? page_at(page + 1) : now;
-    score_page(shared, at, now, next, key_dim, stored_dim);
+    score_page<K, V>(shared, at, now, next, key_dim, stored_dim);
     __syncthreads();
     weigh_page(shared, rows, page * kPage, scale, soft_cap);
     __syncthreads();
-    add_values(shared, at, now, following, next, key_dim, stored_dim, value_dim, c);
+    add_values<K, V>(shared, at, now, following, next, key_dim, stored_dim, value_dim, c);
     if constexpr (kAhead) now = following;
   }
 }

@@ -1,4 +1,5 @@
-// Prepares every head for attention: RMS norm, rotary embedding, and the store into the KV cache.
+// Prepares every head for attention: RMS norm, rotary embedding, Hadamard transform, and the store
+// into the KV cache.
 //
 // A warp holds one head of one token in shared memory.
 #include "common/launch_order.cuh"
@@ -18,15 +19,28 @@ __device__ __forceinline__ HeadGroup group_of(const HeadGroup& a, const HeadGrou
   return c;
 }
 
+// Stores a prepared head in the type of its pages.
+__device__ __forceinline__ void store_in_type(const HeadGroup& group, int head, const float* row,
+                                              const int* page_table, int position) {
+  switch (group.kv_type) {
+    case kKvF16: return store_head<KvF16>(group, head, row, page_table, position);
+    case kKvQ8_0: return store_head<KvQ8_0>(group, head, row, page_table, position);
+    case kKvQ5_1: return store_head<KvQ5_1>(group, head, row, page_table, position);
+    case kKvQ5_0: return store_head<KvQ5_0>(group, head, row, page_table, position);
+    case kKvQ4_0: return store_head<KvQ4_0>(group, head, row, page_table, position);
+    case kKvIQ4_NL: return store_head<KvIQ4_NL>(group, head, row, page_table, position);
+    default: return store_head<KvTURBO3>(group, head, row, page_table, position);
+  }
+}
+
 }  // namespace sharpi
 
 // One to three groups of the same tokens; a group of no heads is absent. The KV cache is addressed
-// by PageTables and positions (T,); is_q8_0 chooses q8_0 instead of f16. Dynamic shared memory:
-// four rows of row_floats. Grid: all tokens' heads, four per block.
-KERNEL __launch_bounds__(128)
+// by PageTables and positions (T,). Dynamic shared memory: four rows of row_floats. Grid: all
+// tokens' heads, four per block.
+KERNEL __launch_bounds__(128, 8)
     heads(HEAD_GROUP(a), HEAD_GROUP(b), HEAD_GROUP(c), const int* page_tables, const int* sequences,
-          const int* positions, int table_stride, int tokens, int interleaved, int is_q8_0,
-          int row_floats) {
+          const int* positions, int table_stride, int tokens, int interleaved, int row_floats) {
   sharpi::wait_for_last_launch();
   using namespace sharpi;
   DYN_SHARED(float, rows);
@@ -44,6 +58,5 @@ KERNEL __launch_bounds__(128)
     return;
   }
   const int* page_table = PageTables{page_tables, sequences, table_stride}.of(token);
-  if (is_q8_0) store_head<KvQ8_0>(group, head, row, page_table, positions[token]);
-  else store_head<KvF16>(group, head, row, page_table, positions[token]);
+  store_in_type(group, head, row, page_table, positions[token]);
 }

@@ -1,6 +1,7 @@
 // Prepares one head of one token for attention, by one warp that holds it in shared memory: RMS
-// norm, rotary embedding, and the store into the KV cache.
+// norm, rotary embedding, Hadamard transform, and the store into the KV cache.
 #pragma once
+#include "hadamard.cuh"
 #include "kv_cache.cuh"
 
 namespace sharpi {
@@ -36,9 +37,11 @@ struct HeadGroup {
   uint8_t* pages;  // one layer's keys or values in the KV cache; null: the result goes back to x
   int heads, dim, weight_stride, half;
   float epsilon;
+  int hadamard;  // the size of a transform's block; 0: none
+  int kv_type;   // of the pages, a KvNumber
 };
 
-// Loads a token's head into `row`, norms it and rotates it.
+// Loads a token's head into `row`, norms it, rotates it and transforms it.
 __device__ __forceinline__ void prepare_head(const HeadGroup& group, int token, int head,
                                              float* row, int interleaved) {
   const int lane = threadIdx.x % kWarp, dim = group.dim;
@@ -49,6 +52,10 @@ __device__ __forceinline__ void prepare_head(const HeadGroup& group, int token, 
     norm_head(row, group.weight + size_t(head) * group.weight_stride, dim, group.epsilon);
   if (group.angles)
     rotate_head(row, group.angles + size_t(token) * 2 * group.half, group.half, interleaved);
+  if (group.hadamard) {
+    transform_row(row, dim, group.hadamard);
+    __syncwarp();
+  }
 }
 
 // Stores a prepared head at a position of the KV cache.
@@ -62,9 +69,10 @@ __device__ __forceinline__ void store_head(const HeadGroup& group, int head, con
 }  // namespace sharpi
 
 // The parameters of a group in the list of a kernel's, and the group made of them.
-#define HEAD_GROUP(g)                                                                 \
-  float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g, \
-      int heads_##g, int dim_##g, int weight_stride_##g, int half_##g, float epsilon_##g
-#define AS_HEAD_GROUP(g)                                          \
-  {x_##g,   weight_##g,        angles_##g, pages_##g,  heads_##g, \
-   dim_##g, weight_stride_##g, half_##g,   epsilon_##g}
+#define HEAD_GROUP(g)                                                                     \
+  float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g,     \
+      int heads_##g, int dim_##g, int weight_stride_##g, int half_##g, float epsilon_##g, \
+      int hadamard_##g, int kv_type_##g
+#define AS_HEAD_GROUP(g)                                                                   \
+  {x_##g,    weight_##g,  angles_##g,   pages_##g,  heads_##g, dim_##g, weight_stride_##g, \
+   half_##g, epsilon_##g, hadamard_##g, kv_type_##g}

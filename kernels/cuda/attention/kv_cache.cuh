@@ -1,14 +1,25 @@
-// The KV cache: pages of 64 positions, each (KV heads, 64, dim), f16 or q8_0.
+// The KV cache: pages of 64 positions, each (KV heads, 64, dim). All types but f16 hold heads that
+// were transformed (hadamard.cuh).
 //
-// A q8_0 page holds, for each head, int8 (64, dim) and then half scales (64, dim / 32). Rows are
-// read in pieces of 8 or 4 values that begin at `from`, and stay packed until `unpack`; the last
-// piece of an f16 row may be shorter and is padded with zeros.
+// A q8_0 page holds, for each head, int8 (64, dim) and then half scales (64, dim / 32);
+// kv_packed.cuh has the types of fewer bits. Rows are read in pieces of 8 or 4 values that begin at
+// `from`, and stay packed until `unpack`; the last piece of an f16 row may be shorter and is padded
+// with zeros.
 #pragma once
-#include "common/block_sums.cuh"
+#include "kv_packed.cuh"
+
+// The types of keys and of values that a file of attention is compiled for.
+#ifndef FIRST_TYPE
+#define FIRST_TYPE F16
+#define SECOND_TYPE F16
+#endif
+#define KV_OF_TYPE(type) KV_OF_NAME(type)
+#define KV_OF_NAME(type) sharpi::Kv##type
+#define WITH_TYPES(name) WITH_NAMES(name, FIRST_TYPE, SECOND_TYPE)
+#define WITH_NAMES(name, first, second) JOINED_NAMES(name, first, second)
+#define JOINED_NAMES(name, first, second) name##_##first##_##second
 
 namespace sharpi {
-
-constexpr int kPage = 64;
 
 struct KvF16 {
   static __device__ __forceinline__ size_t head_bytes(int dim) { return size_t(kPage) * dim * 2; }
@@ -97,6 +108,9 @@ struct KvQ8_0 {
     }
   }
 };
+
+// A type of the KV cache as a number, which sharpi/ops/cuda/launchers/heads.py knows too.
+enum KvNumber { kKvF16, kKvQ8_0, kKvQ5_1, kKvQ5_0, kKvQ4_0, kKvIQ4_NL, kKvTurbo3 };
 
 // Maps tokens to pages. tables (sequences, stride): each row lists the pages of positions 0..63,
 // 64..127, ... `sequences` (T,): each token's row; null: all tokens use the first one.

@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_partials(const TileShared& shared, const P
   }
 }
 
-template <class Kv, int CHUNKS>
+template <class K, class V, int CHUNKS>
 __device__ __forceinline__ void attend_split(const float* queries, const uint8_t* keys,
                                              const uint8_t* values, const PageTables& tables,
                                              const int* positions, float* scratch, int num_heads,
@@ -59,16 +59,16 @@ __device__ __forceinline__ void attend_split(const float* queries, const uint8_t
   const float* own = queries + size_t(item) * key_dim;
   if (heads.row_floats) {
     float* prepared = shared.factor + kTileRows;
-    prepare<Kv>(heads, prepared, token, head, count, page_table, position,
-                span == position / kSpan);
+    prepare<K, V>(heads, prepared, token, head, count, page_table, position,
+                  span == position / kSpan);
     own = prepared;
   }
   load_queries(shared, key_dim,
                [&](int row) { return own + size_t(min(row, count - 1)) * key_dim; });
   const WarpPlace at = WarpPlace::here();
   float c[CHUNKS][2][4] = {};
-  pass_pages<Kv>(shared, seen, at, keys, values, page_table, seen.first, seen.last + 1, key_dim,
-                 value_dim, scale, soft_cap, c);
+  pass_pages<K, V>(shared, seen, at, keys, values, page_table, seen.first, seen.last + 1, key_dim,
+                   value_dim, scale, soft_cap, c);
   const Partials partials(scratch, gridDim.z * num_heads, gridDim.x / tiles, value_dim);
   store_partials(shared, partials, at, item, span, count, c);
   merge_if_last(partials, merged, done, token, num_heads, group, tiles, visible, position);
@@ -76,19 +76,12 @@ __device__ __forceinline__ void attend_split(const float* queries, const uint8_t
 
 }  // namespace sharpi
 
-// See attention_span_kernel.cuh; with up to 32 heads each.
-// Dynamic shared memory: TileShared, then the rows of prepared heads.
-#define SPLIT_ATTENTION(NAME, KV, CHUNKS) \
-  SPAN_KERNEL(NAME, CHUNKS == 8 ? 1 : 2, sharpi::attend_split<sharpi::KV, CHUNKS>)
-#define SPLIT_ATTENTION_OF_TYPE(TYPE, KV)            \
-  SPLIT_ATTENTION(split_attention_64_##TYPE, KV, 1)  \
-  SPLIT_ATTENTION(split_attention_128_##TYPE, KV, 2) \
-  SPLIT_ATTENTION(split_attention_256_##TYPE, KV, 4) \
-  SPLIT_ATTENTION(split_attention_512_##TYPE, KV, 8)
-
-#ifndef ONLY_Q8_0
-SPLIT_ATTENTION_OF_TYPE(f16, KvF16)
-#endif
-#ifndef ONLY_F16
-SPLIT_ATTENTION_OF_TYPE(q8_0, KvQ8_0)
-#endif
+// See attention_span_kernel.cuh; with up to 32 heads each. FIRST_TYPE is the type of keys,
+// SECOND_TYPE that of values. Dynamic shared memory: TileShared, then the rows of prepared heads.
+#define SPLIT_ATTENTION(NAME, CHUNKS)    \
+  SPAN_KERNEL(NAME, CHUNKS == 8 ? 1 : 2, \
+              sharpi::attend_split<KV_OF_TYPE(FIRST_TYPE), KV_OF_TYPE(SECOND_TYPE), CHUNKS>)
+SPLIT_ATTENTION(WITH_TYPES(split_attention_64), 1)
+SPLIT_ATTENTION(WITH_TYPES(split_attention_128), 2)
+SPLIT_ATTENTION(WITH_TYPES(split_attention_256), 4)
+SPLIT_ATTENTION(WITH_TYPES(split_attention_512), 8)

@@ -2,6 +2,7 @@
 //
 // A block takes 32 rows, each a token's query head, of those that share a KV head.
 #include "attention_tile.cuh"
+#include "hadamard.cuh"
 
 namespace sharpi {
 
@@ -49,13 +50,25 @@ __device__ __forceinline__ void store_rows(const TileShared& shared, const TileQ
   }
 }
 
-template <class Kv, int CHUNKS>
+// Undoes the transform of the values in the block's rows of the result.
+__device__ __forceinline__ void transform_rows(const TileQueries& rows, float* out, int num_heads,
+                                               int first_head, int value_dim, int hadamard) {
+  __syncthreads();
+  for (int row = threadIdx.x / kWarp; row < kTileRows; row += kTileThreads / kWarp) {
+    const int each = rows.first + row;
+    if (each >= rows.count) return;
+    const size_t item = size_t(each / rows.group) * num_heads + first_head + each % rows.group;
+    transform_row(out + item * value_dim, value_dim, hadamard);
+  }
+}
+
+template <class K, class V, int CHUNKS>
 __device__ __forceinline__ void attend_tile(const TileShared& shared, const TileQueries& rows,
                                             const float* queries, const uint8_t* keys,
                                             const uint8_t* values, const int* page_table,
                                             const float* sinks, float* out, int num_heads,
-                                            int key_dim, int value_dim, float scale,
-                                            float soft_cap) {
+                                            int key_dim, int value_dim, float scale, float soft_cap,
+                                            int hadamard) {
   const WarpPlace at = WarpPlace::here();
   const int head = blockIdx.y * rows.group;
   load_queries(shared, key_dim, [&](int row) {
@@ -64,9 +77,10 @@ __device__ __forceinline__ void attend_tile(const TileShared& shared, const Tile
     return queries + item * key_dim;
   });
   float c[CHUNKS][2][4] = {};
-  pass_pages<Kv>(shared, rows, at, keys, values, page_table, rows.begin(0), rows.end(kTileRows - 1),
-                 key_dim, value_dim, scale, soft_cap, c);
+  pass_pages<K, V>(shared, rows, at, keys, values, page_table, rows.begin(0),
+                   rows.end(kTileRows - 1), key_dim, value_dim, scale, soft_cap, c);
   store_rows(shared, rows, at, sinks, out, num_heads, head, value_dim, c);
+  if (hadamard) transform_rows(rows, out, num_heads, head, value_dim, hadamard);
 }
 
 }  // namespace sharpi
@@ -74,29 +88,23 @@ __device__ __forceinline__ void attend_tile(const TileShared& shared, const Tile
 // queries: (T, num_heads, key_dim); keys, values: the pages of one layer; null values mean that
 // each row's values are the beginning of its key. page_table: the sequence's pages; positions (T,)
 // are adjacent; sinks: (num_heads,), one more score in each head's denominator, or null. out: (T,
-// num_heads * value_dim). Grid (rows / 32, KV heads), shared memory as TileShared has it.
-#define TILED_ATTENTION(NAME, KV, CHUNKS)                                                        \
-  KERNEL __launch_bounds__(256, CHUNKS == 8 ? 1 : 2) NAME(                                       \
-      const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_table,   \
-      const int* positions, const float* sinks, float* out, int tokens, int num_heads,           \
-      int key_dim, int value_dim, float scale, int window, int is_chunked, float soft_cap) {     \
+// num_heads * value_dim); hadamard: as in MergedHeads. FIRST_TYPE is the type of keys, SECOND_TYPE
+// that of values. Grid (rows / 32, KV heads), shared memory as TileShared has it.
+#define TILED_ATTENTION(NAME, CHUNKS)                                                            \
+  KERNEL __launch_bounds__(256, CHUNKS == 8 ? 1 : 2)                                             \
+      NAME(const float* queries, const uint8_t* keys, const uint8_t* values,                     \
+           const int* page_table, const int* positions, const float* sinks, float* out,          \
+           int tokens, int num_heads, int key_dim, int value_dim, float scale, int window,       \
+           int is_chunked, float soft_cap, int hadamard) {                                       \
     DYN_SHARED(uint8_t, memory);                                                                 \
     const sharpi::TileShared shared(memory, key_dim);                                            \
     const int group = num_heads / int(gridDim.y), first = int(blockIdx.x) * sharpi::kTileRows;   \
     const sharpi::TileQueries rows{positions, first, tokens * group, group, window, is_chunked}; \
-    sharpi::attend_tile<sharpi::KV, CHUNKS>(shared, rows, queries, keys, values, page_table,     \
-                                            sinks, out, num_heads, key_dim, value_dim, scale,    \
-                                            soft_cap);                                           \
+    sharpi::attend_tile<KV_OF_TYPE(FIRST_TYPE), KV_OF_TYPE(SECOND_TYPE), CHUNKS>(                \
+        shared, rows, queries, keys, values, page_table, sinks, out, num_heads, key_dim,         \
+        value_dim, scale, soft_cap, hadamard);                                                   \
   }
-#define TILED_ATTENTION_OF_TYPE(TYPE, KV)            \
-  TILED_ATTENTION(tiled_attention_64_##TYPE, KV, 1)  \
-  TILED_ATTENTION(tiled_attention_128_##TYPE, KV, 2) \
-  TILED_ATTENTION(tiled_attention_256_##TYPE, KV, 4) \
-  TILED_ATTENTION(tiled_attention_512_##TYPE, KV, 8)
-
-#ifndef ONLY_Q8_0
-TILED_ATTENTION_OF_TYPE(f16, KvF16)
-#endif
-#ifndef ONLY_F16
-TILED_ATTENTION_OF_TYPE(q8_0, KvQ8_0)
-#endif
+TILED_ATTENTION(WITH_TYPES(tiled_attention_64), 1)
+TILED_ATTENTION(WITH_TYPES(tiled_attention_128), 2)
+TILED_ATTENTION(WITH_TYPES(tiled_attention_256), 4)
+TILED_ATTENTION(WITH_TYPES(tiled_attention_512), 8)

@@ -5,7 +5,7 @@ from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cuda.kv_cache import gpu_kv_type, layer_bytes
+from sharpi.ops.cuda.kv_cache import layer_bytes
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
 from sharpi.ops.state_layout import num_states, state_bytes
 
@@ -17,9 +17,7 @@ def gpu_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ..
     for shape in config.attention:
         if shape.layer == config.num_layers:  # an MTP head, which runs on the CPU
             continue
-        counts[shape.layer] += layer_bytes(
-            shape, settings.num_pages, gpu_kv_type(settings.kv_types)
-        )
+        counts[shape.layer] += layer_bytes(shape, settings.num_pages, settings.kv_types)
     return tuple(counts)
 
 

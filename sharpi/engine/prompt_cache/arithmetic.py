@@ -13,7 +13,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.prompt_cache.record import KEY_BYTES
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
-from sharpi.resources import native_library
+from sharpi.resources import kernels_folder, native_library
 
 # Settings on which no bit depends: sizes, threads and what is told to the user.
 _WITHOUT_EFFECT = (
@@ -45,13 +45,15 @@ def key_of(digest: bytes, arithmetic: str) -> bytes:
 def _code() -> str:
     """Returns the version, and a digest of the code that computes keys and values."""
     digest = blake2b(digest_size=KEY_BYTES)
-    for path in _files():
+    for path in arithmetic_files():
         digest.update(path.name.encode() + path.read_bytes())
     return f"{__version__} {digest.hexdigest()}"
 
 
-def _files() -> Iterator[Path]:
+def arithmetic_files() -> Iterator[Path]:
+    """Yields the files of code that decide about a bit of keys and values."""
     yield native_library()
+    yield from sorted((kernels_folder() / "cuda").rglob("*.cu*"))
     package = Path(__file__).parents[2]
     for name in _PACKAGES:
         yield from sorted((package / name).rglob("*.py"))

@@ -1,22 +1,21 @@
 """The KV cache on the GPU: pages of 64 positions, with separate arrays for keys and values.
 
-Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim) in f16. As q8_0
-each head of a page is int8 (64, dim), then f16 scales (64, dim / 32).
+Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim), each in their own
+type. In a type of fewer bits than f16 each head of a page has its codes, then its scales
+(kernels/cuda/attention/kv_cache.cuh).
 """
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sharpi.config import KvType, KvTypes
+from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.unsupported import refuse
 from sharpi.ops.interface import AttentionShape
-
-_BLOCK = 32
 
 
 class LayerKv(NamedTuple):
@@ -26,36 +25,32 @@ class LayerKv(NamedTuple):
     values: Span | None
 
 
-def gpu_kv_type(types: KvTypes) -> KvType:
-    """Returns the type that keys and values share.
-
-    Raises UnsupportedModelError unless both are f16 or both are q8_0.
-    """
-    if types not in (KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0")):
-        refuse(f"a KV cache of {types}")
-    return types.keys
-
-
 def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:
     """Returns the bytes of the keys, or of the values, in one page of a layer."""
-    row = 2 * dim if kv_type == "f16" else dim + 2 * (dim // _BLOCK)
-    return num_heads * PAGE_POSITIONS * row
+    return num_heads * PAGE_POSITIONS * KV_FORMATS[kv_type].row_bytes(dim)
 
 
-def _dims(shape: AttentionShape) -> tuple[int, ...]:
-    """Returns the widths of one position in a KV head: of keys, and of values stored apart."""
-    return (shape.key_dim,) if shape.values_in_keys else (shape.key_dim, shape.value_dim)
+def types_of(shape: AttentionShape, types: KvTypes) -> KvTypes:
+    """Returns a layer's types; values within keys have the type of keys."""
+    return KvTypes(types.keys, types.keys) if shape.values_in_keys else types
 
 
-def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: KvType) -> int:
+def _parts(shape: AttentionShape, types: KvTypes) -> tuple[tuple[int, KvType], ...]:
+    """Returns width and type of one position in a KV head: of keys, and of values stored apart."""
+    keys, values = (shape.key_dim, types.keys), (shape.value_dim, types.values)
+    return (keys,) if shape.values_in_keys else (keys, values)
+
+
+def layer_bytes(shape: AttentionShape, num_pages: int, types: KvTypes) -> int:
     """Returns the bytes that are allocated for one layer's pages."""
     return sum(
-        aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kv_type)) for dim in _dims(shape)
+        aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kind))
+        for dim, kind in _parts(shape, types)
     )
 
 
 def _check(shape: AttentionShape) -> None:
-    for dim in _dims(shape):
+    for dim, _ in _parts(shape, F16_TYPES):
         if dim % 2:
             refuse(f"a KV cache with heads of {dim} values")
     if shape.value_dim > MAX_VALUE_DIM:
@@ -65,7 +60,7 @@ def _check(shape: AttentionShape) -> None:
 class GpuKvCache:
     """The pages of some layers, each layer's in a memory of its own.
 
-    Its users assign pages to sequences. The model must pass `check_kv_types` for `kv_type`. Raises
+    Its users assign pages to sequences. The model must pass `check_kv_types` for `types`. Raises
     UnsupportedModelError for head sizes that the kernels do not support.
     """
 
@@ -74,12 +69,12 @@ class GpuKvCache:
         device: Device,
         shapes: Iterable[AttentionShape],
         num_pages: int,
-        kv_type: KvType = "f16",
+        types: KvTypes = F16_TYPES,
     ) -> None:
         self._shapes = tuple(shapes)
         for shape in self._shapes:
             _check(shape)
-        self.kv_type = kv_type
+        self.types = types
         self.num_pages = num_pages
         self._device = device
         self.layers = {shape.layer: self._allocate(shape, num_pages) for shape in self._shapes}
@@ -91,13 +86,13 @@ class GpuKvCache:
 
     def bytes_of(self, num_pages: int) -> int:
         """Returns the bytes of `num_pages` pages of all layers."""
-        return sum(layer_bytes(shape, num_pages, self.kv_type) for shape in self._shapes)
+        return sum(layer_bytes(shape, num_pages, self.types) for shape in self._shapes)
 
     def _allocate(self, shape: AttentionShape, num_pages: int) -> LayerKv:
-        memory = self._device.allocate(layer_bytes(shape, num_pages, self.kv_type))
+        memory = self._device.allocate(layer_bytes(shape, num_pages, self.types))
         spans, at = list[Span](), 0
-        for dim in _dims(shape):
-            size = num_pages * page_bytes(shape.num_kv_heads, dim, self.kv_type)
+        for dim, kind in _parts(shape, self.types):
+            size = num_pages * page_bytes(shape.num_kv_heads, dim, kind)
             spans.append(Span(memory, at, size))
             at += aligned(size)
         return LayerKv(spans[0], None if len(spans) == 1 else spans[1])
@@ -121,7 +116,7 @@ class GpuKvCache:
         self.layers[shape.layer] = grown
 
     def _keys_bytes(self, shape: AttentionShape, num_pages: int) -> int:
-        return num_pages * page_bytes(shape.num_kv_heads, shape.key_dim, self.kv_type)
+        return num_pages * page_bytes(shape.num_kv_heads, shape.key_dim, self.types.keys)
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies page `source` to page `target` in every layer."""
@@ -150,7 +145,8 @@ class GpuKvCache:
     def _spans(self, page: int) -> Iterator[Span]:
         """Yields the keys and the values of one page, layer by layer."""
         for shape in self._shapes:
-            for span, dim in zip(self.layers[shape.layer], _dims(shape), strict=False):
+            parts = _parts(shape, self.types)
+            for span, (dim, kind) in zip(self.layers[shape.layer], parts, strict=False):
                 if span is not None:
-                    size = page_bytes(shape.num_kv_heads, dim, self.kv_type)
+                    size = page_bytes(shape.num_kv_heads, dim, kind)
                     yield span.part(page * size, size)

@@ -148,6 +148,7 @@ class RecordedTensor(Struct):
     source: Span | None = None  # memory outside the arena that holds the floats
     rounds: bool = False  # the operation that makes the value can round it too
     is_read: bool = False  # an operation reads the floats
+    is_transformed: bool = False  # attention has transformed these queries in place
     rounded: Buffer | None = None
     pending: PendingHeads | None = None
     routes: Routes | None = None  # of expert ids, whose memory depends on the step

@@ -11,11 +11,11 @@ from sharpi.config import KvType
 Array = npt.NDArray[Any]
 _BLOCK = 32
 # ggml's levels of IQ4_NL.
-_NONLINEAR = np.array(
+NONLINEAR_LEVELS = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
 )
 # The levels by Lloyd and Max for normally distributed numbers, in units of a 59th of the deviation.
-_NORMAL = np.array([-127, -79, -45, -14, 14, 45, 79, 127], np.float32)
+NORMAL_LEVELS = np.array([-127, -79, -45, -14, 14, 45, 79, 127], np.float32)
 _NORMAL_DEVIATION = 59
 
 
@@ -87,12 +87,12 @@ def _tabled(x: Array, levels: Array, scale: Array, weights: Array) -> Array:
 
 
 def _iq4_nl(x: Array) -> Array:
-    return _tabled(x, _NONLINEAR, _extreme(x) / _NONLINEAR[0], x**2)
+    return _tabled(x, NONLINEAR_LEVELS, _extreme(x) / NONLINEAR_LEVELS[0], x**2)
 
 
 def _turbo3(x: Array) -> Array:
     deviation = np.sqrt((x**2).mean(axis=1, keepdims=True))
-    return _tabled(x, _NORMAL, deviation / _NORMAL_DEVIATION, np.ones_like(x))
+    return _tabled(x, NORMAL_LEVELS, deviation / _NORMAL_DEVIATION, np.ones_like(x))
 
 
 _ROUNDINGS: dict[KvType, Callable[[Array], Array]] = {

@@ -18,7 +18,7 @@ _COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn
 _SLACK = 1.05
 _GRANTED = 8  # registers that a thread gets at a time
 _TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "q4_k+q6_k")
-_ATTENTION = {"split_attention": 80, "tiled_attention": 90}  # and the architecture to count on
+_ATTENTION = {"split_attention": 80, "tiled_attention": 90}  # and the architecture of f16
 _ONE_TOKEN = re.compile(r"matvec_one_|experts_(gate_up|down|product)_")
 
 
@@ -88,7 +88,7 @@ def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:
 def _is_held(job: Job) -> bool:
     if job.quant_type is None:
         return _ATTENTION.get(job.file) == job.architecture
-    return job.quant_type in _TYPES
+    return job.file in _ATTENTION or job.quant_type in _TYPES
 
 
 def main() -> None:

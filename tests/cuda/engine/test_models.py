@@ -10,7 +10,7 @@ from cpu_device import CpuDevice
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
+from sharpi.config import ExpertConfig, GenerationRequest, KvType, Miss, SamplingParams
 from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
@@ -139,6 +139,28 @@ def test_kv_cache_of_8_bits(load: Load) -> None:
     assert error(step_by_step(half, ids), logits) < 2e-3
     sizes = [engine.runner.parts[-1].kv_bytes for engine in (half, eighth)]
     assert sizes[1] < 0.6 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "keys", "values"),
+    [
+        ("llama-biases", "q4_0", "q5_0"),
+        ("gpt-oss", "turbo3", "iq4_nl"),
+        ("qwen3moe", "f16", "q4_0"),
+    ],
+)
+def test_keys_and_values_of_few_bits_are_those_of_the_cpu(
+    case: str, keys: KvType, values: KvType, load: Load
+) -> None:
+    ids, _ = expected(case)
+    model = REFERENCES / f"{case}.gguf"
+    types = {"precision": "f32", "key_type": keys, "value_type": values}
+    wanted = load(model, device="cpu", **types).logits(ids)
+    exact = load(model, device="cpu", precision="f32").logits(ids)
+    engine = load(model, **types)
+    rounding = error(wanted, exact)
+    assert error(engine.logits(ids), wanted) < max(0.2 * rounding, 2e-3)
+    assert error(step_by_step(engine, ids), wanted) < max(0.2 * rounding, 2e-3)
 
 
 def test_heads_that_8_bits_do_not_fit_are_refused(load: Load) -> None:

@@ -26,7 +26,7 @@ from sharpi.ops.cpu.program import IntArray, ProgramLimits
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.gpu_weights import GpuWeights
-from sharpi.ops.cuda.kv_cache import GpuKvCache, gpu_kv_type
+from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.recorded import MissMode, RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.recorder import GpuRecorder
@@ -91,7 +91,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         shapes = [shape for shape in config.attention if shape.layer in self._layers]
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
-        self._cache = GpuKvCache(device, shapes, num_pages, gpu_kv_type(settings.kv_types))
+        self._cache = GpuKvCache(device, shapes, num_pages, settings.kv_types)
         self._growth: GpuGrowth | None = None
         if growth and self._expert_weights.slotted and self.gpu_tier:
             self._growth = GpuGrowth(

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.config import F16_TYPES
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.cuda.kv_cache import GpuKvCache
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, rotation_sizes
+from sharpi.ops.cuda.kv_cache import GpuKvCache, types_of
 from sharpi.ops.cuda.launchers.attention import attention, heads
 from sharpi.ops.cuda.launchers.attention import tiled_attention as tiles
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
@@ -46,9 +47,12 @@ def attend(
     out = recording.value(shape.num_heads * shape.value_dim, qkv[0].rows, rounds=rounds)
     at_once = _tokens_at_once(shape, recording)
     scratch = recording.buffer(_scratch_bytes(shape, at_once, recording.limits.max_positions))
+    transforms = rotation_sizes(shape, cache.types)
+    is_new = transforms[0] > 0 and not qkv[0].is_transformed
+    qkv[0].is_transformed |= is_new
     operation = _Attention(
         recording, cache, inputs, qkv, (pending[0], pending[1], pending[2]),
-        shape, out, scratch, at_once, sinks,
+        shape, out, scratch, at_once, sinks, transforms, is_new,
     )  # fmt: skip
     recording.append(operation.calls)
     return out
@@ -79,18 +83,24 @@ class _Attention(Struct, frozen=True):
     scratch: Buffer
     at_once: int
     sinks: FloatArray | None
+    transforms: tuple[int, int]  # the sizes of the Hadamard transforms of keys and of values
+    transforms_queries: bool  # an earlier layer has not transformed these already
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         s, layer = self.shape, self.cache.layers[self.shape.layer]
         q, k, v = self.qkv
         groups = []
-        if self.pending[0] is not None:
-            groups.append(head_group(self.recording, q, self.pending[0], s.num_heads))
-        stored = ((k, self.pending[1], layer.keys), (v, self.pending[2], layer.values))
-        for value, pending, pages in stored:
+        if self.pending[0] is not None or self.transforms_queries:
+            group = head_group(self.recording, q, self.pending[0], s.num_heads)
+            groups.append(
+                replace(group, hadamard=self.transforms[0] if self.transforms_queries else 0)
+            )
+        stored = (k, self.pending[1], layer.keys), (v, self.pending[2], layer.values)
+        kinds = self.cache.types.keys, self.cache.types.values
+        for (value, pending, pages), size, kind in zip(stored, self.transforms, kinds, strict=True):
             if value is not None and pages is not None:
                 group = head_group(self.recording, value, pending, s.num_kv_heads)
-                groups.append(replace(group, pages=pages))
+                groups.append(replace(group, pages=pages, hadamard=size, kv_type=kind))
         if groups:
             yield heads.heads(groups, tokens=step.tokens, place=self._place(step))
         if layer.values is not None and self._is_fused(step):
@@ -111,7 +121,7 @@ class _Attention(Struct, frozen=True):
         is_plain = self.sinks is None and not s.soft_cap
         sees_all = not s.window or step.end <= s.window
         fits = step.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
-        is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
+        is_known = self.cache.types == F16_TYPES and s.key_dim <= _FUSED_DIM
         if "fused-attention" in self.recording.disabled:
             return False
         if not (is_product(step.tokens, step) and is_plain and sees_all and fits and is_known):
@@ -150,6 +160,7 @@ class _Attention(Struct, frozen=True):
             window=s.window,
             is_chunked=s.is_chunked,
             soft_cap=s.soft_cap,
+            hadamard=self.transforms[1],
         )
 
     def _attend_shape(self, step: StepShape) -> AttendShape:
@@ -176,7 +187,7 @@ class _Attention(Struct, frozen=True):
         return KvCacheSlice(
             inputs.page_tables,
             inputs.positions.part(*rows),
-            self.cache.kv_type,
+            types_of(self.shape, self.cache.types),
             inputs.sequences.part(*rows) if step.sequences > 1 else None,
             inputs.num_pages,
         )
@@ -206,5 +217,6 @@ class _Attention(Struct, frozen=True):
             soft_cap=s.soft_cap,
             planes=at.planes,
             max_positions=step.positions,
+            hadamard=self.transforms[1],
             in_tiles=self._may_be_tiled and s.num_heads // s.num_kv_heads >= TILED_HEADS,
         )

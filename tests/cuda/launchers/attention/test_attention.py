@@ -42,13 +42,13 @@ def attend(
     sinks = case.sinks()
     launches = attention(
         upload(device, queries),
-        upload(device, pack_pages(keys, case.kv_type, table, num_pages + 2)),
+        upload(device, pack_pages(keys, case.types.keys, table, num_pages + 2)),
         None
         if case.values_in_keys
-        else upload(device, pack_pages(values, case.kv_type, table, num_pages + 2)),
+        else upload(device, pack_pages(values, case.types.values, table, num_pages + 2)),
         *(out, rounded, scratch),
         **sizes,
-        place=KvCacheSlice(upload(device, table), upload(device, positions), case.kv_type),
+        place=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
         num_kv_heads=case.num_kv_heads,
         key_dim=case.key_dim,
         scale=case.scale,
@@ -58,6 +58,7 @@ def attend(
         sinks=None if sinks is None else upload(device, sinks),
         planes=planes,
         max_positions=limit,
+        hadamard=case.hadamard,
         in_tiles=in_tiles,
     )
     for launch in launches:
@@ -115,6 +116,29 @@ def test_dims_of_q8_0(device: Device, key_dim: int, value_dim: int) -> None:
     check(device, Case((90,), 3, 1, key_dim, value_dim, kv_type="q8_0"))
 
 
+PACKED = [
+    Case((90, 2), 6, 2, 96, 64, kv_type="q5_1", value_type="q4_0"),
+    Case((300,), 9, 1, 32, 128, kv_type="q5_0", value_type="turbo3", hadamard=128),
+    Case((65,), 3, 1, 64, 96, kv_type="iq4_nl", value_type="q5_1", hadamard=32, has_sinks=True),
+    Case((70,), 2, 2, 128, 32, kv_type="turbo3", value_type="iq4_nl"),
+    Case((257,), 16, 2, kv_type="q4_0", value_type="q5_0", hadamard=64),
+]
+
+
+@pytest.mark.parametrize("case", PACKED, ids=lambda case: str(case.types))
+def test_packed_types_of_keys_and_values(device: Device, case: Case) -> None:
+    check(device, case)
+
+
+def test_transformed_values_are_rounded_once_more(device: Device) -> None:
+    """Several blocks of a merge have the bits of the floats that they are rounded from."""
+    case = Case((300, 2), 16, 2, kv_type="q4_0", value_type="q5_0", hadamard=64)
+    out, rows = attend(device, case, planes=1)
+    np.testing.assert_allclose(out, case.want(), rtol=1e-5, atol=1e-5)
+    rounded = unpack_rows(rows, 2, 16 * 64, 1)
+    assert (np.abs(rounded - out) <= rounding_error(out, 1)).all()
+
+
 @pytest.mark.parametrize("window", [1, 64, 100, 300])
 def test_window(device: Device, window: int) -> None:
     check(device, Case((5, 299, 520), window=window))
@@ -165,7 +189,7 @@ def test_sequences_have_pages_of_their_own(device: Device) -> None:
     def run(rows: slice, cache: list[Span], **whose: Any) -> Array:
         queries, positions = case.queries()[rows], np.array(case.positions, np.int32)[rows]
         count = len(positions)
-        place = KvCacheSlice(positions=upload(device, positions), kv_type=case.kv_type, **whose)
+        place = KvCacheSlice(positions=upload(device, positions), types=case.types, **whose)
         out = empty(device, count * 3 * 64 * 4)
         scratch = empty(device, scratch_bytes(tokens=count, **sizes))
         for launch in attention(
@@ -201,6 +225,7 @@ TILES = [
     Case((129,), 8, 1, 256, 256, has_sinks=True),
     Case((66,), 8, 1, 32, 96, window=24, is_chunked=True, kv_type="q8_0"),
     Case((3, 258), 128, 1, 96, 64, values_in_keys=True),
+    Case((80,), 9, 1, 160, 96, kv_type="iq4_nl", value_type="q5_1", hadamard=32),
     Case((64,), 33, 1, 576, 512, values_in_keys=True),  # as in DeepSeek V3
 ]
 

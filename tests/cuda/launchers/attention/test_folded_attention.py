@@ -10,7 +10,7 @@ from kv_pages import PAGE, pack_pages
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import KvType
+from sharpi.config import KvTypes
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.activations import activation_bytes
@@ -39,20 +39,30 @@ class Case(Struct, frozen=True):
     num_kv_heads: int = 2
     dim: int = 64
     window: int = 0
-    kv_type: KvType = "f16"
+    types: KvTypes = KvTypes()
     has_norm: bool = True
     stores: bool = True  # the layer has keys and values of its own
     interleaved: bool = False
     in_tiles: bool = False  # on tensor cores
+    hadamard: int = 0  # the block in which heads are transformed
 
 
 CASES = [
     Case(),
-    Case(num_heads=8, num_kv_heads=1, dim=128, kv_type="q8_0"),
+    Case(num_heads=8, num_kv_heads=1, dim=128, types=KvTypes("q8_0", "q8_0")),
     Case(num_heads=2, num_kv_heads=2, window=100, interleaved=True, has_norm=False),
     Case(stores=False),
     Case(num_heads=16, in_tiles=True),
-    Case(num_heads=8, num_kv_heads=1, dim=128, window=100, kv_type="q8_0", in_tiles=True),
+    Case(num_heads=6, types=KvTypes("q4_0", "q5_0"), hadamard=64),
+    Case(num_heads=16, dim=96, types=KvTypes("iq4_nl", "q5_1"), hadamard=32, in_tiles=True),
+    Case(
+        num_heads=8,
+        num_kv_heads=1,
+        dim=128,
+        window=100,
+        types=KvTypes("q8_0", "q8_0"),
+        in_tiles=True,
+    ),
 ]
 
 
@@ -68,7 +78,11 @@ class World:
         caches = [
             rng.normal(0, 1.5, (count * pages_each * PAGE, c.num_kv_heads, c.dim)) for _ in "kv"
         ]
-        packed = [pack_pages(x.astype(np.float32), c.kv_type, tables, len(tables)) for x in caches]
+        kinds = c.types.keys, c.types.values
+        packed = [
+            pack_pages(x.astype(np.float32), kind, tables, len(tables))
+            for x, kind in zip(caches, kinds, strict=True)
+        ]
         self.pages = [upload(device, each) for each in packed]
         sizes = (c.num_heads, c.num_kv_heads, c.num_kv_heads)
         rows = [rng.normal(0, 2, (count, heads, c.dim)).astype(np.float32) for heads in sizes]
@@ -77,15 +91,17 @@ class World:
         angles = upload(device, rng.normal(0, 1, (count, 2, c.dim // 2)).astype(np.float32))
         norm = HeadNorm(weight, 1e-6) if c.has_norm else None
         rope = HeadRope(angles, c.dim // 2, c.interleaved)
-        q, k, v = (HeadGroup(x, n, c.dim) for x, n in zip(spans, sizes, strict=True))
+        q, k, v = (
+            HeadGroup(x, n, c.dim, hadamard=c.hadamard) for x, n in zip(spans, sizes, strict=True)
+        )
         groups = [replace(q, norm=norm, rope=rope)]
         if c.stores:
             groups += [
-                replace(k, norm=norm, rope=rope, pages=self.pages[0]),
-                replace(v, pages=self.pages[1]),
+                replace(k, norm=norm, rope=rope, pages=self.pages[0], kv_type=kinds[0]),
+                replace(v, pages=self.pages[1], kv_type=kinds[1]),
             ]
         place = KvCacheSlice(
-            upload(device, tables), upload(device, np.array(POSITIONS, np.int32)), c.kv_type,
+            upload(device, tables), upload(device, np.array(POSITIONS, np.int32)), c.types,
             upload(device, np.arange(count, dtype=np.int32)), pages_each,
         )  # fmt: skip
         shape = {"tokens": count, "num_heads": c.num_heads, "value_dim": c.dim}
@@ -98,7 +114,7 @@ class World:
                 spans[0], *self.pages, self.out, self.rounded, scratch, place=place,
                 num_kv_heads=c.num_kv_heads, key_dim=c.dim, scale=c.dim**-0.5, window=c.window,
                 soft_cap=0.0, planes=1, max_positions=1024, sinks=None,
-                in_tiles=c.in_tiles, **shape,
+                hadamard=c.hadamard, in_tiles=c.in_tiles, **shape,
             ),
         )  # fmt: skip
 

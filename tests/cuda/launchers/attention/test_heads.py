@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
-from kv_pages import PAGE, page_bytes, unpack_row
+from kv_pages import PACKED, PAGE, page_bytes, unpack_row
 
 from sharpi.config import KvType
 from sharpi.device.device import Device
@@ -12,6 +12,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     KvCacheSlice,
     heads,
 )
+from sharpi.ops.reference.kv_rounding import hadamard, round_rows
 from sharpi.ops.reference.reference import ReferenceOps
 
 EPSILON = 1e-5
@@ -77,10 +78,10 @@ def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -
     x[1, 0, :32] = 0  # a block of zeros has no scale
     size, table = page_bytes(kv_type, num_heads, dim), np.array([4, 0, 0, 2], np.int32)
     pages = empty(device, 5 * size)
-    place = KvCacheSlice(upload(device, table), upload(device, POSITIONS), kv_type)
+    place = KvCacheSlice(upload(device, table), upload(device, POSITIONS))
     source = upload(device, x)
     rope = HeadRope(upload(device, angles), 16, False)
-    group = HeadGroup(source, num_heads, dim, None, rope, pages)
+    group = HeadGroup(source, num_heads, dim, None, rope, pages, kv_type=kv_type)
     device.launch(heads([group], tokens=3, place=place))
     np.testing.assert_array_equal(read(device, source, np.float32, x.shape), x)
     bits = read(device, pages, np.uint8, (5, size))
@@ -90,6 +91,35 @@ def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -
         assert (np.abs(row - want) <= step + 1e-6).all()
 
 
+@pytest.mark.parametrize(("num_heads", "dim", "block"), [(2, 128, 128), (1, 96, 32), (1, 576, 64)])
+@pytest.mark.parametrize("kv_type", PACKED)
+def test_packed_into_cache(
+    device: Device, kv_type: KvType, num_heads: int, dim: int, block: int
+) -> None:
+    """Heads are transformed and rounded like the CPU's reference does; a NaN stays one."""
+    x = _values(3, num_heads, dim)
+    x[1, 0, :block] = 0
+    x[2, -1, -1] = np.nan
+    size = page_bytes(kv_type, num_heads, dim)
+    pages = empty(device, 4 * size)
+    place = KvCacheSlice(upload(device, np.arange(4, dtype=np.int32)), upload(device, POSITIONS))
+    group = HeadGroup(
+        upload(device, x), num_heads, dim, pages=pages, hadamard=block, kv_type=kv_type
+    )
+    device.launch(heads([group], tokens=3, place=place))
+    bits = read(device, pages, np.uint8, (4, size))
+    found = np.stack(
+        [unpack_row(bits[at // PAGE], at % PAGE, num_heads, dim, kv_type) for at in POSITIONS]
+    )
+    want = round_rows(hadamard(x, block), kv_type)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
+    is_other = ~np.isclose(found, want, rtol=1e-3, atol=1e-6, equal_nan=True)
+    assert is_other.mean() < 0.01  # numbers halfway between two levels
+    exact = hadamard(x, block)
+    errors = [np.nanmean((rows - exact) ** 2) for rows in (found, want)]
+    assert errors[0] < 1.01 * errors[1]
+
+
 def test_sequences_go_to_pages_of_their_own(device: Device) -> None:
     """Three tokens of two sequences go to the pages of their own sequence."""
     x, size = _values(3, 2, 64), page_bytes("f16", 2, 64)
@@ -97,7 +127,10 @@ def test_sequences_go_to_pages_of_their_own(device: Device) -> None:
     owners = np.array([1, 0, 1], np.int32)
     pages = upload(device, np.zeros((5, size), np.uint8))
     place = KvCacheSlice(
-        upload(device, tables), upload(device, POSITIONS), "f16", upload(device, owners), 4
+        upload(device, tables),
+        upload(device, POSITIONS),
+        sequences=upload(device, owners),
+        table_stride=4,
     )
     device.launch(heads([HeadGroup(upload(device, x), 2, 64, pages=pages)], tokens=3, place=place))
     bits = read(device, pages, np.uint8, (5, size))
@@ -111,9 +144,9 @@ def test_cache_leaves_other_positions_alone(device: Device) -> None:
     size = page_bytes("q8_0", 1, 32)
     pages = upload(device, np.full(size, 7, np.uint8))
     positions = upload(device, np.array([5], np.int32))
-    place = KvCacheSlice(upload(device, np.zeros(1, np.int32)), positions, "q8_0")
+    place = KvCacheSlice(upload(device, np.zeros(1, np.int32)), positions)
     x = upload(device, _values(1, 1, 32))
-    device.launch(heads([HeadGroup(x, 1, 32, pages=pages)], tokens=1, place=place))
+    device.launch(heads([HeadGroup(x, 1, 32, pages=pages, kv_type="q8_0")], tokens=1, place=place))
     changed = np.flatnonzero(read(device, pages, np.uint8, (size,)) != 7)
     where = {*range(5 * 32, 6 * 32), *range(PAGE * 32 + 10, PAGE * 32 + 12)}
     assert set(changed.tolist()) <= where

@@ -25,8 +25,8 @@ def attend(device: Device, case: Case) -> Array:
     columns, sinks = case.num_heads * case.value_dim, case.sinks()
     out = empty(device, len(positions) * columns * 4)
     stored = [
-        upload(device, pack_pages(rows, case.kv_type, table, num_pages + 2))
-        for rows in (keys, values)
+        upload(device, pack_pages(rows, kind, table, num_pages + 2))
+        for rows, kind in ((keys, case.types.keys), (values, case.types.values))
     ]
     device.launch(
         tiled_attention(
@@ -34,7 +34,7 @@ def attend(device: Device, case: Case) -> Array:
             stored[0],
             None if case.values_in_keys else stored[1],
             out,
-            place=KvCacheSlice(upload(device, table), upload(device, positions), case.kv_type),
+            place=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
             tokens=len(positions),
             num_heads=case.num_heads,
             num_kv_heads=case.num_kv_heads,
@@ -45,6 +45,7 @@ def attend(device: Device, case: Case) -> Array:
             is_chunked=case.is_chunked,
             soft_cap=case.soft_cap,
             sinks=None if sinks is None else upload(device, sinks),
+            hadamard=case.hadamard,
         )
     )
     return read(device, out, np.float32, (len(positions), columns))
@@ -90,6 +91,17 @@ def test_values_that_begin_the_keys(device: Device, key_dim: int, value_dim: int
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(64, 64), (32, 96)])
 def test_q8_0(device: Device, key_dim: int, value_dim: int) -> None:
     check(device, Case(tokens(61, 5), 3, 1, key_dim, value_dim, kv_type="q8_0"))
+
+
+PACKED = [
+    Case(tokens(60, 7), 3, 1, 96, 128, kv_type="q4_0", value_type="turbo3", hadamard=128),
+    Case(tokens(0, 35), 2, 2, 64, 32, kv_type="q5_1", value_type="q5_0"),
+]
+
+
+@pytest.mark.parametrize("case", PACKED, ids=lambda case: str(case.types))
+def test_packed_types_of_keys_and_values(device: Device, case: Case) -> None:
+    check(device, case)
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])

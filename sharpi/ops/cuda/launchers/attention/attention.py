@@ -40,6 +40,7 @@ class MergeArguments(NamedTuple):
     window: Argument
     is_chunked: Argument
     planes: Argument
+    hadamard: Argument
 
 
 def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions: int) -> int:
@@ -68,6 +69,7 @@ def attention(
     sinks: Span | None,
     planes: int,
     max_positions: int,
+    hadamard: int = 0,
     in_tiles: bool = False,
 ) -> tuple[Launch, Launch]:
     """Computes softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
@@ -77,7 +79,8 @@ def attention(
     are already stored; without `values`, the first value_dim values of a key are its value. The
     positions in `place` are below max_positions. A `window` of 0 does not limit the positions; with
     `is_chunked` a window begins at a multiple of its size. A `soft_cap` of 0 is none. `sinks`
-    (num_heads,) are one more score in each denominator. Dims are even, for q8_0 multiples of 32;
+    (num_heads,) are one more score in each denominator. Values that were transformed in blocks of
+    `hadamard` are transformed back. Dims are even, and multiples of 32 for all types but f16;
     value_dim is at most 1024. With `in_tiles` tensor cores compute it, for dims that
     `tiled_attention` takes.
     """
@@ -98,8 +101,9 @@ def attention(
             *(scratch, place.positions, sinks, out, rounded),
             *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
             *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
+            np.int32(hadamard),
         ),
-        writes=frozenset(map(MergeArguments._fields.index, ("out", "rounded"))),
+        writes=frozenset(map(MergeArguments._fields.index, ("scratch", "out", "rounded"))),
     )
     return part, merge
 
@@ -117,14 +121,14 @@ def _plain(place: KvCacheSlice, group: int) -> _Form:
     tiles = -(-group // _HEADS_AT_ONCE[-1])
     heads_each = -(-group // tiles)
     variant = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
-    name = f"attention_heads{variant}_{place.kv_type}"
-    return _Form(Kernel("attention", name, place.kv_type), tiles, heads_each)
+    kernel = tiled_attention.kernel_of("attention", f"attention_heads{variant}", place.types)
+    return _Form(kernel, tiles, heads_each)
 
 
 def _tiled(place: KvCacheSlice, group: int, key_dim: int, value_dim: int) -> _Form:
     tiles = -(-group // tiled_attention.ROWS)
-    name = f"split_attention_{tiled_attention.variant(value_dim)}_{place.kv_type}"
-    kernel = Kernel("split_attention", name, place.kv_type)
+    name = f"split_attention_{tiled_attention.variant(value_dim)}"
+    kernel = tiled_attention.kernel_of("split_attention", name, place.types)
     return _Form(kernel, tiles, -(-group // tiles), tiled_attention.shared_bytes(key_dim))
 
 
@@ -152,6 +156,7 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
         out=merged.out,
         rounded=merged.rounded,
         planes=merged.planes,
+        hadamard=merged.hadamard,
     )
     return both.launch(part.kernel, part.grid, part.block, part.shared_bytes)
 

@@ -36,6 +36,7 @@ class AttentionArguments(NamedTuple):
     out: Argument = None
     rounded: Argument = None
     planes: Argument = np.int32(0)
+    hadamard: Argument = np.int32(0)
     q: GroupArguments = NO_GROUP
     k: GroupArguments = NO_GROUP
     v: GroupArguments = NO_GROUP

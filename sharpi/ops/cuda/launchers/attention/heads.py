@@ -6,12 +6,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from sharpi.config import KvType
+from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
 _INTERLEAVED: Final = 5  # the index of this argument after the groups
+_NUMBERS: Final = {  # KvNumber of kv_cache.cuh
+    kind: number
+    for number, kind in enumerate(("f16", "q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"))
+}
 
 
 class GroupArguments(NamedTuple):
@@ -26,6 +30,8 @@ class GroupArguments(NamedTuple):
     weight_stride: Argument = np.int32(0)
     half: Argument = np.int32(0)
     epsilon: Argument = np.float32(0)
+    hadamard: Argument = np.int32(0)
+    kv_type: Argument = np.int32(0)
 
 
 NO_GROUP: Final = GroupArguments()
@@ -49,7 +55,7 @@ class HeadRope(Struct, frozen=True):
 
 
 class HeadGroup(Struct, frozen=True):
-    """Heads that are normed and then rotated, in place or into the KV cache."""
+    """Heads that are normed, rotated and transformed, in place or into the KV cache."""
 
     x: Span  # (T, num_heads, head_dim)
     num_heads: int
@@ -57,6 +63,8 @@ class HeadGroup(Struct, frozen=True):
     norm: HeadNorm | None = None
     rope: HeadRope | None = None
     pages: Span | None = None  # one layer's keys or values, which the result is written to
+    hadamard: int = 0  # the size of the blocks of a Hadamard transform; 0 for none
+    kv_type: KvType = "f16"  # of the pages
 
 
 class KvCacheSlice(Struct, frozen=True):
@@ -64,7 +72,7 @@ class KvCacheSlice(Struct, frozen=True):
 
     page_tables: Span  # int32 (sequences, table_stride), the pages of positions 0..63, 64..127, ...
     positions: Span  # int32 (T,)
-    kv_type: KvType = "f16"
+    types: KvTypes = F16_TYPES
     sequences: Span | None = None  # int32 (T,), the sequence of each token; None for one sequence
     table_stride: int = 0
 
@@ -72,7 +80,8 @@ class KvCacheSlice(Struct, frozen=True):
 def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | None = None) -> Launch:
     """Prepares one to three groups of heads for attention; all have the same kind of RoPE pairs.
 
-    head_dim is even for heads that are stored in the KV cache, and a multiple of 32 for q8_0.
+    head_dim is even for heads that are stored in the KV cache, and a multiple of 32 for all types
+    but f16.
     """
     row = max(group.head_dim for group in groups)
     count = tokens * sum(group.num_heads for group in groups)
@@ -86,8 +95,7 @@ def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | Non
             *(NO_GROUP * (_MAX_GROUPS - len(groups))),
             *((place.page_tables, place.sequences, place.positions) if place else (None,) * 3),
             *(np.int32(place.table_stride if place else 0), np.int32(tokens)),
-            np.int32(is_interleaved),
-            *(np.int32(place is not None and place.kv_type == "q8_0"), np.int32(row)),
+            *(np.int32(is_interleaved), np.int32(row)),
         ),
         writes=frozenset(
             ARGUMENTS_OF_GROUP * i + NO_GROUP._fields.index("x" if group.pages is None else "pages")
@@ -110,6 +118,8 @@ def _group(group: HeadGroup) -> GroupArguments:
         weight_stride=np.int32(stride),
         half=np.int32(rope.half if rope else 0),
         epsilon=np.float32(norm.epsilon if norm else 0),
+        hadamard=np.int32(group.hadamard),
+        kv_type=np.int32(_NUMBERS[group.kv_type]),
     )
 
 

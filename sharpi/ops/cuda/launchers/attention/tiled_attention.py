@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from sharpi.config import KvTypes
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 
@@ -34,6 +35,7 @@ def tiled_attention(
     is_chunked: bool = False,
     soft_cap: float,
     sinks: Span | None,
+    hadamard: int = 0,
 ) -> Launch:
     """Computes the same as `attention` for adjacent tokens of one sequence; the result is floats.
 
@@ -43,17 +45,24 @@ def tiled_attention(
     assert place.sequences is None, "tokens of several sequences"
     rows, name = tokens * (num_heads // num_kv_heads), f"tiled_attention_{variant(value_dim)}"
     return Launch(
-        Kernel("tiled_attention", f"{name}_{place.kv_type}", place.kv_type),
+        kernel_of("tiled_attention", name, place.types),
         grid=(-(-rows // ROWS), num_kv_heads, 1),
         block=_THREADS,
         arguments=(
             *(q, keys, values, place.page_tables, place.positions, sinks, out),
             *(np.int32(tokens), np.int32(num_heads), np.int32(key_dim), np.int32(value_dim)),
             *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
+            np.int32(hadamard),
         ),
         writes=frozenset({6}),
         shared_bytes=shared_bytes(key_dim),
     )
+
+
+def kernel_of(file: str, name: str, types: KvTypes) -> Kernel:
+    """Returns the entry point `name` of a file that is compiled for types of keys and of values."""
+    entry = f"{name}_{types.keys.upper()}_{types.values.upper()}"
+    return Kernel(file, entry, f"{types.keys}+{types.values}")
 
 
 def variant(value_dim: int) -> int:
