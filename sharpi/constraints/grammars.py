@@ -11,11 +11,14 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.byte_vocabulary import ByteVocabulary
 from sharpi.constraints.children import Children
+from sharpi.constraints.different_texts import DifferentTexts
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.quote_tokens import QuoteTokens
 from sharpi.constraints.schema.budget import MAX_SCHEMAS_HERE, TooManySchemas
 from sharpi.constraints.schema.costly import CostlySchemas
+from sharpi.constraints.schema.free_texts import unique_texts
 from sharpi.constraints.schema.json_schema import PLAIN, Ways, grammar_of_schema
 from sharpi.constraints.trial import Trials
 from sharpi.errors import GrammarError
@@ -46,10 +49,14 @@ class Grammars:
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
         """Returns a constraint to JSON of this schema, with properties in the schema's order."""
+        schema, names = unique_texts(dict(schema) if isinstance(schema, Mapping) else schema)
         ways: Ways | None = PLAIN
         while ways is not None:
             try:
-                return self._constraint(self._rewritten(schema, ways))
+                matcher = self._matcher(self._rewritten(schema, ways))
+                return (
+                    DifferentTexts(matcher, self._quotes, names) if names else self._only(matcher)
+                )
             except GrammarError as error:
                 ways, complaint = ways.after(str(error)), error
         raise complaint
@@ -77,7 +84,13 @@ class Grammars:
         return self._constraint(LLMatcher.grammar_from_regex(_fit(text)))
 
     def _constraint(self, grammar: str) -> GrammarConstraint:
-        """Returns a constraint of its own for one answer; compiled grammars are kept."""
+        return self._only(self._matcher(grammar))
+
+    def _only(self, matcher: LLMatcher) -> GrammarConstraint:
+        return GrammarConstraint(matcher, self._tokenizer.vocab_size)
+
+    def _matcher(self, grammar: str) -> LLMatcher:
+        """Returns a matcher of its own for one answer; compiled grammars are kept."""
         key = sha256(_fit(grammar).encode()).digest()
         with self._lock:
             matcher = self._compiled.get(key)
@@ -89,7 +102,7 @@ class Grammars:
                 self._compiled[key] = matcher
                 while len(self._compiled) > _MAX_COMPILED:
                     self._compiled.popitem(last=False)
-        return GrammarConstraint(matcher.deep_copy(), self._tokenizer.vocab_size)
+        return matcher.deep_copy()
 
     def _compile(self, grammar: str) -> LLMatcher:
         self._trials.check(grammar)
@@ -99,6 +112,10 @@ class Grammars:
             raise GrammarError(worded(matcher.get_error()))
         GrammarConstraint(matcher, self._tokenizer.vocab_size).allowed()  # fails if nothing fits
         return matcher
+
+    @cached_property
+    def _quotes(self) -> QuoteTokens:
+        return QuoteTokens(ByteVocabulary(self._tokenizer).tokens)
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:

@@ -15,6 +15,7 @@ from sharpi.constraints.children import ask_child
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.schema import costly
 from sharpi.constraints.schema.budget import Budget
+from sharpi.constraints.schema.free_texts import unique_texts
 from sharpi.constraints.schema.json_schema import (
     PLAIN,
     Ways,
@@ -242,6 +243,42 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [[True, False], [False, True]],
         [[], [True], [True, True]],
     ),
+    "unique texts": (
+        {
+            "type": "object",
+            "properties": {
+                "tags": {"$ref": "#/$defs/tags"},
+                "other": {"type": "array", "items": {"type": "string"}},
+            },
+            "additionalProperties": False,
+            "$defs": {
+                "tags": {"type": "array", "uniqueItems": True, "items": {"type": "string"}},
+            },
+        },
+        [
+            {"tags": []},
+            {"tags": ["a", "b", "ab", ""], "other": ["a", "a"]},
+            {"tags": ['say "hi"', 'say "ho"', "a,b", "[", "\n", "\u00e9"]},
+        ],
+        [
+            {"tags": ["a", "a"]},
+            {"tags": ["", "b", ""]},
+            {"tags": ["a", "b", "c", "b"]},
+            {"tags": ['say "hi"', 'say "hi"']},
+            {"tags": ["\n", "\n"]},
+            {"tags": ["\u00e9", "\u00e9"]},
+        ],
+    ),
+    "unique texts as a whole document": (
+        {
+            "type": "array",
+            "uniqueItems": True,
+            "items": {"type": "string", "minLength": 1, "title": "Tag"},
+            "minItems": 2,
+        },
+        [["a", "b"], ["ab", "a", "abc"]],
+        [["a"], ["a", "a"], ["a", "b", "a"]],
+    ),
     "unique of one": (
         {"type": "array", "uniqueItems": True, "maxItems": 1, "items": {"type": "integer"}},
         [[], [5]],
@@ -366,7 +403,9 @@ def test_every_finished_answer_validates(grammars: Grammars, demo: Tokenizer, na
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "array", "uniqueItems": True, "items": {"type": "string"}},
+        {"type": "array", "uniqueItems": True, "items": {"type": "string", "maxLength": 1}},
+        {"type": "array", "uniqueItems": True, "items": {"type": "number"}},
+        {"items": {"type": "array", "uniqueItems": True, "items": {"type": "string"}}},
         {"type": "string", "not": {"pattern": "^a"}},
         {"not": {"$ref": "#/nowhere"}},
         {"not": {"$ref": "#/not"}},
@@ -419,7 +458,7 @@ def test_other_texts() -> None:
 def test_a_schema_is_not_changed() -> None:
     for schema, _, _ in CASES.values():
         before = json.dumps(schema)
-        Rewriting(schema, Budget(), splits_one_of=True).rewritten()
+        Rewriting(unique_texts(schema).schema, Budget(), splits_one_of=True).rewritten()
         assert json.dumps(schema) == before
 
 
