@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from torch_forks import TorchFork
+
 from sharpi.resources import demo_model
 
 ROOT = Path(__file__).parents[2]
@@ -52,30 +54,27 @@ class Machines:
         launcher: Sequence[str] | None = None,
         stdin: int = subprocess.DEVNULL,
     ) -> Process:
-        return self.start_python("-m", module, *arguments, launcher=launcher, stdin=stdin)
+        own = self._launchers[0] if launcher is None else launcher
+        command = [*own, sys.executable, "-m", module, *arguments]
+        # A launcher runs its command where no process of ours can be forked.
+        start = subprocess.Popen if own else TorchFork
+        self._processes.append(self._started(start, command, stdin))
+        return self._processes[-1]
 
-    def start_python(
-        self,
-        *arguments: str,
-        launcher: Sequence[str] | None = None,
-        stdin: int = subprocess.DEVNULL,
-    ) -> Process:
+    def start_python(self, *arguments: str) -> Process:
+        """Starts the interpreter on the first machine."""
+        command = [sys.executable, *arguments]
+        self._processes.append(self._started(subprocess.Popen, command, subprocess.DEVNULL))
+        return self._processes[-1]
+
+    def _started(self, start: type[Process], command: list[str], stdin: int) -> Process:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
         library = os.environ.get("SHARPI_NATIVE_LIBRARY")
         environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
-        own = self._launchers[0] if launcher is None else launcher
-        self._processes.append(
-            subprocess.Popen(
-                [*own, sys.executable, *arguments],
-                cwd=ROOT,
-                env=environment,
-                text=True,
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
+        pipe = subprocess.PIPE
+        return start(
+            command, cwd=ROOT, env=environment, text=True, stdin=stdin, stdout=pipe, stderr=pipe
         )
-        return self._processes[-1]
 
     def join(self, model: Path | None = None, *arguments: str) -> Process:
         command = ["join", self.first, str(model or self.model), "--once", *arguments]
