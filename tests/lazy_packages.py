@@ -18,6 +18,9 @@ class OnUse(NamedTuple):
     package: str
 
     def __getattr__(self, name: str) -> Any:
+        # Pytest asks all that a module has for such names, to see whether it is a test or fixture.
+        if name.startswith("_"):
+            raise AttributeError(name)
         is_new = self.package not in sys.modules
         value = getattr(import_module(self.package), name)
         if is_new:
