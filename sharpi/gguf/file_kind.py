@@ -4,12 +4,13 @@ Older files have no `general.type`; their architecture or their keys show what t
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-from sharpi.errors import UnsupportedModelError
+from sharpi.errors import SharpiError, UnsupportedModelError
 from sharpi.gguf.file_error import printable
 from sharpi.gguf.metadata import Metadata
-from sharpi.gguf.reader import GgufFile
+from sharpi.gguf.reader import GgufFile, open_gguf
 
 MODEL = "model"
 HEAD = "head"
@@ -67,6 +68,15 @@ def description(kind: str) -> str:
     return _DESCRIPTIONS[kind]
 
 
+def may_be_model(path: Path) -> bool:
+    """Returns whether a file is a language model, or cannot be read, which opening it explains."""
+    try:
+        with open_gguf(path) as file:
+            return kind_of(file) == MODEL
+    except (SharpiError, OSError):
+        return "mmproj" not in path.name.lower()
+
+
 def require_model(file: GgufFile) -> None:
     """Raises UnsupportedModelError, which says what the file is, unless it is a language model."""
     kind = kind_of(file)
@@ -105,5 +115,5 @@ def _pools(metadata: Metadata, architecture: str) -> bool:
 
 def _others(path: Path, most: int = 3) -> Iterator[str]:
     """Yields names of the files beside `path` that may be the model."""
-    beside = sorted(each.name for each in path.parent.glob("*.gguf") if each.name != path.name)
-    yield from [name for name in beside if "mmproj" not in name.lower()][:most]
+    beside = sorted(each for each in path.parent.glob("*.gguf") if each.name != path.name)
+    yield from islice((each.name for each in beside if may_be_model(each)), most)

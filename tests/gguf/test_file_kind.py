@@ -71,6 +71,7 @@ def test_a_model(tmp_path: Path, keys: Keys) -> None:
 
 def test_the_model_beside_a_projector_is_named(tmp_path: Path) -> None:
     (tmp_path / "gemma.gguf").touch()
+    write(tmp_path / "a-lora.gguf", "llama", {"general.type": "adapter"})
     with (
         open_gguf(write(tmp_path / "mmproj-gemma.gguf", "clip", {})) as file,
         pytest.raises(UnsupportedModelError, match=r"beside it: gemma\.gguf$"),

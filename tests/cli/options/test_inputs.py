@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gguf
 import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
@@ -153,6 +154,18 @@ class TestFolders:
             (empty_cache / name).touch()
         sharpi("run", ".", "hi")
         assert engine.config.model == Path("m-00001-of-00002.gguf")
+
+    def test_the_only_one_that_is_a_model(
+        self, sharpi: CommandLine, engine: FakeEngine, empty_cache: Path
+    ) -> None:
+        (empty_cache / "m.gguf").touch()
+        lora = gguf.GGUFWriter(empty_cache / "a.gguf", "llama")
+        lora.add_type("adapter")
+        lora.write_header_to_file()
+        lora.write_kv_data_to_file()
+        lora.close()
+        sharpi("run", ".", "hi")
+        assert engine.config.model == Path("m.gguf")
 
     def test_several(self, sharpi: CommandLine, engine: FakeEngine, empty_cache: Path) -> None:
         for name in ("b.gguf", "a.gguf"):

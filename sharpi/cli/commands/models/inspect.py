@@ -1,17 +1,20 @@
 """`sharpi inspect`: the content of a GGUF file as text or JSON, without loading it."""
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.output.terminal import fitted
 from sharpi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from sharpi.gguf.summary import FileSummary
 
+_INDENT = 15  # of the texts
 Row = tuple[str, str]  # a heading and its text
 
 
@@ -34,7 +37,7 @@ def inspect(
         print(json.dumps(summary.to_dict(tensors=tensors), ensure_ascii=False))
         return
     for heading, text in _rows(summary):
-        print(f"{heading:15}{text}".rstrip())
+        print(fitted(f"{heading:{_INDENT}}{text}".rstrip(), sys.stdout, _INDENT))
     if tensors:
         print()
         print(_table(_tensor_lines(summary)))
@@ -67,6 +70,10 @@ def _file_rows(summary: "FileSummary") -> Iterator[Row]:
 
 
 def _architecture(summary: "FileSummary") -> str:
+    from sharpi.gguf.file_kind import MODEL
+
+    if summary.kind != MODEL and summary.num_layers is None:
+        return _known(summary.architecture)
     heads, kv_heads = _per_layer(summary.num_heads), _per_layer(summary.num_kv_heads)
     return (
         f"{_known(summary.architecture)}, {_known(summary.num_layers)} layers,"

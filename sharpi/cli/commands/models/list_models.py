@@ -1,10 +1,12 @@
 """`sharpi list`: the models in the cache."""
 
 import json
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.output.terminal import fitted
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ def list_models(as_json: JsonOption = False) -> None:
     elif models:
         _print_table(models)
     else:
-        print(f"no models in {cache.folder}; `sharpi pull ORG/REPO:QUANT` fetches one")
+        text = f"no models in {cache.folder}; `sharpi pull ORG/REPO:QUANT` fetches one"
+        print(fitted(text, sys.stdout))
 
 
 def _print_table(models: "list[CachedModel]") -> None:

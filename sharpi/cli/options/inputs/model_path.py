@@ -56,6 +56,7 @@ def looks_like_path(text: str) -> bool:
 
 def _only_model(folder: Path) -> Path:
     """Returns the only model in a folder; the parts of a split model are one."""
+    from sharpi.gguf.file_kind import may_be_model
     from sharpi.gguf.split_set import part_number
 
     files = sorted(each for each in folder.iterdir() if each.suffix.lower() == ".gguf")
@@ -64,6 +65,8 @@ def _only_model(folder: Path) -> Path:
         for each in files
         if "mmproj" not in each.name.lower() and (part_number(each) or 1) == 1
     ]
+    if len(models) > 1:
+        models = [each for each in models if may_be_model(each)]
     if len(models) == 1:
         return models[0]
     if not models:
