@@ -18,7 +18,7 @@ from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
 from sharpi.engine.placement.idle_flags import notes_on_given
-from sharpi.engine.placement.slot_requests import ram_request
+from sharpi.engine.placement.slot_requests import may_map, ram_request
 from sharpi.engine.prompt_cache.opening import open_cache_folder, open_prompt_cache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
@@ -110,7 +110,10 @@ def _load(
     tier: ExpertTier | None = None
     if plan is not None and not plan.is_mapped:
         report("making room for experts", 0.7)
-        tier = _expert_tier(file, model_config, plan, ram_request(config, plan), profile)
+        tier = _expert_tier(
+            file, model_config, plan, ram_request(config, plan), profile,
+            may_map=sharing is None and may_map(config, plan),
+        )  # fmt: skip
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
@@ -266,11 +269,13 @@ def _expert_tier(
     plan: TierPlan,
     asked: ExpertConfig,
     profile: ExpertProfile | None,
+    *,
+    may_map: bool,
 ) -> "ExpertTier":
     """Builds the slots in RAM; imports their modules only if it is called."""
     from sharpi.engine.backends.expert_tier import ExpertTier
 
-    return ExpertTier(file, model, plan, asked, profile)
+    return ExpertTier(file, model, plan, asked, profile, may_map=may_map)
 
 
 def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:

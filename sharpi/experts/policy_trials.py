@@ -43,6 +43,12 @@ class PolicyTrials:
         return self.learning.predicts_now
 
     @property
+    def are_settled(self) -> bool:
+        """True while nothing is tried."""
+        trials = (self.learning, self.prefetch if self.learns else None)
+        return all(trial is None or trial.is_settled for trial in trials)
+
+    @property
     def _tries_prefetch(self) -> bool:
         """True if the next token belongs to a trial of prefetching, which needs learning on."""
         return self.prefetch is not None and self.learns and not self.prefetch.is_settled

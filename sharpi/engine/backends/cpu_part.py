@@ -73,6 +73,7 @@ class CpuPart(RecordedPart[Program]):
         shapes_of_states = [s for s in config.states if s.layer in self._layers]
         count = num_states(settings.num_parallel, settings.max_drafts)
         self._states = StateMemory(shapes_of_states, count)
+        self._is_placed = False
         self._inputs = StepArrays(
             settings.batch_size, settings.num_parallel, settings.pages_per_sequence
         )
@@ -86,6 +87,8 @@ class CpuPart(RecordedPart[Program]):
         return self._settings.batch_size
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        if self._tier is not None and self._tier.change_way():
+            self._forget_programs()
         program = self._programs.get(max_outputs) or self._program(max_outputs)
         self._latest = program
         num_tokens = num_outputs = 0
@@ -200,7 +203,7 @@ class CpuPart(RecordedPart[Program]):
     def _record(self, max_outputs: int) -> Program:
         s = self._settings
         limits = program_limits(s, s.batch_size, max_outputs, drops_keys=s.kv_keep > 0)
-        feed = self._tier.feed if self._tier else None
+        feed = None if self._tier is None or self._tier.is_mapped else self._tier.feed
         keeps = self._keeps_router_logits
         recorder = Recorder(
             limits, self._cache, feed, keeps_router_logits=keeps, states=self._states.layout
@@ -214,8 +217,9 @@ class CpuPart(RecordedPart[Program]):
             x = model.layers(x, self._layers)
         result = model.logits(x) if self._has_output else x
         program = recorder.finish(result, model.hidden)
-        if limits.shares_rows and not self._programs:
+        if limits.shares_rows and not self._is_placed:
             self._place_weights(program)
+            self._is_placed = True
         return program
 
     def _begin(self, model: Transformer[Buffer], recorder: Recorder) -> Buffer:
@@ -232,8 +236,13 @@ class CpuPart(RecordedPart[Program]):
         if sum(span.bytes for span in spans) < probe_memory().total:
             place_pages(spans, self._settings.places)
 
+    def _forget_programs(self) -> None:
+        for program in self._programs.values():
+            program.close()
+        self._programs.clear()
+        self._latest = None
+
     def close(self) -> None:
         if self._owns_pool:
             self._pool.close()
-        for program in self._programs.values():
-            program.close()
+        self._forget_programs()

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sharpi.config import ExpertConfig
+from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.backends.pin_messages import announce_pin, missed_pin
 from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
+from sharpi.experts.native.store_counts import StoreCounts
 from sharpi.experts.native.store_layout import read_layout
 from sharpi.experts.policy_choice import (
     LEARNED,
@@ -21,13 +24,18 @@ from sharpi.experts.policy_choice import (
     falls_back,
     pin_note,
 )
+from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.policy_trials import PolicyTrials
 from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.stats.counts import HitCount
+from sharpi.experts.stats.spells import joined_spells
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_collect import RunFacts, TierFacts, collect_stats
+from sharpi.experts.stats.stats_collect import MappedUses, RunFacts, TierFacts, collect_stats
+from sharpi.experts.stats.view import ExpertView, view_of_mapped, view_of_store
 from sharpi.gguf.reader import GgufFile
+from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
+from sharpi.system.page_cache import drop_pages
 from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
 class ExpertTier:
     """The store, policy and predictor of one running model; `close` ends them.
 
+    With `may_map` it gives its slots up where the mapped file proves to be faster: `is_mapped`.
     Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
     """
 
@@ -47,6 +56,8 @@ class ExpertTier:
         plan: TierPlan,
         asked: ExpertConfig,
         profile: ExpertProfile | None = None,
+        *,
+        may_map: bool = False,
     ) -> None:
         slots = plan.ram_slots[: model.num_layers]  # an MTP head has slots of its own
         shape = ExpertShape(
@@ -57,12 +68,12 @@ class ExpertTier:
         )
         predictor = choose_predictor(asked, shape)
         self._is_learned = asked.predictor == LEARNED
-        self.policy = NativePolicy(choose_policy(asked, shape, profile))
         layout = read_layout(file, model.num_layers)
         queued = plan.num_staging * layout.largest_slot
-        settings = StoreSettings(slots, plan.num_staging, queued)
-        self.store = ExpertStore(layout, settings, self.policy)
-        self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)
+        self._settings = StoreSettings(slots, plan.num_staging, queued)
+        self._layout, self._predictor = layout, predictor
+        self._used_per_layer = model.num_experts_per_token
+        self._open(choose_policy(asked, shape, profile))
         self._policy_prefetches = self.policy.settings.kind.prefetches
         self.trials = PolicyTrials(
             may_prefetch=predictor is not None or self._policy_prefetches,
@@ -75,20 +86,99 @@ class ExpertTier:
         self._accesses_of_token = shape.num_moe_layers * shape.experts_per_token
         self._most_accesses = 0  # there were at most so many
         self._asker: Asker | None = None
+        self.is_mapped = self._is_prompt = False
+        self._spells: list[ExpertStats] = []  # of slots that were given up
+        self._past_counts: list[StoreCounts] = []
+        self._past_uses = np.zeros((model.num_layers, model.num_experts), np.int64)
+        is_fixed = self.policy.settings.warm_pin > 0 or shape.all_fit
+        self._tensors = [t for name, t in file.tensors.items() if is_expert_matrix(name)]
+        self._file = FileChoice(layout, plan) if may_map and not is_fixed else None
+
+    def _open(self, settings: PolicySettings) -> None:
+        """Makes the slots, and begins to read the experts that the policy wants first."""
+        self.policy = NativePolicy(settings)
+        try:
+            self.store = ExpertStore(self._layout, self._settings, self.policy)
+        except BaseException:
+            self.policy.close()
+            raise
+        self.feed = ExpertFeed(self.store, self._predictor, self._used_per_layer)
         self.store.start()
+
+    def change_way(self) -> bool:
+        """Gives the slots up or makes them anew, as is faster; returns True if it did.
+
+        Call it between two steps. A step has to be recorded anew after it.
+        """
+        if self._file is None or self._file.is_wanted == self.is_mapped:
+            return False
+        return self._come_back() if self.is_mapped else self._leave()
+
+    def _leave(self) -> bool:
+        run = RunFacts("", num_tokens=self.feed.counts().steps)
+        self._spells.append(self._collect(run))
+        self._past_counts, self._past_uses = self.counts(), self.uses()
+        self.is_mapped = True
+        self._free()
+        return True
+
+    def _come_back(self) -> bool:
+        """Makes slots with the experts that were used most; keeps the file if there is no room.
+
+        The page cache gives its memory back first: else the kernel may have no huge pages left.
+        """
+        order = np.argsort(-self._past_uses, axis=1, kind="stable").tolist()
+        warm = tuple(map(tuple, order))
+        for tensor in self._tensors:
+            drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
+        try:
+            self._open(replace(self.policy.settings, warm=warm))
+        except MemoryError:
+            assert self._file is not None
+            self._file.keep()
+            return False
+        self.is_mapped = False
+        return True
 
     def ask(self, asker: "Asker") -> None:
         """Lets steps ask other machines for their experts; the tier closes the asker."""
-        self._asker = asker
+        self._asker, self._file = asker, None
         asker.start(self.feed)
 
     def uses(self) -> NDArray[np.int64]:
         """Returns how many tokens used each expert, (layers, experts)."""
-        uses = self.store.uses()
+        if self.is_mapped:
+            return self._past_uses
+        uses = self._past_uses + self.store.uses()
         return uses if self._asker is None else uses + self._asker.remote.uses()[1]
+
+    def counts(self) -> list[StoreCounts]:
+        """Returns the counts of every layer's slots since the start."""
+        if self.is_mapped:
+            return self._past_counts
+        counts = self.store.counts()
+        if not self._past_counts:
+            return counts
+        pairs = zip(counts, self._past_counts, strict=True)
+        return [StoreCounts(*map(sum, zip(*pair, strict=True))) for pair in pairs]
+
+    def view(
+        self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
+    ) -> ExpertView:
+        """Returns which experts are resident and used; `mapped`: uses without slots."""
+        uses = self.uses() + mapped
+        if self.is_mapped:
+            return view_of_mapped(uses, moe_layers, num_tokens)
+        view = view_of_store(self.store, moe_layers, num_tokens)
+        counts = self.counts()
+        return replace(
+            view, uses=uses[list(moe_layers)], counts=tuple(counts[i] for i in moe_layers)
+        )
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
         """Begins a step of `num_tokens` tokens; returns True if it predicts."""
+        if self.is_mapped:
+            return False
         self._set_policy(is_timed=num_tokens == 1)
         sequences = [segment.sequence for segment in segments]
         begins = [segment.position == 0 for segment in segments]
@@ -98,7 +188,7 @@ class ExpertTier:
             self.feed.reset_sequence()
         self._sequences = sequences
         num_drafts = sum([segment.num_drafts for segment in segments])
-        is_prompt = num_tokens - num_drafts > len(segments)
+        self._is_prompt = is_prompt = num_tokens - num_drafts > len(segments)
         return self.feed.begin_step(may_predict=self._may_predict(num_tokens, is_prompt=is_prompt),
                                     is_prompt=is_prompt)  # fmt: skip
 
@@ -118,11 +208,26 @@ class ExpertTier:
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
         """Ends a step; raises ModelFileError if an expert could not be read."""
+        if self.is_mapped:
+            if self._file is not None and num_tokens == 1:
+                self._file.end_token_in_file(seconds)
+            return
         self.feed.check_step()
         self._watch_pin(num_tokens)
         note = self.trials.record(seconds) if num_tokens == 1 else None
         if note is not None:
             self.notes.append(note)
+        if self._file is not None:
+            self._watch_slots(self._file, num_tokens, seconds)
+
+    def _watch_slots(self, file: FileChoice, num_tokens: int, seconds: float) -> None:
+        """Tells the choice of the mapped file about a step with slots, unless of a prompt."""
+        if num_tokens == 1 and self.trials.are_settled:
+            file.end_token(self.store, seconds)
+        elif num_tokens == 1:
+            file.end_tried_token()
+        elif not self._is_prompt:
+            file.end_step_beside(seconds)
 
     def _watch_pin(self, num_tokens: int) -> None:
         """Announces the warm pin; asks the store only once there may be enough lookups."""
@@ -144,8 +249,15 @@ class ExpertTier:
         accesses = sum(each.accesses for each in self.store.counts())
         return missed_pin(self.policy.settings, accesses, "RAM")
 
-    def stats(self, run: RunFacts) -> ExpertStats:
-        """Returns the statistics so far."""
+    def stats(self, run: RunFacts, mapped: MappedUses | None = None) -> ExpertStats:
+        """Returns the statistics so far; `mapped`: the lookups without slots."""
+        if not self._spells:
+            return self._collect(run)
+        spells = self._spells if self.is_mapped else [*self._spells, self._collect(run)]
+        return joined_spells(spells, run, mapped)
+
+    def _collect(self, run: RunFacts) -> ExpertStats:
+        """Returns the statistics of the present slots."""
         counts = self._learned_counts(run) if self._is_learned else self.feed.counts()
         asker = self._asker
         facts = TierFacts(
@@ -174,6 +286,10 @@ class ExpertTier:
         if self._asker is not None:
             self._asker.close()
             self._asker = None
+        if not self.is_mapped:
+            self._free()
+
+    def _free(self) -> None:
         self.feed.close()
         self.store.close()
         self.policy.close()

@@ -41,6 +41,20 @@ def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
     )  # fmt: skip
 
 
+def may_map(config: RunConfig, plan: TierPlan) -> bool:
+    """Returns True if slots in RAM may give way to the mapped file while the model runs.
+
+    They may if sharpi chose all about them, and no GPU reads them. With a budget for RAM the file
+    would take more of the page cache than that.
+    """
+    is_asked = config.ram is not None or config.moe_slots is not None or config.load == "copy"
+    asked, usual = config.experts, ExpertConfig()
+    chosen = ("policy", "load_budget", "warm_pin", "warm_pin_after", "prefetch", "predictor",
+              "resident", "resident_ids")  # fmt: skip
+    is_usual = all(getattr(asked, name) == getattr(usual, name) for name in chosen)
+    return is_usual and not is_asked and not has_gpu_layers(plan)
+
+
 def _has_slots(plan: TierPlan) -> bool:
     return any(layer.vram_slots for layer in plan.layers)
 

@@ -99,7 +99,7 @@ class ExpertRecords:
     def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
         """Records a step of these segments."""
         is_decode = self._count_tokens(segments)
-        if self._tier is None and self._counts_now:
+        if not self._has_slots and self._counts_now:
             self._count(step_rows(segments, program.routes, trims=self._trims), is_decode)
         if self._log is None and self._printer is None and (self._skew is None or is_decode):
             return
@@ -137,6 +137,10 @@ class ExpertRecords:
         return is_last and not (self.keeps_router_logits or self._model.has_head)
 
     @property
+    def _has_slots(self) -> bool:
+        return self._tier is not None and not self._tier.is_mapped
+
+    @property
     def _counts_now(self) -> bool:
         return self._counts_uses or time.monotonic() < self._watched_until
 
@@ -148,7 +152,7 @@ class ExpertRecords:
             self._steps[int(is_decode)][layer] += uses > 0
 
     def _stall_seconds(self) -> float:
-        counts = self._tier.store.counts() if self._tier else []
+        counts = self._tier.counts() if self._tier else []
         return sum(count.stall_ns for count in counts) / 1e9
 
     def stats(self) -> "ExpertStats | None":
@@ -157,13 +161,13 @@ class ExpertRecords:
             return None
         if self._gpu is not None:
             return self._gpu.stats(self._run_facts())
-        if self._tier is not None:
-            return self._tier.stats(self._run_facts())
-        if not self._counts_uses:
-            return None
         from sharpi.experts.stats.stats_collect import MappedUses, stats_of_mapped
 
         counted = MappedUses(self._uses, *self._steps)
+        if self._tier is not None:
+            return self._tier.stats(self._run_facts(), counted)
+        if not self._counts_uses:
+            return None
         used = self._model.num_experts_per_token
         return stats_of_mapped(self._run_facts(), counted, self._expert_bytes, used)
 
@@ -189,11 +193,11 @@ class ExpertRecords:
             return None
         if self._gpu is not None:
             return self._gpu.view(self._num_tokens)
-        from sharpi.experts.stats.view import view_of_mapped, view_of_store
+        from sharpi.experts.stats.view import view_of_mapped
 
-        if self._tier is not None:
-            return view_of_store(self._tier.store, self._moe_layers, self._num_tokens)
         self._watched_until = time.monotonic() + _WATCHED_SECONDS
+        if self._tier is not None:
+            return self._tier.view(self._moe_layers, self._num_tokens, self._uses)
         return view_of_mapped(self._uses, self._moe_layers, self._num_tokens)
 
     def close(self) -> tuple[str, ...]:
@@ -240,7 +244,7 @@ class ExpertRecords:
         return save_profile(self._asked.profile, profile)
 
     def _all_uses(self) -> npt.NDArray[np.int64]:
-        uses = self._uses if self._tier is None else self._tier.uses()
+        uses = self._uses if self._tier is None else self._tier.uses() + self._uses
         seen = None if self._gpu is None else self._gpu.view(self._num_tokens)
         if seen is not None:
             uses = uses.copy()

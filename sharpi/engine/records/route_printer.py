@@ -32,8 +32,8 @@ class RoutePrinter:
         """Returns each layer's loads and pins, for layers that have slots."""
         if self._gpu is not None:
             states = self._gpu.loads_and_pins()
-        elif self._tier is not None:
-            counts, pinned = self._tier.store.counts(), self._tier.policy.states().pinned
+        elif self._tier is not None and not self._tier.is_mapped:
+            counts, pinned = self._tier.counts(), self._tier.policy.states().pinned
             states = {
                 layer: (counts[layer].loads, pinned[layer].nonzero()[0].tolist())
                 for layer in self._moe_layers

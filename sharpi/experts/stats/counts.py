@@ -31,7 +31,7 @@ class TopExpert(NamedTuple):
 class PhaseCounts(Struct, frozen=True):
     """The accesses of prompts or of decoded tokens.
 
-    Each is a hit, late, a load, computed or remote.
+    Each is a hit, late, a load, computed, remote or mapped.
     """
 
     accesses: int = 0  # distinct experts of each step
@@ -42,6 +42,7 @@ class PhaseCounts(Struct, frozen=True):
     remote: int = 0  # computed by another machine, which has them in memory
     bytes_loaded: int = 0  # of the loads
     stall_seconds: float = 0.0  # in which the step waited for experts
+    mapped: int = 0  # used where the file is mapped, after a tier gave its slots up
     prefetched: int = 0  # experts requested before they were needed
     prefetch_used: int = 0  # those of them that were used
     wasted_bytes: int = 0  # brought early and not used

@@ -50,11 +50,13 @@ def _may_stall(counts: PhaseCounts, stats: ExpertStats) -> bool:
 
 
 def _of_phase(counts: PhaseCounts, expert_bytes: int) -> Iterator[str]:
-    served = counts.hits + counts.late + counts.loads + counts.computed + counts.remote
+    reached = counts.computed + counts.remote + counts.mapped
+    served = counts.hits + counts.late + counts.loads + reached
     if served != counts.accesses:
         yield (
             f"{counts.hits} hits, {counts.late} late, {counts.loads} loads, {counts.computed}"
-            f" computed and {counts.remote} remote do not add up to {counts.accesses} lookups"
+            f" computed, {counts.remote} remote and {counts.mapped} mapped do not add up to"
+            f" {counts.accesses} lookups"
         )
     if counts.bytes_loaded != counts.loads * expert_bytes:
         yield f"{counts.bytes_loaded} bytes for {counts.loads} loads of {expert_bytes} bytes"

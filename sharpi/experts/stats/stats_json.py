@@ -13,7 +13,10 @@ from sharpi.experts.stats.stats import ExpertStats
 FORMAT = "sharpi expert stats"
 VERSION = 2
 _MOST = 1 << 63
-_SUMS = ("accesses", "hits", "late", "loads", "computed", "remote", "bytes_loaded", "stall_seconds")
+_SUMS = (
+    "accesses", "hits", "late", "loads", "computed", "remote", "mapped", "bytes_loaded",
+    "stall_seconds",
+)  # fmt: skip
 
 Plain = dict[str, Any]
 

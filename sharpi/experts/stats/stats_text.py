@@ -66,6 +66,7 @@ def layer_line(layer: LayerStats) -> str:
     pinned = f"; pinned {' '.join(map(str, layer.pinned))}" if layer.pinned else ""
     computed = f" {total.computed} computed by the CPU," if total.computed else ""
     computed += f" {total.remote} by other machines," if total.remote else ""
+    computed += f" {total.mapped} in the mapped file," if total.mapped else ""
     read = format_bytes(layer.bytes_read)
     return (
         f"{name}{_hits(total.hit_count)}, {layer.num_slots} slots, {total.loads} loads,{computed}"
@@ -89,6 +90,7 @@ def _phase(counts: PhaseCounts) -> str:
     if not counts.accesses:
         return "no accesses"
     computed = f"; {counts.computed} computed by the CPU" if counts.computed else ""
+    computed += f"; {counts.mapped} in the mapped file" if counts.mapped else ""
     return (
         f"hits {_hits(counts.hit_count)}; {counts.late} late; {counts.loads} loads,"
         f" {format_bytes(counts.bytes_loaded)}{computed}"

@@ -41,11 +41,15 @@ def _counts(stats: ExpertStats) -> ExpertCounts:
     counts: ExpertCounts = {
         "lookups": ("Experts that steps needed.", total.accesses),
         "hits": ("Needed experts that were resident.", total.hits),
-        "misses": ("Needed experts that were not resident.", total.accesses - total.hits),
+        "misses": (
+            "Needed experts that were not resident.",
+            total.accesses - total.hits - total.mapped,
+        ),
         "late": ("Needed experts that were in flight.", total.late),
         "loads": ("Experts that were read while a step waited.", total.loads),
         "computed": ("Experts that the CPU computed for a GPU.", total.computed),
         "remote": ("Experts that other machines computed.", total.remote),
+        "mapped": ("Experts that were used in the mapped file.", total.mapped),
         "read_bytes": ("Bytes of experts read.", stats.bytes_read),
         "stall_seconds": ("Time that steps waited for experts.", total.stall_seconds),
     }

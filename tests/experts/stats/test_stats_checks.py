@@ -30,8 +30,8 @@ def decode_with(**fields: object) -> Callable[[ExpertStats], ExpertStats]:
 
 CASES: dict[str, Callable[[ExpertStats], ExpertStats]] = {
     "do not add up to 60 lookups": decode_with(hits=10**12),
-    "59 hits, 3 late, 3 loads, 0 computed and 0 remote": decode_with(hits=59),
-    "0 remote do not add up to 61 lookups": decode_with(accesses=61),
+    "59 hits, 3 late, 3 loads, 0 computed, 0 remote and 0 mapped": decode_with(hits=59),
+    "0 mapped do not add up to 61 lookups": decode_with(accesses=61),
     "5 bytes for 3 loads of 1000 bytes": decode_with(bytes_loaded=5),
     "stalled 1.000 s, but all experts were there": decode_with(
         hits=60, late=0, loads=0, bytes_loaded=0, prefetched=0, prefetch_used=0, stall_seconds=1.0

@@ -1,0 +1,98 @@
+"""FileChoice: watches slots in RAM, and says on stderr when the mapped file takes over."""
+
+import resource
+import sys
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.file_trial import FileTrial, Way, WindowCounts
+from sharpi.experts.native.store import ExpertStore
+from sharpi.experts.native.store_layout import StoreLayout
+from sharpi.hardware.memory import probe_memory
+from sharpi.tiers.plan import Purpose, Tier, TierPlan
+from sharpi.tiers.planner import MAPPED_MARGIN
+
+_FREED = (Purpose.SLOTS, Purpose.STAGING, Purpose.LEARNED)
+
+
+class FileChoice:
+    """The trial of the mapped file beside slots of this layout, which the plan made."""
+
+    def __init__(self, layout: StoreLayout, plan: TierPlan) -> None:
+        sizes = [layer.expert_bytes for layer in layout.layers]
+        self._trial = FileTrial(np.array(sizes, np.int64))
+        self._freed = sum(plan.bytes_in(Tier.RAM, purpose) for purpose in _FREED)
+        self._stall, self._misses = 0.0, 0
+        self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # when the window began
+        self._faults = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """True if the next step should use the mapped file."""
+        return self._trial.way is Way.FILE
+
+    def keep(self) -> None:
+        """Keeps the file for good, where slots have no room any more."""
+        self._trial.way = Way.FILE
+
+    def end_token(self, store: ExpertStore, seconds: float) -> None:
+        """Ends a decoded token with slots."""
+        if self._trial.begins_window:
+            self._begin_window(store)
+        if not self._trial.record(seconds):
+            return
+        if self._trial.judge_slots(self._window(store), self._freed + _spare()):
+            self._faults = _page_faults()
+
+    def end_step_beside(self, seconds: float) -> None:
+        """Ends a step that decoded several tokens with slots."""
+        self._trial.add_beside(seconds)
+
+    def end_tried_token(self) -> None:
+        """Ends a token with slots in which the policy tried something: no window has any."""
+        self._trial.restart()
+
+    def end_token_in_file(self, seconds: float) -> None:
+        """Ends a decoded token with the file."""
+        faults, before = _page_faults(), self._faults
+        self._faults = faults
+        if self._trial.record_file(seconds, faults - before):
+            self._tell()
+
+    def _tell(self) -> None:
+        times = f"tokens take {self._trial.ratio:.2f} times as long as with slots"
+        if self.is_wanted:
+            line = f"experts are now used where the file is mapped: {times}"
+        else:
+            line = f"experts have slots again: where the file is mapped, {times}"
+        print(f"note: {line}", file=sys.stderr)
+
+    def _begin_window(self, store: ExpertStore) -> None:
+        self._stall, self._misses = _stalls_and_misses(store)
+        self._uses = store.uses()
+
+    def _window(self, store: ExpertStore) -> WindowCounts:
+        """Returns the counts since the window began."""
+        stall, misses = _stalls_and_misses(store)
+        uses = store.uses()
+        first = (self._uses == 0) & (uses > 0)
+        return WindowCounts(
+            stall - self._stall, misses - self._misses, uses - self._uses, int(first.sum())
+        )
+
+
+def _stalls_and_misses(store: ExpertStore) -> tuple[float, int]:
+    counts = [layer.decode for layer in store.layers()]
+    misses = sum(each.late + each.loads for each in counts)
+    return sum(each.stall_ns for each in counts) / 1e9, misses
+
+
+def _spare() -> int:
+    """Returns the bytes that are free beside the slots."""
+    return max(0, probe_memory().free - MAPPED_MARGIN)
+
+
+def _page_faults() -> int:
+    """Returns how many pages this process has waited for a disk to read."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

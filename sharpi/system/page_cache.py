@@ -1,0 +1,28 @@
+"""Gives memory of the page cache back that a mapped file took."""
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def drop_pages(data: NDArray[np.uint8], path: Path, offset: int) -> None:
+    """Drops the whole pages of `data`, which is mapped from `offset` of the file on.
+
+    Its contents stay: whatever is used is read again. Does nothing where the system cannot do it,
+    and leaves pages that other programs use.
+    """
+    begin = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    num_bytes = data.ctypes.data + data.nbytes - begin
+    if num_bytes < mmap.PAGESIZE or not hasattr(os, "posix_fadvise"):
+        return
+    size = ctypes.c_size_t(num_bytes // mmap.PAGESIZE * mmap.PAGESIZE)
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
+    try:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), offset, data.nbytes, os.POSIX_FADV_DONTNEED)
+    except OSError:
+        return
