@@ -277,6 +277,20 @@ class TestStopping:
         asking.join(60)
         assert results[0].json()["usage"]["completion_tokens"] == 50
 
+    def test_no_answer_that_never_began_is_given_as_an_empty_one(self, serve_demo: Serve) -> None:
+        server = serve_demo(
+            host=ModelHostSettings(MODEL, max_parallel=1, max_waiting=8), grace_seconds=0.3
+        )
+        server.slow_down(0.05)
+        results: list[httpx.Response] = []
+        asking = threading.Thread(target=lambda: results.append(server.complete(**LONG, n=3)))
+        asking.start()
+        server.wait_until(lambda: server.num_busy >= 1)
+        server.begin_to_stop()
+        asking.join(60)
+        assert results[0].status_code == 503
+        assert "stopping" in results[0].json()["error"]["message"]
+
     def test_what_takes_too_long_is_cut_with_a_proper_end(self, serve_demo: Serve) -> None:
         server = serve_demo(grace_seconds=0.2)
         server.slow_down(0.05)

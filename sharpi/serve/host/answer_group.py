@@ -38,7 +38,7 @@ class AnswerGroup:
         self._running: dict[int, QueuedAnswer] = {}
         self._thread, self._metrics, self._max_parallel = thread, metrics, max_parallel
         self._queue, self._closed = AnswerQueue(), closed
-        self._has_begun = False
+        self._begun: set[int] = set()  # answers of which something has come
         self._begin(1)
 
     @property
@@ -50,7 +50,7 @@ class AnswerGroup:
         """Returns (number of the answer, item) as items come, and None after a while without any.
 
         Raises the error that ended an answer: ApiError 503 if the model cannot be loaded or the
-        server stops before the first item, ContextFullError, UsageError, the error of a step.
+        server stops before the answer began, ContextFullError, UsageError, the error of a step.
         """
         numbered = await self._queue.next(PING_SECONDS)
         while numbered is not None and numbered[0] not in self._running:
@@ -60,7 +60,8 @@ class AnswerGroup:
         number, item = numbered
         if isinstance(item, FinishInfo):
             self._take_end(number, item)
-        self._has_begun = self._has_begun or isinstance(item, TextDelta)
+        if isinstance(item, TextDelta):
+            self._begun.add(number)
         self._begin(self._max_parallel)
         return numbered
 
@@ -72,10 +73,10 @@ class AnswerGroup:
         self._begin(self._max_parallel)
 
     def cut(self) -> None:
-        """Ends all answers at once, as `cancelled`."""
+        """Ends all answers at once, as `cancelled`; those that have begun come first."""
         while self._waiting:
             self._add()
-        for answer in self._running.values():
+        for _, answer in sorted(self._running.items(), key=lambda item: item[0] not in self._begun):
             answer.put(FinishInfo("cancelled"))
             self._thread.cancel(answer)
 
@@ -92,7 +93,7 @@ class AnswerGroup:
         del self._running[number]
         if item.error is not None:
             raise item.error
-        if item.reason == "cancelled" and not self._has_begun:
+        if item.reason == "cancelled" and number not in self._begun:
             raise stopping()
 
     def _begin(self, most: int) -> None:

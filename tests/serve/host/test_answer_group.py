@@ -11,6 +11,7 @@ from sharpi.serve.host import answer_group
 from sharpi.serve.host.answer_group import AnswerGroup
 from sharpi.serve.host.answer_queue import AnswerRequest, QueuedAnswer
 from sharpi.serve.host.metrics import Metrics
+from sharpi.serve.http.errors import ApiError
 
 
 class Thread:
@@ -65,15 +66,16 @@ def test_a_few_run_at_once_and_the_others_follow() -> None:
     asyncio.run(test())
 
 
-def test_cutting_gives_those_that_wait_an_end_as_well() -> None:
+def test_cutting_ends_what_has_begun_and_then_refuses_what_has_not() -> None:
     async def test() -> None:
         thread = Thread()
         group = group_of(3, thread)
         thread.begun[0].put(TextDelta("a"))
         await group.next()
         group.cut()
-        ends = [await group.next() for _ in range(3)]
-        assert sorted(number for number, _ in filter(None, ends)) == [0, 1, 2]
-        assert not group.is_open
+        assert await group.next() == (0, FinishInfo("cancelled"))
+        with pytest.raises(ApiError, match="stopping") as caught:
+            await group.next()
+        assert caught.value.status == 503
 
     asyncio.run(test())
