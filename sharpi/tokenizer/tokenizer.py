@@ -47,11 +47,7 @@ class Tokenizer:
         self.adds_space = self.is_sentence_piece and _said(vocabulary.add_space_prefix, True)
         self._rules = rules
         self._bytes: dict[int, bytes] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens."""
-        return len(self.vocabulary.tokens)
+        self.vocab_size = len(vocabulary.tokens)
 
     @cached_property
     def longest_token(self) -> int:

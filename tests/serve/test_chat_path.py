@@ -20,6 +20,7 @@ PACKAGE = Path(sharpi.__file__).parent
 ENGINE = ("engine", "ops", "gguf")
 CLOCK = "serve/web_server.py"  # ticks beside all requests
 MOST_FILES = 40
+MOST_WITH_ENGINE = 60
 BODY = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0}
 
 
@@ -55,6 +56,7 @@ def test_a_chat_completion_passes_few_files(
     outside = sorted({str(name) for name in files if name.parts[0] not in ENGINE} - {CLOCK})
     assert any("engine" in name.parts for name in files), "the engine's thread was not seen"
     assert len(outside) <= MOST_FILES, outside
+    assert len(files) <= MOST_WITH_ENGINE, sorted(map(str, files))
 
 
 def test_all_answers_to_a_request_share_one_queue(

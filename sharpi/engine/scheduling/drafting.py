@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.flight import Begun
+from sharpi.engine.scheduling.flight import Begun, Share
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
-from sharpi.engine.scheduling.share import Share
 from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator
 
 

@@ -1,4 +1,4 @@
-"""Flight: the steps of a scheduler that have begun, in the order in which they end.
+"""Flight: the steps of a scheduler that have begun, each with its requests' shares.
 
 Where several ranks run the layers, requests are dealt out to as many steps as there are ranks, so
 that all ranks work at once. On one machine a step ends before the next begins.
@@ -6,6 +6,7 @@ that all ranks work at once. On one machine a step ends before the next begins.
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -13,7 +14,35 @@ from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.runner import StepInFlight
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.request import Request
-from sharpi.engine.scheduling.share import Share
+
+
+class Share(NamedTuple):
+    """A request's tokens in a step; `is_prompt` unless it decodes.
+
+    A decoding request may have `drafts`, to be checked after its newest token.
+    """
+
+    request: Request
+    num_tokens: int
+    is_prompt: bool
+    drafts: tuple[int, ...] = ()
+
+    def segment(self) -> Segment:
+        """Builds the request's part of the step."""
+        if self.drafts:
+            return self.request.checking_segment(self.drafts)
+        return self.request.segment(self.num_tokens)
+
+
+def takes_largest(shares: Sequence[Share]) -> bool:
+    """True if the step is one greedy request's next token, so that no logits are copied back.
+
+    A GPU's recorded step finds the largest logit of one output only. With several requests in a
+    step, all logits are copied back.
+    """
+    request, num_tokens, is_prompt, drafts = shares[0]
+    is_alone = len(shares) == num_tokens == 1 and not is_prompt and not drafts
+    return is_alone and request.generation_state.takes_largest
 
 
 class Begun(Struct, frozen=True):

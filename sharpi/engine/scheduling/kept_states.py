@@ -19,11 +19,7 @@ class KeptStates:
         self._runner, self._pool, self._disk = runner, runner.states, disk
         self._pool.reclaimers.append(self._evict)
         self._states: OrderedDict[tuple[CachedPage, int], State] = OrderedDict()
-
-    @property
-    def are_needed(self) -> bool:
-        """True if the model has recurrent layers."""
-        return self._pool.num_states > 0
+        self.are_needed = self._pool.num_states > 0  # the model has recurrent layers
 
     def take(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
         """Returns a state to compute in, and True if it has the contents of a snapshot.

@@ -69,7 +69,7 @@ class PageTable:
                 known = None  # the state is known only where the copied page would have ended
         if self._cache.states.are_needed:
             self._recall(known, rest)
-        else:
+        elif self._cache.windows.is_on:
             self._cut_to_windows()
 
     def _cut_to_windows(self) -> None:

@@ -76,6 +76,8 @@ class Request:
 
     def restore(self, cache: PrefixCache, max_bytes: int | None) -> bool:
         """Reads pages from disk, about `max_bytes` a call; returns True once all are read."""
+        if cache.disk is None:
+            return True
         if self._restoring is None:
             self._restoring = restoration(cache, self.tokens[:-1])
         num_bytes = 0

@@ -1,11 +1,12 @@
-"""RunQueue: which requests wait, which run, and which is preempted when KV pages run out."""
+"""The order of requests: which wait, which run, and which is preempted when KV pages run out."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from itertools import count
+from threading import Lock
 
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
-from sharpi.engine.scheduling.request import Request
+from sharpi.engine.scheduling.request import Request, RequestId
 from sharpi.errors import ContextFullError
 
 _MAX_CLIENTS = 1000  # whose turns are remembered
@@ -103,3 +104,46 @@ class RunQueue:
         request.release()
         self.running.remove(request)
         self.waiting.appendleft(request)
+
+
+class Inbox:
+    """Orders to the scheduler: new requests, and requests to cancel.
+
+    Any thread fills it, the engine's empties it; `has_news` may be read unlocked.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requests: deque[Request] = deque()
+        self._cancelled: set[RequestId] = set()
+        self._last_number = 0
+        self.has_news = False
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def number(self) -> RequestId:
+        """Returns the next request id."""
+        with self._lock:
+            self._last_number += 1
+            return RequestId(self._last_number)
+
+    def put(self, request: Request) -> None:
+        """Adds a request."""
+        with self._lock:
+            self._requests.append(request)
+            self.has_news = True
+
+    def cancel(self, request_id: RequestId) -> None:
+        """Asks for the end of a request, if it has not ended."""
+        with self._lock:
+            self._cancelled.add(request_id)
+            self.has_news = True
+
+    def empty(self) -> tuple[deque[Request], set[RequestId]]:
+        """Takes everything that has come since the last call."""
+        with self._lock:
+            requests, cancelled = self._requests, self._cancelled
+            self._requests, self._cancelled = deque(), set()
+            self.has_news = False
+            return requests, cancelled

@@ -19,14 +19,12 @@ from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillP
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.context_limit import ContextLimit
 from sharpi.engine.scheduling.drafting import Drafting
-from sharpi.engine.scheduling.flight import Begun, Flight
-from sharpi.engine.scheduling.inbox import Inbox
+from sharpi.engine.scheduling.flight import Begun, Flight, Share, takes_largest
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.engine.scheduling.request import Request, RequestId
-from sharpi.engine.scheduling.run_queue import RunQueue
-from sharpi.engine.scheduling.share import Share, takes_largest
+from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
@@ -96,7 +94,8 @@ class Scheduler:
         tokens = self._limit.fitted(generation_state.prompt)
         generation_state.start()
         number = self._inbox.number()
-        cut = cut_of(len(tokens), self._runner.settings.kv_keep)
+        num_kept = self._runner.settings.kv_keep
+        cut = cut_of(len(tokens), num_kept) if num_kept else None
         queued = Request(
             number, generation_state, tokens, on_delta, on_end, on_progress, client, cut
         )
@@ -334,7 +333,8 @@ class Scheduler:
         """Ends a request; an exception of `on_end` is ignored."""
         self.slots.ended(request)
         self._run_queue.remove(request)
-        self._suspects.forget(request)
+        if self._suspects.goals:
+            self._suspects.forget(request)
         request.generation_state.finish_reason = reason
         with suppress(Exception):
             request.on_end(request.generation_state.finish_info(error))
