@@ -1,7 +1,8 @@
 """Measures if predicting or learning pays: times tokens with and without it on the running model.
 
 Predictions cost time, unused reads and memory. So the last 8 of every 32 tokens do without, and the
-median times are compared. The decision holds for a while, and then the trial is repeated.
+median times are compared. The decision holds for a while, and then the trial is repeated. What was
+found to cost too much again is tried after twice as many tokens each time: trials cost time, too.
 """
 
 from statistics import median
@@ -14,6 +15,7 @@ PERIODS = 6
 COSTS_TOO_MUCH = 1.02  # ratio of the time with predictions to the time without
 GAINS_AGAIN = 0.98  # the same ratio, below which what was switched off returns
 TOKENS_UNTIL_RETRIAL = 2048
+MOST_RESTS = 16  # times that many tokens, at most
 
 
 class TrialTimes(Struct, frozen=True):
@@ -23,7 +25,7 @@ class TrialTimes(Struct, frozen=True):
     without: int = WITHOUT  # the last ones of each period
     settling: int = SETTLING  # after a switch, not counted
     periods: int = PERIODS
-    rest: int = TOKENS_UNTIL_RETRIAL
+    rest: int = TOKENS_UNTIL_RETRIAL  # until the next trial, after the first
 
 
 class PredictionTrial:
@@ -36,6 +38,7 @@ class PredictionTrial:
         self.ratio: float | None = None
         self._token = 0
         self._rest = 0  # tokens until the next trial
+        self._rests = 1  # as many times `TrialTimes.rest`
         self._with: list[float] = []
         self._without: list[float] = []
 
@@ -79,7 +82,9 @@ class PredictionTrial:
         before = self.is_on
         self.ratio = median(self._with) / max(median(self._without), 1e-9)
         self.is_on = self.ratio <= (COSTS_TOO_MUCH if before else GAINS_AGAIN)
-        self._token, self._rest = 0, self._times.rest
+        stays_off = not before and not self.is_on
+        self._rests = min(2 * self._rests, MOST_RESTS) if stays_off else 1
+        self._token, self._rest = 0, self._rests * self._times.rest
         self._with.clear()
         self._without.clear()
         return before != self.is_on
