@@ -16,6 +16,7 @@ WINDOW = 256  # tokens whose counts and times are judged
 GAINS = 0.98  # ratio of the file's time to that of slots from which on it is kept
 COSTS = 1.02  # the same ratio, above which slots return
 _LEAST_STALL = 0.02  # part of the time with slots; with less there is nothing to gain
+_FILLED = 0.8  # of the page cache that holds what is used; read-ahead brings the rest
 _FAULT_COST = 2.0  # a page fault waits longer than one of eight direct reads
 _BLOCK = 32  # tokens; two blocks in a row decide about the file
 _MOST_TIME = 576  # of a trial, in times of a token with slots
@@ -89,7 +90,7 @@ class FileTrial:
         self.restart()
         again = max(0, counts.misses - counts.first_uses)  # misses of experts that were evicted
         stalled = counts.stall_seconds * again / max(1, counts.misses)
-        outside = uses_outside(counts.uses, self._expert_bytes, room)
+        outside = uses_outside(counts.uses, self._expert_bytes, int(_FILLED * room))
         if stalled < _LEAST_STALL * total or _FAULT_COST * outside > again:
             return False
         self.way, self.is_decided = Way.FILE, False
