@@ -16,10 +16,12 @@ from sharpi.model.mixers.mixers import read_head_mixer
 def has_head(file: GgufFile, config: ModelConfig) -> bool:
     """Says if the file has an MTP head that sharpi can run.
 
-    Some files have the key but not the tensors.
+    Some files have the key but not the tensors; others do not say how their head attends.
     """
     if _has_assistant(file, config):
         return True
+    if not config.spec.head_is_known:
+        return False
     prefix = f"blk.{config.num_layers}."
     is_there = {f"{prefix}nextn.eh_proj.weight", f"{prefix}attn_norm.weight"} <= set(file.tensors)
     return bool(config.num_predict_layers) and is_there

@@ -79,6 +79,7 @@ class ArchitectureSpec(Struct, frozen=True):
     gates_feed_forward: bool = True  # without a gate the activation is applied to `up`
     # A layer has a mixer, or a feed-forward where the file's `feed_forward_length` is not 0.
     has_one_branch: bool = False
+    head_is_known: bool = True  # False: files do not say how their MTP head attends
     head_ends_with_layer_norm: bool = False  # the MTP head's last norm, which has no bias
     embedding_scale: Literal["none", "sqrt_hidden"] = "none"  # the factor of token embeddings
     divides_logits: bool = False  # the logit scale divides (Granite), or else multiplies

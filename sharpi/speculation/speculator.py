@@ -72,10 +72,33 @@ class Asked(NamedTuple):
     most: int
 
 
+class StepDrafts(NamedTuple):
+    """The drafts of one step: one for each sequence that was asked for, None for none.
+
+    `choice` is their lengths, chosen by `rule`. To draft took `seconds`; `is_search` if no model
+    did.
+    """
+
+    asked: Sequence[Asked]
+    drafts: Sequence[Draft | None]
+    choice: Choice
+    rule: Rule
+    seconds: float
+    is_search: bool
+
+    def gained(self) -> float:
+        """Returns the seconds that the chosen drafts should gain; below 0 for a trial."""
+        choice, times = self.choice, self.rule.times
+        num = len(choice.lengths)
+        rows = num + sum(choice.lengths)
+        return choice.num_tokens / num * times.seconds(num) - times.seconds(rows)
+
+
 class Speculator:
     """Drafts, chooses and learns for the sequences of an engine; for the engine's thread only.
 
-    `reads_disk`: steps may read experts from a disk.
+    `reads_disk`: steps may read experts from a disk. Several steps may be in progress, each of
+    other sequences; `rule` is that of the latest one.
     """
 
     def __init__(
@@ -87,16 +110,15 @@ class Speculator:
         reads_disk: bool = False,
     ) -> None:
         self.settings, self.max_drafts = settings, max_drafts
+        self._reads_disk = reads_disk
         self.rule = Rule(reads_disk=reads_disk)
+        self._rules = {1: self.rule}  # by the number of steps in progress, as their times differ
         self.statistics = DraftStatistics()
         self._seen = SeenText()
         self._everyone = Acceptance()
         self._model_drafters = model_drafters
-        self._choice = Choice((), 0.0)
         self._pause = Pause()
         self._model_choice = ModelChoice()
-        self._drafting_seconds = 0.0
-        self._has_searched = False  # for this step, without a model
 
     @property
     def is_on(self) -> bool:
@@ -148,26 +170,36 @@ class Speculator:
         usual = self.rule.times.seconds(1)
         return not (self.settings.is_auto and 0 < usual < _LEAST_REMEMBERED)
 
-    def choose(self, asked: Sequence[Asked]) -> list[Draft | None]:
-        """Returns the draft of each sequence for the next step; None for those without one."""
+    def choose(
+        self, asked: Sequence[Asked], most: int | None = None, num_steps: int = 1
+    ) -> StepDrafts:
+        """Returns the drafts of the next step, at most `most` tokens in all.
+
+        `num_steps` is the number of steps that are usually in progress, this one included.
+        """
         start = time.perf_counter()
+        most = self.max_drafts if most is None else most
+        self.rule = self._rule(num_steps)
         of_models = self._effort(asked)
-        least = WORTH_A_ROW if self.settings.is_auto else 0.0
-        proposed = [each.drafts.propose(each.most, of_models, least) for each in asked]
+        is_auto, least = self.settings.is_auto, max(1, self.settings.min_drafts)
+        chance = WORTH_A_ROW if is_auto else 0.0
+        proposed = [each.drafts.propose(each.most, of_models, chance) for each in asked]
         chances = [self._worthwhile(each) for each in proposed]
-        if self.settings.is_auto:
-            self._choice = self.rule.choose(chances, self.max_drafts)
-        else:
-            self._choice = self._fixed(chances)
+        choice = self.rule.choose(chances, most) if is_auto else _fixed(chances, most)
         chosen = [
-            _cut(each.drafts.drafts[0], length) if length else None
-            for each, length in zip(asked, self._long_enough(), strict=True)
+            _cut(each.drafts.drafts[0], length) if length >= least else None
+            for each, length in zip(asked, choice.lengths, strict=True)
         ]
         lengths = tuple([len(draft.tokens) if draft else 0 for draft in chosen])
-        self._choice = self._choice._replace(lengths=lengths)
-        self._drafting_seconds = time.perf_counter() - start
-        self._time_drafts(asked)
-        return chosen
+        choice = choice._replace(lengths=lengths)
+        seconds = time.perf_counter() - start
+        is_search = not self._time_drafts(asked, choice, seconds)
+        return StepDrafts(asked, chosen, choice, self.rule, seconds, is_search)
+
+    def _rule(self, num_steps: int) -> Rule:
+        if num_steps not in self._rules:
+            self._rules[num_steps] = Rule(reads_disk=self._reads_disk)
+        return self._rules[num_steps]
 
     def _effort(self, asked: Sequence[Asked]) -> int:
         """Returns the most tokens that a model may draft for each sequence; 0 for none."""
@@ -178,14 +210,8 @@ class Speculator:
         rule, num = self.rule, len(asked)
         return self._model_choice.length(rule.times, rule.budget, num, self.max_drafts // num)
 
-    def _gained(self) -> float:
-        """Returns the seconds that the chosen drafts should gain; below 0 for a trial."""
-        choice, times = self._choice, self.rule.times
-        num = len(choice.lengths)
-        rows = num + sum(choice.lengths)
-        return choice.num_tokens / num * times.seconds(num) - times.seconds(rows)
-
-    def _time_drafts(self, asked: Sequence[Asked]) -> None:
+    def _time_drafts(self, asked: Sequence[Asked], choice: Choice, seconds: float) -> bool:
+        """Records the time that drafts took; returns True if a model made one."""
         by_models = [
             each.drafts
             for each in asked
@@ -195,12 +221,12 @@ class Speculator:
         for drafts in by_models:
             draft = drafts.drafts[0]
             chance = drafts.acceptance.chance(draft.kind, draft.certainty[0])
-            self._model_choice.drafted(self._drafting_seconds / count, chance)
-        if by_models and (self._choice.is_trial or not any(self._choice.lengths)):
-            self.rule.budget.spend(self._drafting_seconds)
-        self._has_searched = not by_models
+            self._model_choice.drafted(seconds / count, chance)
+        if by_models and (choice.is_trial or not any(choice.lengths)):
+            self.rule.budget.spend(seconds)
         if by_models:
             self._pause.paid()
+        return bool(by_models)
 
     def _worthwhile(self, chances: list[float]) -> list[float]:
         """Cuts the chances before the first token less likely than `min_probability`."""
@@ -211,40 +237,37 @@ class Speculator:
             before = chance
         return chances
 
-    def _fixed(self, chances: Sequence[Sequence[float]]) -> Choice:
-        """Chooses all drafted tokens, in order of sequences, up to `max_drafts` in a step."""
-        room, lengths = self.max_drafts, []
-        for own in chances:
-            lengths.append(min(room, len(own)))
-            room -= lengths[-1]
-        return Choice(tuple(lengths), 0.0)
+    def record(self, step: StepDrafts, seconds: float, tokens: Sequence[Sequence[int]]) -> None:
+        """Records a step: its duration, and the tokens that each sequence got from it.
 
-    def _long_enough(self) -> list[int]:
-        least = self.settings.min_drafts
-        return [length if length >= least else 0 for length in self._choice.lengths]
-
-    def record(
-        self, asked: Sequence[Asked], seconds: float, tokens: Sequence[Sequence[int]]
-    ) -> None:
-        """Records the step: its duration, and the tokens that each sequence got from it."""
-        start, gained = time.perf_counter(), self._gained()
-        num_tokens, num = sum(map(len, tokens)), len(asked)
-        self.rule.record(self._choice, seconds, num_tokens)
-        usual = self.rule.times.seconds(num)
+        Where several steps are in progress, its duration is the time since the one before ended.
+        """
+        start, gained = time.perf_counter(), step.gained()
+        num_tokens, num = sum(map(len, tokens)), len(step.asked)
+        step.rule.record(step.choice, seconds, num_tokens)
+        usual = step.rule.times.seconds(num)
         self._pause.step(usual)
-        lengths = self._choice.lengths
-        for each, own, length in zip(asked, tokens, lengths, strict=True):
+        for each, own, length in zip(step.asked, tokens, step.choice.lengths, strict=True):
             for statistics in (self.statistics, each.drafts.statistics):
                 statistics.add_step(len(own), seconds / num, len(own) * usual / num)
-                statistics.drafting_seconds += self._drafting_seconds / num
+                statistics.drafting_seconds += step.seconds / num
                 draft = each.drafts.drafts[0] if each.drafts.drafts else None
                 if draft is not None:
                     statistics.add_proposed(draft.kind, len(draft.tokens))
                 if draft is not None and length:
                     statistics.add_draft(draft.kind, length, max(0, len(own) - 1))
             each.drafts.learn(own)
-        if self._has_searched:
-            self._pause.searched(self._drafting_seconds + time.perf_counter() - start, gained)
+        if step.is_search:
+            self._pause.searched(step.seconds + time.perf_counter() - start, gained)
+
+
+def _fixed(chances: Sequence[Sequence[float]], most: int) -> Choice:
+    """Chooses all drafted tokens, in order of sequences, up to `most` in a step."""
+    room, lengths = most, []
+    for own in chances:
+        lengths.append(min(room, len(own)))
+        room -= lengths[-1]
+    return Choice(tuple(lengths), 0.0)
 
 
 def _cut(draft: Draft, length: int) -> Draft:

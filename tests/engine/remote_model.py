@@ -31,7 +31,7 @@ class LateLayers:
         self._orders: deque[tuple[int | None, Callable[[], Values | None]]] = deque()
         self._number, self._wanted = 0, set[int]()
         self._done: dict[int, Values] = {}
-        self.most_wanted = 0
+        self.most_wanted = self.num_checks_beside_others = 0
 
     max_tokens = property(lambda self: self._part.max_tokens)
     routes = router_logits = property(lambda self: [])
@@ -40,6 +40,8 @@ class LateLayers:
         assert step.incoming is not None
         body = step_body(step, step.incoming, max_outputs)
         has_outputs = any(len(segment.outputs) for segment in step.segments)
+        has_drafts = any(segment.num_drafts for segment in step.segments)
+        self.num_checks_beside_others += has_drafts and bool(self._wanted)
         self._number += 1
         self._orders.append((self._number, lambda: self._run(body)))
         if not has_outputs:

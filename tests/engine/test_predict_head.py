@@ -14,7 +14,7 @@ from requantise import requantise
 from scheduled import asked, finish, submit
 from with_head import with_head
 
-from sharpi.config import ExpertConfig
+from sharpi.config import USUAL_DRAFTS, ExpertConfig
 from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
@@ -31,7 +31,7 @@ HEADS = REFERENCES.parent / "heads"
 # The families whose files carry heads, and one whose block is plain.
 FAMILIES = [
     *("glm4moe", "glm4.7-flash", "deepseek3", "qwen3next", "qwen35", "qwen35moe"),
-    *("nemotron_h_moe", "nemotron_h_moe-latent", "qwen3moe"),
+    *("nemotron_h_moe", "nemotron_h_moe-latent", "hy_v3", "glm4moe-groups", "qwen3moe"),
 ]
 IDS = np.random.default_rng(7).integers(3, 280, 80).tolist()
 MTP = Speculation(kinds=("mtp",), max_drafts=3)
@@ -265,3 +265,15 @@ def test_a_file_without_a_head_is_refused_by_name_only(load: Load) -> None:
 def test_a_trace_has_no_head(headed: Callable[[str], Path], load: Load, tmp_path: Path) -> None:
     experts = ExpertConfig(trace=tmp_path / "trace.npz")
     assert load(headed("qwen3moe"), speculation=MTP, experts=experts).runner.head is None
+
+
+def test_a_head_of_which_files_say_too_little_is_left_alone(
+    headed: Callable[[str], Path], load: Load
+) -> None:
+    """K-EXAONE's head may have a window or none; a guess would only make bad drafts."""
+    path = headed("exaone-moe")
+    usual = load(path, speculation=USUAL_DRAFTS)
+    assert usual.runner.head is None
+    assert answer(usual, IDS[:20], 4)
+    with pytest.raises(UsageError, match="no layer for multi-token prediction that sharpi knows"):
+        load(path, speculation=MTP)

@@ -30,7 +30,7 @@ DATA = Path(__file__).parent / "data"
 HEADS = DATA.parent / "heads"
 CASES = (
     *("glm4moe", "deepseek3", "qwen3next", "qwen35", "qwen35moe"),
-    *("nemotron_h_moe", "nemotron_h_moe-latent"),
+    *("nemotron_h_moe", "nemotron_h_moe-latent", "hy_v3", "glm4moe-groups"),
 )
 _DECODE = 1  # of enum llama_process_type
 # Functions of src/llama-ext.h, which have C++ names.

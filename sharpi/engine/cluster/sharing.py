@@ -36,7 +36,6 @@ from sharpi.system.closing import Closing
 from sharpi.tiers.layer_division import Division
 
 _LOOK_SECONDS = 0.2
-_NO_DRAFTS = "several answers at once have no drafts on several machines; one alone has them"
 
 
 class Sharing(Closing):
@@ -118,8 +117,7 @@ class Sharing(Closing):
         except SharpiError as error:
             group.state("answer", Answer(refusal=str(error)))
             raise
-        drafts = (_NO_DRAFTS,) if settings.max_drafts and settings.num_parallel > 1 else ()
-        self.notes = (*_notes(division, layers, group.hosts), *(drafts if len(working) > 1 else ()))
+        self.notes = tuple(_notes(division, layers, group.hosts))
         terms = terms_of(settings, layers, counts_experts=counts_experts)
         group.state("answer", Answer(terms))
         return terms

@@ -1,12 +1,20 @@
 """Drafting: gives the requests of a step drafts of their next tokens to check."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.flight import Begun, Share
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
-from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator
+from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, StepDrafts
+
+
+class Drafted(NamedTuple):
+    """The shares of a step with drafts added, and what `learn` has to know of these drafts."""
+
+    shares: list[Share]
+    drafts: StepDrafts | None = None  # None where no drafts were looked for
 
 
 class Drafting:
@@ -18,25 +26,28 @@ class Drafting:
         if runner.head is not None:
             least = speculator.settings.min_probability
             self._heads = HeadFollowing(runner, runner.head, least)
-        self._asked: list[Asked] = []
-        self._num_before: list[int] = []  # tokens of each answer before the step
+        # Steps in progress share the states that recurrent layers leave behind.
+        self._shares_states = bool(runner.states.num_states)
+        self._num_before: list[int] = []  # tokens of each answer before the step that ends
+        self._is_whole = True  # no request of that step has ended since it began
 
-    def with_drafts(self, shares: Sequence[Share]) -> list[Share]:
-        """Returns the shares with drafts added; adds none to a step with a part of a prompt."""
-        self._asked = []
-        if not shares or any(share.is_prompt for share in shares):
-            return list(shares)
-        if self._speculator.rests():
-            return list(shares)
-        self._asked = [self._ask(share.request) for share in shares]
-        self._num_before = [len(share.request.generation_state.ids) for share in shares]
-        drafts = self._speculator.choose(self._asked)
-        return [
+    def with_drafts(self, shares: Sequence[Share], num_steps: int) -> Drafted:
+        """Returns the shares with drafts added; adds none to a step with a part of a prompt.
+
+        `num_steps` are usually in progress, this one included.
+        """
+        if any(share.is_prompt for share in shares) or self._speculator.rests():
+            return Drafted(list(shares))
+        most = self._speculator.max_drafts // (num_steps if self._shares_states else 1)
+        asked = [self._ask(share.request, most) for share in shares]
+        drafts = self._speculator.choose(asked, most, num_steps)
+        drafted = [
             share._replace(drafts=draft.tokens) if draft is not None else share
-            for share, draft in zip(shares, drafts, strict=True)
+            for share, draft in zip(shares, drafts.drafts, strict=True)
         ]
+        return Drafted(drafted, drafts)
 
-    def _ask(self, request: Request) -> Asked:
+    def _ask(self, request: Request, most: int) -> Asked:
         if request.drafts is None:
             own = [] if request.head is None else [request.head]
             request.drafts = self._speculator.begin(request.tokens, own)
@@ -44,7 +55,7 @@ class Drafting:
             request.generation_state.timings.drafts = request.drafts.statistics
         else:
             self._tell_rested(request, request.drafts)
-        most = min(self._speculator.max_drafts, self._room(request))
+        most = min(most, self._room(request))
         if most > 0 and request.table is not None and not request.table.reserve(1 + most):
             most = 0
         return Asked(request.drafts, most)
@@ -63,7 +74,12 @@ class Drafting:
         return room
 
     def computed(self, begun: Begun) -> None:
-        """Passes the hidden states of computed prompts to the MTP head, if there is one."""
+        """Begins to learn from a step, before its tokens are chosen.
+
+        The MTP head, if there is one, gets the hidden states of computed prompts.
+        """
+        self._num_before = [len(share.request.generation_state.ids) for share in begun.shares]
+        self._is_whole = all(begun.is_wanted(row) for row in range(len(begun.shares)))
         if self._heads is not None:
             self._heads.take_prompts(begun)
 
@@ -71,17 +87,16 @@ class Drafting:
         """Learns from a step, after its tokens have been chosen."""
         if self._heads is not None:
             self._heads.take_decoded(begun)
-        if not self._asked:
+        if begun.drafts is None or not self._is_whole:
             return
         tokens = [
             share.request.generation_state.ids[before:]
             for share, before in zip(begun.shares, self._num_before, strict=True)
         ]
-        self._speculator.record(self._asked, seconds, tokens)
+        self._speculator.record(begun.drafts, seconds, tokens)
 
     def pause(self, requests: Iterable[Request]) -> None:
         """Ends drafting for these requests; `with_drafts` may begin it again."""
-        self._asked = []
         for request in requests:
             if request.drafts is not None:
                 self.end(request)

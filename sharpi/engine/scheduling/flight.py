@@ -4,6 +4,7 @@ Where several ranks run the layers, requests are dealt out to as many steps as t
 that all ranks work at once. On one machine a step ends before the next begins.
 """
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.runner import StepInFlight
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.request import Request
+from sharpi.speculation.speculator import StepDrafts
 
 
 class Share(NamedTuple):
@@ -53,6 +55,7 @@ class Begun(Struct, frozen=True):
     tables: Sequence[PageTable | None]
     step: StepInFlight
     start: float  # of the step, in seconds
+    drafts: StepDrafts | None = None  # None where no drafts were looked for
 
     def is_wanted(self, row: int) -> bool:
         """True unless the request of share `row` has ended since, or has lost its pages."""
@@ -72,6 +75,7 @@ class Flight:
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
         self._steps: deque[Begun] = deque()
+        self._last_end = 0.0
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -88,6 +92,15 @@ class Flight:
     def next(self) -> Begun:
         """Takes the step that ends first."""
         return self._steps.popleft()
+
+    def seconds_of(self, begun: Begun) -> float:
+        """Returns the duration of a step that has ended just now, for one call.
+
+        Where several are in progress, that is the time since the one before ended: what it adds to
+        the time of all.
+        """
+        start, self._last_end = max(begun.start, self._last_end), time.perf_counter()
+        return self._last_end - start
 
     def idle(self, requests: Sequence[Request]) -> list[Request]:
         """Returns requests that wait for no begun step, at most one rank's share of all."""

@@ -18,7 +18,7 @@ from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.context_limit import ContextLimit
-from sharpi.engine.scheduling.drafting import Drafting
+from sharpi.engine.scheduling.drafting import Drafted, Drafting
 from sharpi.engine.scheduling.flight import Begun, Flight, Share, takes_largest
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
@@ -28,6 +28,7 @@ from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
+from sharpi.speculation.speculator import StepDrafts
 
 # The logits of an output, or only the id of the largest.
 Choice = npt.NDArray[np.float32] | int
@@ -156,7 +157,7 @@ class Scheduler:
         if queue.waiting:
             queue.admit()
         if shares := self._shares():
-            self._begin(self._with_drafts(shares))
+            self._begin(*self._with_drafts(shares))
         if flight and (flight.is_full or not shares):
             self._finish(flight.next())
         if self._cache.disk is not None:
@@ -191,15 +192,15 @@ class Scheduler:
                 budget -= count if is_prompt else 0
         return shares
 
-    def _with_drafts(self, shares: list[Share]) -> list[Share]:
-        """Adds drafts, unless there are suspects or several sequences keep all ranks busy."""
+    def _with_drafts(self, shares: list[Share]) -> Drafted:
+        """Adds drafts, unless there are suspects."""
         if self._drafting is None:
-            return shares
-        is_shared = self._runner.num_ranks > 1 and len(self._run_queue.running) > 1
-        if is_shared or self._suspects.goals:
-            self._drafting.pause(self._run_queue.running)
-            return shares
-        return self._drafting.with_drafts(shares)
+            return Drafted(shares)
+        running = self._run_queue.running
+        if self._suspects.goals:
+            self._drafting.pause(running)
+            return Drafted(shares)
+        return self._drafting.with_drafts(shares, min(self._runner.num_ranks, len(running)))
 
     def _prompt_budget(self, prompts: Sequence[Request], num_others: int) -> int:
         """The most prompt tokens in the next step, beside `num_others` decoding requests."""
@@ -218,7 +219,7 @@ class Scheduler:
             self._end(request, "error", error)
             return 0
 
-    def _begin(self, shares: list[Share]) -> None:
+    def _begin(self, shares: list[Share], drafts: StepDrafts | None) -> None:
         """Begins a step; a share without outputs counts as computed from here on."""
         segments = [share.segment() for share in shares]
         start = time.perf_counter()
@@ -234,7 +235,7 @@ class Scheduler:
             if not len(segment.outputs):
                 self._computed(share)
         tables = [share.request.table for share in shares]
-        self._flight.add(Begun(shares, segments, tables, step, start))
+        self._flight.add(Begun(shares, segments, tables, step, start, drafts))
 
     def _finish(self, begun: Begun) -> None:
         """Finishes a step, and chooses the next tokens of requests that have not ended since."""
@@ -251,7 +252,7 @@ class Scheduler:
             return
         if self._drafting is not None:
             self._drafting.computed(begun)
-        seconds = time.perf_counter() - begun.start
+        seconds = self._flight.seconds_of(begun)
         end = 0
         for row in rows:
             first, end = end, end + len(begun.segments[row].outputs)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from remote_model import remote_model
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 from with_head import with_head
@@ -51,13 +52,15 @@ def test_drafts_and_text_are_those_of_one_machine(
     assert_nothing_is_left(scheduler, far)
 
 
+@pytest.mark.parametrize("is_auto", [False, True])
 @pytest.mark.parametrize("case", ["qwen3moe", "qwen3next"])
 def test_several_sequences_and_then_one_alone(
-    case: str, headed: Callable[[str], Path], load: Load
+    case: str, is_auto: bool, headed: Callable[[str], Path], load: Load
 ) -> None:
-    """Several fill the ranks without drafts; the last one has some again."""
-    prompts, lengths = [IDS[:5], IDS[100:230], IDS[300:364]], (6, 9, 60)
-    engine = load(headed(case), num_parallel=3, **SIZES)
+    """Steps of several sequences are in progress at once, each with drafts."""
+    prompts, lengths = [IDS[:5], IDS[100:230], IDS[300:364]], (16, 29, 60)
+    sizes = SIZES | {"speculation": replace(MTP, is_auto=is_auto)}
+    engine = load(headed(case), num_parallel=3, **sizes)
     expected = [alone(engine, p, asked(n)) for p, n in zip(prompts, lengths, strict=True)]
     before = counts(engine)
     far = remote_model(engine, 2)
@@ -65,7 +68,9 @@ def test_several_sequences_and_then_one_alone(
     heard = [submit(scheduler, p, asked(n)) for p, n in zip(prompts, lengths, strict=True)]
     finish(scheduler)
     assert [(each.text, each.ids) for each in heard] == expected
-    assert counts(engine)[1] > before[1]
+    if not is_auto:
+        assert counts(engine)[1] > before[1]
+        assert far.remote.num_checks_beside_others > 3
     assert_nothing_is_left(scheduler, far)
 
 
