@@ -10,7 +10,7 @@ from sharpi.device.device import Device
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
-from sharpi.engine.backends.parts import gpu_tier_of, make_parts
+from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer, make_parts
 from sharpi.engine.engine import Engine
 from sharpi.engine.head_choice import choose_head, known_to_pay
 from sharpi.engine.kv.kv_cut import on_cpu
@@ -88,7 +88,7 @@ def _load(
     shared = (file, model_config)  # all that several ranks have in common
     file, model_config, config, head_notes = choose_head(
         file, model_config, config, _why_no_head(config, sharing),
-        keys_elsewhere=_where_keys_are(gpu, sharing),
+        keys_elsewhere=_where_keys_are(config, gpu, sharing),
     )  # fmt: skip
     settings = decide(config, file, model_config, hardware)
     if sharing is not None:
@@ -205,11 +205,12 @@ def _why_no_head(config: RunConfig, sharing: "Sharing | None") -> str | None:
     return None
 
 
-def _where_keys_are(gpu: GpuChoice, sharing: "Sharing | None") -> str | None:
-    """Returns what keeps the last layers' keys and values; None if the CPU of this machine does."""
+def _where_keys_are(config: RunConfig, gpu: GpuChoice, sharing: "Sharing | None") -> str | None:
+    """Returns what keeps keys that cannot be read here; None if they can."""
     if sharing is not None:
         return "other machines keep"
-    return "a GPU keeps" if gpu.devices else None
+    asked = {config.kv_type, config.key_type, config.value_type} - {None, "f16", "q8_0"}
+    return "a GPU keeps in few bits" if gpu.devices and asked else None
 
 
 def _head(
@@ -225,14 +226,14 @@ def _head(
     from sharpi.engine.backends.head_part import HeadPart
 
     on_cpu = [part for part in parts if isinstance(part, CpuPart)]
+    pool = on_cpu[-1].pool if on_cpu else None
     if model.assistant is not None:
         from sharpi.engine.backends.assistant_part import AssistantPart
 
-        return AssistantPart(model, weights, settings, on_cpu[-1].pool, on_cpu[-1].cache)
+        return AssistantPart(model, weights, settings, pool, keys_by_layer(parts))
     experts = None
     if plan is not None and not plan.is_mapped and plan.layers[model.num_layers].num_experts:
         experts = HeadExperts(file, model, plan)
-    pool = on_cpu[-1].pool if on_cpu else None
     return HeadPart(model, weights, settings, pool, experts)
 
 

@@ -1,27 +1,32 @@
 """Gemma 4's assistant on the CPU: recorded once, replayed for every draft.
 
-It has no keys and values: it reads those that the model's part keeps.
+It has no keys and values: it reads those that the model's parts keep, or copies of a GPU's.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 
+from sharpi.engine.backends.copied_keys import CopiedKeys, Source
 from sharpi.engine.backends.draft_head import HeadOutput
 from sharpi.engine.backends.model_part import HostBytes, Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cpu.kv_cache import KvCache
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 
 
 class AssistantPart:
-    """Runs the assistant on the threads of the model's part, over that part's keys and values."""
+    """Runs the assistant on the CPU, over the model's `keys`.
+
+    `pool` are the threads of the model's part, which closes them. Without such a part on the CPU,
+    the assistant has threads of its own.
+    """
 
     is_host_memory = True
-    page_bytes = 0
     follows_drafts = False
 
     def __init__(
@@ -29,11 +34,15 @@ class AssistantPart:
         config: ModelConfig,
         weights: ModelWeights,
         settings: EngineSettings,
-        pool: ThreadPool,
-        cache: KvCache,
+        pool: ThreadPool | None,
+        sources: Mapping[int, Source],
     ) -> None:
+        assert config.assistant is not None
         self._config, self._weights, self._settings = config, weights, settings
-        self._pool, self._cache = pool, cache
+        self._owns_pool = pool is None
+        self._pool = pool or ThreadPool(settings.num_threads, settings.places)
+        shapes = {mixer.shape.layer: mixer.shape for mixer in config.assistant.mixers}
+        self._keys = CopiedKeys(shapes.values(), sources, settings, self._pool)
         self._inputs = StepArrays(1, 1, settings.pages_per_sequence)
         self._slots = np.zeros(1, np.int32)  # one before the position: up to it, keys are read
         self._step = self._inputs.step
@@ -47,7 +56,8 @@ class AssistantPart:
         return self._settings.context_size
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
-        """Does nothing: the assistant has no keys and values of its own."""
+        """Copies the model's keys and values of these positions, if a GPU keeps them."""
+        self._keys.take(position, len(ids), pages)
 
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
         """Predicts the token after the last of `ids`, from the last of the hidden states.
@@ -58,6 +68,7 @@ class AssistantPart:
         """
         if self._program is None:
             self._program = self._record()
+        self._keys.take(position, len(ids), pages)
         program, last = self._program, position + len(ids) - 1
         self._inputs.write(0, 0, ids[-1:], last + 1, pages)
         self._slots[0] = last
@@ -69,22 +80,33 @@ class AssistantPart:
         head, config = self._weights.head, self._config
         assert head is not None
         limits = program_limits(self._settings, max_tokens=1, max_outputs=1)
-        recorder = Recorder(limits, self._cache)
+        recorder = Recorder(limits, self._keys.cache)
         hidden = recorder.incoming(config.hidden_size)
         out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)
         return recorder.finish(logits, out)
 
     def copy_page(self, source: int, target: int) -> None:
-        """Does nothing: the model's part copies its pages."""
+        """Copies the copies of a GPU's keys and values in one page to another page."""
+        self._keys.copies.copy_page(source, target)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of the copies in one page."""
+        return self._keys.copies.page_bytes
 
     def read_page(self, page: int, target: HostBytes) -> None:
-        """Does nothing: the model's part reads its pages."""
+        """Copies the copies in a page to `target`, (page_bytes,)."""
+        self._keys.copies.read_page(page, target)
 
     def write_page(self, page: int, source: HostBytes) -> None:
-        """Does nothing: the model's part writes its pages."""
+        """Sets a page to what `read_page` read."""
+        self._keys.copies.write_page(page, source)
 
     def close(self) -> None:
-        """Frees its memory; the threads belong to the model's part, which closes them."""
+        """Frees its memory, and ends its own threads."""
         if self._program is not None:
             self._program.close()
             self._program = None
+        self._keys.close()
+        if self._owns_pool:
+            self._pool.close()

@@ -13,6 +13,7 @@ from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:
+    from sharpi.engine.backends.copied_keys import Source
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
 
@@ -84,6 +85,20 @@ def _with_gpus(
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     return [host, *gpus]
+
+
+def keys_by_layer(parts: Iterable[ModelPart]) -> "dict[int, Source]":
+    """Returns the memory that has the keys and values of each layer."""
+    found: dict[int, Source] = {}
+    for part in parts:
+        if isinstance(part, CpuPart):
+            found |= dict.fromkeys(part.cache.layers, part.cache)
+            continue
+        from sharpi.engine.backends.gpu.part import GpuPart
+
+        assert isinstance(part, GpuPart)  # other machines' parts have no keys here
+        found |= dict.fromkeys(part.cache.layers, part.cache)
+    return found
 
 
 def gpu_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:

@@ -21,31 +21,9 @@ class AttentionRecorder(Tape):
         shape: AttentionShape,
         sinks: FloatArray | None = None,
     ) -> Buffer:
-        types = self._cache.types
-        key_rotation, value_rotation = rotation_sizes(shape, types)
-        layer = abi.KvLayerParams(
-            data=self._data(self._cache.layers[shape.layer]),
-            heads=shape.num_kv_heads,
-            key_dim=shape.key_dim,
-            value_dim=shape.value_dim,
-            value_stride=value_stride(shape),
-            values_in_keys=shape.values_in_keys,
-            key_type=KV_FORMATS[types.keys].code,
-            value_type=KV_FORMATS[types.values].code,
-            key_rotation=key_rotation,
-            value_rotation=value_rotation,
-        )
+        layer = self._layer(shape)
         if k is not None:
-            self._add(
-                OpKind.KV_STORE,
-                [k] if v is None else [k, v],
-                lambda: abi.KvStoreParams(
-                    keys=self._at(k),
-                    values=self._at(v),
-                    cache=layer,
-                    precision=self._limits.precision_code,
-                ),
-            )
+            self._store(k, v, layer)
         out = self._buffer(shape.num_heads * shape.value_dim)
         self._add(
             OpKind.ATTENTION,
@@ -66,6 +44,38 @@ class AttentionRecorder(Tape):
         if self._limits.drops_keys and k is not None:
             self._keep(q, shape, layer)
         return out
+
+    def store(self, k: Buffer, v: Buffer | None, shape: AttentionShape) -> None:
+        """Stores keys and values that were computed elsewhere, as `attention` does."""
+        self._store(k, v, self._layer(shape))
+
+    def _layer(self, shape: AttentionShape) -> abi.KvLayerParams:
+        types = self._cache.types
+        key_rotation, value_rotation = rotation_sizes(shape, types)
+        return abi.KvLayerParams(
+            data=self._data(self._cache.layers[shape.layer]),
+            heads=shape.num_kv_heads,
+            key_dim=shape.key_dim,
+            value_dim=shape.value_dim,
+            value_stride=value_stride(shape),
+            values_in_keys=shape.values_in_keys,
+            key_type=KV_FORMATS[types.keys].code,
+            value_type=KV_FORMATS[types.values].code,
+            key_rotation=key_rotation,
+            value_rotation=value_rotation,
+        )
+
+    def _store(self, k: Buffer, v: Buffer | None, layer: abi.KvLayerParams) -> None:
+        self._add(
+            OpKind.KV_STORE,
+            [k] if v is None else [k, v],
+            lambda: abi.KvStoreParams(
+                keys=self._at(k),
+                values=self._at(v),
+                cache=layer,
+                precision=self._limits.precision_code,
+            ),
+        )
 
     def _keep(self, q: Buffer, shape: AttentionShape, layer: abi.KvLayerParams) -> None:
         """Records the choice of the keys and values that a step keeps (Li et al., 2404.14469)."""

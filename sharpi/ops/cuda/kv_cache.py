@@ -8,14 +8,17 @@ type. In a type of fewer bits than f16 each head of a page has its codes, then i
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
-from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import KV_BLOCK, KV_FORMATS, PAGE_POSITIONS, rotation_sizes
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.unsupported import refuse
-from sharpi.ops.interface import AttentionShape
+from sharpi.ops.interface import AttentionShape, FloatArray
 
 
 class LayerKv(NamedTuple):
@@ -55,6 +58,31 @@ def _check(shape: AttentionShape) -> None:
             refuse(f"a KV cache with heads of {dim} values")
     if shape.value_dim > MAX_VALUE_DIM:
         refuse(f"heads of {shape.value_dim} values")
+
+
+def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int) -> FloatArray:
+    """Returns the rows (heads, 64, dim) of a page's heads (heads, bytes), as float32.
+
+    Rows of 8 bits were transformed by blocks, which the same transform takes back.
+    """
+    if kv_type == "f16":
+        return data.view(np.float16).reshape(len(data), PAGE_POSITIONS, dim).astype(np.float32)
+    codes, scales = np.split(data, [PAGE_POSITIONS * dim], axis=1)
+    blocks = codes.view(np.int8).reshape(len(data), PAGE_POSITIONS, dim // KV_BLOCK, KV_BLOCK)
+    factors = scales.copy().view(np.float16).reshape(*blocks.shape[:3], 1)
+    rows = np.multiply(blocks, factors, dtype=np.float32)
+    return _transformed(rows.reshape(-1, block)).reshape(len(data), PAGE_POSITIONS, dim)
+
+
+def _transformed(rows: FloatArray) -> FloatArray:
+    """Returns the orthonormal Hadamard transforms of rows (rows, size), a power of two."""
+    size, step = rows.shape[1], 1
+    while step < size:
+        pairs = rows.reshape(-1, 2, step)
+        low, high = pairs[:, 0], pairs[:, 1]
+        rows = np.stack([low + high, low - high], axis=1).reshape(-1, size)
+        step *= 2
+    return rows / np.float32(np.sqrt(size))
 
 
 class GpuKvCache:
@@ -134,6 +162,24 @@ class GpuKvCache:
         for span in self._spans(page):
             self._device.download(span, target[at : at + span.num_bytes])
             at += span.num_bytes
+
+    def read_positions(self, layer: int, page: int, first: int, end: int) -> list[FloatArray]:
+        """Returns keys and values (end - first, heads * dim) of positions of a page, as float32.
+
+        Without values of their own there are only keys. The types must be f16 or q8_0.
+        """
+        shape = next(each for each in self._shapes if each.layer == layer)
+        found, transforms = [], rotation_sizes(shape, self.types)
+        for span, (dim, kind), block in zip(
+            self.layers[layer], _parts(shape, self.types), transforms, strict=False
+        ):
+            assert span is not None
+            size = page_bytes(shape.num_kv_heads, dim, kind)
+            data = np.empty((shape.num_kv_heads, size // shape.num_kv_heads), np.uint8)
+            self._device.download(span.part(page * size, size), data)
+            rows = _unpacked(data, dim, kind, block)[:, first:end]
+            found.append(rows.transpose(1, 0, 2).reshape(end - first, -1))
+        return found
 
     def write_page(self, page: int, source: HostArray) -> None:
         """Sets a page of all layers to what `read_page` read."""

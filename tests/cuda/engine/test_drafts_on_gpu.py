@@ -153,9 +153,57 @@ def test_the_head_of_a_recurrent_model_drafts(load: Load, tmp_path: Path) -> Non
     assert engine.speculator.statistics.num_checked > 0
 
 
-def test_an_assistant_says_why_it_does_not_draft(load: Load) -> None:
-    beside = REFERENCES.parent / "heads" / "gemma4-moe-assistant.gguf"
-    speculation = Speculation(kinds=("mtp",), draft_model=beside)
-    engine = load(REFERENCES / "gemma4-moe.gguf", context_size=64, speculation=speculation)
-    assert engine.runner.head is None
-    assert any("reads keys that a GPU keeps" in note for note in engine.notes)
+ASSISTED: dict[str, dict[str, Any]] = {
+    "gemma4-moe": {},
+    "gemma4-moe, one layer": {"gpu_layers": 1},
+    "gemma4-moe, slots": {"moe_slots": 3},
+    "gemma4-e2b": {},
+    "gemma4-e2b, some layers": {"gpu_layers": 4},
+}
+
+
+@pytest.mark.parametrize("place", ASSISTED)
+def test_an_assistant_reads_copies_of_the_keys_on_a_gpu(place: str, load: Load) -> None:
+    """It predicts what transformers' assistant does, after every token of a prompt."""
+    case, options = place.split(",")[0], ASSISTED[place]
+    beside = REFERENCES.parent / "heads" / f"{case}-assistant"
+    path, speculation = (
+        REFERENCES / f"{case}.gguf",
+        Speculation(kinds=("mtp",), max_drafts=3, draft_model=beside.with_suffix(".gguf")),
+    )
+    engine = load(path, precision="f32", speculation=speculation, **options)
+    with np.load(path.with_suffix(".npz")) as model, np.load(beside.with_suffix(".npz")) as own:
+        ids, want = model["tokens"].astype(np.int32), own["logits"]
+    Sequence(engine.runner).extend(ids.tolist())
+    hidden, head, pages = engine.runner.hidden.copy(), engine.runner.head, np.zeros(1, np.int32)
+    assert head is not None
+    for i in range(len(ids) - 1):
+        found = head.predict(ids[i + 1 : i + 2], i, pages, hidden[i : i + 1]).logits
+        assert np.linalg.norm(found - want[i, 0]) < 2e-2 * np.linalg.norm(want[i, 0])
+
+
+def test_keys_of_8_bits_are_read_back(load: Load) -> None:
+    path, places = REFERENCES / "llama-biases.gguf", (0, 0, 3, 9)
+    found = []
+    for kv_type in ("f16", "q8_0"):
+        engine = load(path, precision="f32", kv_type=kv_type)
+        Sequence(engine.runner).extend(IDS)
+        found.append(engine.runner.parts[-1].cache.read_positions(*places))
+    for half, eighth in zip(*found, strict=True):
+        assert half.shape == eighth.shape
+        assert half.shape[0] == 6
+        assert 1e-4 < np.linalg.norm(half - eighth) / np.linalg.norm(half) < 1e-2
+
+
+@pytest.mark.parametrize("case", ["gemma4-moe", "gemma4-e2b"])
+def test_an_assistant_changes_no_text_on_a_gpu(case: str, load: Load) -> None:
+    """Three sequences, one longer than a page of keys, then the first again from its prefix."""
+    beside = REFERENCES.parent / "heads" / f"{case}-assistant.gguf"
+    speculation = Speculation(kinds=("mtp",), max_drafts=3, draft_model=beside)
+    path, options = REFERENCES / f"{case}.gguf", {"context_size": 192, "num_parallel": 3}
+    prompts = [IDS * 7, IDS[3:], IDS[5:]]
+    plain, engine = load(path, **options), load(path, speculation=speculation, **options)
+    expected = together(plain, prompts)
+    assert [together(engine, prompts), together(engine, prompts)] == [expected, expected]
+    counts = engine.speculator.statistics.kinds["mtp"]
+    assert counts.num_accepted > counts.num_checked / 3

@@ -131,10 +131,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     has_gpu = config.device != "cpu" and bool(config.vram or hardware.free_vram)
     if config.speculation.draft_model is None:
         config = replace(config, speculation=USUAL_DRAFTS)
-    file, model, config, _ = choose_head(
-        file, model, known_to_pay(config, is_on_cpu=not has_gpu),
-        keys_elsewhere="a GPU keeps" if has_gpu else None,
-    )  # fmt: skip
+    file, model, config, _ = choose_head(file, model, known_to_pay(config, is_on_cpu=not has_gpu))
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))

@@ -257,6 +257,11 @@ class GpuPart(RecordedPart[GpuProgram]):
         return self._latest.largest()
 
     @property
+    def cache(self) -> GpuKvCache:
+        """The keys and values of its layers."""
+        return self._cache
+
+    @property
     def device(self) -> Device:
         """The GPU."""
         return self._device
