@@ -6,6 +6,7 @@ the step checks none. Trials, by which this is found out, may lose at most 2 % o
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from sharpi.speculation.step_times import StepTimes
@@ -65,15 +66,30 @@ class Rule:
 
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
         """Returns a trial of as many offers as the budget allows; None if it allows none."""
-        row = usual / (2 * num)  # a row may lose about half of what it takes alone
         most = len(offers)
         if self._reads_disk:
             sizes = range(num, num + most + 1)
             most = 2 * max(filter(self.times.is_known, sizes), default=num) - num
         for count in range(min(most, len(offers)), 0, -1):
-            if self.budget.allows(row * count):
+            if self.budget.allows(self._risk(offers[:count], num, usual)):
                 return _of(offers[:count], num)._replace(is_trial=True)
         return None
+
+    def _risk(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> float:
+        """Returns the seconds that a trial of these offers may lose, as far as can be expected.
+
+        A row costs about half of what it does alone. Each offer that is right gives a token, so
+        that drafts which are almost surely right risk little. With a disk, nothing may be gained.
+        """
+        token = usual / num
+        row, count = token / 2, len(offers)
+        if self._reads_disk:
+            return row * count
+        reached = [1.0, *(chance for chance, _ in offers[: -(-count // 2)])]
+        return sum(
+            (before - chance) * (row * count - token * right)
+            for right, (before, chance) in enumerate(pairwise(reached))
+        )
 
     def _of_known(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float

@@ -46,6 +46,18 @@ def test_a_good_length_is_found_within_few_steps() -> None:
     assert speed > 1.7
 
 
+@pytest.mark.parametrize("is_sure", [True, False])
+def test_a_trial_risks_what_its_drafts_may_lose(is_sure: bool) -> None:
+    """Fifteen drafts that are almost surely right are tried at once, others a few at a time."""
+    rule = Rule()
+    for _ in range(4):
+        rule.record(rule.choose([[]], 15), 1.0, 1)
+    chance = 0.99 if is_sure else 0.9
+    (length,) = rule.choose([[chance ** (i + 1) for i in range(15)]], 15).lengths
+    assert (length == 15) is is_sure
+    assert length > 6  # which the worst case would allow
+
+
 @pytest.mark.parametrize("first_check", [0.5, 1.5])
 def test_a_first_check_that_reads_much_is_no_verdict(first_check: float) -> None:
     """Experts of drafts may be on the disk at first, and in slots afterwards."""
