@@ -44,6 +44,8 @@ inline int largest_lane(Wide x) {
 }
 inline Own to_floats(Wide x) { return __builtin_convertvector((OwnInts)x, Own); }
 
+inline Wide times(Wide x, int factor) { return (Wide)((OwnInts)x * factor); }
+
 // Adds the products of two signed words in each lane with two others.
 [[gnu::always_inline]] inline Wide add_words(Wide sum, Wide words, Wide pair) {
 #if defined(__AVX512F__)

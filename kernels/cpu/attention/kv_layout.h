@@ -14,6 +14,8 @@ const Ops& kv_ops(const Ops* layouts, KvType type, const KvLayer& cache, bool ro
   return layouts[kv_layout(type, false)];
 }
 inline const KeyOps& key_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
+  const KeyOps& finer = vectors.finer_keys[cache.key_type];
+  if (Rounding(precision) == Rounding::Int16 && finer.takes) return finer;
   return kv_ops(vectors.keys, KvType(cache.key_type), cache, Rounding(precision) == Rounding::Int8);
 }
 // Values within keys have the type of keys. Weights of packed values are rounded to 15 bits, which

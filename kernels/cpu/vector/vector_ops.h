@@ -119,6 +119,7 @@ struct VectorOps {
   // By kv_layout; `takes` is null for layouts that the instruction set does not implement.
   KeyOps keys[kNumKvLayouts];
   ValueOps values[kNumKvLayouts];
+  KeyOps finer_keys[kNumKvTypes];  // a packed type's rounded layout, with queries of 16 bits
   // Attends queries to a page: scores, softmax, weighted sums.
   void (*attend_page)(const PageAttention&, const KeyOps&, const ValueOps&);
   // out = the orthonormal Hadamard transform of each block of x (n)
@@ -136,6 +137,7 @@ struct VectorOps {
 // The loops of packed types' rounded layouts, for a set that has better ones than its VectorOps.
 struct RoundedLoops {
   void (*scores)(const PageAttention&, Visible range, float scores[][kPage]);
+  void (*finer_scores)(const PageAttention&, Visible range, float scores[][kPage]);
   void (*add)(const PageAttention&, Visible range, const float probabilities[][kPage],
               const float* rescale);
 };

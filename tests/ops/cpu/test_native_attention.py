@@ -34,7 +34,8 @@ class Layout(NamedTuple):
 
     f16 keys and values: 2^-11 each, a little more after the softmax. With int8 activations bfloat16
     may take their place within products, and that of queries and probabilities: 2^-9 each. Against
-    packed keys, queries are then rounded to int8: half a step of 127. A number at the middle
+    packed keys, queries are then rounded to int8: half a step of 127; with int16 activations, to 16
+    bits. A number at the middle
     between two levels may go either way, which moves it by a step; with few bits steps are large.
     """
 
@@ -63,7 +64,7 @@ FEW_BITS = [
         KvTypes("iq4_nl", "f16"),
     )
     for precision in ROUNDINGS
-]
+] + [Layout(both(kind), "int16", 1e-2) for kind in ("q5_1", "q4_0", "turbo3")]
 LAYOUTS = [*WHOLE, *FEW_BITS]
 # Those of few bits whose kernels differ: with a minimum, and with a scale for a row.
 DISTINCT = [*WHOLE, *(each for each in FEW_BITS if str(each.types) in ("q5_1", "turbo3"))]
