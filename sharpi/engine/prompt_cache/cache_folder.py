@@ -95,6 +95,10 @@ class CacheFolder:
         self._until_look -= num_bytes
         return True
 
+    def trim(self, time_ns: int) -> None:
+        """Removes files last used before `time_ns`, oldest first, until the budget holds."""
+        self._num_bytes = self._evict(0, time_ns)
+
     def _evict(self, num_bytes: int, time_ns: int) -> int:
         """Removes files as `make_room` does; returns the total bytes of those that are left."""
         files = sorted(self.files())

@@ -221,6 +221,7 @@ class PromptCache(Closing):
             self._begin_writing()
             while (pending := self._queue.take()) is not None:
                 self._write(pending)
+            self._folder.trim(time.time_ns())  # the budget may be smaller than it was
         except (OSError, MemoryError) as error:
             reason = getattr(error, "strerror", None) or error
             self._failure = f"the prompt cache {self._folder.path} is not written: {reason}"

@@ -272,6 +272,17 @@ def test_the_budget_holds_and_the_oldest_text_leaves(tmp_path: Path) -> None:
     assert cached[1] == 0
 
 
+def test_a_smaller_budget_holds_although_nothing_is_written(tmp_path: Path) -> None:
+    texts = [np.random.default_rng(seed).integers(3, 280, 130).tolist() for seed in range(3)]
+    for text in texts:
+        ask("qwen3moe", text, prompt_cache=tmp_path)
+    size = sum(path.stat().st_size for path in records(tmp_path))
+    budget = {"prompt_cache": tmp_path, "prompt_cache_bytes": size // 2}
+    assert ask("qwen3moe", texts[0], **budget)[1] > 0
+    assert sum(path.stat().st_size for path in records(tmp_path)) <= size // 2
+    assert ask("qwen3moe", texts[0], **budget)[1] > 0
+
+
 def test_a_full_disk_is_one_note_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
