@@ -1,5 +1,6 @@
 """Describes the model of a chat for the user: its quant type, its context and where it runs."""
 
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,8 @@ from sharpi import __version__
 if TYPE_CHECKING:
     from sharpi.cli.chat.conversation import Conversation
     from sharpi.engine.engine import Engine
+
+_LEAST_NAME = 8  # letters of a model's name at the bottom
 
 
 def describe(engine: "Engine") -> str:
@@ -32,13 +35,18 @@ def greeting(description: str, is_plain: bool) -> str:
 
 
 def status_line(conversation: "Conversation") -> str:
-    """Returns the line at the bottom: the model, the context in use, and the speed."""
+    """Returns the line at the bottom: the model, the context in use, and the speed.
+
+    A long name is cut, so that the numbers fit.
+    """
     used, size = conversation.num_tokens, conversation.context_size
-    line = f" {conversation.model.stem} · {used} of {size} tokens"
+    numbers = f" · {used} of {size} tokens"
     timings = conversation.timings
     if timings is not None and timings.decode_tokens_per_second:
-        line += f" · {timings.decode_tokens_per_second:.1f} tokens/s"
-    return line
+        numbers += f" · {timings.decode_tokens_per_second:.1f} tokens/s"
+    room = max(_LEAST_NAME, shutil.get_terminal_size().columns - len(numbers) - 2)
+    name = conversation.model.stem
+    return f" {name if len(name) <= room else name[: room - 3] + '...'}{numbers}"
 
 
 def _quant_type(engine: "Engine") -> str:

@@ -43,7 +43,7 @@ class TerminalInput:
         self._session: PromptSession[str] = PromptSession(
             PROMPT,
             multiline=True,
-            prompt_continuation=CONTINUATION,
+            prompt_continuation=_continuation,
             history=_KeptHistory(history),
             completer=completer,
             complete_while_typing=False,
@@ -100,6 +100,11 @@ class _KeptHistory(History):
 
     def store_string(self, string: str) -> None:
         self._file.append(string)
+
+
+def _continuation(width: int, line: int, num_wraps: int) -> str:
+    """Returns the text before a line; none where the terminal's edge began it."""
+    return "" if num_wraps else CONTINUATION
 
 
 def _size() -> Size:

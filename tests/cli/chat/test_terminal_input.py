@@ -69,6 +69,13 @@ def test_keys_that_begin_a_new_line(tmp_path: Path, key: str) -> None:
         assert chat.asked() == ["one\ntwo"]
 
 
+def test_a_question_wider_than_the_terminal_has_no_dots(tmp_path: Path) -> None:
+    with Chat(tmp_path) as chat:
+        chat.type("x" * 100)
+        chat.wait_for("\n" + "x" * 22)
+        assert "..." not in chat.text
+
+
 def test_quotes_hold_a_block_open(tmp_path: Path) -> None:
     with Chat(tmp_path) as chat:
         chat.type('"""one\r\rtwo')

@@ -1,10 +1,15 @@
 """Text on a terminal: lines end between words, whatever the pieces that it comes in."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pyte = pytest.importorskip("pyte")
+
+from terminal import FAKE_ENGINE, Terminal  # noqa: E402
 
 from sharpi.cli.output.word_wrap import WordWrap  # noqa: E402
 
@@ -71,3 +76,10 @@ def test_no_letter_is_lost_and_short_words_stay_whole(pieces: list[str]) -> None
     assert "".join("".join(shown).split()) == "".join(text.split())
     if max(map(len, text.split()), default=0) <= WIDTH:
         assert " ".join(shown).split() == text.split()
+
+
+def test_run_wraps_at_a_terminal(tmp_path: Path) -> None:
+    answer = json.dumps([["One day she saw a", " beaut", "iful butterfly."]])
+    command = (*FAKE_ENGINE, "run", "m.gguf", "Hi")
+    with Terminal(command, tmp_path, columns=WIDTH, SCRIPTS=answer) as terminal:
+        terminal.wait_for("One day she saw a\nbeautiful butterfly.\n")
