@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from sharpi.cli.log.kept import Message
 from sharpi.errors import UsageError
+from sharpi.system.bounded_file import read_bounded
 
 _ROLES = ("system", "user", "assistant")
 
@@ -22,7 +23,7 @@ class SavedConversation(Struct, frozen=True):
 def read_saved(path: Path) -> SavedConversation:
     """Reads a saved conversation; raises UsageError."""
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = json.loads(read_bounded(path).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

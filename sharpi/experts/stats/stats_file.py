@@ -8,6 +8,7 @@ from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_json import from_json, to_json
 from sharpi.experts.stats.stats_text import embedded_json, format_stats
 from sharpi.system.atomic_file import write_or_warn
+from sharpi.system.bounded_file import read_bounded
 
 
 def save_stats(path: Path, stats: ExpertStats) -> str | None:
@@ -26,7 +27,7 @@ def save_stats(path: Path, stats: ExpertStats) -> str | None:
 def read_stats(path: Path) -> ExpertStats:
     """Reads the stats in either kind of file; raises StatsFileError."""
     try:
-        text = path.read_text("utf-8", errors="replace")
+        text = read_bounded(path).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StatsFileError(f"{path}: cannot be read ({reason})") from None

@@ -11,6 +11,7 @@ from command_line import CommandLine
 from fake_engine import FakeEngine
 
 from sharpi.resources import demo_model
+from sharpi.system import bounded_file
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +177,29 @@ class TestFolders:
 
     def test_none(self, sharpi: CommandLine, engine: FakeEngine) -> None:
         assert "a folder without a .gguf model" in sharpi("run", os.curdir, "hi").err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "m.gguf", "-f", "/dev/zero"),
+        ("run", "m.gguf", "-p", "a", "--json-schema", "/dev/zero"),
+        ("chat", "m.gguf", "--resume", "/dev/zero"),
+        ("stats", "/dev/zero"),
+    ],
+)
+def test_an_endless_file_is_refused(
+    sharpi: CommandLine,
+    engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(bounded_file, "MOST_BYTES", 3 << 20)
+    result = sharpi(*arguments)
+    assert result.exit_code != 0
+    assert "/dev/zero" in result.err
+    assert "it has more than 3 MiB" in result.err
+    assert result.err.count("\n") == 1
 
 
 def test_near_file_names(sharpi: CommandLine, empty_cache: Path) -> None:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from sharpi.errors import UsageError
+from sharpi.system.bounded_file import read_bounded, read_rest
 
 STDIN = "-"
 _NUMPY = b"\x93NUMPY"
@@ -19,14 +20,18 @@ def text_of_file(path: str) -> str:
     if path == STDIN:
         return text_of_stdin()
     try:
-        return _decoded(Path(path).read_bytes(), path)
+        return _decoded(read_bounded(Path(path)), path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
 def text_of_stdin() -> str:
     """Returns the rest of stdin with its line ends; raises UsageError if it is not UTF-8."""
-    return _decoded(sys.stdin.buffer.read(), "standard input")
+    name = "standard input"
+    try:
+        return _decoded(read_rest(sys.stdin.buffer, name), name)
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {error.strerror}") from error
 
 
 def _decoded(data: bytes, name: str) -> str:
