@@ -65,6 +65,10 @@ int main(int, char** arguments) {
   if (fault)
     fprintf(stderr, "error: %s or its Python cannot be started: %s; install sharpi again\n", faulty,
             strerror(fault));
-  else fprintf(stderr, "error: %s is missing beside this program; install sharpi again\n", SCRIPT);
+  else
+    fprintf(stderr,
+            "error: %s is missing beside this program; link to it instead of copying it, or "
+            "install sharpi again\n",
+            SCRIPT);
   return NOT_FOUND;
 }
