@@ -234,7 +234,10 @@ ROWS = (
 )
 
 
-_OF_GPUS = ("graphs", "folding", "programmatic-launches", "fused-attention", "tensor-cores")
+_OF_GPUS = (
+    *("graphs", "folding", "programmatic-launches", "fused-attention", "tensor-cores"),
+    "recurrent-chunks",
+)
 
 
 def _idle_features(name: str, config: RunConfig, use: ExpertUse) -> Iterator[str]:

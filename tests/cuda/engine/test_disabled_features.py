@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from sharpi.resources import demo_model
 
 pytestmark = pytest.mark.native
 IDS = [1, *np.random.default_rng(3).integers(3, 2000, 39).tolist()]
+MODEL = demo_model()
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
 USES = {"graphs": "record", "fused-attention": "attend", "tensor-cores": "matmul"}
 
 
@@ -39,11 +42,13 @@ class CountingCpuDevice(CpuDevice):
         return super().__getattribute__(name)
 
 
-def run(*disabled: Any, attends: bool = True, **options: Any) -> tuple[np.ndarray, Counter[str]]:
+def run(
+    *disabled: Any, attends: bool = True, model: Path = MODEL, **options: Any
+) -> tuple[np.ndarray, Counter[str]]:
     """Returns the logits after a prompt and four tokens, and what was called for them."""
     device = CountingCpuDevice(attends)
     config = RunConfig(
-        model=demo_model(),
+        model=model,
         device="cuda",
         context_size=128,
         batch_size=48,
@@ -95,6 +100,20 @@ def test_launches_begin_early(with_everything: tuple[np.ndarray, Counter[str]]) 
     np.testing.assert_array_equal(logits, expected)
 
 
+@pytest.mark.parametrize(
+    ("case", "kernel"), [("qwen3next", "delta_net"), ("granitehybrid", "mamba2")]
+)
+def test_prompts_are_computed_in_chunks(case: str, kernel: str) -> None:
+    """Tokens after the prompt go on from its state."""
+    given = {"model": REFERENCES / f"{case}.gguf", "precision": "f32"}
+    logits, calls = run(**given)
+    expected, steps = run("recurrent-chunks", **given)
+    chunks = f"{kernel}_chunks"
+    assert steps[chunks] == 0 < calls[chunks]
+    assert 0 < calls[kernel] < steps[kernel]
+    np.testing.assert_allclose(logits, expected, atol=1e-4 * float(np.abs(expected).max()))
+
+
 def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
     with_everything: tuple[np.ndarray, Counter[str]],
 ) -> None:
@@ -142,7 +161,7 @@ def test_prefetch_is_not_used() -> None:
     assert stats.prediction is None
 
 
-@pytest.mark.parametrize("feature", [*USES, "folding", "programmatic-launches"])
+@pytest.mark.parametrize("feature", [*USES, "folding", "programmatic-launches", "recurrent-chunks"])
 def test_what_no_gpu_does_is_noted(feature: Any) -> None:
     notes = on_cpu(feature).notes
     assert f"--disable {feature} has no effect: no layer is on a GPU" in notes
@@ -155,7 +174,7 @@ def test_prefetch_of_a_mapped_model_is_noted() -> None:
 
 def test_every_feature_is_tested_here() -> None:
     others = {"folding", "programmatic-launches", "vnni", "vbmi", "prefetch"}
-    assert set(FEATURES) == {*USES, *others}
+    assert set(FEATURES) == {*USES, *others, "recurrent-chunks"}
 
 
 def test_allocations_are_printed(capfd: pytest.CaptureFixture[str]) -> None:

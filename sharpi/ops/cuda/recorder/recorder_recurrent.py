@@ -1,11 +1,19 @@
-"""Records the operations of recurrent layers for the GPU; a step's inputs choose the states."""
+"""Records the operations of recurrent layers for the GPU; a step's inputs choose the states.
+
+Many tokens of one sequence are computed in chunks, where a layer has few enough keys.
+"""
 
 from collections.abc import Iterable
 
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.gpu_states import GpuStates
-from sharpi.ops.cuda.launchers import recurrent
+from sharpi.ops.cuda.launchers import recurrent, recurrent_chunks
 from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StateSlice
+from sharpi.ops.cuda.launchers.recurrent_chunks import prepared_bytes, takes_chunks
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
+from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.unsupported import refuse
@@ -72,18 +80,18 @@ class RecurrentOnGpu:
             rec.weights.want(array)
         rec.floats(qkv, beta, alpha)
         out = rec.value(shape.num_value_heads * shape.value_dim)
+        prepared = self._chunks(shape)
 
         def calls(step: StepShape) -> Iterable[Call]:
-            yield recurrent.delta_net(
-                rec.of(qkv),
-                rec.of(beta),
-                rec.of(alpha),
-                rec.weights.span(rates.a),
-                rec.weights.span(rates.dt_bias),
-                rec.of(out),
-                self._state_slice(shape, step),
-                shape=shape,
-                tokens=step.tokens,
+            inputs = rec.of(qkv), rec.of(beta), rec.of(alpha)
+            rates_of_heads = rec.weights.span(rates.a), rec.weights.span(rates.dt_bias)
+            rows, place = self._rows(prepared, step), self._state_slice(shape, step)
+            given = (*inputs, *rates_of_heads, rec.of(out))
+            if rows is None:
+                yield recurrent.delta_net(*given, place, shape=shape, tokens=step.tokens)
+                return
+            yield from recurrent_chunks.delta_net(
+                *given, rows, place, shape=shape, tokens=step.tokens
             )
 
         rec.append(calls)
@@ -105,21 +113,38 @@ class RecurrentOnGpu:
         rec.floats(xbc, dt)
         out = rec.value(shape.num_heads * shape.head_dim)
 
+        prepared = self._chunks(shape)
+
         def calls(step: StepShape) -> Iterable[Call]:
-            yield recurrent.mamba2(
-                rec.of(xbc),
-                rec.of(dt),
-                rec.weights.span(rates.a),
-                rec.weights.span(skip),
-                rec.weights.span(rates.dt_bias),
-                rec.of(out),
-                self._state_slice(shape, step),
-                shape=shape,
-                tokens=step.tokens,
-            )
+            span = rec.weights.span
+            rates_of_heads = span(rates.a), span(skip), span(rates.dt_bias)
+            rows, place = self._rows(prepared, step), self._state_slice(shape, step)
+            given = (rec.of(xbc), rec.of(dt), *rates_of_heads, rec.of(out))
+            if rows is None:
+                yield recurrent.mamba2(*given, place, shape=shape, tokens=step.tokens)
+                return
+            yield from recurrent_chunks.mamba2(*given, rows, place, shape=shape, tokens=step.tokens)
 
         rec.append(calls)
         return out
+
+    def _chunks(self, shape: DeltaNetShape | Mamba2Shape) -> Buffer | None:
+        """Returns the memory to prepare chunks in, None if no step computes in chunks."""
+        rec = self._recording
+        is_off = "recurrent-chunks" in rec.disabled or not takes_chunks(shape)
+        tokens = rec.capacity(Rows.TOKENS)
+        if is_off or tokens < PRODUCT_TOKENS:
+            return None
+        return rec.buffer(prepared_bytes(shape, tokens))
+
+    def _rows(self, prepared: Buffer | None, step: StepShape) -> Span | None:
+        """Returns that memory if this step computes in chunks.
+
+        It does so for as many tokens as the library's products: fewer get the bits of single ones.
+        A check of drafts needs the state after each token.
+        """
+        is_chunked = is_product(step.tokens, step) and not step.has_drafts
+        return self._recording.at(prepared) if is_chunked else None
 
     def _state_slice(self, shape: RecurrentShape, step: StepShape) -> StateSlice:
         states, inputs = self._states, self._inputs
