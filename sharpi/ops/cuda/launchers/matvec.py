@@ -1,6 +1,7 @@
 """Launches the kernels for matrix-vector products with quant blocks."""
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -8,8 +9,9 @@ from msgspec.structs import replace
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers import rms_norm
-from sharpi.ops.cuda.launchers.rms_norm import NO_NORM
+from sharpi.ops.cuda.launchers.experts.route import RouteArguments, RouteTail
+from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     FLOAT_TYPES,
@@ -23,14 +25,38 @@ from sharpi.ops.cuda.matvec_layout import (
 
 MAX_PARTS = 3
 _TILE_ROWS, _TILE_TOKENS = 64, 32
-_FIRST_OUT, _ARGUMENTS_OF_PART = 3, 5
-_FIRST_NORM = 1 + 3 * 5 + 7
-_FIRST_ROUTE = _FIRST_NORM + len(NO_NORM)
-_NO_ROUTE: tuple[Argument, ...] = (
-    *(None, None, None, None, None, np.int32(0), np.int32(0), np.int32(0), np.int32(0)),
-    *(np.float32(0), np.int32(0), np.int32(0)),
-)
-_NO_PART = (None, None, None, np.int32(0), np.float32(0))
+_FLOAT_NAMES = frozenset(each.name.lower() for each in FLOAT_TYPES)
+
+
+class PartArguments(NamedTuple):
+    """The arguments of one matrix; the default is none."""
+
+    weights: Argument = None
+    bias: Argument = None
+    out: Argument = None
+    rows: Argument = np.int32(0)
+    factor: Argument = np.float32(0)
+
+
+NO_PART: Final = PartArguments()
+
+
+class MatvecArguments(NamedTuple):
+    """The arguments of matvec.cu; the kernels of other files begin with the same up to `c`."""
+
+    x: Argument
+    a: PartArguments
+    b: PartArguments
+    c: PartArguments
+    residual: Argument
+    scale: Argument
+    tokens: Argument
+    columns: Argument
+    planes: Argument
+    lane_bits: Argument
+    tile_bits: Argument
+    norm: NormTail = NO_NORM
+    route: RouteTail = RouteTail()
 
 
 class MatvecPart(Struct, frozen=True):
@@ -87,17 +113,16 @@ def matvec(
     threads = block_threads(sum(part.rows for part in parts), of_block)
     layout = _Layout(quant_type, columns, threads)
     operation = "matvec_one" if tokens == 1 else "matvec"
+    a, b, c = _all_parts(parts)
     return Launch(
         Kernel("matvec", entry(operation, quant_type, planes), quant_type.name.lower()),
         grid=(sum(map(layout.blocks, parts)), -(-tokens // MAX_TOKENS), 1),
         block=threads,
-        arguments=(
-            x,
-            *_all_parts(parts),
-            *(residual, np.float32(scale), np.int32(tokens)),
-            *(np.int32(columns), np.int32(planes)),
-            *layout.arguments,
-            *(*NO_NORM, *_NO_ROUTE),
+        arguments=flat(
+            MatvecArguments(
+                *(x, a, b, c, residual, np.float32(scale), np.int32(tokens)),
+                *(np.int32(columns), np.int32(planes), *layout.arguments),
+            )
         ),
         writes=_outs(parts),
     )
@@ -129,8 +154,7 @@ def matvec_mixed(
         grid=(sum(blocks), 1, 1),
         block=threads,
         arguments=(
-            x,
-            *_all_parts(parts),
+            *flat((x, *_all_parts(parts))),
             *(np.int32(columns), np.int32(planes), np.int32(seconds)),
             *(value for layout in layouts.values() for value in layout.arguments),
         ),
@@ -159,7 +183,7 @@ def matvec_tiled(
         grid=(sum(-(-part.rows // _TILE_ROWS) for part in parts), -(-tokens // _TILE_TOKENS), 1),
         block=BLOCK,
         arguments=(
-            *(x, *_all_parts(parts), residual, np.float32(scale)),
+            *flat((x, *_all_parts(parts), residual, np.float32(scale))),
             *(np.int32(tokens), np.int32(columns), np.int32(bits(lanes))),
         ),
         writes=_outs(parts),
@@ -170,12 +194,17 @@ def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
     """Returns one launch for `matvec` of one token and the norm of its result.
 
     Returns None if `norm` is not the norm of this result, and for a product of several matrices.
+    `counter` is an int32 zero.
     """
-    if not _is_plain(product):
+    given = named(MatvecArguments, product.arguments)
+    tail = norm_tail(norm, given.a.out, given.a.rows, counter)
+    if tail is None or not _is_plain(product, given):
         return None
-    out, rows = product.arguments[_FIRST_OUT], product.arguments[_FIRST_OUT + 1]
-    assert isinstance(rows, np.int32)
-    return rms_norm.with_norm(product, norm, _FIRST_NORM, out, int(rows), counter)
+    return replace(
+        product,
+        arguments=flat(given._replace(norm=tail)),
+        writes=product.writes | places(MatvecArguments, "norm.done", "norm.out", "norm.rounded"),
+    )
 
 
 def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
@@ -183,34 +212,38 @@ def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
 
     Returns None for other launches, and for quantised weights. `counter` is an int32 zero.
     """
-    is_float = product.kernel.quant_type in {each.name.lower() for each in FLOAT_TYPES}
-    logits = route.arguments[0]
-    if not (is_float and _is_plain(product) and route.grid == (1, 1, 1)):
+    given, following = (
+        named(MatvecArguments, product.arguments),
+        named(RouteArguments, route.arguments),
+    )
+    is_float = product.kernel.quant_type in _FLOAT_NAMES
+    if not (is_float and _is_plain(product, given) and route.grid == (1, 1, 1)):
         return None
-    if not is_same_place(logits, product.arguments[_FIRST_OUT]):
+    if not is_same_place(following.logits, given.a.out):
         return None
+    names = ("route.done", *(f"route.choice.{name}" for name in ("ids", "weights", "arrived")))
     return replace(
         product,
-        arguments=(*product.arguments[:_FIRST_ROUTE], counter, *route.arguments[1:]),
-        writes=product.writes | {_FIRST_ROUTE + i for i in range(4)},
+        arguments=flat(given._replace(route=RouteTail(counter, following.choice))),
+        writes=product.writes | places(MatvecArguments, *names),
     )
 
 
-def _is_plain(product: Launch) -> bool:
+def _is_plain(product: Launch, given: MatvecArguments) -> bool:
     """Says if a product has one matrix and one token, and nothing is folded into it."""
-    has_one = product.arguments[_FIRST_OUT + _ARGUMENTS_OF_PART] is None
     is_of_token = product.kernel.entry.startswith("matvec_one_")
-    return has_one and is_of_token and product.arguments[_FIRST_NORM:] == (*NO_NORM, *_NO_ROUTE)
+    is_folded = given.norm != NO_NORM or given.route != RouteTail()
+    return is_of_token and given.b == NO_PART and not is_folded
 
 
 def _outs(parts: Sequence[MatvecPart]) -> frozenset[int]:
-    return frozenset(_FIRST_OUT + i * _ARGUMENTS_OF_PART for i in range(len(parts)))
+    return places(MatvecArguments, *("a.out", "b.out", "c.out")[: len(parts)])
 
 
-def _all_parts(parts: Sequence[MatvecPart]) -> tuple[Argument, ...]:
-    given = tuple(value for part in parts for value in _part(part))
-    return given + _NO_PART * (MAX_PARTS - len(parts))
+def _all_parts(parts: Sequence[MatvecPart]) -> list[PartArguments]:
+    return [*map(_part, parts), *[NO_PART] * (MAX_PARTS - len(parts))]
 
 
-def _part(part: MatvecPart) -> tuple[Argument, ...]:
-    return part.weights, part.bias, part.out, np.int32(part.rows), np.float32(part.factor)
+def _part(part: MatvecPart) -> PartArguments:
+    rows, factor = np.int32(part.rows), np.float32(part.factor)
+    return PartArguments(part.weights, part.bias, part.out, rows, factor)

@@ -1,15 +1,44 @@
 """Launches the RMS-norm kernel."""
 
 from math import gcd
+from typing import Final, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
+from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
 
-_BLOCK_COLUMNS = 32
-# The arguments of kernels that can norm their result (NORM_TAIL of norm_row.cuh), without a norm.
-NO_NORM: tuple[Argument, ...] = (None, None, None, None, np.float32(0), np.int32(0), np.int32(0))
+_BLOCK_COLUMNS: Final = 32
+
+
+class NormArguments(NamedTuple):
+    """The arguments of the kernel `rms_norm`."""
+
+    x: Argument
+    weight: Argument
+    out: Argument
+    rounded: Argument
+    width: Argument
+    groups: Argument
+    groups_each: Argument
+    weight_per_group: Argument
+    epsilon: Argument
+    planes: Argument
+
+
+class NormTail(NamedTuple):
+    """The norm of a kernel's result (NORM_TAIL of norm_row.cuh); the default is none."""
+
+    done: Argument = None
+    weight: Argument = None
+    out: Argument = None
+    rounded: Argument = None
+    epsilon: Argument = np.float32(0)
+    threads: Argument = np.int32(0)
+    planes: Argument = np.int32(0)
+
+
+NO_NORM: Final = NormTail()
 
 
 def rms_norm(
@@ -35,34 +64,33 @@ def rms_norm(
         Kernel("rms_norm", "rms_norm"),
         grid=(tokens, groups // groups_each, 1),
         block=min(1024, -(-width // 64) * 32),
-        arguments=(
-            *(x, weight, out, rounded),
-            *(np.int32(width), np.int32(groups), np.int32(groups_each)),
-            *(np.int32(weight_per_group), np.float32(epsilon), np.int32(planes)),
+        arguments=flat(
+            NormArguments(
+                *(x, weight, out, rounded),
+                *(np.int32(width), np.int32(groups), np.int32(groups_each)),
+                *(np.int32(weight_per_group), np.float32(epsilon), np.int32(planes)),
+            )
         ),
-        writes=frozenset({2, 3} | ({0} if out == x else set())),
+        writes=places(NormArguments, "out", "rounded", *(["x"] if out == x else [])),
     )
 
 
-def with_norm(
-    product: Launch, norm: Launch, first: int, out: Argument, rows: int, counter: Span
-) -> Launch | None:
-    """Returns one launch for a product of one row and the norm of that row.
+def norm_tail(norm: Launch, row: Argument, width: Argument, counter: Span) -> NormTail | None:
+    """Returns what makes a product of one row norm it.
 
-    `out` is the product's result, of `rows` values. Returns None if `norm` is not the norm of all
-    of it. In the product's arguments, those for a norm begin at `first`. `counter` is an int32
-    zero.
+    `row` is the product's result, of `width` values. Returns None if `norm` is not the norm of all
+    of it. `counter` is an int32 zero.
     """
-    x, weight, normed, rounded, width, groups, _, _, epsilon, planes = norm.arguments
-    is_whole = norm.grid == (1, 1, 1) and groups == 1 and width == rows
-    if not is_whole or not is_same_place(x, out) or product.grid[1:] != (1, 1):
+    given = named(NormArguments, norm.arguments)
+    is_whole = norm.grid == (1, 1, 1) and given.groups == 1 and given.width == width
+    if not is_whole or not is_same_place(given.x, row) or is_same_place(given.x, given.out):
         return None
-    if is_same_place(x, normed):
-        return None
-    tail = counter, weight, normed, rounded, epsilon, np.int32(norm.block), planes
-    arguments = product.arguments
-    return replace(
-        product,
-        arguments=(*arguments[:first], *tail, *arguments[first + len(tail) :]),
-        writes=product.writes | {first, first + 2, first + 3},
+    return NormTail(
+        done=counter,
+        weight=given.weight,
+        out=given.out,
+        rounded=given.rounded,
+        epsilon=given.epsilon,
+        threads=np.int32(norm.block),
+        planes=given.planes,
     )

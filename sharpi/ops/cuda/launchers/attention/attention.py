@@ -15,6 +15,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     groups_of,
     is_interleaved,
 )
+from sharpi.ops.cuda.launchers.named_arguments import named, places
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
@@ -103,7 +104,7 @@ def attention(
             *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
             np.int32(hadamard),
         ),
-        writes=frozenset(map(MergeArguments._fields.index, ("scratch", "out", "rounded"))),
+        writes=places(MergeArguments, "scratch", "out", "rounded"),
     )
     return part, merge
 
@@ -142,8 +143,9 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
     It is impossible if results are rounded in blocks of 32 and a block would cross KV heads.
     `counters` are int32 zeros; there must be one for each KV head of each token.
     """
-    given, (tokens, num_kv_heads) = AttentionArguments.of(part), (part.grid[2], part.grid[1])
-    merged = MergeArguments(*merge.arguments)
+    given = named(AttentionArguments, part.arguments)
+    tokens, num_kv_heads = part.grid[2], part.grid[1]
+    merged = named(MergeArguments, merge.arguments)
     columns = _number(given.num_heads) // num_kv_heads * _number(given.value_dim)
     divides = merged.rounded is not None and columns % _BLOCK_COLUMNS != 0
     if not is_same_place(given.scratch, merged.scratch) or divides:
@@ -167,7 +169,7 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
     Each block of the launch prepares the queries that it reads. A KV head must therefore have one
     block per span, and `heads` must prepare nothing but what this attention reads.
     """
-    given = AttentionArguments.of(part)
+    given = named(AttentionArguments, part.arguments)
     num_heads, heads_each = _number(given.num_heads), _number(given.heads_each)
     key_dim, value_dim = _number(given.key_dim), _number(given.value_dim)
     groups = _by_use(heads, given)

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
-_INTERLEAVED: Final = 5  # the index of this argument after the groups
 _NUMBERS: Final = {  # KvNumber of kv_cache.cuh
     kind: number
     for number, kind in enumerate(("f16", "q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"))
@@ -35,7 +35,21 @@ class GroupArguments(NamedTuple):
 
 
 NO_GROUP: Final = GroupArguments()
-ARGUMENTS_OF_GROUP: Final = len(NO_GROUP)
+
+
+class HeadsArguments(NamedTuple):
+    """The arguments of the kernel `heads`."""
+
+    a: GroupArguments
+    b: GroupArguments
+    c: GroupArguments
+    page_tables: Argument
+    sequences: Argument
+    positions: Argument
+    table_stride: Argument
+    tokens: Argument
+    interleaved: Argument
+    row_floats: Argument
 
 
 class HeadNorm(Struct, frozen=True):
@@ -86,20 +100,29 @@ def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | Non
     row = max(group.head_dim for group in groups)
     count = tokens * sum(group.num_heads for group in groups)
     is_interleaved = any(group.rope is not None and group.rope.interleaved for group in groups)
+    first, second, third = [*map(_group, groups), *[NO_GROUP] * (_MAX_GROUPS - len(groups))]
     return Launch(
         Kernel("heads", "heads"),
         grid=(-(-count // _HEADS_EACH), 1, 1),
         block=32 * _HEADS_EACH,
-        arguments=(
-            *(value for group in groups for value in _group(group)),
-            *(NO_GROUP * (_MAX_GROUPS - len(groups))),
-            *((place.page_tables, place.sequences, place.positions) if place else (None,) * 3),
-            *(np.int32(place.table_stride if place else 0), np.int32(tokens)),
-            *(np.int32(is_interleaved), np.int32(row)),
+        arguments=flat(
+            HeadsArguments(
+                *(first, second, third),
+                page_tables=place.page_tables if place else None,
+                sequences=place.sequences if place else None,
+                positions=place.positions if place else None,
+                table_stride=np.int32(place.table_stride if place else 0),
+                tokens=np.int32(tokens),
+                interleaved=np.int32(is_interleaved),
+                row_floats=np.int32(row),
+            )
         ),
-        writes=frozenset(
-            ARGUMENTS_OF_GROUP * i + NO_GROUP._fields.index("x" if group.pages is None else "pages")
-            for i, group in enumerate(groups)
+        writes=places(
+            HeadsArguments,
+            *(
+                f"{name}.{'x' if group.pages is None else 'pages'}"
+                for name, group in zip("abc", groups, strict=False)
+            ),
         ),
         shared_bytes=_HEADS_EACH * row * 4,
     )
@@ -125,11 +148,10 @@ def _group(group: HeadGroup) -> GroupArguments:
 
 def groups_of(launch: Launch) -> list[GroupArguments]:
     """Returns the groups of a launch of `heads`."""
-    starts = range(0, _MAX_GROUPS * ARGUMENTS_OF_GROUP, ARGUMENTS_OF_GROUP)
-    groups = [GroupArguments(*launch.arguments[i : i + ARGUMENTS_OF_GROUP]) for i in starts]
-    return [group for group in groups if group != NO_GROUP]
+    given = named(HeadsArguments, launch.arguments)
+    return [group for group in (given.a, given.b, given.c) if group != NO_GROUP]
 
 
 def is_interleaved(launch: Launch) -> Argument:
     """Returns the argument of a launch of `heads` that says which values are rotated together."""
-    return launch.arguments[_MAX_GROUPS * ARGUMENTS_OF_GROUP + _INTERLEAVED]
+    return named(HeadsArguments, launch.arguments).interleaved

@@ -5,12 +5,16 @@ computes all tokens and used is 1. Activations are rounded rows if `planes` > 0 
 quantised, or else floats.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, with_norm
+from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     bits,
@@ -23,8 +27,28 @@ from sharpi.ops.interface import Activation
 
 TILE_ROWS = 32  # rows that a block rounds together
 _MAX_PARTIALS = 2048  # kMaxPartials
-_DOWN_OUT, _DOWN_ROWS, _FIRST_NORM = 7, 11, 15  # indices of arguments of `down`
 _MOSTLY_BUSY = 0.9
+
+
+class DownArguments(NamedTuple):
+    """The arguments of experts_down.cu."""
+
+    hidden: Argument
+    ids: Argument
+    weights: Argument
+    addresses: Argument
+    bias: Argument
+    factors: Argument
+    residual: Argument
+    out: Argument
+    scale: Argument
+    used: Argument
+    columns: Argument
+    rows: Argument
+    planes: Argument
+    tile_bits: Argument
+    lane_bits: Argument
+    norm: NormTail = NO_NORM
 
 
 class GpuStackedMatrix(Struct, frozen=True):
@@ -184,21 +208,14 @@ def down(
         kernel("experts_down", quant_type, planes),
         grid=(-(-rows // tile), tokens, 1),
         block=BLOCK,
-        arguments=(
-            *(
-                hidden,
-                ids,
-                weights,
-                stacked.addresses,
-                stacked.bias,
-                stacked.factors,
-                residual,
-                out,
-            ),
-            *(np.float32(scale), np.int32(used), np.int32(columns), np.int32(rows)),
-            *(np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes)), *NO_NORM),
+        arguments=flat(
+            DownArguments(
+                *(hidden, ids, weights, stacked.addresses, stacked.bias, stacked.factors),
+                *(residual, out, np.float32(scale), np.int32(used), np.int32(columns)),
+                *(np.int32(rows), np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
+            )
         ),
-        writes=frozenset({7}),
+        writes=places(DownArguments, "out"),
         reaches=stacked.reach,
     )
 
@@ -208,12 +225,15 @@ def down_with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | Non
 
     Returns None if `norm` is not the norm of this result, or if a norm is folded in already.
     """
-    arguments = product.arguments
-    if arguments[_FIRST_NORM:] != NO_NORM:
+    given = named(DownArguments, product.arguments)
+    tail = norm_tail(norm, given.out, given.rows, counter)
+    if tail is None or given.norm != NO_NORM or product.grid[1] != 1:
         return None
-    rows = arguments[_DOWN_ROWS]
-    assert isinstance(rows, np.int32)
-    return with_norm(product, norm, _FIRST_NORM, arguments[_DOWN_OUT], int(rows), counter)
+    return replace(
+        product,
+        arguments=flat(given._replace(norm=tail)),
+        writes=product.writes | places(DownArguments, "norm.done", "norm.out", "norm.rounded"),
+    )
 
 
 def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:

@@ -1,9 +1,42 @@
 """Launches the kernel that chooses experts from router logits."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.named_arguments import flat, places
 from sharpi.ops.interface import Scoring
+
+
+class RouteChoice(NamedTuple):
+    """What is chosen from logits, and how (ROUTER of route.cuh)."""
+
+    ids: Argument = None
+    weights: Argument = None
+    arrived: Argument = None
+    bias: Argument = None
+    experts: Argument = np.int32(0)
+    used: Argument = np.int32(0)
+    scoring: Argument = np.int32(0)
+    normalise: Argument = np.int32(0)
+    scale: Argument = np.float32(0)
+    num_groups: Argument = np.int32(0)
+    groups_used: Argument = np.int32(0)
+
+
+class RouteArguments(NamedTuple):
+    """The arguments of the kernel `route`."""
+
+    logits: Argument
+    choice: RouteChoice
+
+
+class RouteTail(NamedTuple):
+    """The choice of experts by a kernel's result (RouteTail of matvec.cu); the default is none."""
+
+    done: Argument = None
+    choice: RouteChoice = RouteChoice()
 
 
 def route(
@@ -28,15 +61,15 @@ def route(
     choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
     logits are NaN. `arrived`, an int64, gets the time at which the first token has its experts.
     """
+    choice = RouteChoice(
+        *(ids, weights, arrived, bias),
+        *(np.int32(experts), np.int32(used), np.int32(scoring)),
+        *(np.int32(normalise), np.float32(scale), np.int32(num_groups), np.int32(groups_used)),
+    )
     return Launch(
         Kernel("route", "route"),
         grid=(tokens, 1, 1),
         block=32,
-        arguments=(
-            *(logits, ids, weights, arrived),
-            *(bias, np.int32(experts), np.int32(used), np.int32(scoring)),
-            *(np.int32(normalise), np.float32(scale)),
-            *(np.int32(num_groups), np.int32(groups_used)),
-        ),
-        writes=frozenset({1, 2, 3}),
+        arguments=flat(RouteArguments(logits, choice)),
+        writes=places(RouteArguments, "choice.ids", "choice.weights", "choice.arrived"),
     )

@@ -1,0 +1,40 @@
+"""Kernel arguments by name: NamedTuples, which may contain others, in the order of a kernel's list.
+
+So a launch can be changed, or read, without counting its arguments.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from sharpi.device.launch import Argument
+
+T = TypeVar("T")
+
+
+def flat(arguments: tuple[Any, ...]) -> tuple[Argument, ...]:
+    """Returns the arguments of all groups, as a launch has them."""
+    parts = (flat(each) if isinstance(each, tuple) else (each,) for each in arguments)
+    return tuple(argument for part in parts for argument in part)
+
+
+def named(kind: type[T], arguments: Iterable[Argument]) -> T:
+    """Returns by name what `flat` made of arguments of this kind."""
+    found: T = _named(kind, iter(arguments))
+    return found
+
+
+def places(kind: type[Any], *names: str) -> frozenset[int]:
+    """Returns the indices of arguments in a launch; "norm.out" is `out` of the group `norm`."""
+    numbers = _named(kind, count())
+    return frozenset(attrgetter(name)(numbers) for name in names)
+
+
+def _named(kind: type[Any], values: Iterator[Any]) -> Any:
+    kinds = kind.__annotations__.values()
+    return kind(*(_named(each, values) if _is_group(each) else next(values) for each in kinds))
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple)
