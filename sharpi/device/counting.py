@@ -25,6 +25,7 @@ class CountingDevice:
     name = "none"
     free_bytes = _SOMEWHERE
     has_stream_words = True
+    has_grouped_products = True  # they need the most memory
     num_gpus = 1
 
     def __init__(self) -> None:
@@ -62,6 +63,11 @@ class CountingDevice:
         """Does nothing."""
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
+        """Does nothing."""
+
+    def grouped_matmul(
+        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
+    ) -> None:
         """Does nothing."""
 
     def attends(self, shape: AttendShape) -> bool:

@@ -28,6 +28,7 @@ from sharpi.device.fused_attention import (
     fused_kernel,
 )
 from sharpi.device.gpu_errors import GpuErrors
+from sharpi.device.grouped_product import grouped_product, has_grouped_products
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
@@ -79,6 +80,7 @@ class CudaDevice:
         )
         self._is_capturing = False
         capability = int(cupy.cuda.Device(index).compute_capability)
+        self._capability = capability
         self._has_early_launches = capability >= CAPABILITY
         self._function = cache(self._compile)
         self._module = cache(self._compile_module)
@@ -254,6 +256,33 @@ class CudaDevice:
             a = self._halves(x, tokens, columns)
             b = self._halves(weights, rows, columns)
             torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
+
+    @cached_property
+    def has_grouped_products(self) -> bool:
+        """True if torch multiplies in groups; tried once, on the main stream."""
+        self._here()
+        torch = self._torch
+        with torch.cuda.stream(self._torch_stream):
+            return has_grouped_products(torch, self._capability)
+
+    def grouped_matmul(
+        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        tokens, matrices, rows, columns = shape
+        torch = self._torch
+        self._here()
+        with self._errors, torch.cuda.stream(self._torch_stream):
+            grouped_product(
+                torch,
+                self._brain_floats(x, (tokens, columns)),
+                self._brain_floats(weights, (matrices, rows, columns)),
+                self._tensor(offsets, "<i4", (matrices + 1,))[1:],
+                self._brain_floats(out, (tokens, rows)),
+            )
+
+    def _brain_floats(self, span: Span, shape: tuple[int, ...]) -> Any:
+        """Returns a span as bf16, for which the array interface has no name."""
+        return self._tensor(span, "<i2", shape).view(self._torch.bfloat16)
 
     def attends(self, shape: AttendShape) -> bool:
         return self._fused_kernel(shape._replace(tokens=0, positions=0)) is not None

@@ -98,6 +98,19 @@ class Device(Protocol):
         `shape` is (T, rows, columns).
         """
 
+    @property
+    def has_grouped_products(self) -> bool:
+        """True if `grouped_matmul` works, and does not wait."""
+
+    def grouped_matmul(
+        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        """Computes out (T, rows) = x (T, columns) weights[e] (rows, columns)^T, all bf16.
+
+        `shape` is (T, matrices, rows, columns). Matrix e has the rows of x from offsets[e] to
+        offsets[e + 1], int32 (matrices + 1,) that begin with 0. Further rows get any values.
+        """
+
     def attends(self, shape: AttendShape) -> bool:
         """Says if `attend` takes heads of this shape, for any number of tokens and positions."""
 

@@ -1,5 +1,8 @@
 """The operations of a GPU's libraries in NumPy: products of f16 matrices, fused attention."""
 
+import math
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 from cpu_memory import host_bytes
@@ -17,6 +20,37 @@ def matmul(x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> No
     left, right = _halves(x, tokens, columns), _halves(weights, rows, columns)
     with np.errstate(over="ignore"):
         _halves(out, tokens, rows)[:] = left.astype(np.float32) @ right.astype(np.float32).T
+
+
+def grouped_matmul(
+    x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
+) -> None:
+    """Implements `Device.grouped_matmul`; rows behind the last end become NaN."""
+    tokens, matrices, rows, columns = shape
+    left = from_bf16(_words(x, (tokens, columns)))
+    right, ends = _words(weights, (matrices, rows, columns)), host_bytes(offsets).view(np.int32)
+    assert ends[0] == 0
+    result = np.full((tokens, rows), np.nan, np.float32)
+    for matrix, (begin, end) in enumerate(pairwise(ends[: matrices + 1].tolist())):
+        if begin < end:
+            result[begin:end] = left[begin:end] @ from_bf16(right[matrix]).T
+    _words(out, (tokens, rows))[:] = to_bf16(result)
+
+
+def from_bf16(words: npt.NDArray[np.uint16]) -> Floats:
+    """Returns the values of numbers in bf16."""
+    return (words.astype(np.uint32) << 16).view(np.float32)
+
+
+def to_bf16(values: Floats) -> npt.NDArray[np.uint16]:
+    """Rounds to bf16, ties to even; NaN stays NaN."""
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    rounded = (bits.astype(np.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
+
+
+def _words(span: Span, shape: tuple[int, ...]) -> npt.NDArray[np.uint16]:
+    return host_bytes(span)[: 2 * math.prod(shape)].view(np.uint16).reshape(shape)
 
 
 def attend(

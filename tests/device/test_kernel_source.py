@@ -10,6 +10,8 @@ from sharpi.device.nvrtc import compile_options, own_options
 from sharpi.resources import kernels_folder
 
 NAMES = sorted(path.stem for path in (kernels_folder() / "cuda").rglob("*.cu"))
+# What NVRTC finds: the header that each CuPy brings, and what is only for C++ on the CPU.
+HEADERS = {"cuda_fp16.h", "stdint.h"}
 _PLACE = re.compile(r'#line (\d+) "(.+)"')
 
 
@@ -17,6 +19,7 @@ _PLACE = re.compile(r'#line (\d+) "(.+)"')
 def test_stands_alone(name: str) -> None:
     assert not re.search(r'#include "', kernel_source(name))
     assert "#pragma once" not in kernel_source(name)
+    assert set(re.findall("#include <(.+)>", kernel_source(name))) <= HEADERS
 
 
 @pytest.mark.parametrize("name", NAMES)

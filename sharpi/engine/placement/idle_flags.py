@@ -236,7 +236,7 @@ ROWS = (
 
 _OF_GPUS = (
     *("graphs", "folding", "programmatic-launches", "fused-attention", "tensor-cores"),
-    "recurrent-chunks",
+    *("recurrent-chunks", "grouped-products"),
 )
 
 

@@ -7,6 +7,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.kv_cache import layer_bytes
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
+from sharpi.ops.cuda.recorder.grouped_products import grouped_result_bytes
 from sharpi.ops.state_layout import num_states, state_bytes
 
 
@@ -34,8 +35,14 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
 
 
 def _library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
-    """Returns the bytes that fused attention allocates: ordered keys, values, queries, result."""
-    counts = [0]
+    """Returns the bytes that the library allocates for a call.
+
+    Those of fused attention are ordered keys, values, queries and the result, those of grouped
+    products a result.
+    """
+    counts = [
+        grouped_result_bytes(config.hidden_size, config.num_experts_per_token, settings.batch_size)
+    ]
     for shape in config.attention:
         dims = shape.key_dim + shape.value_dim
         kv = 2 * settings.context_size * shape.num_kv_heads * dims

@@ -55,6 +55,16 @@ class Product(NamedTuple):
     shape: tuple[int, int, int]
 
 
+class GroupedProduct(NamedTuple):
+    """Products of many matrices in bf16; see `Device.grouped_matmul`."""
+
+    x: Span
+    weights: Span
+    out: Span
+    offsets: Span
+    shape: tuple[int, int, int, int]
+
+
 class Attend(NamedTuple):
     """Attention of many tokens that the device's library computes; see `Device.attend`."""
 
@@ -102,7 +112,9 @@ class WaitFor(NamedTuple):
     key: Hashable
 
 
-Call: TypeAlias = Launch | Product | Attend | Copy | WriteWord | AwaitWord | SideStream | WaitFor
+Call: TypeAlias = (
+    Launch | Product | GroupedProduct | Attend | Copy | WriteWord | AwaitWord | SideStream | WaitFor
+)
 Calls: TypeAlias = Callable[[StepShape], Iterable[Call]]
 Later: TypeAlias = Callable[[], Span]
 

@@ -161,7 +161,9 @@ def test_prefetch_is_not_used() -> None:
     assert stats.prediction is None
 
 
-@pytest.mark.parametrize("feature", [*USES, "folding", "programmatic-launches", "recurrent-chunks"])
+@pytest.mark.parametrize(
+    "feature", [*USES, "folding", "programmatic-launches", "recurrent-chunks", "grouped-products"]
+)
 def test_what_no_gpu_does_is_noted(feature: Any) -> None:
     notes = on_cpu(feature).notes
     assert f"--disable {feature} has no effect: no layer is on a GPU" in notes
@@ -174,7 +176,7 @@ def test_prefetch_of_a_mapped_model_is_noted() -> None:
 
 def test_every_feature_is_tested_here() -> None:
     others = {"folding", "programmatic-launches", "vnni", "vbmi", "prefetch"}
-    assert set(FEATURES) == {*USES, *others, "recurrent-chunks"}
+    assert set(FEATURES) == {*USES, *others, "recurrent-chunks", "grouped-products"}
 
 
 def test_allocations_are_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorded import RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul
+from sharpi.ops.cuda.recorder.grouped_products import GroupedProducts, grouped_products
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 from sharpi.ops.routed_capacity import LEAST_TOKENS
@@ -54,6 +55,7 @@ class Scratch(Struct, frozen=True):
     places: Buffer  # the index of each item's value among the host's
     halves: F16Matmul | None
     packed: "Packed | None" = None  # if there are fewer rows than items
+    products: GroupedProducts | None = None  # of large batches
 
 
 class Packed(Struct, frozen=True):
@@ -93,6 +95,9 @@ def make_scratch(
         places=recording.buffer(items * _INT_BYTES if is_slotted else 0),
         halves=halves,
         packed=packed,
+        products=grouped_products(recording, most, what.expert_weights, what.used)
+        if is_routed and packed is None and not is_slotted
+        else None,
     )
 
 

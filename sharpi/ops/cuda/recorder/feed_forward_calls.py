@@ -12,6 +12,8 @@ from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
+from sharpi.ops.cuda.recorder.grouped_product_calls import grouped_product_sum
+from sharpi.ops.cuda.recorder.grouped_products import GROUPED_PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.linear_calls import want_source
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
@@ -38,7 +40,7 @@ def feed_forward(
     out = recording.value(what.expert_weights.down.rows, x.rows)
     is_slotted = what.ids is not None and expert_weights.is_slotted(what.expert_weights)
     scratch = make_scratch(recording, x, what, is_slotted=is_slotted)
-    if scratch.halves is not None or is_slotted:
+    if scratch.halves is not None or scratch.products is not None or is_slotted:
         recording.floats(x)
     launches = ExpertLaunches(recording, x, what, out, scratch)
     if is_slotted:
@@ -73,6 +75,8 @@ class _Calls(Struct, frozen=True):
         halves, parts = it.scratch.halves, [want() for want in self.wanted]
         if halves is not None and is_product(tokens, step):
             yield from self._dense(parts, tokens, halves)
+        elif it.scratch.products is not None and tokens >= GROUPED_PRODUCT_TOKENS:
+            yield from grouped_product_sum(it, parts, tokens, it.scratch.products)
         elif it.ids is not None and tokens >= GROUPED_TOKENS:
             yield from grouped_sum(it, parts, step)
         else:

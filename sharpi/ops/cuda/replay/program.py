@@ -19,6 +19,7 @@ from sharpi.ops.cuda.recorded import (
     Call,
     Calls,
     Copy,
+    GroupedProduct,
     MissMode,
     RecordedTensor,
     SideStream,
@@ -289,6 +290,8 @@ class GpuProgram:
         match call:
             case Launch():
                 return partial(device.launch, call)
+            case GroupedProduct():
+                return partial(device.grouped_matmul, *call)
             case Attend():
                 return partial(device.attend, *call)
             case Copy():

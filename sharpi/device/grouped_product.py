@@ -1,0 +1,32 @@
+"""Torch's grouped product in bf16: many small matrices, each times its own rows."""
+
+from typing import Any
+
+_LEAST_CAPABILITY, _BEYOND = 90, 120  # elsewhere torch multiplies one by one, and waits for sizes
+_TRIED = 16  # rows and columns
+
+
+def has_grouped_products(torch: Any, capability: int) -> bool:
+    """Says if this GPU's torch multiplies in groups without a wait; it is tried once.
+
+    torch keeps the function private, so that another version may lack it or take other arguments.
+    """
+    if not _LEAST_CAPABILITY <= capability < _BEYOND:
+        return False
+    try:
+        x = torch.ones((_TRIED, _TRIED), dtype=torch.bfloat16, device="cuda")
+        ends = torch.full((1,), _TRIED, dtype=torch.int32, device="cuda")
+        out = torch.empty_like(x)
+        grouped_product(torch, x, x.unsqueeze(0), ends, out)
+        return bool((out == _TRIED).all())
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+
+
+def grouped_product(torch: Any, x: Any, weights: Any, ends: Any, out: Any) -> None:
+    """Computes out (T, rows) = x (T, columns) weights[e]^T, e being the matrix of a token's row.
+
+    `weights` are (matrices, rows, columns), `ends` int32 (matrices,) the row behind the last of
+    each. Rows behind the last end get any values.
+    """
+    out.copy_(torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends))
