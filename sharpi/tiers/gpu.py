@@ -107,7 +107,7 @@ def plan_layers(
     tier_budget.take(
         Purpose.DENSE_WEIGHTS,
         dense_weights + (model.output_bytes if has_output else 0),
-        f"read for every token: {len(fitting)} layers{' and the output' if has_output else ''}",
+        f"read for every token: {_layers(len(fitting))}{' and the output' if has_output else ''}",
     )
     left = tier_budget.left - sum(kv[i] for i in fitting)
     experts = gpu_experts(model, request, fitting if has_slots else [], left)
@@ -178,3 +178,7 @@ def left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
     if on_gpu == wanted:
         return ()
     return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit in VRAM",)
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer{'' if count == 1 else 's'}"

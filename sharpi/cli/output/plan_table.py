@@ -58,7 +58,8 @@ def _head(path: Path, plan: TierPlan) -> Iterator[str]:
 
 def _of_gpu(place: GpuPlace) -> str:
     used, budget = format_bytes(place.num_bytes), format_bytes(place.budget)
-    return f"layers {ranges(place.layers)}, {used} of {budget}"
+    noun = "layer" if len(place.layers) == 1 else "layers"
+    return f"{noun} {ranges(place.layers)}, {used} of {budget}"
 
 
 def _status(plan: TierPlan) -> str:
