@@ -2,16 +2,18 @@
 
 
 def defines(quant_type: str | None) -> tuple[str, ...]:
-    """Returns the macros by which a file is compiled for a quant type ("q4_k"), or for a pair.
+    """Returns the macros by which a file is compiled for a quant type ("q4_k"), or for several.
 
-    A pair ("q4_k+q6_k") is for kernels whose launches read matrices of two types.
+    Two or three ("q4_k+q6_k") are for kernels whose launches read matrices of as many types.
     """
     match [] if quant_type is None else quant_type.upper().split("+"):
+        case []:
+            return ()
         case [one]:
             return (f"ONLY_{one}",)
-        case [first, second]:
-            return f"FIRST_TYPE={first}", f"SECOND_TYPE={second}"
-    return ()
+        case several:
+            names = ("FIRST_TYPE", "SECOND_TYPE", "THIRD_TYPE")
+            return tuple(f"{name}={each}" for name, each in zip(names, several, strict=False))
 
 
 def own_options(quant_type: str | None = None) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from sharpi.resources import kernels_folder
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 # Types of keys and of values that attention is compiled for; without one, for f16.
 KV_PAIRS = ("q8_0+q8_0", "q5_1+q5_0", "q5_0+q4_0", "q4_0+iq4_nl", "iq4_nl+turbo3", "turbo3+q5_1")
-# Quant types that files mix in a layer's attention, of kernels that are compiled for pairs.
+# Quant types that files mix in a layer's attention, of kernels that are compiled for several.
 PAIRS = ("Q4_K+Q6_K", "Q5_K+Q6_K", "Q4_K+Q5_K", "Q3_K+Q5_K", "Q8_0+Q4_K", "Q4_0+Q6_K", "Q8_0+MXFP4")
+TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _all_units() -> Iterator[tuple[str, str | None]]:
     for path in sorted(folder.rglob("*.cu"), key=lambda path: path.name):
         text = path.read_text()
         each = types if re.search(r"^(QUANTISED|FLOAT)_TYPES\(", text, re.MULTILINE) else [None]
-        for quant_type in PAIRS if "#ifndef FIRST_TYPE" in text else each:
+        for quant_type in (*PAIRS, *TRIPLES) if "#ifndef FIRST_TYPE" in text else each:
             yield path.stem, quant_type and quant_type.lower()
 
 

@@ -131,8 +131,8 @@ def test_extreme_codes(device: Device, fill: int) -> None:
 
 
 @pytest.mark.parametrize("planes", [0, 1, 2])
-@pytest.mark.parametrize("order", ["446", "64", "466", "646"])
-def test_two_types_have_the_bits_of_each_alone(device: Device, order: str, planes: int) -> None:
+@pytest.mark.parametrize("order", ["446", "64", "466", "646", "654", "465"])
+def test_mixed_types_have_the_bits_of_each_alone(device: Device, order: str, planes: int) -> None:
     types, columns = [QuantType[f"Q{digit}_K"] for digit in order], 768
     x = operand(device, random_tokens(1, columns), planes)
     parts, wanted = [], []

@@ -138,25 +138,26 @@ def matvec_mixed(
 ) -> Launch:
     """Computes out (rows,) = factor * W x + bias of one token for two or three matrices.
 
-    `quant_types` are those of the matrices, two different ones, and none of floats. `x` is as
-    `matvec` takes it, whose bits the results have.
+    `quant_types` are those of the matrices, two or three different ones, and none of floats. `x` is
+    as `matvec` takes it, whose bits the results have.
     """
-    first, second = sorted(set(quant_types))
-    of_block = min(rows_of_block(each, columns) for each in (first, second))
+    kinds = sorted(set(quant_types))
+    of_block = min(rows_of_block(each, columns) for each in kinds)
     threads = block_threads(sum(part.rows for part in parts), of_block)
-    layouts = {each: _Layout(each, columns, threads) for each in (first, second)}
+    layouts = {each: _Layout(each, columns, threads) for each in kinds}
     blocks = (layouts[t].blocks(part) for t, part in zip(quant_types, parts, strict=True))
-    seconds = sum((quant_type is second) << i for i, quant_type in enumerate(quant_types))
+    numbers = sum(kinds.index(quant_type) << 2 * i for i, quant_type in enumerate(quant_types))
     exact = "" if planes else "_exact"
-    types = f"{first.name}+{second.name}".lower()
+    types = "+".join(each.name.lower() for each in kinds)
+    lanes = [value for layout in layouts.values() for value in layout.arguments]
     return Launch(
         Kernel("matvec_mixed", f"matvec_one_mixed{exact}", types),
         grid=(sum(blocks), 1, 1),
         block=threads,
         arguments=(
             *flat((x, *_all_parts(parts))),
-            *(np.int32(columns), np.int32(planes), np.int32(seconds)),
-            *(value for layout in layouts.values() for value in layout.arguments),
+            *(np.int32(columns), np.int32(planes), np.int32(numbers)),
+            *(*lanes, *[np.int32(0)] * (2 * MAX_PARTS - len(lanes))),
         ),
         writes=_outs(parts),
     )

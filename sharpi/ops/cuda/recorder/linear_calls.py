@@ -20,8 +20,6 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import Matrix, StackedMatrix
 
-_MIXED_TYPES = 2  # of which one launch can read matrices
-
 
 class Part(Struct, frozen=True):
     """One matrix of a product, and its result."""
@@ -170,7 +168,7 @@ def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
 def _mixed_groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
     """Yields the parts of each launch for one token: adjacent ones, at most MAX_PARTS.
 
-    They have one quant type, or two of which none are floats.
+    They have one quant type, or several of which none are floats.
     """
     group: list[Part] = []
     for part in parts:
@@ -184,5 +182,4 @@ def _mixed_groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
 
 def _fits_together(parts: Sequence[Part]) -> bool:
     types = {part.matrix.quant_type for part in parts}
-    is_known = len(types) == 1 or (len(types) == _MIXED_TYPES and not types & FLOAT_TYPES)
-    return is_known and len(parts) <= MAX_PARTS
+    return len(parts) <= MAX_PARTS and (len(types) == 1 or not types & FLOAT_TYPES)
