@@ -41,7 +41,9 @@ from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
 
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
-_PLAIN_SHARED_BYTES = 48 << 10  # a kernel that needs more has to set an attribute
+# A kernel has to set an attribute for more than 48 KB with its own shared memory, of which none has
+# more than 44 KB.
+_PLAIN_SHARED_BYTES = 4 << 10
 _PROBE_BYTES = 256
 _STAGED_BYTES = 8 << 20  # of an upload that goes through page-locked buffers
 _COMPILERS = 16  # threads; NVRTC compiles without Python's lock
@@ -79,6 +81,7 @@ class CudaDevice:
             PageLock(cupy.cuda.runtime, index) if first is None else first._page_lock
         )
         self._is_capturing = False
+        self._shared_bytes: dict[Kernel, int] = {}  # that launches of a kernel may have so far
         capability = int(cupy.cuda.Device(index).compute_capability)
         self._capability = capability
         self._has_early_launches = capability >= CAPABILITY
@@ -206,10 +209,15 @@ class CudaDevice:
         self._here()
         with self._errors, self._stream:
             function = self._function(launch.kernel)
-            if launch.shared_bytes > _PLAIN_SHARED_BYTES:
-                function.max_dynamic_shared_size_bytes = launch.shared_bytes
+            self._allow_shared(function, launch)
             if not (launch.is_dependent and self._launched_early(function, launch, arguments)):
                 function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
+
+    def _allow_shared(self, function: Any, launch: Launch) -> None:
+        """Raises the limit of a kernel's shared memory; graphs may count on what it was before."""
+        if launch.shared_bytes > self._shared_bytes.get(launch.kernel, _PLAIN_SHARED_BYTES):
+            function.max_dynamic_shared_size_bytes = launch.shared_bytes
+            self._shared_bytes[launch.kernel] = launch.shared_bytes
 
     def _launched_early(
         self, function: Any, launch: Launch, arguments: Sequence[np.generic]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from stand_ins import (
     OTHER_ERROR,
     OUT_OF_MEMORY,
@@ -138,10 +139,14 @@ def test_a_file_without_types_is_compiled_whole(gpu: Gpu, device: CudaDevice) ->
 
 
 def test_more_shared_memory_has_to_be_asked_for(gpu: Gpu, device: CudaDevice) -> None:
-    launch = Launch(Kernel("heads", "heads"), (1, 1, 1), 32, (), frozenset(), 90 << 10)
-    device.launch(launch)
-    function: Function = gpu.calls("launch")[0][0]
-    assert function.max_dynamic_shared_size_bytes == 90 << 10
+    """Never less than before, as a graph may have the kernel with more."""
+    launch = Launch(Kernel("heads", "heads"), (1, 1, 1), 32, (), frozenset())
+    limits = []
+    for size in (4 << 10, 5 << 10, 90 << 10, 60 << 10, 0):
+        device.launch(replace(launch, shared_bytes=size))
+        function: Function = gpu.calls("launch")[-1][0]
+        limits.append(function.max_dynamic_shared_size_bytes >> 10)
+    assert limits == [48, 5, 90, 90, 90]
 
 
 @pytest.mark.parametrize("is_locked", [True, False])
