@@ -42,8 +42,8 @@ from sharpi.units import format_bytes
 
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
 # A kernel has to set an attribute for more than 48 KB with its own shared memory, of which none has
-# more than 44 KB.
-_PLAIN_SHARED_BYTES = 4 << 10
+# more than 46 KB.
+_PLAIN_SHARED_BYTES = 2 << 10
 _PROBE_BYTES = 256
 _STAGED_BYTES = 8 << 20  # of an upload that goes through page-locked buffers
 _COMPILERS = 16  # threads; NVRTC compiles without Python's lock

@@ -20,6 +20,8 @@ KV_PAIRS = ("q8_0+q8_0", "q5_1+q5_0", "q5_0+q4_0", "q4_0+iq4_nl", "iq4_nl+turbo3
 # Quant types that files mix in a layer's attention, of kernels that are compiled for several.
 PAIRS = ("Q4_K+Q6_K", "Q5_K+Q6_K", "Q4_K+Q5_K", "Q3_K+Q5_K", "Q8_0+Q4_K", "Q4_0+Q6_K", "Q8_0+MXFP4")
 TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
+# Files without rows in the table; behind the others, these keep the architectures of their rows.
+_LAST = {"bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks"}
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,12 @@ def _units() -> tuple[tuple[str, str | None], ...]:
 def _all_units() -> Iterator[tuple[str, str | None]]:
     folder = kernels_folder() / "cuda"
     types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant" / "quant_types.cuh").read_text())
-    for path in sorted(folder.rglob("*.cu"), key=lambda path: path.name):
+    for path in sorted(folder.rglob("*.cu"), key=lambda path: (path.stem in _LAST, path.name)):
         text = path.read_text()
         each = types if re.search(r"^(QUANTISED|FLOAT)_TYPES\(", text, re.MULTILINE) else [None]
-        for quant_type in (*PAIRS, *TRIPLES) if "#ifndef FIRST_TYPE" in text else each:
+        for quant_type in PAIRS if "#ifndef FIRST_TYPE" in text else each:
             yield path.stem, quant_type and quant_type.lower()
+    yield from (("matvec_mixed", triple.lower()) for triple in TRIPLES)
 
 
 def _attention_units() -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from sharpi.device.dependent_launch import CAPABILITY
 from sharpi.device.kernel_source import waits_for_last_launch
 
 REGISTERS_OF_A_BLOCK = 65536
-STATIC_SHARED_BYTES = 44 << 10  # and 4 KB more in a launch, without an attribute
+STATIC_SHARED_BYTES = 46 << 10  # and 2 KB more in a launch, without an attribute
 ACCURATE_ANGLES = {"rope_angles"}  # sinf and cosf reduce large arguments in local memory
 TOOLKITS = toolkits()
 

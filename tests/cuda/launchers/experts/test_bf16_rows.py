@@ -106,6 +106,8 @@ def test_a_devices_grouped_product(device: Device) -> None:
 @needs("torch")
 def test_torch_multiplies_in_groups() -> None:
     """Rows behind the last end may get any values."""
+    import torch
+
     rng = np.random.default_rng(4)
     x, weights = rng.standard_normal((20, 16)), rng.standard_normal((3, 24, 16))
     x, weights = (torch.tensor(each, dtype=torch.bfloat16) for each in (x, weights))

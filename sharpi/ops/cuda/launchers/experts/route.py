@@ -10,7 +10,7 @@ from sharpi.ops.interface import Scoring
 
 
 class RouteChoice(NamedTuple):
-    """What is chosen from logits, and how (ROUTER of route.cuh)."""
+    """The experts to choose from logits, and how (ROUTER of route.cuh)."""
 
     ids: Argument = None
     weights: Argument = None
