@@ -30,7 +30,7 @@ def different_items(
     values = values_of(schema.get("items", True), references)
     if values is None:
         raise GrammarError(
-            "not supported in a JSON schema: uniqueItems, unless the items are of an enum"
+            "not supported in a JSON schema: uniqueItems, but of an enum or of texts without limits"
         )
     budget.spend(len(values))
     if len(values) > _MAX_BRANCHES and low <= 1:
