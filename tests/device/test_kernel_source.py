@@ -10,7 +10,8 @@ from sharpi.device.nvrtc import compile_options, own_options
 from sharpi.resources import kernels_folder
 
 NAMES = sorted(path.stem for path in (kernels_folder() / "cuda").rglob("*.cu"))
-# What NVRTC finds: the header that each CuPy brings, and what is only for C++ on the CPU.
+# NVRTC finds the first for CuPy from 13.6 on, in its wheel or that of CUDA's runtime.
+# The other is only for C++ on the CPU.
 HEADERS = {"cuda_fp16.h", "stdint.h"}
 _PLACE = re.compile(r'#line (\d+) "(.+)"')
 
