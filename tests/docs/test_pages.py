@@ -18,6 +18,10 @@ def test_the_readme_is_short() -> None:
     assert len(README.read_text("utf-8").splitlines()) <= 150
 
 
+def test_contributing_is_one_page() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()) <= 80
+
+
 @pytest.mark.parametrize("wanted", ["make run", "sharpi run", "sharpi serve", "times llama.cpp"])
 def test_a_newcomer_finds_it_in_the_first_60_lines(wanted: str) -> None:
     beginning = README.read_text("utf-8").splitlines()[:60]
