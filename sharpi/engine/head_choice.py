@@ -12,15 +12,39 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head, with_head
 
 
-def known_to_pay(config: RunConfig, *, is_on_cpu: bool) -> RunConfig:
+def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> RunConfig:
     """Returns the configuration, without drafts that were not asked for and may not pay.
 
-    Drafts have not been measured on a GPU or several machines, and a trace records single tokens.
+    On a GPU, drafts cost what the rule does not measure: greedy text no longer runs ahead of the
+    host, and the first check of each size captures a graph. On several machines (`is_shared`), a
+    head needs every token's hidden states sent back. A trace records single tokens.
     """
-    is_measured = is_on_cpu and config.experts.trace is None
-    if is_measured or not config.speculation.is_default:
+    speculation = config.speculation
+    if not speculation.is_default:
         return config
-    return replace(config, speculation=SpeculationConfig())
+    if has_gpu or config.experts.trace is not None:
+        return replace(config, speculation=SpeculationConfig())
+    if is_shared:
+        kinds = tuple(kind for kind in speculation.kinds if kind != "mtp")
+        return replace(config, speculation=replace(speculation, kinds=kinds))
+    return config
+
+
+def where_keys_are(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> str | None:
+    """Returns what keeps keys that an assistant cannot read here; None if it can."""
+    if is_shared:
+        return "other machines keep"
+    asked = {config.kv_type, config.key_type, config.value_type} - {None, "f16", "q8_0"}
+    return "a GPU keeps in few bits" if has_gpu and asked else None
+
+
+def why_no_head(config: RunConfig, *, is_follower: bool = False) -> str | None:
+    """Returns the reason why an MTP head cannot run; None if it can."""
+    if is_follower:
+        return "the first machine has it"
+    if config.kv_keep is not None:
+        return "it needs the keys and values that --kv-keep drops"
+    return None
 
 
 class HeadChoice(NamedTuple):

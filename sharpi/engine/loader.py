@@ -12,7 +12,7 @@ from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer, make_parts
 from sharpi.engine.engine import Engine
-from sharpi.engine.head_choice import choose_head, known_to_pay
+from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
 from sharpi.engine.kv.kv_cut import on_cpu
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.copies import weight_copies
@@ -84,11 +84,13 @@ def _load(
         config = replace(config, device="cpu")
     config, keep_notes = on_cpu(config)
     gpu = GpuChoice(config, open_device)
-    config = known_to_pay(config, is_on_cpu=not gpu.devices and sharing is None)
+    has_gpu, is_shared = bool(gpu.devices), sharing is not None
+    config = known_to_pay(config, has_gpu=has_gpu, is_shared=is_shared)
     shared = (file, model_config)  # all that several ranks have in common
     file, model_config, config, head_notes = choose_head(
-        file, model_config, config, _why_no_head(config, sharing),
-        keys_elsewhere=_where_keys_are(config, gpu, sharing),
+        file, model_config, config,
+        why_no_head(config, is_follower=sharing is not None and not sharing.is_first),
+        keys_elsewhere=where_keys_are(config, has_gpu=has_gpu, is_shared=is_shared),
     )  # fmt: skip
     settings = decide(config, file, model_config, hardware)
     if sharing is not None:
@@ -194,23 +196,6 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
         engine.close()
         raise
     return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
-
-
-def _why_no_head(config: RunConfig, sharing: "Sharing | None") -> str | None:
-    """Returns the reason why an MTP head cannot run; None if it can."""
-    if sharing is not None and not sharing.is_first:
-        return "the first machine has it"
-    if config.kv_keep is not None:
-        return "it needs the keys and values that --kv-keep drops"
-    return None
-
-
-def _where_keys_are(config: RunConfig, gpu: GpuChoice, sharing: "Sharing | None") -> str | None:
-    """Returns what keeps keys that cannot be read here; None if they can."""
-    if sharing is not None:
-        return "other machines keep"
-    asked = {config.kv_type, config.key_type, config.value_type} - {None, "f16", "q8_0"}
-    return "a GPU keeps in few bits" if gpu.devices and asked else None
 
 
 def _head(

@@ -1,7 +1,7 @@
 """ModelFacts: the sizes of a model's parts in bytes, as its file encodes them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,6 +48,8 @@ class ModelFacts(Struct, frozen=True):
     num_experts_per_token: int
     widths: BufferWidths
     has_head: bool = False  # the last of `layers` is an MTP head, which only drafts need
+    # by layer the bytes of a page of its keys and values, where the head reads them, on the CPU
+    read_by_head: Mapping[int, int] = {}
 
     def only(self, layers: range) -> "ModelFacts":
         """Returns the sizes for a machine that runs only `layers`: the other layers are empty.
@@ -67,7 +69,9 @@ class ModelFacts(Struct, frozen=True):
     @property
     def without_head(self) -> "ModelFacts":
         """Returns the sizes without the MTP head, which runs on the CPU."""
-        return replace(self, layers=self.layers[:-1], has_head=False) if self.has_head else self
+        if not self.has_head:
+            return self
+        return replace(self, layers=self.layers[:-1], has_head=False, read_by_head={})
 
     @property
     def largest_slot(self) -> int:
@@ -103,7 +107,16 @@ def read_facts(file: GgufFile, config: ModelConfig, kv_types: KvTypes = F16_TYPE
         num_experts_per_token=config.num_experts_per_token,
         widths=read_widths(file, config),
         has_head=config.has_head,
+        read_by_head=_read_by_head(config, kv_types),
     )
+
+
+def _read_by_head(config: ModelConfig, kv_types: KvTypes) -> dict[int, int]:
+    """Returns the page bytes of each layer whose keys and values Gemma 4's assistant reads."""
+    if config.assistant is None:
+        return {}
+    shapes = [mixer.shape for mixer in config.assistant.mixers]
+    return {shape.layer: kv_bytes([shape], PAGE_POSITIONS, kv_types) for shape in shapes}
 
 
 def _layer(

@@ -39,7 +39,7 @@ def plan_host(
     tier_budget = TierBudget(Tier.RAM, budget)
     _take_dense_weights(model, gpu, tier_budget)
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
-    tier_budget.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
+    tier_budget.take(Purpose.KV, sum(in_ram), _kv_reason(model, request, gpu))
     tier_budget.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
     for place in gpu.places:
         stash = place.stash
@@ -57,7 +57,14 @@ def plan_host(
     return _with_slots(model, request, gpu, layers, tier_budget)
 
 
-def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
+def _kv_reason(model: ModelFacts, request: TierRequest, gpu: GpuPlan) -> str:
+    positions = _kv_positions(model, request)
+    if gpu.layers.isdisjoint(model.read_by_head):
+        return positions
+    return f"{positions}; copies of the GPU's for the MTP head"
+
+
+def _kv_positions(model: ModelFacts, request: TierRequest) -> str:
     positions = f"{request.context_size} positions, whole pages"
     if request.num_pages * PAGE_POSITIONS > request.context_size + PAGE_POSITIONS:
         positions = f"{request.num_pages * PAGE_POSITIONS} positions, shared by all sequences"

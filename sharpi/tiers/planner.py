@@ -37,6 +37,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         whole = _gpu_and_host(model, request, most, kv, scratch)
         if whole[1].tier is Tier.RAM:
             budget, (gpu, host) = most, whole
+    kv = _with_copies(model, request, gpu, kv)
     for place in gpu.places:
         for i in place.layers:
             kv[i] = _gpu_kv(request, i, kv[i], grows=place.growth is not None)
@@ -65,17 +66,28 @@ def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> 
     return kv_bytes if request.gpu_kv is None else request.gpu_kv[layer]
 
 
+def _with_copies(model: ModelFacts, request: TierRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
+    """Returns each layer's bytes of KV cache, with what the MTP head copies from a GPU as its own.
+
+    Copies have all pages, also those of layers with windows.
+    """
+    copied = sum(size for i, size in model.read_by_head.items() if i in gpu.layers)
+    return [*kv[:-1], kv[-1] + request.num_pages * copied] if copied else kv
+
+
 def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
     """Plans GPU and RAM; if experts exceed RAM too, the GPU has no buffers to fill from RAM."""
     of_gpus = model.without_head
     gpu = plan_gpus(of_gpus, request, kv, scratch)
-    host = plan_host(model, request, gpu, budget, kv, scratch)
+    own = _with_copies(model, request, gpu, kv)
+    host = plan_host(model, request, gpu, budget, own, scratch)
     if host.tier is not Tier.DISK or not gpu.slots:
         return gpu, host
     gpu = plan_gpus(of_gpus, replace(request, fills_from_ram=False), kv, scratch)
-    return gpu, plan_host(model, request, gpu, budget, kv, scratch)
+    own = _with_copies(model, request, gpu, kv)
+    return gpu, plan_host(model, request, gpu, budget, own, scratch)
 
 
 def default_ram(hardware: HardwareInfo) -> int:

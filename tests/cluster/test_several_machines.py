@@ -50,6 +50,24 @@ def test_drafts_of_every_kind_change_no_text(kind: str, tmp_path: Path) -> None:
         machines.close()
 
 
+def test_drafts_from_the_text_are_looked_for_by_default(tmp_path: Path) -> None:
+    """A head, which costs more on the wire, is not."""
+    references = Path(__file__).parents[1] / "references" / "data"
+    model = with_head(references / "qwen3moe.gguf", tmp_path / "headed.gguf")
+    machines = Machines(model)
+    own = ["la " * 12, *PROMPT[1:], "-n", "40", "--ignore-eos", "-v"]
+    try:
+        joined = machines.join()
+        code, out, err = ended(machines.run(*own))
+        alone = ended(machines.start("run", str(model), *own, "--no-log"))
+        assert (code, out) == (0, alone[1]), err
+        assert re.search(r"^drafts: (?!none were looked for)", err, re.MULTILINE)
+        assert "(MTP), not used" in err  # by default
+        assert ended(joined)[0] == 0
+    finally:
+        machines.close()
+
+
 def test_torchrun_starts_both_ranks(machines: Machines) -> None:
     own = ["-m", "sharpi", "run", str(machines.model), *PROMPT, "-n", "24", "--no-log"]
     port = f"--master-port={free_port()}"

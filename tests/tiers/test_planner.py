@@ -31,6 +31,21 @@ def room(num_slots: int) -> int:
     return DENSE_WEIGHTS + EMBEDDING + KV + scratch() + STAGING + num_slots * SLOT
 
 
+def test_keys_that_a_head_copies_from_a_gpu_take_the_room_of_slots() -> None:
+    """Of a layer on the CPU there are no copies."""
+    page = 3 * SLOT // 4  # so that four pages take three slots
+    head = LayerFacts(dense_weights_bytes=5 * MIB, kv_page_bytes=0)
+    facts = replace(model(), layers=(*model().layers, head), has_head=True)
+    request = replace(REQUEST, ram=room(10), vram=4 * GIB, gpu_layers=1)
+    found = []
+    for read in ({}, {0: page}, {3: page}):
+        plan = plan_tiers(replace(facts, read_by_head=read), MACHINE, request)
+        assert plan.layers[-1].kv_bytes == (4 * page if 3 in read else 0)
+        found.append((sum(x.ram_slots for x in plan.layers), plan.bytes_in(Tier.RAM, Purpose.KV)))
+    assert found[0] == found[1]
+    assert found[2] == (found[0][0] - 3, found[0][1] + 4 * page)
+
+
 class TestRam:
     def test_what_fits_is_mapped(self) -> None:
         plan = planned()

@@ -115,7 +115,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """Returns the plan, with measured speeds of the tiers that it uses; raises SharpiError."""
     from sharpi.engine.draft_model_plan import draft_model_notes
-    from sharpi.engine.head_choice import choose_head, known_to_pay
+    from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
     from sharpi.engine.kv.kv_savings import kv_notes
     from sharpi.engine.placement.placement import Placement
     from sharpi.engine.settings import decide
@@ -131,12 +131,14 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     has_gpu = config.device != "cpu" and bool(config.vram or hardware.free_vram)
     if config.speculation.draft_model is None:
         config = replace(config, speculation=USUAL_DRAFTS)
-    file, model, config, _ = choose_head(file, model, known_to_pay(config, is_on_cpu=not has_gpu))
+    config = known_to_pay(config, has_gpu=has_gpu)
+    elsewhere = where_keys_are(config, has_gpu=has_gpu)
+    file, model, config, why = choose_head(file, model, config, why_no_head(config), elsewhere)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
     in_windows = 0 if has_gpu else settings.window_pages
-    notes = (*settings.kv_notes, *kv_notes(model, settings.context_size, in_windows))
+    notes = (*why, *settings.kv_notes, *kv_notes(model, settings.context_size, in_windows))
     idle = _idle_notes(config, model, decided)
     notes = (*notes, *draft_notes(placement.facts, decided))
     notes = (*notes, *draft_model_notes(config, file, decided, hardware))

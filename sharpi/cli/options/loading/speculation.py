@@ -67,7 +67,7 @@ class SpeculationOptions(Struct, frozen=True):
             "auto|none|LIST",
             parser=_types_of,
             autocompletion=lambda: ["auto", "none", *_KINDS],
-            show_default="auto; none on a GPU and on several machines",
+            show_default="auto; none on a GPU, without mtp on several machines",
         ),
     ] = None
     spec_draft_n_max: Annotated[
