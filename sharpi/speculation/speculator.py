@@ -240,16 +240,19 @@ class Speculator:
     def record(self, step: StepDrafts, seconds: float, tokens: Sequence[Sequence[int]]) -> None:
         """Records a step: its duration, and the tokens that each sequence got from it.
 
+        A sequence without tokens got the one that ends the text, which is no part of it.
         Where several steps are in progress, its duration is the time since the one before ended.
         """
         start, gained = time.perf_counter(), step.gained()
-        num_tokens, num = sum(map(len, tokens)), len(step.asked)
+        counts, num = [max(1, len(own)) for own in tokens], len(step.asked)
+        num_tokens = sum(counts)
         step.rule.record(step.choice, seconds, num_tokens)
         usual = step.rule.times.seconds(num)
         self._pause.step(usual)
-        for each, own, length in zip(step.asked, tokens, step.choice.lengths, strict=True):
+        lengths = step.choice.lengths
+        for each, own, count, length in zip(step.asked, tokens, counts, lengths, strict=True):
             for statistics in (self.statistics, each.drafts.statistics):
-                statistics.add_step(len(own), seconds / num, len(own) * usual / num)
+                statistics.add_step(count, seconds / num, count * usual / num)
                 statistics.drafting_seconds += step.seconds / num
                 draft = each.drafts.drafts[0] if each.drafts.drafts else None
                 if draft is not None:

@@ -4,12 +4,13 @@ import random
 
 import pytest
 
-from sharpi.config import DraftKind
+from sharpi.config import DraftKind, SpeculationConfig
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft
 from sharpi.speculation.model_choice import ModelChoice
 from sharpi.speculation.pause import Pause
 from sharpi.speculation.rule import Rule
+from sharpi.speculation.speculator import Asked, Speculator
 from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
@@ -172,6 +173,16 @@ def test_a_step_that_others_fill_has_no_drafts() -> None:
     for rows in (4, 4, 5, 5, 6, 6):
         rule.times.record(rows, float(rows))
     assert rule.choose([[0.9]] * 4, 2).lengths == (0, 0, 0, 0)
+
+
+def test_the_token_that_ends_a_text_counts() -> None:
+    """It is no part of the text, but its step was not in vain."""
+    speculator = Speculator(SpeculationConfig(kinds=("ngram",), max_drafts=3), 3)
+    drafts = speculator.begin([5, 6, 7, 8])
+    for tokens in ([9], []):
+        speculator.record(speculator.choose([Asked(drafts, 3)]), 0.5, [tokens])
+    assert drafts.statistics.tokens_per_step == 1.0
+    assert drafts.statistics.seconds_saved == -drafts.statistics.drafting_seconds
 
 
 def test_larger_steps_bound_smaller_ones() -> None:
