@@ -1,5 +1,6 @@
 """Writes files so that they are complete or absent, never half-written."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -12,11 +13,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     A symbolic link stays a link and its target is replaced; a pipe or device is written to. Raises
     OSError.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        target.write_bytes(data)
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        with open(path, "wb", opener=_opened) as file:
+            file.write(data)
     else:
-        _replace(target, data)
+        _replace(Path(os.path.realpath(path)), data)
 
 
 def write_or_warn(path: Path, data: bytes, what: str) -> str | None:
@@ -42,6 +43,18 @@ def _replace(path: Path, data: bytes) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def _opened(path: str, flags: int) -> int:
+    """Returns a descriptor of a pipe or a device; raises OSError for a pipe that nobody reads."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "no program reads from this pipe", path) from None
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _mode(path: Path) -> int:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
@@ -199,3 +200,15 @@ def test_output_that_the_terminal_cannot_show() -> None:
     )
     result = python(code)
     assert (result.returncode, result.stdout) == (0, "caf?\n")
+
+
+@pytest.mark.parametrize("step", ["parse_args", "invoke"])
+def test_ctrl_c_writes_no_empty_line(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click.Group, step, interrupted)
+    result = sharpi("version")
+    assert (result.exit_code, result.out, result.err) == (130, "", "")

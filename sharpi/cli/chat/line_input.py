@@ -12,6 +12,8 @@ from typing import Protocol
 
 from sharpi.cli.chat.history_file import HistoryFile, history_path
 from sharpi.cli.output.terminal import stdin_is_terminal
+from sharpi.errors import UsageError
+from sharpi.system.bounded_file import MOST_BYTES, read_line
 
 PROMPT, CONTINUATION = "> ", "... "
 _QUOTES = '"""'
@@ -41,6 +43,7 @@ class LineInput:
     has_editor = False
 
     def __init__(self) -> None:
+        self._left = MOST_BYTES  # of the message that is being read
         self.is_interactive = stdin_is_terminal()
         self.status: Callable[[], str] = str
         self._history = HistoryFile(history_path()) if self.is_interactive else None
@@ -51,6 +54,7 @@ class LineInput:
 
     def read(self, draft: str = "") -> str | None:
         """Returns the next message, or None at the end of the input; raises KeyboardInterrupt."""
+        self._left = MOST_BYTES
         message = message_of(self._line)
         if message and self._history is not None:
             self._history.append(message)
@@ -65,7 +69,7 @@ class LineInput:
 
     def _line(self, prompt: str) -> str | None:
         if not self.is_interactive:
-            return _piped_line()
+            return self._piped_line()
         try:
             if sys.stdout.isatty():
                 return input(prompt)
@@ -74,6 +78,14 @@ class LineInput:
         except EOFError:
             print(file=sys.stderr)
             return None
+
+    def _piped_line(self) -> str | None:
+        try:
+            data = read_line(sys.stdin.buffer, "standard input", self._left)
+        except OSError as error:
+            raise UsageError(f"cannot read standard input: {error.strerror}") from error
+        self._left -= sys.getsizeof(data)  # many short lines take memory, too
+        return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
 
 
 def message_of(next_line: Callable[[str], str | None]) -> str | None:
@@ -115,11 +127,6 @@ def _block(first: str, next_line: Callable[[str], str | None]) -> str:
 def is_yes(answer: str) -> bool:
     """Returns whether an answer agrees."""
     return answer.strip().lower() in ("y", "yes")
-
-
-def _piped_line() -> str | None:
-    data = sys.stdin.buffer.readline()
-    return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
 
 
 def _prepare_readline(history: HistoryFile) -> None:

@@ -1,6 +1,8 @@
 """The group of all commands, under headings in the help; each is imported when it is wanted."""
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -9,6 +11,17 @@ from sharpi.cli.parsing.command import SETTINGS
 from sharpi.cli.parsing.help_page import write_examples
 
 _MORE = "`sharpi COMMAND -h` shows a command's everyday options, `sharpi help COMMAND` all of it."
+
+
+@contextmanager
+def _aborted_by_ctrl_c() -> Iterator[None]:
+    """Ends the line of a terminal's ^C; click would write an empty line to a file, too."""
+    try:
+        yield
+    except KeyboardInterrupt as end:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+        raise click.Abort from end
 
 
 class Commands(click.Group):
@@ -25,6 +38,22 @@ class Commands(click.Group):
         super().__init__("sharpi", context_settings=SETTINGS | names, **settings)
         self._sections, self._load, self._examples = sections, load, examples
         self._names = [name for names in sections.values() for name in names]
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Reads the options of the program; raises Abort at Ctrl-C."""
+        with _aborted_by_ctrl_c():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command that the arguments name; raises Abort at Ctrl-C."""
+        with _aborted_by_ctrl_c():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names in the order of the help."""

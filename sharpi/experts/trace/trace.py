@@ -62,6 +62,8 @@ class Trace(Struct, frozen=True):
 def read_trace(path: Path) -> Trace:
     """Reads the trace in a file; raises TraceFileError with the file and what is wrong with it."""
     try:
+        if path.is_fifo():  # it would be waited for, and cannot be searched
+            raise TraceFileError(f"{path}: a pipe, not an .npz file; --moe-trace records one")
         arrays = np.load(path, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise TraceFileError(f"{path}: not an .npz file but a single array")

@@ -11,6 +11,7 @@ from fake_engine import FakeEngine, FakeTokenizer
 sys.path.insert(0, str(Path(__file__).parents[2] / "experts"))
 from expert_runs import a_run
 
+from sharpi.cli.chat.line_input import LineInput
 from sharpi.cli.chat.slash_command import NAMES
 from sharpi.errors import ContextFullError, TemplateError
 
@@ -119,10 +120,10 @@ class TestEnds:
     def test_ctrl_c_while_a_pipe_is_read_ends_the_program(
         self, sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def interrupt() -> str | None:
+        def interrupt(_: LineInput) -> str | None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("sharpi.cli.chat.line_input._piped_line", interrupt)
+        monkeypatch.setattr(LineInput, "_piped_line", interrupt)
         assert sharpi("chat", "m.gguf").exit_code == 130
 
 

@@ -10,6 +10,7 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
+from sharpi.cli.chat import line_input
 from sharpi.resources import demo_model
 from sharpi.system import bounded_file
 
@@ -199,6 +200,59 @@ def test_an_endless_file_is_refused(
     assert result.exit_code != 0
     assert "/dev/zero" in result.err
     assert "it has more than 3 MiB" in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "m.gguf", "-f", "pipe"),
+        ("run", "m.gguf", "-p", "a", "--json-schema", "pipe"),
+        ("chat", "m.gguf", "--resume", "pipe"),
+        ("stats", "pipe"),
+        ("simulate", "pipe"),
+        ("logits", "m.gguf", "--output", "o.npy", "--tokens", "pipe"),
+    ],
+)
+def test_a_pipe_that_nobody_writes_to_is_refused(
+    sharpi: CommandLine,
+    engine: FakeEngine,
+    empty_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:
+    os.mkfifo(empty_cache / "pipe")
+    monkeypatch.setattr(bounded_file, "PIPE_TIMEOUT_S", 0.02)
+    result = sharpi(*arguments)
+    assert result.exit_code != 0
+    assert "pipe: a pipe" in result.err or "is a pipe" in result.err or "a pipe that" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_slow_program_may_write_to_a_pipe(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(empty_cache / "pipe")
+    monkeypatch.setattr(bounded_file, "PIPE_TIMEOUT_S", 0.02)
+    program, set_blocking = os.open("pipe", os.O_RDWR), os.set_blocking
+
+    def write_late(descriptor: int, blocking: bool) -> None:
+        set_blocking(descriptor, blocking)
+        os.write(program, b"Hello")
+        os.close(program)
+
+    monkeypatch.setattr(os, "set_blocking", write_late)
+    assert bounded_file.read_bounded(Path("pipe")) == b"Hello"
+
+
+@pytest.mark.parametrize("start", ["", '"""\n'])
+def test_an_endless_message_is_refused(
+    sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setattr(line_input, "MOST_BYTES", 1000)
+    result = sharpi("chat", "m.gguf", stdin=start + ("a\n" if start else "a") * 2000)
+    assert result.exit_code == 2
+    assert result.err.startswith("error: cannot read standard input: it has more than")
     assert result.err.count("\n") == 1
 
 

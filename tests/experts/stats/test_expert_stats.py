@@ -118,6 +118,24 @@ def test_a_device_is_written_to() -> None:
     assert not Path("/dev/null").is_file()
 
 
+def test_a_pipe_is_written_to_while_somebody_reads(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "no program reads from this pipe" in (save_stats(pipe, a_run()) or "")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert save_stats(pipe, a_run()) is None
+    assert os.read(reader, 5) == b"model"
+    os.close(reader)
+
+
+def test_a_pipe_of_the_shell_is_written_to() -> None:
+    reader, writer = os.pipe()
+    assert save_stats(Path(f"/dev/fd/{writer}"), a_run()) is None
+    assert os.read(reader, 5) == b"model"
+    os.close(reader)
+    os.close(writer)
+
+
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run.json"
     path.write_text("old")

@@ -57,6 +57,8 @@ def read_ids(path: Path) -> "npt.NDArray[np.integer]":
     """
     import numpy as np
 
+    if path.is_fifo():
+        raise UsageError(f"{path} is a pipe; --tokens takes a file, saved with numpy.save")
     try:
         ids = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
