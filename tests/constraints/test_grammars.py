@@ -175,7 +175,7 @@ REFUSED_SCHEMAS: list[Any] = [
     7,
     False,
     {"type": "nonsense"},
-    {"type": "string", "not": {"pattern": "^a"}},
+    {"type": "string", "not": {"pattern": "^(?!a)"}},
     {"type": "array", "uniqueItems": True},
     {"type": "string", "pattern": "("},
     {"type": "string", "pattern": "(?=a)"},

@@ -111,6 +111,20 @@ class TestFraming:
         assert answer.startswith(b"HTTP/1.1 400 ")
         assert answer.count(b"HTTP/1.1 ") == 1
 
+    def test_too_many_headers_are_refused_and_the_connection_closed(self, demo: ServedDemo) -> None:
+        head = b"GET /props HTTP/1.1\r\nHost: localhost\r\n"
+        last = b"Connection: close\r\n\r\n"
+        assert raw(demo, head + b"X: a\r\n" * 198 + last).startswith(b"HTTP/1.1 200 ")
+        answer = raw(demo, head + b"X: a\r\n" * 10_000 + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert b"10001 headers; the limit is 200" in answer
+
+    def test_a_client_that_closes_its_side_is_gone(self, demo: ServedDemo) -> None:
+        with socket.create_connection(("127.0.0.1", demo.port), timeout=60) as connection:
+            connection.sendall(b"GET /props HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1 << 16) == b""
+
     def test_http_1_0_needs_no_host(self, serve_demo: Serve) -> None:
         access = Access(host_names=["127.0.0.1"])
         server = serve_demo(app=lambda **given: AppSettings(access, **given))

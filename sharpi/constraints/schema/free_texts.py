@@ -13,6 +13,7 @@ from sharpi.errors import GrammarError
 _FREE = frozenset(["type", "minLength", "title", "description", "default", "examples", "$comment"])
 _SAME_VALUE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies")
 _ITEMS = ("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems")
+_MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "dependencies"])
 _OTHERS = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 # Where a value stands in its document, beside the names of properties: as a whole, as an item, or
 # by a name that is not listed.
@@ -141,6 +142,7 @@ def _parts(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[tuple[
         value = schema.get(keyword)
         if isinstance(value, list):
             yield from ((keyword, each) for each in value)
+        elif isinstance(value, dict) and keyword in _MAPS:
+            yield from value.items()
         elif isinstance(value, dict):
             yield keyword, value
-            yield from value.items()

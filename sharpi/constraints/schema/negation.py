@@ -8,19 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from sharpi.constraints.schema.automaton import automaton_of
 from sharpi.constraints.schema.budget import Budget
+from sharpi.constraints.schema.names import pattern_of_names
+from sharpi.constraints.schema.other_matches import pattern_of_others
+from sharpi.constraints.schema.other_numbers import other_multiples
 from sharpi.constraints.schema.other_texts import other_texts
 from sharpi.constraints.schema.references import References, Schema
 from sharpi.errors import GrammarError
 
 _TYPES = ("null", "boolean", "object", "array", "number", "string")
 _MAX_DEPTH = 24
-# Keywords that say nothing about an answer.
-_NOTES = frozenset([
-    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
-    "nullable", "$comment", "$id", "id", "$schema", "$anchor", "$defs", "definitions", "format",
-    "contentEncoding", "contentMediaType",
+# Keywords whose violations are not described; unknown ones say nothing about an answer.
+_UNDESCRIBED = frozenset([
+    "additionalProperties", "additionalItems", "prefixItems", "contains", "minContains",
+    "maxContains", "uniqueItems", "unevaluatedItems", "unevaluatedProperties", "if", "then", "else",
+    "dependencies", "dependentRequired", "dependentSchemas", "$dynamicRef", "$recursiveRef",
 ])  # fmt: skip
+_PATTERN_COST = 2500  # schemas that take as long to rewrite as the largest pattern
 # A limit, its type, and the limit that all values beyond it keep.
 _LIMITS: dict[str, tuple[str, str, int]] = {
     "minimum": ("number", "exclusiveMaximum", 0),
@@ -62,18 +67,17 @@ class Negation:
             else:
                 found += ways
         if is_partial and not found:
-            names = ", ".join(sorted(set(schema) - _NOTES))
+            names = ", ".join(sorted(set(schema) & {*_UNDESCRIBED, *_LIMITS, *_WAYS}))
             raise GrammarError(f"not supported in a JSON schema: what does not match {names}")
         return found
 
     def _ways(self, keyword: str, value: Any, depth: int) -> list[Schema] | None:
         """Returns schemas of values that violate one keyword; None if no schema describes them."""
-        if keyword in _NOTES or keyword.startswith("x-"):
-            return []
         if keyword in _LIMITS:
             return _beyond(keyword, value)
-        ways = _WAYS.get(keyword)
-        return None if ways is None else ways(self, value, depth + 1)
+        if keyword in _WAYS:
+            return _WAYS[keyword](self, value, depth + 1)
+        return None if keyword in _UNDESCRIBED else []
 
     def _not(self, value: Schema, depth: int) -> list[Schema]:
         return [value]
@@ -130,6 +134,35 @@ class Negation:
         ways = self._of_part(value, depth)
         return [{"type": "array", "prefixItems": [way], "minItems": 1} for way in ways]
 
+    def _pattern(self, value: Any, depth: int) -> list[Schema]:
+        self._budget.spend(_PATTERN_COST)
+        others = pattern_of_others(value)
+        return [] if others is None else [{"type": "string", "pattern": others}]
+
+    def _multiple_of(self, value: Any, depth: int) -> list[Schema]:
+        found = list(other_multiples(value))
+        self._budget.spend(len(found))
+        return found
+
+    def _pattern_properties(self, value: Any, depth: int) -> list[Schema]:
+        """Uses only a shortest one of the names that a pattern matches."""
+        self._budget.spend(_PATTERN_COST * len(value))
+        ways = {pattern: self._of_part(each, depth) for pattern, each in value.items()}
+        names = {pattern: automaton_of(pattern).shortest() for pattern in ways if ways[pattern]}
+        return [
+            {"type": "object", "properties": {name: way}, "required": [name]}
+            for pattern, name in names.items()
+            for way in ways[pattern]
+            if name is not None
+        ]
+
+    def _property_names(self, value: Any, depth: int) -> list[Schema]:
+        """Uses only a shortest one of the names that are not allowed."""
+        self._budget.spend(_PATTERN_COST)
+        pattern = pattern_of_names(self._references.resolved(value))
+        name = None if pattern is None else automaton_of(pattern).shortest(accepted=False)
+        return [] if name is None else [{"type": "object", "required": [name]}]
+
 
 _WAYS: dict[str, Callable[[Negation, Any, int], list[Schema] | None]] = {
     "not": Negation._not,
@@ -142,6 +175,10 @@ _WAYS: dict[str, Callable[[Negation, Any, int], list[Schema] | None]] = {
     "required": Negation._required,
     "properties": Negation._properties,
     "items": Negation._items,
+    "pattern": Negation._pattern,
+    "multipleOf": Negation._multiple_of,
+    "patternProperties": Negation._pattern_properties,
+    "propertyNames": Negation._property_names,
 }
 
 

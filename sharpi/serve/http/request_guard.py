@@ -17,6 +17,7 @@ from sharpi.serve.http.request_body import LAST, BodyReader, ClientGone, Request
 
 CLIENT_CLOSED = 499  # nginx's status of a client that disconnected before its response
 _JSON = "application/json"
+_MOST_HEADERS = 200  # of one request; browsers send about 20
 
 Report = Callable[[Scope, int, float, str], None]
 
@@ -116,8 +117,11 @@ def _has_body(headers: Mapping[str, str]) -> bool:
 def _headers(scope: Scope) -> dict[str, str]:
     """Returns the headers with names in lower case; of each name the last one counts.
 
-    Refuses a request with two different hosts or origins.
+    Refuses a request with two different hosts or origins, or with very many headers.
     """
+    if (num := len(scope["headers"])) > _MOST_HEADERS:
+        message = f"the request has {num} headers; the limit is {_MOST_HEADERS}"
+        raise ApiError(431, message, "too_many_headers", headers=LAST)
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

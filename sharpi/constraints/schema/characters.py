@@ -1,0 +1,102 @@
+"""Characters: sets of code points, as sorted ranges that do not touch, and their text in a pattern.
+
+What a class such as `\\w` matches differs between programs that validate, which may or may not look
+beyond ASCII. Read widely, a class holds all that any of them takes; read narrowly, what all take.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from sharpi.errors import GrammarError
+
+Characters: TypeAlias = tuple[tuple[int, int], ...]  # (first, last)
+LAST = 0x10FFFF
+ALL: Characters = ((0, LAST),)
+_LAST_ASCII = 0x7F
+_CLASSES: dict[str, Characters] = {
+    "DIGIT": ((48, 57),),
+    "WORD": ((48, 57), (65, 90), (95, 95), (97, 122)),
+    "SPACE": ((9, 13), (28, 32)),  # Python has 28 to 31, too
+}
+_NARROW_SPACE: Characters = ((9, 13), (32, 32))
+
+
+def united(ranges: Iterable[tuple[int, int]]) -> Characters:
+    """Returns the union of ranges."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def others(characters: Characters) -> Characters:
+    """Returns all characters but these."""
+    found, begin = [], 0
+    for first, last in characters:
+        if first > begin:
+            found.append((begin, first - 1))
+        begin = last + 1
+    return (*found, (begin, LAST)) if begin <= LAST else tuple(found)
+
+
+def in_class(parts: Sequence[tuple[Any, Any]], *, is_wide: bool = True) -> Characters:
+    """Returns the characters of a set, as Python's parser of regular expressions reports it."""
+    if parts and str(parts[0][0]) == "NEGATE":
+        return others(in_class(parts[1:], is_wide=not is_wide))
+    return united(each for part in parts for each in _part(*part, is_wide=is_wide))
+
+
+def _part(kind: Any, value: Any, *, is_wide: bool) -> Characters:
+    match str(kind):
+        case "LITERAL":
+            return ((value, value),)
+        case "RANGE":
+            return (value,)
+        case "CATEGORY":
+            return _category(str(value), is_wide=is_wide)
+    raise GrammarError(f"not supported in a pattern that must not match: {kind}")
+
+
+def _category(name: str, *, is_wide: bool) -> Characters:
+    is_negated, base = "NOT_" in name, name.rpartition("_")[2]
+    known = _CLASSES[base]
+    if base == "SPACE" and is_negated == is_wide:
+        known = _NARROW_SPACE
+    ascii_part = others((*known, (_LAST_ASCII + 1, LAST))) if is_negated else known
+    return united((*ascii_part, (_LAST_ASCII + 1, LAST))) if is_wide else ascii_part
+
+
+def common_letter(characters: Characters) -> str:
+    """Returns one of the characters, a small letter if there is one, or else an ASCII one."""
+    for low, high in ((97, 122), (48, 57), (65, 90), (33, 126), (0, 127)):
+        for first, last in characters:
+            if max(first, low) <= min(last, high):
+                return chr(max(first, low))
+    return chr(characters[0][0])
+
+
+def as_pattern(characters: Characters) -> str:
+    """Returns a regular expression for one of the characters, in Python's and Rust's dialects."""
+    if characters == ALL:
+        return r"[\s\S]"
+    is_long = len(characters) > 1 and characters[-1][1] == LAST
+    shown = others(characters) if is_long else characters
+    if shown == characters and len(shown) == 1 and shown[0][0] == shown[0][1]:
+        return escaped(chr(shown[0][0]))
+    return f"[{'^' if is_long else ''}{''.join(map(_range_text, shown))}]"
+
+
+def _range_text(span: tuple[int, int]) -> str:
+    first, last = (escaped(chr(code)) for code in span)
+    return first if first == last else f"{first}-{last}"
+
+
+def escaped(letter: str) -> str:
+    """Returns a character escaped, for use in a set or outside of one."""
+    if letter.isascii() and letter.isalnum():
+        return letter
+    code = ord(letter)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
