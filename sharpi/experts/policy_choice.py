@@ -81,7 +81,9 @@ def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
         return None
     if asked.warm_pin is None and not settings.warm_pin:
         policy = settings.kind.name.lower().replace("_", "-")
-        return f"no warm pin: with {policy} and these slots it costs hits; --moe-warmpin N pins N"
+        is_lru = settings.kind is PolicyKind.LRU  # which itself may gain by a pin
+        loses = "has fewer hits than the default policy" if is_lru else "costs hits"
+        return f"no warm pin: with {policy} and these slots it {loses}; --moe-warmpin N pins N"
     if settings.warm_pin and max(settings.slots) < 2:  # at most half of the slots
         return "no warm pin: a layer's only slot stays free for the expert that is needed"
     return None

@@ -156,6 +156,7 @@ def test_pins_by_itself_where_that_does_not_cost_hits(name: str, slots: int) -> 
     else:
         assert note is not None
         assert f"no warm pin: with {name} " in note
+        assert ("than the default policy" in note) == (name == "lru")
 
 
 def test_what_was_asked_is_pinned_or_explained() -> None:

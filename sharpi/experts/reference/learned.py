@@ -8,6 +8,9 @@ prefetches two layers ahead; prefetch does that and keep, with the budget for pr
 The variants that decide two layers ahead learn the worth of a slot to an expert. It is 1 for a hit
 at the next use, plus the expert's later worth above the threshold at which experts are evicted.
 That later worth is at most the margin, since the expert could be loaded later at that price.
+
+A prefetch costs a read of its own. Its budget shrinks where fewer than half of the prefetches are
+used, or four of them save less than one miss, and grows again once they do better.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,6 +34,8 @@ _FEW_EXPERTS, _MOST_LAYERS = 64, 8
 _MORE_WITHIN = (-2, -3, -4, 2, 3, -5, -6)
 _RANKS = 4  # of a route, the best ones: more would cost more than they gain
 _NEED_RATE, _NEED_DIFFERENCE = np.float32(1 / 512), np.float32(0.03)
+_JUDGED, _LOADS_FOR_MISS = 128, 4  # prefetches
+_SHRINKS, _GROWS, _LEAST_ALLOWANCE = 0.25, 2.0, 1 / 16
 _MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
 
 
@@ -54,6 +59,8 @@ class Learned(SlotPolicy):
         self._threshold = np.zeros(settings.num_layers, np.float32)
         self._margin = _FIRST_MARGIN
         self._loads_seen = self._tokens_seen = 0
+        self._allowance = 1.0  # the part of the budget that prefetches may take
+        self._judged = 0, 0, 0  # used, wasted and saved when prefetches were judged last
         self._prefetches = self._learns = True
         # by layer, until its next use: the experts that one slot more would keep, one less evict
         self._ends: dict[int, tuple[int, int]] = {}
@@ -169,13 +176,29 @@ class Learned(SlotPolicy):
         else:
             swaps = [swap for layer in self._end_step() for swap in self._swap(layer)]
             if self._prefetches and self._learns:
+                if self.settings.kind is PolicyKind.LEARNED_PREFETCH:
+                    self._judge_prefetches()
                 excess = np.float32(self._steered_loads() - self._loads_seen)
-                excess -= np.float32(self.settings.load_budget)
+                excess -= np.float32(self.settings.load_budget) * np.float32(self._allowance)
                 self._margin = max(np.float32(0), self._margin + _STEERING * excess)
             self._tokens_seen += 1
             swaps += self._move_slots()
         self._loads_seen = self._steered_loads()
         return swaps
+
+    def _judge_prefetches(self) -> None:
+        """Adapts the part of the budget for prefetches to what became of the last ones."""
+        now = self._total("early_hits"), self._early_wasted, self._saved
+        used, wasted, saved = (
+            count - before for count, before in zip(now, self._judged, strict=True)
+        )
+        if used + wasted < _JUDGED:
+            return
+        self._judged = now
+        if used >= wasted and saved * _LOADS_FOR_MISS >= used + wasted:
+            self._allowance = min(1.0, self._allowance * _GROWS)
+        else:
+            self._allowance = max(_LEAST_ALLOWANCE, self._allowance * _SHRINKS)
 
     def _steered_loads(self) -> int:
         """Returns the loads that count for the budget; a kept miss costs no read of its own."""

@@ -27,6 +27,10 @@ class SlotPolicy(ABC):
         self._next_pin = settings.next_pin(-1)
         self._tallies: list[Counter[str]] = [Counter() for _ in settings.slots]
         self._early: set[tuple[int, int]] = set()  # loaded before use and not used since
+        # by layer, of each expert in `_early`: the one that would be resident in its place
+        self._displaced: list[dict[int, int]] = [{} for _ in settings.slots]
+        self._early_wasted = 0
+        self._saved = 0  # misses that early loads saved, less those they caused
         for layer in range(settings.num_layers):
             for expert in self._chosen_pins(layer, settings.pins(layer)):
                 self.layers[layer].pinned[expert] = True
@@ -93,6 +97,8 @@ class SlotPolicy(ABC):
         slots.resident[[leaves, enters]] = False, True
         slots.stamp[enters] = slots.clock
         self._early -= {(layer, leaves), (layer, enters)}
+        for expert in (leaves, enters):
+            self._displaced[layer].pop(expert, None)
         self._evicted(layer, leaves)
         self._inserted(layer, enters)
         return True
@@ -166,7 +172,8 @@ class SlotPolicy(ABC):
         slots, tally = self.layers[layer], self._tallies[layer]
         if victim >= 0:
             slots.resident[victim] = False
-            self._early.discard((layer, victim))
+            self._note_victim(layer, expert, victim, early=early)
+            self._note_waste(layer, victim)
         slots.resident[expert] = True
         if victim >= 0:
             self._evicted(layer, victim)
@@ -177,12 +184,30 @@ class SlotPolicy(ABC):
             tally["early_loads"] += 1
         return Swap(layer, expert, victim)
 
+    def _note_victim(self, layer: int, expert: int, victim: int, *, early: bool) -> None:
+        """Notes who would be resident without early loads.
+
+        A miss would have evicted an expert that left for one of them, and `victim` would be there.
+        """
+        displaced = self._displaced[layer]
+        stays = displaced.pop(victim, victim)
+        same = [loaded for loaded, other in displaced.items() if other == expert]
+        place = min(same, default=expert if early else min(displaced, default=-1))
+        if place >= 0:
+            displaced[place] = stays
+
+    def _note_waste(self, layer: int, victim: int) -> None:
+        """Counts an expert that was loaded early and leaves unused."""
+        self._early_wasted += (layer, victim) in self._early
+        self._early.discard((layer, victim))
+        self._displaced[layer].pop(victim, None)
+
     def _move_slot(self, layer: int, to_layer: int, victim: int) -> list[Swap]:
         """Moves a slot from `layer` to `to_layer`; evicts `victim` if no slot is free."""
         slots, moved = self.layers[layer], list[Swap]()
         if not slots.has_free:
             slots.resident[victim] = False
-            self._early.discard((layer, victim))
+            self._note_waste(layer, victim)
             self._evicted(layer, victim)
             moved = [Swap(layer, -1, victim)]
         slots.num_slots -= 1
@@ -198,7 +223,10 @@ class SlotPolicy(ABC):
         tally["hits"] += is_hit
         if (layer, expert) in self._early:
             self._early.remove((layer, expert))
+            self._saved += self._displaced[layer].pop(expert, None) is not None
             tally["early_hits"] += 1
+        if not is_hit:  # with early loads alone: else nothing is displaced
+            self._saved -= list(self._displaced[layer].values()).count(expert)
         return is_hit
 
     def _place(self, layer: int, expert: int) -> Iterable[Swap]:

@@ -14,6 +14,10 @@ constexpr int kFewExperts = 64, kMostLayers = 8;
 constexpr int kMoreWithin[] = {-2, -3, -4, 2, 3, -5, -6};
 constexpr int kRanks = 4;  // of a route, the best ones: more would cost more than they gain
 constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.03f;
+// Prefetches are judged by what became of so many. They pay if at least half are used, and if they
+// save one miss for every four: a miss is waited for, and a prefetch is read beside computing.
+constexpr int64_t kJudged = 128, kLoadsForMiss = 4;
+constexpr float kShrinks = 0.25f, kGrows = 2.f, kLeastAllowance = 1.f / 16;
 constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
 
 float step_size(double rate, size_t num_sources, int num_contexts, size_t k) {
@@ -304,8 +308,21 @@ int64_t Learned::steered_loads() const {
   return settings_.kind == PolicyKind::LearnedPrefetch ? total_early_loads() : total_loads();
 }
 
+void Learned::judge_prefetches() {
+  const int64_t used = total_early_hits() - early_hits_seen_;
+  const int64_t wasted = total_early_wasted() - early_wasted_seen_;
+  if (used + wasted < kJudged) return;
+  const int64_t saved = total_saved() - saved_seen_;
+  early_hits_seen_ += used, early_wasted_seen_ += wasted, saved_seen_ += saved;
+  const bool pays = used >= wasted && saved * kLoadsForMiss >= used + wasted;
+  allowance_ =
+      pays ? std::min(1.f, allowance_ * kGrows) : std::max(kLeastAllowance, allowance_ * kShrinks);
+}
+
 void Learned::steer() {
-  const float excess = float(steered_loads() - loads_seen_) - settings_.load_budget;
+  if (settings_.kind == PolicyKind::LearnedPrefetch) judge_prefetches();
+  const float budget = settings_.load_budget * allowance_;
+  const float excess = float(steered_loads() - loads_seen_) - budget;
   margin_ = std::max(0.f, margin_ + kSteering * excess);
 }
 

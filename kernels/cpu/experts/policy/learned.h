@@ -9,6 +9,9 @@
 // The ones that decide two layers ahead learn what a slot is worth to an expert: a hit at its next
 // use, and afterwards what it is worth above the threshold at which experts are evicted, but never
 // more than the margin, for which it could be loaded later.
+//
+// A prefetch costs a read of its own. Where fewer than half of them are used, the budget for
+// prefetches shrinks, and grows again once enough are.
 #pragma once
 #include <optional>
 
@@ -77,6 +80,7 @@ class Learned : public SlotPolicy {
   void replay_batch();
   void steer();
   int64_t steered_loads() const;
+  void judge_prefetches();
 
   std::vector<float> rank_weights_;
   std::vector<LearnedSource> sources_;
@@ -91,6 +95,8 @@ class Learned : public SlotPolicy {
   std::vector<MapInput> inputs_;
   float margin_ = 0.15f;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
+  float allowance_ = 1.f;  // the part of the budget that prefetches may take
+  int64_t early_hits_seen_ = 0, early_wasted_seen_ = 0, saved_seen_ = 0;
   bool prefetches_ = true, learns_ = true;
   // The experts that one slot more would keep, and one slot less would evict; -1 for none.
   struct Ends {

@@ -12,7 +12,8 @@ constexpr int kFirstChoice = 64;  // the part of warm_pin_after before a fixed s
 SlotPolicy::SlotPolicy(const PolicySettings& settings)
     : settings_(settings),
       counts_(settings.num_layers),
-      early_(settings.num_layers, std::vector<uint8_t>(settings.num_experts)) {
+      early_(settings.num_layers, std::vector<uint8_t>(settings.num_experts)),
+      displaced_(settings.num_layers, std::vector<int32_t>(settings.num_experts, -1)) {
   for (int layer = 0; layer < settings.num_layers; layer++) {
     layers_.emplace_back(settings.num_experts,
                          std::min(settings.slots[layer], settings.num_experts));
@@ -46,11 +47,11 @@ void SlotPolicy::use(int layer, const int32_t* experts, int count, std::vector<S
     slots.count(e, 1);
     if (!slots.resident(e)) {
       missed_.push_back(e);
+      note_miss(layer, e);
       continue;
     }
     counts.hits++, total_hits_++;
-    counts.early_hits += early_[layer][e];
-    early_[layer][e] = 0;
+    note_early_use(layer, e);
   }
   counts.accesses += count, total_accesses_ += count;
   touched(layer, experts, count);
@@ -68,10 +69,43 @@ void SlotPolicy::place(int layer, int expert, std::vector<Swap>& swaps) {
     insert(layer, expert, leaves, false, swaps);
 }
 
+void SlotPolicy::note_early_use(int layer, int expert) {
+  counts_[layer].early_hits += early_[layer][expert];
+  total_early_hits_ += early_[layer][expert];
+  total_saved_ += displaced_[layer][expert] >= 0;
+  early_[layer][expert] = 0, displaced_[layer][expert] = -1;
+}
+
+void SlotPolicy::note_early_waste(int layer, int expert) {
+  total_early_wasted_ += early_[layer][expert];
+  early_[layer][expert] = 0, displaced_[layer][expert] = -1;
+}
+
+void SlotPolicy::note_miss(int layer, int expert) {
+  if (!total_early_loads_) return;
+  const std::vector<int32_t>& of_layer = displaced_[layer];
+  total_saved_ -= std::count(of_layer.begin(), of_layer.end(), expert);
+}
+
+// Notes who would be resident without early loads: a miss would have evicted an expert that left
+// for one of them before, and `victim` would be there.
+void SlotPolicy::note_victim(int layer, int expert, int victim, bool early) {
+  if (!total_early_loads_ && !early) return;
+  std::vector<int32_t>& of_layer = displaced_[layer];
+  const int32_t stays = of_layer[victim] < 0 ? victim : of_layer[victim];
+  of_layer[victim] = -1;
+  auto at = std::find(of_layer.begin(), of_layer.end(), expert);
+  if (at == of_layer.end() && early) at = of_layer.begin() + expert;
+  if (at == of_layer.end())
+    at = std::find_if(of_layer.begin(), of_layer.end(), [](int32_t e) { return e >= 0; });
+  if (at != of_layer.end()) *at = stays;
+}
+
 void SlotPolicy::insert(int layer, int expert, int victim, bool early, std::vector<Swap>& swaps) {
   if (victim >= 0) {
     layers_[layer].replace(expert, victim);
-    early_[layer][victim] = 0;
+    note_victim(layer, expert, victim, early);
+    note_early_waste(layer, victim);
     evicted(layer, victim);
   } else {
     layers_[layer].insert(expert);
@@ -89,6 +123,7 @@ bool SlotPolicy::exchange(int layer, int leaves, int enters) {
   slots.replace(enters, leaves);
   slots.freshen(enters);
   early_[layer][leaves] = early_[layer][enters] = 0;
+  displaced_[layer][leaves] = displaced_[layer][enters] = -1;
   evicted(layer, leaves);
   inserted(layer, enters);
   return true;
@@ -97,7 +132,7 @@ bool SlotPolicy::exchange(int layer, int leaves, int enters) {
 void SlotPolicy::move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps) {
   if (!layers_[layer].has_free()) {
     layers_[layer].remove(victim);
-    early_[layer][victim] = 0;
+    note_early_waste(layer, victim);
     evicted(layer, victim);
     swaps.push_back({layer, -1, victim});
   }
@@ -117,7 +152,8 @@ void SlotPolicy::use_batch(int layer, const int32_t* routes, int tokens, int k,
     const bool hit = slots.resident(e);
     counts_[layer].accesses++, total_accesses_++;
     counts_[layer].hits += hit, total_hits_ += hit;
-    if (hit) counts_[layer].early_hits += early_[layer][e], early_[layer][e] = 0;
+    if (hit) note_early_use(layer, e);
+    else note_miss(layer, e);
   }
   const int last = std::min(tokens, kBatchMemory);
   touched_batch(layer, routes + size_t(tokens - last) * k, last, k);

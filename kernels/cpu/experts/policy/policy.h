@@ -121,6 +121,12 @@ class SlotPolicy {
   // Returns true if a fixed set is chosen by uses, which are still counted.
   bool counts_uses() const { return settings_.warm_pin > 0; }
   int64_t total_early_loads() const { return total_early_loads_; }
+  int64_t total_early_hits() const { return total_early_hits_; }
+  // Returns how many early loads were evicted before any use.
+  int64_t total_early_wasted() const { return total_early_wasted_; }
+  // Returns how many misses early loads saved, less those they caused: of experts that would still
+  // be resident.
+  int64_t total_saved() const { return total_saved_; }
 
   // Returns the resident expert with the least `key` among those that may leave; ties go to the
   // older, then to the lower id. Returns -1 if none may leave.
@@ -143,6 +149,10 @@ class SlotPolicy {
 
  private:
   void place(int layer, int expert, std::vector<Swap>& swaps);
+  void note_early_use(int layer, int expert);
+  void note_early_waste(int layer, int expert);
+  void note_miss(int layer, int expert);
+  void note_victim(int layer, int expert, int victim, bool early);
   void fill_warm(int layer, std::vector<Swap>& swaps);
   void fill_from_batch(int layer, std::vector<int32_t>& experts, std::vector<Swap>& swaps);
   void pin(int layer, const std::vector<int32_t>& experts, std::vector<Swap>* swaps);
@@ -152,8 +162,12 @@ class SlotPolicy {
 
   std::vector<LayerCounts> counts_;
   std::vector<std::vector<uint8_t>> early_;  // loaded before use and not used since
+  // Per layer and expert that was loaded early and not used since: the expert that would be
+  // resident in its place; else -1.
+  std::vector<std::vector<int32_t>> displaced_;
   std::vector<int32_t> missed_;
-  int64_t total_accesses_ = 0, total_hits_ = 0, total_loads_ = 0, total_early_loads_ = 0;
+  int64_t total_accesses_ = 0, total_hits_ = 0, total_loads_ = 0;
+  int64_t total_early_loads_ = 0, total_early_hits_ = 0, total_early_wasted_ = 0, total_saved_ = 0;
   int64_t accesses_before_pin_ = -1, hits_before_pin_ = -1;
   int64_t next_pin_ = 0;  // in accesses
 };

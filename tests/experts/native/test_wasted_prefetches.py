@@ -1,0 +1,54 @@
+"""Prefetches that save no misses stop by counts alone, and return once they do."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.trace.trace_steps import decoded_steps
+
+pytestmark = pytest.mark.native
+LAYERS, EXPERTS, K, BUDGET = 6, 48, 4, 3.0
+
+
+def uniform(tokens: int) -> NDArray[np.int32]:
+    """Returns routes that nothing predicts, (tokens, layers, k)."""
+    draws = np.random.default_rng(2).random((tokens, LAYERS, EXPERTS))
+    return np.argsort(draws, axis=2)[:, :, :K].astype(np.int32)
+
+
+def cyclic(tokens: int) -> NDArray[np.int32]:
+    """Returns routes that repeat every 12 tokens, through all experts of each layer."""
+    order = np.random.default_rng(3).permuted(np.tile(np.arange(EXPERTS), (LAYERS, 1)), axis=1)
+    cycle = order.reshape(LAYERS, -1, K).transpose(1, 0, 2)
+    return np.ascontiguousarray(np.resize(cycle, (tokens, LAYERS, K)), np.int32)
+
+
+def early_loads(slots: int, *parts: NDArray[np.int32]) -> list[float]:
+    """Returns the early loads per token in the last 300 tokens of each part."""
+    policy = NativePolicy(
+        PolicySettings(
+            PolicyKind.LEARNED_PREFETCH, EXPERTS, K, (slots,) * LAYERS, load_budget=BUDGET
+        )
+    )
+    found = []
+    for part in parts:
+        for some in (part[:-300], part[-300:]):
+            before = sum(counts.early_loads for counts in policy.all_counts())
+            policy.replay(decoded_steps(np.ascontiguousarray(some), np.array([len(some)])))
+        found.append((sum(counts.early_loads for counts in policy.all_counts()) - before) / 300)
+    policy.close()
+    return found
+
+
+@pytest.mark.parametrize("slots", [12, 24, 43])  # 43: most are used at some time, but save nothing
+def test_prefetches_that_save_nothing_stop(slots: int) -> None:
+    (unpredictable,) = early_loads(slots, uniform(2000))
+    assert 0 < unpredictable < BUDGET / 3
+
+
+def test_prefetches_that_are_used_stay_and_return() -> None:
+    first, after = early_loads(12, cyclic(1500), np.concatenate((uniform(1500), cyclic(3000))))
+    assert first > 0.8 * BUDGET
+    assert after > 0.8 * BUDGET
