@@ -1,8 +1,8 @@
 """Automaton: the finite automaton of a regular expression, as large as one of few lines needs."""
 
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Set
+from itertools import pairwise, product
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
@@ -23,7 +23,9 @@ _MAX_STATES = 64
 _MAX_NODES = 1500
 _MAX_STEPS = 300_000  # comparisons of characters; about 50 ms
 _MAX_LETTERS = 1000
+_MAX_LETTERS_OF_ENDLESS = 100
 _ANY_BUT_LINE_END = others(((10, 10),))
+_PLAIN: Characters = ((9, 10), (13, 13), (32, 126), (160, 0xD7FF), (0xE000, LAST))
 _Set = tuple[bool, frozenset[int]]  # whether nothing is read yet, and nodes of the graph
 
 
@@ -46,10 +48,59 @@ class Automaton(Struct, frozen=True):
         return None
 
 
+def is_endless(pattern: str) -> bool:
+    """Returns whether each beginning of a match has endless ways to go on; False if it is long.
+
+    Only characters count that JSON may spell as they are, or by a letter after a backslash.
+    """
+    if len(pattern) > _MAX_LETTERS_OF_ENDLESS:
+        return False
+    return all(
+        _has_no_dead_end(_short_automaton_of(pattern, is_wide=is_wide)) for is_wide in (True, False)
+    )
+
+
+def _short_automaton_of(pattern: str, *, is_wide: bool) -> Automaton:
+    most = _MAX_STEPS // 20
+    return automaton_of(pattern, is_wide=is_wide, ends_strictly=True, most_steps=most)
+
+
+def _has_no_dead_end(found: Automaton) -> bool:
+    steps = [
+        {after for after, characters in goes.items() if _may_be_written(characters)}
+        for goes in found.goes
+    ]
+    live = _leading_to(found.accepting, steps)
+    circles = {state for state in live if state in _reached(steps[state] & live, steps, live)}
+    return 0 in live and _reached({0}, steps, live) <= _leading_to(circles, steps, live)
+
+
+def _may_be_written(characters: Characters) -> bool:
+    pairs = product(characters, _PLAIN)
+    return any(max(a, low) <= min(b, high) for (a, b), (low, high) in pairs)
+
+
+def _reached(begin: Set[int], steps: list[set[int]], within: Set[int]) -> set[int]:
+    """Returns the states that are reached from some, which belong to them."""
+    found, left = set(begin), list(begin)
+    while left:
+        new = (steps[left.pop()] & within) - found
+        found |= new
+        left += new
+    return found
+
+
+def _leading_to(ends: Set[int], steps: list[set[int]], within: Set[int] | None = None) -> set[int]:
+    every = set(range(len(steps))) if within is None else set(within)
+    return {state for state in every if not ends.isdisjoint(_reached({state}, steps, every))}
+
+
 class _Graph:
     """A graph whose edges read a character, or nothing; some only at the begin or end of a text."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_wide: bool, ends_strictly: bool, most_steps: int) -> None:
+        self.most_steps = most_steps
+        self._is_wide, self._ends_strictly = is_wide, ends_strictly
         self.num_steps = 0
         self.free: list[list[tuple[str, int]]] = []
         self.reading: list[list[tuple[Characters, int]]] = []
@@ -76,7 +127,7 @@ class _Graph:
             case "ANY":
                 return self._read(_ANY_BUT_LINE_END, begin)
             case "IN":
-                return self._read(in_class(value), begin)
+                return self._read(in_class(value, is_wide=self._is_wide), begin)
             case "AT":
                 return self._at(str(value), begin)
             case "BRANCH":
@@ -97,7 +148,9 @@ class _Graph:
             raise GrammarError(f"not supported in a pattern that must not match: {where.lower()}")
         end = self.node()
         self.free[begin].append((where, end))
-        if where == "AT_END":  # Python's `$` is also before a line end that is the last character
+        if (
+            where == "AT_END" and not self._ends_strictly
+        ):  # Python's `$` is also before a line end that is the last character
             self.free[self._read(((10, 10),), begin)].append((where, end))
         return end
 
@@ -138,10 +191,17 @@ class _Graph:
         return frozenset(found)
 
 
-def automaton_of(pattern: str) -> Automaton:
+def automaton_of(
+    pattern: str,
+    *,
+    is_wide: bool = True,
+    ends_strictly: bool = False,
+    most_steps: int = _MAX_STEPS,
+) -> Automaton:
     """Returns an automaton of the texts of which some part matches; raises GrammarError.
 
-    Where programs differ in what a pattern matches, it accepts what any of them matches.
+    Where programs differ in what a class matches, `is_wide` takes what any of them matches, and
+    otherwise what all do. With `ends_strictly`, `$` is not before a last line end.
     """
     if len(pattern) > _MAX_LETTERS:
         raise GrammarError("a pattern that must not match is too long")
@@ -151,7 +211,7 @@ def automaton_of(pattern: str) -> Automaton:
         raise GrammarError(f"not supported in a pattern that must not match: {error}") from error
     if parsed.state.flags & ~re.UNICODE.value:
         raise GrammarError("not supported in a pattern that must not match: flags")
-    graph = _Graph()
+    graph = _Graph(is_wide=is_wide, ends_strictly=ends_strictly, most_steps=most_steps)
     begin = graph.node()
     graph.reading[begin].append((ALL, begin))
     end = graph.add(parsed, begin)
@@ -186,7 +246,7 @@ def _steps(graph: _Graph, nodes: frozenset[int]) -> Iterator[tuple[tuple[int, in
     for characters, _ in edges:
         bounds |= {edge for first, last in characters for edge in (first, last + 1)}
     graph.num_steps += len(edges) * len(bounds)
-    if graph.num_steps > _MAX_STEPS:
+    if graph.num_steps > graph.most_steps:
         raise GrammarError("a pattern that must not match is too complex")
     ordered = sorted(bounds)
     for low, high in pairwise(ordered):

@@ -7,6 +7,8 @@ whatever an answer has begun, it can still become another text.
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+from sharpi.constraints.schema.automaton import is_endless
+from sharpi.constraints.schema.formats import FORMATS
 from sharpi.constraints.schema.references import References, Schema
 from sharpi.errors import GrammarError
 
@@ -19,7 +21,25 @@ _OTHERS = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 # by a name that is not listed.
 _Place: TypeAlias = tuple[str, bool]  # a name, and whether it is that of a listed property
 ROOT = ""
+_MAX_PATTERNS = 8  # looked at in one document, each for some milliseconds
 _ITEM, _ANY = ("item", False), ("any", False)
+
+
+class _Document(References):
+    """The schemas of one document, and whether a few of its patterns are endless."""
+
+    def __init__(self, root: Schema) -> None:
+        super().__init__(root)
+        self._endless: dict[str, bool] = {}
+
+    def is_endless(self, pattern: str) -> bool:
+        """Returns whether a pattern is known to be endless; False for all beyond the first few."""
+        if pattern not in self._endless and len(self._endless) < _MAX_PATTERNS:
+            try:
+                self._endless[pattern] = is_endless(pattern)
+            except GrammarError:
+                self._endless[pattern] = False
+        return self._endless.get(pattern, False)
 
 
 class UniqueTexts(NamedTuple):
@@ -37,7 +57,7 @@ def unique_texts(root: Schema) -> UniqueTexts:
     """
     if not isinstance(root, dict) or not _mentions(root, "uniqueItems"):
         return UniqueTexts(root, frozenset())
-    references = References(root)
+    references = _Document(root)
     arrays = [(place, each) for place, each in _values(root, references) if _is_array(each)]
     found = [(place, each) for place, each in arrays if _has_different_texts(each, references)]
     _require_names({place for place, _ in found}, arrays, references)
@@ -46,7 +66,7 @@ def unique_texts(root: Schema) -> UniqueTexts:
 
 
 def _require_names(
-    found: set[_Place], arrays: list[tuple[_Place, dict[str, Any]]], references: References
+    found: set[_Place], arrays: list[tuple[_Place, dict[str, Any]]], references: _Document
 ) -> None:
     if not all(is_name for _, is_name in found):
         raise GrammarError(
@@ -61,27 +81,42 @@ def _require_names(
 
 
 def _without_unique(schema: Any, ids: set[int]) -> Any:
-    """Returns a copy in which the schemas of these ids have no `uniqueItems`."""
+    """Returns a copy in which the schemas of these ids have no `uniqueItems`.
+
+    Items of any kind become texts there.
+    """
     if isinstance(schema, list):
         return [_without_unique(each, ids) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    dropped = "uniqueItems" if id(schema) in ids else None
-    return {key: _without_unique(each, ids) for key, each in schema.items() if key != dropped}
+    is_found = id(schema) in ids
+    dropped = "uniqueItems" if is_found else None
+    found = {key: _without_unique(each, ids) for key, each in schema.items() if key != dropped}
+    return found | {"items": {"type": "string"}} if is_found and _has_any_items(schema) else found
 
 
-def _is_free_text(schema: Schema, references: References) -> bool:
-    """Returns whether a schema allows strings only, and any text of some length."""
+def _is_free_text(schema: Schema, references: _Document) -> bool:
+    """Returns whether a schema allows strings only, and each beginning has endless ends."""
     schema = references.resolved(schema)
-    return isinstance(schema, dict) and schema.get("type") == "string" and set(schema) <= _FREE
+    if not isinstance(schema, dict) or schema.get("type") != "string":
+        return False
+    more = set(schema) - _FREE
+    if "format" in more and schema["format"] not in FORMATS:
+        more.remove("format")
+    return not more or (more == {"pattern"} and references.is_endless(schema["pattern"]))
 
 
-def _has_different_texts(schema: dict[str, Any], references: References) -> bool:
-    unique = schema.get("uniqueItems") is True and schema.get("maxItems") not in (0, 1)
-    return unique and _is_free_text(schema.get("items", True), references)
+def _has_different_texts(schema: dict[str, Any], references: _Document) -> bool:
+    if schema.get("uniqueItems") is not True or schema.get("maxItems") in (0, 1):
+        return False
+    return _has_any_items(schema) or _is_free_text(schema.get("items", True), references)
 
 
-def _may_differ(schema: dict[str, Any], references: References) -> bool:
+def _has_any_items(schema: dict[str, Any]) -> bool:
+    return schema.get("items", True) in (True, {})
+
+
+def _may_differ(schema: dict[str, Any], references: _Document) -> bool:
     """Returns whether an array's texts may be held to be different without a dead end."""
     if {"enum", "const", "prefixItems", "contains"} & set(schema):
         return False
@@ -113,7 +148,7 @@ def _mentions(root: Any, keyword: str) -> bool:
     return False
 
 
-def _values(root: Schema, references: References) -> Iterator[tuple[_Place, dict[str, Any]]]:
+def _values(root: Schema, references: _Document) -> Iterator[tuple[_Place, dict[str, Any]]]:
     """Yields the schemas of a document that hold for values, each with the value's place."""
     seen: set[tuple[int, _Place]] = set()
     left: list[tuple[_Place, Any]] = [((ROOT, True), root)]

@@ -10,6 +10,7 @@ from typing import Any
 from sharpi.constraints.schema.arrays import containing, different_items
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.facts import exclude_each_other, facts_of
+from sharpi.constraints.schema.formats import FORMATS
 from sharpi.constraints.schema.names import (
     list_few_names,
     pattern_of_names,
@@ -24,10 +25,6 @@ from sharpi.errors import GrammarError
 _SCHEMAS = ("additionalProperties", "items", "additionalItems")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
-# Those that llguidance enforces; to the JSON Schema specification, others are notes.
-_FORMATS = frozenset(
-    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"]
-)
 _KEYS = frozenset([
     *_SCHEMAS, *_LISTS, *_MAPS, "not", "if", "then", "else", "contains", "propertyNames", "const",
     "enum", "default", "examples", "dependencies", "dependentSchemas", "dependentRequired",
@@ -82,7 +79,7 @@ class Rewriting:
         return found
 
     def _format(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        if schema["format"] not in _FORMATS:
+        if schema["format"] not in FORMATS:
             del schema["format"]
         return []
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from sharpi.constraints.schema.automaton import automaton_of
+from sharpi.constraints.schema.automaton import automaton_of, is_endless
 from sharpi.constraints.schema.characters import escaped, in_class, others
 from sharpi.constraints.schema.other_matches import pattern_of_others
 from sharpi.constraints.schema.pattern import Pattern
@@ -52,6 +52,20 @@ def test_a_shortest_text() -> None:
     assert automaton_of("a*").shortest() == ""
     assert automaton_of("a*").shortest(accepted=False) is None
     assert automaton_of("^a{0,2}$").shortest(accepted=False) == "b"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "^a", r"^[A-Za-z_]\w*$", "^.+$", "a+$", "^(ab?)+$", r"[^/]+"]
+)
+def test_endless(pattern: str) -> None:
+    assert is_endless(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^a?$", "^(a+|b)$", r"^\d+x$", "^[ab]{2,9}$", "^\x01+$", "^(\\w|[a-z0-9A-Z_]\\w*)$"]
+)
+def test_not_endless(pattern: str) -> None:
+    assert not is_endless(pattern)
 
 
 def test_sets_of_characters() -> None:

@@ -110,6 +110,16 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [None],
         ["a", 1],
     ),
+    "different texts of a pattern": (
+        {"type": "array", "uniqueItems": True, "items": {"type": "string", "pattern": "^a+b*$"}},
+        [[], ["a", "aa"], ["ab", "abb"]],
+        [["a", "a"], ["b"], ["ab", "a", "ab"]],
+    ),
+    "different items of any kind": (
+        {"type": "array", "uniqueItems": True},
+        [[], ["a", "b"], ["1", "11"]],
+        [["a", "a"], [1, 1]],
+    ),
     "a property named $ref": (
         {
             "type": "object",
