@@ -10,7 +10,7 @@ import httpx
 
 from sharpi.resources import demo_model
 
-_PIPE_TIMEOUT_SECONDS = 120
+_PATIENCE_SECONDS = 120
 _SCHEMA = """{
   "type": "object", "additionalProperties": false, "required": ["name", "legs"],
   "properties": {"name": {"type": "string", "maxLength": 20}, "legs": {"type": "integer"}}
@@ -34,7 +34,7 @@ class Desk:
         if "sharpi serve" in command:
             return self._serve(command)
         program = self._start(command)
-        out, err = program.communicate(_CONVERSATION, timeout=_PIPE_TIMEOUT_SECONDS)
+        out, err = program.communicate(_CONVERSATION, timeout=_PATIENCE_SECONDS)
         assert program.returncode == 0, f"{command}: exit code {program.returncode}\n{err}"
         return out
 
@@ -45,10 +45,10 @@ class Desk:
         line = program.stdout.readline()
         try:
             assert line.startswith(_READY), command
-            httpx.get(line.split()[-1], timeout=_PIPE_TIMEOUT_SECONDS).raise_for_status()
+            httpx.get(line.split()[-1], timeout=_PATIENCE_SECONDS).raise_for_status()
         finally:
             program.send_signal(signal.SIGTERM)
-            _, err = program.communicate(timeout=_PIPE_TIMEOUT_SECONDS)
+            _, err = program.communicate(timeout=_PATIENCE_SECONDS)
         assert program.returncode == 0, f"{command}: exit code {program.returncode}\n{err}"
         return line
 
