@@ -60,7 +60,7 @@ $(VENV)/.installed: $(SOURCES)
 $(VENV)/.installed-test: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" \
 	  "gguf>=0.17" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
-	  httpx openai anthropic pyte
+	  httpx openai anthropic pyte jsonschema
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-test
