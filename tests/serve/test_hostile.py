@@ -120,8 +120,14 @@ class TestFraming:
         assert b"10001 headers; the limit is 200" in answer
 
     def test_a_client_that_closes_its_side_is_gone(self, demo: ServedDemo) -> None:
+        # Long enough that its end comes long after the client's.
+        body = json.dumps({"prompt": "Once", "max_tokens": 400, "ignore_eos": True}).encode()
+        head = (
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         with socket.create_connection(("127.0.0.1", demo.port), timeout=60) as connection:
-            connection.sendall(b"GET /props HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.sendall(head.encode() + body)
             connection.shutdown(socket.SHUT_WR)
             assert connection.recv(1 << 16) == b""
 
