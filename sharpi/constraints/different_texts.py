@@ -16,8 +16,7 @@ class DifferentTexts(GrammarConstraint):
     """Allows no token that ends a text which its array has already.
 
     The arrays are those of the properties in `names`, or the document itself for an empty name. In
-    these texts no letter is written as `\\u....`, so that
-    equal texts are spelled alike.
+    these texts no letter is written as `\\u....`, so that equal texts are spelled alike.
     """
 
     def __init__(

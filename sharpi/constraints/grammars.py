@@ -115,7 +115,11 @@ class Grammars:
 
     @cached_property
     def _quotes(self) -> QuoteTokens:
-        return QuoteTokens(ByteVocabulary(self._tokenizer).tokens)
+        return QuoteTokens(self._bytes.tokens)
+
+    @cached_property
+    def _bytes(self) -> ByteVocabulary:
+        return ByteVocabulary(self._tokenizer)
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
@@ -123,7 +127,7 @@ class Grammars:
         if not tokenizer.end_ids:
             raise GrammarError("the model has no end token, so no grammar could ever end")
         return LLTokenizer(
-            TokenizerWrapper(ByteVocabulary(tokenizer)),
+            TokenizerWrapper(self._bytes),
             n_vocab=tokenizer.vocab_size,
             eos_token=sorted(tokenizer.end_ids),
         )

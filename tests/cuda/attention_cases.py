@@ -8,7 +8,7 @@ import numpy.typing as npt
 from kv_pages import round_row
 
 from sharpi.config import KvType, KvTypes
-from sharpi.ops.reference.kv_rounding import hadamard
+from sharpi.ops.hadamard import hadamard
 
 Array = npt.NDArray[Any]
 

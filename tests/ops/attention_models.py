@@ -9,8 +9,9 @@ from replay import matrix, reference
 
 from sharpi.config import KvTypes
 from sharpi.ops.cpu.kv_cache import rotation_sizes
+from sharpi.ops.hadamard import hadamard
 from sharpi.ops.interface import AttentionShape, Matrix, RopeTable
-from sharpi.ops.reference.kv_rounding import hadamard, round_rows
+from sharpi.ops.reference.kv_rounding import round_rows
 from sharpi.ops.reference.reference import ReferenceOps
 
 VOCAB, HIDDEN = 50, 96

@@ -109,7 +109,7 @@ struct KvQ8_0 {
   }
 };
 
-// A type of the KV cache as a number, which sharpi/ops/cuda/launchers/heads.py knows too.
+// A type of the KV cache as a number, which is its code in sharpi/ops/cpu/kv_cache.py.
 enum KvNumber { kKvF16, kKvQ8_0, kKvQ5_1, kKvQ5_0, kKvQ4_0, kKvIQ4_NL, kKvTurbo3 };
 
 // Maps tokens to pages. tables (sequences, stride): each row lists the pages of positions 0..63,

@@ -27,6 +27,11 @@ struct ChunkRow {
   float pad[3];
 };
 
+// Returns the rows of a head in `prepared` (heads, tokens rounded up to chunks).
+__device__ __forceinline__ ChunkRow* chunk_rows(float* prepared, int head, int tokens) {
+  return (ChunkRow*)prepared + size_t(head) * ((tokens + kChunk - 1) / kChunk * kChunk);
+}
+
 // Where a head's vectors lie in the rows of tokens, (tokens, width).
 struct ChunkSource {
   const float* rows;

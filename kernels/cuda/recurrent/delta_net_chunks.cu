@@ -20,9 +20,6 @@ struct DeltaNetChunks {
             key_dim,
             value_dim};
   }
-  __device__ __forceinline__ ChunkRow* rows(float* prepared, int head) const {
-    return (ChunkRow*)prepared + size_t(head) * ((tokens + kChunk - 1) / kChunk * kChunk);
-  }
 };
 
 }  // namespace sharpi
@@ -44,7 +41,7 @@ KERNEL __launch_bounds__(256, 2)
     gates.beta = 1.f / (1.f + expf(-beta[at]));
   }
   prepare_chunk<true>(all.of(head), first, gates, {epsilon, 1.f / sqrtf(float(key_dim))},
-                      all.rows(prepared, head) + first, memory);
+                      chunk_rows(prepared, head, tokens) + first, memory);
 }
 
 // Grid (value_dim / 32, value_heads).
@@ -58,7 +55,7 @@ KERNEL __launch_bounds__(256, 1)
   const StateSlice place{states, index, positions, starts, after, state_stride, offset, tokens};
   const DeltaNetChunks all{qkv, tokens, key_heads, value_heads, key_dim, value_dim, tiled};
   const int head = blockIdx.y, column = blockIdx.x * kWarp + threadIdx.x % kWarp;
-  pass_chunks<true>(all.of(head), all.rows(prepared, head),
+  pass_chunks<true>(all.of(head), chunk_rows(prepared, head, tokens),
                     place.at() + size_t(head) * key_dim * stride, stride, place.is_new(), memory,
                     [&](int token, float result, float) {
                       out[(size_t(token) * value_heads + head) * value_dim + column] = result;

@@ -19,9 +19,6 @@ struct Mamba2Chunks {
             keys,
             head_dim};
   }
-  __device__ __forceinline__ ChunkRow* rows(float* prepared, int head) const {
-    return (ChunkRow*)prepared + size_t(head) * ((tokens + kChunk - 1) / kChunk * kChunk);
-  }
 };
 
 }  // namespace sharpi
@@ -40,7 +37,8 @@ KERNEL __launch_bounds__(256, 2)
     gates.value = softplus(dts[size_t(token) * heads + head] + dt_bias[head]);
     gates.log_decay = a[head] * gates.value;
   }
-  prepare_chunk<false>(all.of(head), first, gates, {}, all.rows(prepared, head) + first, memory);
+  prepare_chunk<false>(all.of(head), first, gates, {}, chunk_rows(prepared, head, tokens) + first,
+                       memory);
 }
 
 // Grid (head_dim / 32, heads).
@@ -55,8 +53,8 @@ KERNEL __launch_bounds__(256, 1)
   const Mamba2Chunks all{xbc, tokens, heads, groups, head_dim, keys};
   const int head = blockIdx.y, column = blockIdx.x * kWarp + threadIdx.x % kWarp;
   pass_chunks<false>(
-      all.of(head), all.rows(prepared, head), place.at() + size_t(head) * keys * stride, stride,
-      place.is_new(), memory, [&](int token, float result, float x) {
+      all.of(head), chunk_rows(prepared, head, tokens), place.at() + size_t(head) * keys * stride,
+      stride, place.is_new(), memory, [&](int token, float result, float x) {
         out[(size_t(token) * heads + head) * head_dim + column] = __fmaf_rn(skip[head], x, result);
       });
 }

@@ -4,7 +4,6 @@ They are the flags of the command line, by the same names and with the same chec
 """
 
 import re
-from difflib import get_close_matches
 from typing import Any, get_origin
 
 import click
@@ -14,6 +13,7 @@ from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.length import LengthOptions
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.parsing.fields import Field, fields_of
+from sharpi.cli.parsing.near_words import did_you_mean
 from sharpi.cli.parsing.value_types import value_type
 from sharpi.config import GenerationRequest
 from sharpi.errors import UsageError
@@ -84,9 +84,9 @@ def _field(name: str) -> Field:
     for field in _settable_fields():
         if wanted in _names(field):
             return field
-    close = get_close_matches(wanted, setting_names(), n=1)
-    meant = f"; did you mean {close[0]}? /set lists all" if close else "; /set lists them"
-    raise UsageError(f"there is no setting {name}{meant}")
+    meant = did_you_mean(wanted, setting_names())
+    rest = f"{meant} /set lists all" if meant else "; /set lists them"
+    raise UsageError(f"there is no setting {name}{rest}")
 
 
 def _names(field: Field) -> list[str]:

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -11,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sharpi.cli.parsing.declared import Declared
+from sharpi.cli.parsing.near_words import did_you_mean
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS = 4000  # Python refuses longer ones
@@ -116,9 +116,7 @@ def _number(text: str) -> float:
 def _choice(text: str, choices: Sequence[str]) -> str:
     if text in choices:
         return text
-    close = get_close_matches(text.lower(), choices, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise ValueError(f"{text!r} is none of {', '.join(choices)}{hint}")
+    raise ValueError(f"{text!r} is none of {', '.join(choices)}{did_you_mean(text, choices)}")
 
 
 _READERS: dict[Any, Callable[[str], Any]] = {

@@ -7,7 +7,7 @@ whatever an answer has begun, it can still become another text.
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from sharpi.constraints.schema.automaton import is_endless
+from sharpi.constraints.schema.endless import is_endless
 from sharpi.constraints.schema.formats import FORMATS
 from sharpi.constraints.schema.references import References, Schema
 from sharpi.errors import GrammarError

@@ -23,7 +23,7 @@ KV_BLOCK = 32
 class KvFormat(Struct, frozen=True):
     """The layout of a KV cache type: its bits per number, and its scales of 16 bits each."""
 
-    code: int  # of the native library
+    code: int  # of the native library and of the CUDA kernels
     bits: int
     scales_per_block: int = 0  # of 32 numbers: a scale, or a scale and a minimum
     scales_per_row: int = 0

@@ -18,6 +18,7 @@ from sharpi.ops.cpu.kv_cache import KV_BLOCK, KV_FORMATS, PAGE_POSITIONS, rotati
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.unsupported import refuse
+from sharpi.ops.hadamard import hadamard
 from sharpi.ops.interface import AttentionShape, FloatArray
 
 
@@ -71,18 +72,7 @@ def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int
     blocks = codes.view(np.int8).reshape(len(data), PAGE_POSITIONS, dim // KV_BLOCK, KV_BLOCK)
     factors = scales.copy().view(np.float16).reshape(*blocks.shape[:3], 1)
     rows = np.multiply(blocks, factors, dtype=np.float32)
-    return _transformed(rows.reshape(-1, block)).reshape(len(data), PAGE_POSITIONS, dim)
-
-
-def _transformed(rows: FloatArray) -> FloatArray:
-    """Returns the orthonormal Hadamard transforms of rows (rows, size), a power of two."""
-    size, step = rows.shape[1], 1
-    while step < size:
-        pairs = rows.reshape(-1, 2, step)
-        low, high = pairs[:, 0], pairs[:, 1]
-        rows = np.stack([low + high, low - high], axis=1).reshape(-1, size)
-        step *= 2
-    return rows / np.float32(np.sqrt(size))
+    return hadamard(rows.reshape(len(data), PAGE_POSITIONS, dim), block)
 
 
 class GpuKvCache:

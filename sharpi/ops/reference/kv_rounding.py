@@ -19,18 +19,6 @@ NORMAL_LEVELS = np.array([-127, -79, -45, -14, 14, 45, 79, 127], np.float32)
 _NORMAL_DEVIATION = 59
 
 
-def hadamard(x: Array, block: int) -> Array:
-    """Applies the orthonormal Hadamard transform to each block of the last dimension of x.
-
-    `block` is a power of two that divides the last dimension.
-    """
-    matrix = np.ones((1, 1))
-    while len(matrix) < block:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    blocks = x.reshape(*x.shape[:-1], -1, block)
-    return np.asarray((blocks @ matrix / np.sqrt(block)).reshape(x.shape), np.float32)
-
-
 def round_rows(x: Array, kv_type: KvType) -> Array:
     """Returns rows (..., dim) as the type stores them, without any rotation."""
     rounds = _ROUNDINGS.get(kv_type)

@@ -1,6 +1,5 @@
 """The options that trace a wrong result or a lack of memory to its cause."""
 
-from difflib import get_close_matches
 from itertools import chain
 from typing import Annotated, ClassVar, cast
 
@@ -9,6 +8,7 @@ from msgspec.structs import replace
 
 from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
+from sharpi.cli.parsing.near_words import did_you_mean
 from sharpi.config import FEATURES, Feature, RunConfig
 
 _INSTRUCTIONS: tuple[Feature, ...] = ("vnni", "vbmi")
@@ -19,8 +19,7 @@ def _features(text: str) -> tuple[Feature, ...]:
     names = text.replace(",", " ").split()
     unknown = next((name for name in names if name not in FEATURES), None)
     if unknown is not None:
-        close = get_close_matches(unknown.lower(), FEATURES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(unknown, FEATURES)
         raise ValueError(f"{unknown!r} is none of {', '.join(FEATURES)}{hint}")
     return cast(tuple[Feature, ...], tuple(names))
 

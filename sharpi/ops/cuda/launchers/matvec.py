@@ -11,7 +11,7 @@ from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts.route import RouteArguments, RouteTail
 from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
-from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     FLOAT_TYPES,
@@ -201,11 +201,7 @@ def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
     tail = norm_tail(norm, given.a.out, given.a.rows, counter)
     if tail is None or not _is_plain(product, given):
         return None
-    return replace(
-        product,
-        arguments=flat(given._replace(norm=tail)),
-        writes=product.writes | places(MatvecArguments, "norm.done", "norm.out", "norm.rounded"),
-    )
+    return with_tail(product, given, tail)
 
 
 def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:

@@ -4,6 +4,7 @@ So a launch can be changed, or read, without counting its arguments.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import count
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ def named(kind: type[T], arguments: Iterable[Argument]) -> T:
     return found
 
 
+@cache  # a launch of a prompt is made for every step
 def places(kind: type[Any], *names: str) -> frozenset[int]:
     """Returns the indices of arguments in a launch; "norm.out" is `out` of the group `norm`."""
     numbers = _named(kind, count())

@@ -95,8 +95,7 @@ def delta_net(
         block=_THREADS,
         arguments=(
             *(qkv, beta, alpha, a, dt_bias, out, *place.arguments),
-            *(np.int32(tokens), np.int32(shape.num_key_heads), np.int32(shape.num_value_heads)),
-            *(np.int32(shape.key_dim), np.int32(shape.value_dim)),
+            *delta_net_sizes(shape, tokens),
             *(np.int32(whole_vectors(shape.value_dim)), np.int32(shape.head_order == "tiled")),
             np.float32(shape.epsilon),
         ),
@@ -127,11 +126,26 @@ def mamba2(
         block=_THREADS,
         arguments=(
             *(xbc, dt, a, skip, dt_bias, out, *place.arguments),
-            *(np.int32(tokens), np.int32(shape.num_heads), np.int32(shape.num_groups)),
-            *(np.int32(shape.head_dim), np.int32(shape.state_size)),
+            *mamba2_sizes(shape, tokens),
             np.int32(whole_vectors(shape.head_dim)),
         ),
         writes=frozenset({5, 6}),
+    )
+
+
+def delta_net_sizes(shape: DeltaNetShape, tokens: int) -> tuple[Argument, ...]:
+    """Returns the sizes that kernels of the delta rule take, tokens first."""
+    return (
+        *(np.int32(tokens), np.int32(shape.num_key_heads), np.int32(shape.num_value_heads)),
+        *(np.int32(shape.key_dim), np.int32(shape.value_dim)),
+    )
+
+
+def mamba2_sizes(shape: Mamba2Shape, tokens: int) -> tuple[Argument, ...]:
+    """Returns the sizes that kernels of Mamba-2 take, tokens first."""
+    return (
+        *(np.int32(tokens), np.int32(shape.num_heads), np.int32(shape.num_groups)),
+        *(np.int32(shape.head_dim), np.int32(shape.state_size)),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.ops.cuda.launchers.recurrent import StateSlice
+from sharpi.ops.cuda.launchers.recurrent import StateSlice, delta_net_sizes, mamba2_sizes
 from sharpi.ops.recurrent import DeltaNetShape, Mamba2Shape, whole_vectors
 
 CHUNK_TOKENS: Final = 32
@@ -43,10 +43,7 @@ def delta_net(
     tokens: int,
 ) -> tuple[Launch, Launch]:
     """Computes what `recurrent.delta_net` does for one sequence, with other roundings."""
-    sizes = (
-        *(np.int32(tokens), np.int32(shape.num_key_heads), np.int32(shape.num_value_heads)),
-        *(np.int32(shape.key_dim), np.int32(shape.value_dim)),
-    )
+    sizes = delta_net_sizes(shape, tokens)
     tiled, stride = np.int32(shape.head_order == "tiled"), whole_vectors(shape.value_dim)
     rows = Launch(
         Kernel("delta_net_chunks", "delta_net_rows"),
@@ -84,10 +81,7 @@ def mamba2(
     tokens: int,
 ) -> tuple[Launch, Launch]:
     """Computes what `recurrent.mamba2` does for one sequence, with other roundings."""
-    sizes = (
-        *(np.int32(tokens), np.int32(shape.num_heads), np.int32(shape.num_groups)),
-        *(np.int32(shape.head_dim), np.int32(shape.state_size)),
-    )
+    sizes = mamba2_sizes(shape, tokens)
     rows = Launch(
         Kernel("mamba2_chunks", "mamba2_rows"),
         grid=(_num_chunks(tokens), shape.num_heads, 1),

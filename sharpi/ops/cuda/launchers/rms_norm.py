@@ -1,9 +1,10 @@
 """Launches the RMS-norm kernel."""
 
 from math import gcd
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
 from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
@@ -72,6 +73,16 @@ def rms_norm(
             )
         ),
         writes=places(NormArguments, "out", "rounded", *(["x"] if out == x else [])),
+    )
+
+
+def with_tail(product: Launch, given: Any, tail: NormTail) -> Launch:
+    """Returns a product that norms its result; `given` are its arguments by name."""
+    kind: Any = type(given)
+    return replace(
+        product,
+        arguments=flat(given._replace(norm=tail)),
+        writes=product.writes | places(kind, "norm.done", "norm.out", "norm.rounded"),
     )
 
 

@@ -95,7 +95,7 @@ def make_scratch(
         places=recording.buffer(items * _INT_BYTES if is_slotted else 0),
         halves=halves,
         packed=packed,
-        products=grouped_products(recording, most, what.expert_weights, what.used)
+        products=grouped_products(recording, most, expert_weights, what.used)
         if is_routed and packed is None and not is_slotted
         else None,
     )

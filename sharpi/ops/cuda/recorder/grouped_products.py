@@ -1,11 +1,13 @@
 """GroupedProducts: the memory in which large batches multiply experts' weights in bf16."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.interface import ExpertWeights, StackedMatrix
+from sharpi.ops.interface import StackedMatrix
 
 # Tokens of a batch from which on they are used: an estimate that no GPU has confirmed. On an H200,
 # dequantising 128 experts of 768 x 2048 should take 0.6 ms (2.7 GB are moved), and the products of
@@ -30,11 +32,13 @@ class GroupedProducts(Struct, frozen=True):
 
 
 def grouped_products(
-    recording: Recording, tokens: int, experts: ExpertWeights, used: int
+    recording: Recording, tokens: int, all_matrices: Sequence[StackedMatrix], used: int
 ) -> GroupedProducts | None:
-    """Creates the buffers for batches of at most `tokens`; returns None if none is computed so."""
-    down, first_half = experts.down, _first_half(experts)
-    all_matrices = (*first_half, down)
+    """Creates the buffers for batches of at most `tokens`; returns None if none is computed so.
+
+    `all_matrices` are gate and up, or up alone, and then down.
+    """
+    *first_half, down = all_matrices
     is_off = "grouped-products" in recording.disabled or tokens < GROUPED_PRODUCT_TOKENS
     if is_off or not all(_is_taken(each, recording.planes) for each in all_matrices):
         return None
@@ -60,10 +64,6 @@ def grouped_result_bytes(hidden_size: int, used: int, tokens: int) -> int:
     if tokens < GROUPED_PRODUCT_TOKENS:
         return 0
     return tokens * used * hidden_size * _BF16_BYTES
-
-
-def _first_half(experts: ExpertWeights) -> tuple[StackedMatrix, ...]:
-    return (experts.up,) if experts.gate is None else (experts.gate, experts.up)
 
 
 def _is_taken(stacked: StackedMatrix, planes: int) -> bool:

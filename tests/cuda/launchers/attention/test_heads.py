@@ -12,7 +12,8 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     KvCacheSlice,
     heads,
 )
-from sharpi.ops.reference.kv_rounding import hadamard, round_rows
+from sharpi.ops.hadamard import hadamard
+from sharpi.ops.reference.kv_rounding import round_rows
 from sharpi.ops.reference.reference import ReferenceOps
 
 EPSILON = 1e-5

@@ -8,14 +8,11 @@ from msgspec import Struct
 
 from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
-_NUMBERS: Final = {  # KvNumber of kv_cache.cuh
-    kind: number
-    for number, kind in enumerate(("f16", "q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"))
-}
 
 
 class GroupArguments(NamedTuple):
@@ -142,7 +139,7 @@ def _group(group: HeadGroup) -> GroupArguments:
         half=np.int32(rope.half if rope else 0),
         epsilon=np.float32(norm.epsilon if norm else 0),
         hadamard=np.int32(group.hadamard),
-        kv_type=np.int32(_NUMBERS[group.kv_type]),
+        kv_type=np.int32(KV_FORMATS[group.kv_type].code),
     )
 
 

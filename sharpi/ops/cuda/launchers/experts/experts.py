@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
-from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     bits,
@@ -229,11 +228,7 @@ def down_with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | Non
     tail = norm_tail(norm, given.out, given.rows, counter)
     if tail is None or given.norm != NO_NORM or product.grid[1] != 1:
         return None
-    return replace(
-        product,
-        arguments=flat(given._replace(norm=tail)),
-        writes=product.writes | places(DownArguments, "norm.done", "norm.out", "norm.rounded"),
-    )
+    return with_tail(product, given, tail)
 
 
 def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:

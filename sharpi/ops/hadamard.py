@@ -1,0 +1,20 @@
+"""The orthonormal Hadamard transform, by which keys and values in few bits are rotated."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def hadamard(x: Array, block: int) -> Array:
+    """Applies the transform, its own inverse, to each block of the last dimension of x.
+
+    `block` is a power of two that divides the last dimension.
+    """
+    matrix = np.ones((1, 1))
+    while len(matrix) < block:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    blocks = x.reshape(*x.shape[:-1], -1, block)
+    return np.asarray((blocks @ matrix / np.sqrt(block)).reshape(x.shape), np.float32)
