@@ -138,6 +138,45 @@ def test_a_file_that_is_overwritten_is_loaded_again(serve: Serve, model: Path) -
     assert "changed while it was in use" in server.end()[1]
 
 
+def zero_second_half(model: Path) -> None:
+    size = model.stat().st_size
+    with model.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(bytes(size - size // 2))
+
+
+def test_a_file_that_is_overwritten_within_an_answer(serve: Serve, model: Path) -> None:
+    server = serve(str(model), "-c", "8192")
+    events: list[str] = []
+    body = LONG | {"stream": True, "max_tokens": 8000}
+    with server.client.stream("POST", COMPLETIONS, json=body) as response:
+        for line in response.iter_lines():
+            if not events:
+                zero_second_half(model)
+            events += [line] if line else []
+    assert "error" in json.loads(events[-1].removeprefix("data: "))
+    assert len(events) < 8000
+    assert server.client.get("/health").status_code == 503
+    for _ in range(2):  # what is loaded again holds zeros
+        assert_failed(server, server.client.post(COMPLETIONS, json=SHORT))
+    shutil.copy(demo_model(), model.with_suffix(".new"))
+    model.with_suffix(".new").replace(model)
+    assert server.text()
+    assert server.client.get("/health").status_code == 200
+    assert "only zeros" in server.end()[1]
+
+
+def test_a_file_that_is_overwritten_while_nobody_asks(serve: Serve, model: Path) -> None:
+    server = serve(str(model))
+    server.text()
+    zero_second_half(model)
+    deadline = time.monotonic() + 60
+    while server.client.get("/health").json()["model"] == "loaded":
+        assert time.monotonic() < deadline, "nobody looked at the file"
+        time.sleep(0.1)
+    assert_failed(server, server.client.post(COMPLETIONS, json=SHORT))
+
+
 def test_a_file_that_is_removed_or_replaced_stays_as_it_was(serve: Serve, model: Path) -> None:
     server = serve(str(model))
     text = server.text()

@@ -20,11 +20,12 @@ from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ClusterError, ModelFileError
 from sharpi.serve.host.answer_queue import QueuedAnswer
 from sharpi.serve.host.loaded import Loaded
-from sharpi.serve.host.mapped_file import MappedFile
+from sharpi.serve.host.mapped_file import MappedFile, check_not_empty
 from sharpi.serve.http.errors import lost_rank, not_loaded, stopping, unreadable_model
 from sharpi.system.heaps import trim_heaps
 
 T = TypeVar("T")
+_LOOK_SECONDS = 1.0  # between two looks at the file of a model that is not used
 
 
 class EngineThread:
@@ -49,6 +50,7 @@ class EngineThread:
         self._request_ids: dict[QueuedAnswer, RequestId] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.loaded: Loaded | None = None
+        self._has_changed = False  # the file, since the model was first loaded
         self._file: MappedFile | None = None
         # What ended an answer and will end every other, since the last look.
         self._fatal: ClusterError | ModelFileError | None = None
@@ -141,6 +143,8 @@ class EngineThread:
         try:
             has_worked = self.loaded.scheduler.step()
             self._check_reads()
+            if has_worked and self._file is not None:
+                self._file.check_sometimes()
             self._check_answers()
         except ModelFileError as error:
             self._give_up_file(error)
@@ -178,21 +182,43 @@ class EngineThread:
     def _give_up_file(self, error: ModelFileError) -> None:
         """Unloads a model whose file cannot be trusted any more; the next request loads it."""
         self.failure = "the model's file was changed or cannot be read"
+        self._has_changed = True
         self._log(f"the model is unloaded: {error}")
         self._unload(FinishInfo("error", error=unreadable_model()))
 
     def _rest(self) -> None:
-        """Waits until an order comes, or unloads a model that has been idle for long enough."""
+        """Waits until an order comes, or unloads a model that has been idle for long enough.
+
+        A model whose file is written to meanwhile is unloaded, too.
+        """
         with self._wake:
             if not self._orders and not self._is_closing:
-                self._wake.wait(self._idle_left())
+                self._wake.wait(self._rest_seconds())
             is_idle = not self._orders and not self._request_ids
+        self._watch_file()
         if self.num_users:
             self.last_use = time.monotonic()
         left = self._idle_left()
         if is_idle and left is not None and left <= 0:
             self._log("idle: the model is unloaded, and loaded again at the next request")
             self._unload(FinishInfo("cancelled"))
+
+    def _rest_seconds(self) -> float | None:
+        left = self._idle_left()
+        if self.loaded is None or self._file is None:
+            return left
+        return _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS)
+
+    def _watch_file(self) -> None:
+        """Unloads a model whose file was written to while nobody uses it."""
+        if self.loaded is None or self._file is None or self.num_users:
+            return
+        try:
+            self._file.check_sometimes()
+        except ModelFileError as error:
+            failure = self.failure
+            self._give_up_file(error)
+            self.failure = failure
 
     def _idle_left(self) -> float | None:
         """Returns the seconds until the model is unloaded; None if it stays loaded."""
@@ -220,16 +246,26 @@ class EngineThread:
             raise not_loaded() from error
 
     def _load_now(self) -> Loaded:
-        self.is_loading = True
+        self.is_loading, since = True, time.time_ns()
         try:
             engine = self._load()
-            self._file = MappedFile(engine.file)
+            if self._has_changed:
+                self._require_content(engine)
+            self._file = MappedFile(engine.file, since)
             self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
             self.failure = self._fatal = None
         finally:
             self.is_loading = False
             self.last_use = time.monotonic()
         return self.loaded
+
+    def _require_content(self, engine: Engine) -> None:
+        """Closes an engine whose file lost its content, and raises ModelFileError."""
+        try:
+            check_not_empty(engine.file)
+        except ModelFileError:
+            engine.close()
+            raise
 
     def _begin(self, answer: QueuedAnswer) -> None:
         if answer.is_closed:

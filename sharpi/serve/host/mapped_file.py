@@ -5,6 +5,7 @@ A file that was renamed or removed does no harm: the mapping keeps it as it was.
 
 import ctypes
 import os
+import time
 from ctypes import c_int, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -18,14 +19,21 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.native import declare, open_library
 
 _State: TypeAlias = tuple[int, int, int, int]  # device, number, size and time of the last change
+_LOOK_SECONDS = 0.5  # between two looks at the file while the model runs
+_SAMPLE_BYTES = 4096  # looked at in the beginning, the middle and the end of a tensor
 
 
 class MappedFile:
-    """The file of one loaded model; `close` ends the watch before the file is unmapped."""
+    """The file of one loaded model; `close` ends the watch before the file is unmapped.
 
-    def __init__(self, file: GgufFile) -> None:
+    `since`: when loading began, in nanoseconds since 1970. What was written since counts as changed
+    after loading.
+    """
+
+    def __init__(self, file: GgufFile, since: int | None = None) -> None:
         self._path, self._parts = file.path, file.parts
-        self._states = [_state(part) for part in file.parts]
+        self._states = [_state_before(part, since) for part in file.parts]
+        self._next_look = 0.0
         library = _library()
         library.sharpi_survive_cut_files()
         for address, num_bytes in _mappings(file):
@@ -43,6 +51,15 @@ class MappedFile:
             raise ModelFileError(
                 f"{self._path}: the file was cut short or became unreadable while it was in use"
             )
+
+    def check_sometimes(self) -> None:
+        """Calls `check_content` if the last look is half a second ago; cheap enough for each step.
+
+        Raises ModelFileError as it does.
+        """
+        if (now := time.monotonic()) >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            self.check_content()
 
     def check_content(self) -> None:
         """Raises ModelFileError if somebody has written to the file since it was mapped."""
@@ -80,6 +97,31 @@ def _state(path: Path) -> _State | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _state_before(path: Path, since: int | None) -> _State | None:
+    """Returns the state of a file; one that no file has if it was written to `since` then."""
+    state = _state(path)
+    if state is None or since is None or not since < state[3] <= time.time_ns():
+        return state
+    return *state[:3], -1
+
+
+def check_not_empty(file: GgufFile) -> None:
+    """Raises ModelFileError if a large tensor seems to hold only zeros, as in an unfinished copy.
+
+    Looks at a few pages of each tensor.
+    """
+    for tensor in file.tensors.values():
+        data = tensor.data_in_file
+        if len(data) < 4 * _SAMPLE_BYTES or data.base is None:
+            continue
+        starts = (0, len(data) // 2, len(data) - _SAMPLE_BYTES)
+        if not any(data[start : start + _SAMPLE_BYTES].any() for start in starts):
+            path = file.parts[tensor.part]
+            raise ModelFileError(
+                f"{path}: the tensor {tensor.name} holds only zeros; is the copy complete?"
+            )
 
 
 def _mappings(file: GgufFile) -> set[tuple[int, int]]:
