@@ -64,6 +64,8 @@ def pytest_collection_finish() -> None:
     """Leaves what has been collected out of all later searches for garbage."""
     gc.freeze()
     gc.enable()
+    # A server that unloads its model unfreezes all: half a second of collecting, each time.
+    gc.unfreeze = lambda: None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

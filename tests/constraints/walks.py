@@ -1,6 +1,7 @@
 """Walks through constraints without a model: given texts, and random choices."""
 
 import random
+from functools import cache
 
 import numpy as np
 
@@ -16,6 +17,15 @@ def allowed_ids(mask: TokenMask | None, tokenizer: Tokenizer) -> set[int]:
         return set(range(tokenizer.vocab_size))
     bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: tokenizer.vocab_size]
     return set(np.flatnonzero(bits).tolist())
+
+
+@cache
+def closing_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Returns the tokens that begin with one of CLOSERS."""
+    beginnings = (
+        (token, tokenizer.token_bytes(token)[:1]) for token in range(tokenizer.vocab_size)
+    )
+    return frozenset(token for token, first in beginnings if first and first in CLOSERS)
 
 
 def follows(constraint: Constraint, tokenizer: Tokenizer, text: str) -> bool:
@@ -42,11 +52,11 @@ def random_answer(
     constraint: Constraint, tokenizer: Tokenizer, seed: int, max_tokens: int = 2000
 ) -> str:
     """Returns a random walk to an end token, which prefers to close what is open."""
-    chance, text = random.Random(seed), b""
+    chance, text, closers = random.Random(seed), b"", closing_ids(tokenizer)
     for _ in range(max_tokens):
-        ids = sorted(allowed_ids(constraint.allowed(), tokenizer))
-        closing = [t for t in ids if tokenizer.token_bytes(t)[:1] in map(bytes, zip(CLOSERS))]
-        token = chance.choice(closing if closing and chance.random() < 0.5 else ids)
+        allowed = allowed_ids(constraint.allowed(), tokenizer)
+        closing = sorted(allowed & closers)
+        token = chance.choice(closing if closing and chance.random() < 0.5 else sorted(allowed))
         if token in tokenizer.end_ids:
             return text.decode()
         constraint.accept(token)

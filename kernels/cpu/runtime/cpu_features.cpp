@@ -1,6 +1,7 @@
 #include "runtime/cpu_features.h"
 
 #include <algorithm>
+#include <array>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -11,16 +12,28 @@ namespace {
 #if defined(__x86_64__)
 enum class Register { Eax, Ebx, Ecx, Edx };
 
-// Reads CPUID itself: not every compiler's library answers __builtin_cpu_supports (zig's says no to
-// everything), and older compilers do not know all names.
-bool cpuid_bit(unsigned leaf, unsigned subleaf, Register in, int bit) {
-  unsigned r[4];
-  return __get_cpuid_count(leaf, subleaf, &r[0], &r[1], &r[2], &r[3]) && r[int(in)] >> bit & 1;
+// Four registers by CPUID, zeros where the processor lacks the leaf. Not every compiler's library
+// answers __builtin_cpu_supports (zig's says no to everything), and older compilers do not know all
+// names. Each leaf is read once, because virtual machines intercept CPUID, which takes
+// microseconds.
+template <unsigned leaf, unsigned subleaf>
+const std::array<unsigned, 4>& cpuid() {
+  static const auto registers = [] {
+    std::array<unsigned, 4> r{};
+    __get_cpuid_count(leaf, subleaf, &r[0], &r[1], &r[2], &r[3]);
+    return r;
+  }();
+  return registers;
+}
+
+template <unsigned leaf, unsigned subleaf>
+bool cpuid_bit(Register in, int bit) {
+  return cpuid<leaf, subleaf>()[int(in)] >> bit & 1;
 }
 
 // Whether the operating system saves the registers of these bits of XCR0.
 bool saves(unsigned wanted) {
-  if (!cpuid_bit(1, 0, Register::Ecx, 27)) return false;
+  if (!cpuid_bit<1, 0>(Register::Ecx, 27)) return false;
   unsigned low, high;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (low & wanted) == wanted;
@@ -30,7 +43,7 @@ bool saves_avx() { return saves(0x6); }
 bool saves_avx512() { return saves(0xE6); }
 
 #define FEATURE(name, saved, leaf, subleaf, in, bit) \
-  {name, [] { return saved() && cpuid_bit(leaf, subleaf, Register::in, bit); }}
+  {name, [] { return saved() && cpuid_bit<leaf, subleaf>(Register::in, bit); }}
 #define AVX2                                                                          \
   FEATURE("avx2", saves_avx, 7, 0, Ebx, 5), FEATURE("fma", saves_avx, 1, 0, Ecx, 12), \
       FEATURE("f16c", saves_avx, 1, 0, Ecx, 29), FEATURE("bmi2", saves_avx, 7, 0, Ebx, 8)
