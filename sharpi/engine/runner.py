@@ -268,8 +268,7 @@ class Runner:
             owner.copy_page(source, target)
 
     def _drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
-        for part in self.parts:
-            assert isinstance(part, CpuPart)
+        for part in self._trimmed_parts():
             part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     def _page_owners(self) -> "Iterator[ModelPart | DraftHead]":
@@ -315,6 +314,35 @@ class Runner:
         for owner in self._page_owners():
             owner.write_page(page, source[at : at + owner.page_bytes])
             at += owner.page_bytes
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of one page without layers with windows; 0 where these keep all pages."""
+        head = self.head.page_bytes if self.windows.is_on and self.head is not None else 0
+        return head + sum(part.partial_bytes for part in self._trimmed_parts())
+
+    def read_partial(self, page: int, target: HostBytes) -> None:
+        """Copies a page without layers with windows to `target`, (partial_bytes,)."""
+        at = 0
+        for part in self._trimmed_parts():
+            part.read_partial(page, target[at : at + part.partial_bytes])
+            at += part.partial_bytes
+        if self.head is not None:
+            self.head.read_page(page, target[at:])
+
+    def write_partial(self, page: int, source: HostBytes) -> None:
+        """Sets a page without layers with windows to what `read_partial` read."""
+        at = 0
+        for part in self._trimmed_parts():
+            part.write_partial(page, source[at : at + part.partial_bytes])
+            at += part.partial_bytes
+        if self.head is not None:
+            self.head.write_page(page, source[at:])
+
+    def _trimmed_parts(self) -> Iterator[CpuPart]:
+        """Yields the parts whose layers with windows drop pages."""
+        if self.windows.is_on:
+            yield from (part for part in self.parts if isinstance(part, CpuPart))
 
     def read_state(self, state: int, target: HostBytes) -> None:
         """Copies a state of all recurrent layers to `target`, (state_bytes,)."""

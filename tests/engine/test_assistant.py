@@ -12,6 +12,7 @@ from scheduled import asked, finish, submit
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.config import SpeculationConfig as Speculation
+from sharpi.engine import settings
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.scheduling.scheduler import Scheduler
@@ -134,11 +135,13 @@ def test_a_model_whose_experts_are_on_disk(load: Load) -> None:
     assert counts(engine)[0] > 0
 
 
-def test_dropped_windows_change_no_draft(load: Load, tmp_path: Path) -> None:
+def test_dropped_windows_change_no_draft(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """The assistant finds all that it reads, also where pages lose what no window reaches."""
     case, prompt = "gemma4-e2b", (IDS * 8)[:600]
     options = {"context_size": 2048, "batch_size": 64, "speculation": drafting(assistant(case))}
-    drops, keeps = load(case, **options), load(case, prompt_cache=tmp_path, **options)
+    drops = load(case, **options)
+    monkeypatch.setattr(settings, "window_pages", lambda *_: 0)
+    keeps = load(case, **options)
     assert drops.runner.settings.window_pages
     assert not keeps.runner.settings.window_pages
     assert answer(drops, prompt, 150) == answer(keeps, prompt, 150)

@@ -194,6 +194,19 @@ class CpuPart(RecordedPart[Program]):
     def write_page(self, page: int, source: HostBytes) -> None:
         self._cache.write_page(page, source)
 
+    @property
+    def partial_bytes(self) -> int:
+        """The bytes of one page without layers with windows."""
+        return self._cache.partial_bytes
+
+    def read_partial(self, page: int, target: HostBytes) -> None:
+        """Copies a page without layers with windows to `target`, (partial_bytes,)."""
+        self._cache.read_partial(page, target)
+
+    def write_partial(self, page: int, source: HostBytes) -> None:
+        """Sets a page without layers with windows to what `read_partial` read."""
+        self._cache.write_partial(page, source)
+
     def read_state(self, state: int, target: HostBytes) -> None:
         self._states.read(state, target)
 

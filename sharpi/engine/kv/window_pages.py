@@ -13,6 +13,8 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
+SNAPSHOT_PAGES = 16  # from one snapshot on disk to the next, or more with wide windows
+
 # (page, if the page before it has nothing either, if the page after it has nothing)
 Drop = Callable[[int, bool, bool], None]
 
@@ -36,9 +38,7 @@ def window_pages(config: RunConfig, model: ModelConfig) -> int:
     continued at its end or a little before it.
     """
     windows = windows_of(model)
-    keeps_all = config.prompt_cache is not None or config.cluster is not None
-    has_keys = model.has_head and model.assistant is None
-    if not windows or keeps_all or model.states or has_keys:
+    if not windows or config.cluster is not None or model.states:
         return 0
     positions = 2 * max(windows.values()) + config.batch_size
     return config.num_parallel * (-(-positions // PAGE_POSITIONS) + 2)
@@ -53,6 +53,7 @@ class WindowPages:
     def __init__(self, window: int, limit: int, drop: Drop) -> None:
         self.window, self._limit, self._drop = window, limit, drop
         self.is_on = limit > 0  # anything is ever dropped
+        self.watchers: list[Callable[[int], None]] = []  # called before a page is dropped
         self._present: set[int] = set()
         self._users: Counter[int] = Counter()
         self._left: OrderedDict[int, None] = OrderedDict()  # present, and nobody's
@@ -75,13 +76,26 @@ class WindowPages:
 
         The token after them must find all positions of its window.
         """
+        return self.usable_of([self.has(page) for page in pages], length)
+
+    def usable_of(self, have_windows: Sequence[bool], length: int) -> int:
+        """Returns the same as `usable` for pages that have their windows or not."""
         while self.is_on and length:
             needed = range(self.first_needed(length), -(-length // PAGE_POSITIONS))
-            missing = next((index for index in needed if not self.has(pages[index])), None)
+            missing = next((index for index in needed if not have_windows[index]), None)
             if missing is None:
                 break
             length = missing * PAGE_POSITIONS
         return length
+
+    def is_snapshot(self, index: int) -> bool:
+        """Says if page `index` of a text is read by the token after a snapshot.
+
+        Snapshots end at whole pages, so far apart that they take at most a quarter of all pages.
+        """
+        count = -(-(self.window - 1) // PAGE_POSITIONS)
+        apart = max(SNAPSHOT_PAGES, 4 * count)
+        return index % apart >= apart - count
 
     def begin(self, page: int) -> None:
         """Records that a page without users is about to be written."""
@@ -95,7 +109,7 @@ class WindowPages:
             self._present.add(page)
             self._left.pop(page, None)
             self._users[page] += 1
-            self._trim()
+            self.trim()
 
     def let_go(self, page: int) -> None:
         """Counts one user less; a page without users may be dropped."""
@@ -105,16 +119,19 @@ class WindowPages:
         if not self._users[page]:
             del self._users[page]
             self._left[page] = None
-            self._trim()
+            self.trim()
 
     def lose(self, page: int) -> None:
         """Drops the keys and values that layers with windows have in a page, now."""
         if page in self._present:
             self._users.pop(page, None)
             self._left.pop(page, None)
+            for watcher in self.watchers:
+                watcher(page)
             self._present.discard(page)
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
-    def _trim(self) -> None:
+    def trim(self) -> None:
+        """Drops what was left longest ago, while there is more than there is room for."""
         while len(self._present) > self._limit and self._left:
             self.lose(next(iter(self._left)))

@@ -37,11 +37,15 @@ _MAX_NOTES = 5
 
 
 class EndedPage(NamedTuple):
-    """A page of a sequence that has ended, with the states after some of its tokens."""
+    """A page of a sequence that has ended, with the states after some of its tokens.
+
+    Without `has_windows` layers with windows have dropped their keys and values in it.
+    """
 
     page: int
     tokens: tuple[int, ...]
     states: tuple[tuple[int, State], ...]  # after how many tokens
+    has_windows: bool = True
 
 
 class ModelIdentity(Struct, frozen=True):
@@ -111,6 +115,11 @@ class PromptCache(Closing):
         name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, has_state=False)
         return self._index is not None and self._index.has(name)
 
+    def has_partial(self, parent: bytes, own: bytes) -> bool:
+        """Returns True if the page is on disk without its layers with windows."""
+        name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, False, is_partial=True)
+        return self._index is not None and self._index.has(name)
+
     def longest(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> int:
         """Returns how many of `tokens` the longest record after link `parent` has; 0 if none."""
         found = self._index.after(parent, tokens, has_state=has_state) if self._index else []
@@ -138,13 +147,20 @@ class PromptCache(Closing):
                 yield record, buffers[number % len(buffers)][: record.num_bytes]
 
     def record(
-        self, parent: bytes, position: int, tokens: Sequence[int], *, has_state: bool = False
+        self,
+        parent: bytes,
+        position: int,
+        tokens: Sequence[int],
+        *,
+        has_state: bool = False,
+        is_partial: bool = False,
     ) -> Record:
         """Returns the header of this model's record for `tokens` after the link `parent`."""
         assert self._key is not None
         page_bytes, state_bytes = self._sizes
+        size = self._memory.partial_bytes if is_partial else page_bytes
         own = state_bytes if has_state else 0
-        return Record(self._key, parent, position, tuple(tokens), page_bytes, own)
+        return Record(self._key, parent, position, tuple(tokens), size, own, is_partial)
 
     @property
     def _pool(self) -> ThreadPoolExecutor:
@@ -175,7 +191,13 @@ class PromptCache(Closing):
             self._ignored.append(f"the prompt cache ignored {path}: {fault}")
 
     def _is_stored(self, record: Record) -> bool:
-        return self._index is not None and self._index.has(record.name)
+        return self._index is not None and self._stored(record, self._index) is not None
+
+    @staticmethod
+    def _stored(record: Record, index: RecordIndex) -> RecordName | None:
+        """Returns the name of the record on disk with all of this one's bytes, if there is one."""
+        names = record.name._replace(is_partial=False), record.name
+        return next((name for name in names if index.has(name)), None)
 
     # What is to be written.
 
@@ -196,13 +218,31 @@ class PromptCache(Closing):
         tokens = [token for page in path for token in page.tokens]
         for number, (link, page) in enumerate(zip(page_links(tokens), path, strict=False)):
             position, time_of_page = number * PAGE_POSITIONS, time_ns - number * 1000
-            record = Record(b"", link, position, page.tokens, page_bytes)
-            is_whole = len(page.tokens) == PAGE_POSITIONS
-            if is_whole or (not state_bytes and len(page.tokens) >= _SHORTEST):
-                yield Pending(record, page.page, None, time_of_page)
+            is_worth_it = len(page.tokens) >= _SHORTEST and page.has_windows and not state_bytes
+            if len(page.tokens) == PAGE_POSITIONS or is_worth_it:
+                yield Pending(self._unsaved(link, position, page), page.page, None, time_of_page)
             for offset, state in page.states:
                 after = Record(b"", link, position, page.tokens[:offset], page_bytes, state_bytes)
                 yield Pending(after, page.page, state, time_of_page)
+
+    def _unsaved(self, link: bytes, position: int, page: EndedPage) -> Record:
+        """Returns the record of a page, whose key is not known yet."""
+        size = self._sizes[0] if page.has_windows else self._memory.partial_bytes
+        is_partial = not page.has_windows
+        return Record(b"", link, position, page.tokens, size, is_partial=is_partial)
+
+    def save_page(self, path: Sequence[Sequence[int]], page: int) -> None:
+        """Copies a whole page before its windows are dropped; `path` has the tokens up to it."""
+        if not self._can_write or self._failure is not None:
+            return
+        tokens = [token for each in path for token in each]
+        link, position = page_links(tokens)[len(path) - 1], len(tokens) - PAGE_POSITIONS
+        record = self._unsaved(link, position, EndedPage(page, tuple(path[-1]), ()))
+        self._queue.add([Pending(record, page, None, time.time_ns())])
+
+    def windows_change(self, page: int) -> None:
+        """Must be called before layers with windows drop a page."""
+        self._queue.forget_windows(page)
 
     def page_changes(self, page: int) -> None:
         """Must be called before the contents of a page change or its tokens are cut."""
@@ -246,23 +286,18 @@ class PromptCache(Closing):
         assert self._key is not None
         assert self._index is not None
         record = replace(pending.record, key=self._key)
-        path, time_ns = self._path(record), pending.time_ns
+        time_ns = pending.time_ns
         if pending.data is None:
+            name = self._stored(record, self._index) or record.name
             with suppress(OSError):  # another process removed it
-                os.utime(path, ns=(time_ns, time_ns))
+                os.utime(self._folder.of_model(record.key) / str(name), ns=(time_ns, time_ns))
         elif self._folder.make_room(HEADER_BYTES + record.num_bytes, time_ns):
-            write_record(path, record, pending.data, time_ns)
+            write_record(self._path(record), record, pending.data, time_ns)
             self._index.add(record.name)
-            self._remove_shorter(record, self._index)
-
-    def _remove_shorter(self, record: Record, index: RecordIndex) -> None:
-        """Removes shorter records of the same page, which earlier turns have left."""
-        if not record.state_bytes:
-            for name in index.after(record.parent, record.tokens, has_state=False):
-                if name.num_tokens < len(record.tokens):
-                    index.remove(name)
-                    with suppress(OSError):
-                        (self._folder.of_model(record.key) / str(name)).unlink()
+            for name in _replaced(record, self._index):
+                self._index.remove(name)
+                with suppress(OSError):
+                    (self._folder.of_model(record.key) / str(name)).unlink()
 
     def close(self) -> None:
         """Waits until all is written; a second call does nothing. An interrupt drops the rest.
@@ -281,6 +316,16 @@ class PromptCache(Closing):
         if self._readers is not None:
             self._readers.shutdown()
             self._readers = None
+
+
+def _replaced(record: Record, index: RecordIndex) -> list[RecordName]:
+    """Lists records of the same page with less than this one, which earlier turns have left."""
+    if record.state_bytes or record.is_partial:
+        return []
+    partial = record.name._replace(is_partial=True)
+    found = index.after(record.parent, record.tokens, has_state=False)
+    shorter = [name for name in found if name.num_tokens < len(record.tokens)]
+    return [*shorter, *([partial] if index.has(partial) else [])]
 
 
 def _read_only(path: Path) -> str:

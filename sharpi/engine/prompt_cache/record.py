@@ -1,7 +1,8 @@
 """Record: one page of the KV cache on disk, perhaps with a state of the recurrent layers after it.
 
 A record's file has a header of 512 bytes, then the page's bytes, then the state's. The header names
-the model by its fingerprint, has the page's tokens, and ends with a digest of itself.
+the model by its fingerprint, has the page's tokens, and ends with a digest of itself. A partial
+record has the page's bytes of layers without windows alone: the others had dropped theirs.
 """
 
 import re
@@ -18,11 +19,11 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 HEADER_BYTES = 512
 KEY_BYTES = 16
 _MAGIC = b"sharpiKV"
-_VERSION = 1
-# Magic, version, tokens, position, page bytes, state bytes, key, parent, checksum, ids.
-_LAYOUT = struct.Struct(f"<8sIIQQQ{KEY_BYTES}s{LINK_BYTES}s{DIGEST_BYTES}s{PAGE_POSITIONS}i")
+_VERSION = 2
+# Magic, version, tokens, if partial, position, page bytes, state bytes, key, parent, checksum, ids.
+_LAYOUT = struct.Struct(f"<8sIIIQQQ{KEY_BYTES}s{LINK_BYTES}s{DIGEST_BYTES}s{PAGE_POSITIONS}i")
 _SIGNED_BYTES = HEADER_BYTES - DIGEST_BYTES
-_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})-([0-9]{1,2})(s?)\.kv")
+_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})-([0-9]{1,2})([sp]?)\.kv")
 
 
 class RecordFault(Exception):
@@ -30,15 +31,17 @@ class RecordFault(Exception):
 
 
 class RecordName(NamedTuple):
-    """The name of a record's file: links before and after its tokens, their number, any state."""
+    """The name of a record's file: links before and after its tokens, their number, its kind."""
 
     parent: str  # in hexadecimal, as `own`
     own: str
     num_tokens: int
     has_state: bool
+    is_partial: bool = False
 
     def __str__(self) -> str:
-        return f"{self.parent}-{self.own}-{self.num_tokens}{'s' if self.has_state else ''}.kv"
+        kind = "s" if self.has_state else "p" if self.is_partial else ""
+        return f"{self.parent}-{self.own}-{self.num_tokens}{kind}.kv"
 
 
 def parse_name(name: str) -> RecordName | None:
@@ -46,7 +49,7 @@ def parse_name(name: str) -> RecordName | None:
     match = _NAME.fullmatch(name)
     if match is None or not 1 <= int(match[3]) <= PAGE_POSITIONS:
         return None
-    return RecordName(match[1], match[2], int(match[3]), bool(match[4]))
+    return RecordName(match[1], match[2], int(match[3]), match[4] == "s", match[4] == "p")
 
 
 class Record(Struct, frozen=True):
@@ -58,12 +61,14 @@ class Record(Struct, frozen=True):
     tokens: tuple[int, ...]
     page_bytes: int
     state_bytes: int = 0  # 0 without a state
+    is_partial: bool = False  # without layers with windows
 
     @property
     def name(self) -> RecordName:
         """The name of its file."""
         own = link_after(self.parent, self.tokens).hex()
-        return RecordName(self.parent.hex(), own, len(self.tokens), self.state_bytes > 0)
+        has_state = self.state_bytes > 0
+        return RecordName(self.parent.hex(), own, len(self.tokens), has_state, self.is_partial)
 
     @property
     def num_bytes(self) -> int:
@@ -73,7 +78,8 @@ class Record(Struct, frozen=True):
     def header(self, checksum: bytes) -> bytes:
         """Returns the header of a file whose page and state have this checksum."""
         ids = [*self.tokens, *[0] * (PAGE_POSITIONS - len(self.tokens))]
-        fields = (len(self.tokens), self.position, self.page_bytes, self.state_bytes)
+        sizes = (self.position, self.page_bytes, self.state_bytes)
+        fields = (len(self.tokens), self.is_partial, *sizes)
         head = _LAYOUT.pack(_MAGIC, _VERSION, *fields, self.key, self.parent, checksum, *ids)
         head = head.ljust(_SIGNED_BYTES, b"\0")
         return head + _digest(head)
@@ -89,11 +95,13 @@ def parse_header(header: bytes) -> tuple[Record, bytes]:
     if _digest(head) != digest:
         raise RecordFault("its header is damaged")
     values = _LAYOUT.unpack_from(head)
-    _, version, count, position, page_bytes, state_bytes, key, parent, checksum, *ids = values
+    _, version, count, is_partial, position, page_bytes, state_bytes, *rest = values
+    key, parent, checksum, *ids = rest
     if version != _VERSION or not 1 <= count <= PAGE_POSITIONS:
         raise RecordFault("another version of sharpi wrote it")
     tokens = tuple(ids[:count])
-    return Record(key, parent, position, tokens, page_bytes, state_bytes), checksum
+    sizes = page_bytes, state_bytes
+    return Record(key, parent, position, tokens, *sizes, bool(is_partial)), checksum
 
 
 def _digest(head: bytes) -> bytes:

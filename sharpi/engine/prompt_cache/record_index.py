@@ -53,13 +53,17 @@ class RecordIndex:
         return name in self._by_parent.get(name.parent, ())
 
     def after(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> list[RecordName]:
-        """Returns the records that follow a link and continue with `tokens`, the longest first."""
+        """Returns the records that follow a link and continue with `tokens`, the longest first.
+
+        None of them is partial.
+        """
         with self._lock:
             following = list(self._by_parent.get(parent.hex(), ()))
         fitting = [
             name
             for name in following
             if name.has_state == has_state
+            and not name.is_partial
             and name.num_tokens <= len(tokens)
             and name.own == link_after(parent, tokens[: name.num_tokens]).hex()
         ]

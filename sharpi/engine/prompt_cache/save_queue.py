@@ -28,9 +28,12 @@ class KvMemory(Protocol):
     @property
     def state_bytes(self) -> int: ...
     @property
+    def partial_bytes(self) -> int: ...
+    @property
     def is_host_memory(self) -> bool: ...
     def read_page(self, page: int, target: Bytes) -> None: ...
     def write_page(self, page: int, source: Bytes) -> None: ...
+    def read_partial(self, page: int, target: Bytes) -> None: ...
     def read_state(self, state: State, target: Bytes) -> None: ...
     def write_state(self, state: State, source: Bytes) -> None: ...
 
@@ -77,6 +80,11 @@ class SaveQueue:
         if self._pending:
             self._forget(lambda each: each.page == page)
 
+    def forget_windows(self, page: int) -> None:
+        """Copies or drops the waiting records of a page that layers with windows are to drop."""
+        if self._pending:
+            self._forget(lambda each: each.page == page and not each.record.is_partial)
+
     def forget_state(self, state: State) -> None:
         """Copies or drops the waiting records of a state that is about to change."""
         if self._pending:
@@ -104,7 +112,8 @@ class SaveQueue:
     def _copied(self, pending: Pending) -> Bytes:
         record = pending.record
         data = aligned_bytes(record.num_bytes)
-        self._memory.read_page(pending.page, data[: record.page_bytes])
+        read = self._memory.read_partial if record.is_partial else self._memory.read_page
+        read(pending.page, data[: record.page_bytes])
         if pending.state is not None:
             self._memory.read_state(pending.state, data[record.page_bytes :])
         return data

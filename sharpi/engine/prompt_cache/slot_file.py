@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import mkstemp
+from typing import NamedTuple
 
 from sharpi.engine.prompt_cache.checksum import Bytes, checksum_of
 from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordFault, parse_header
@@ -12,6 +13,14 @@ from sharpi.engine.prompt_cache.record_file import TEMPORARY, read_all, write_al
 from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+
+class PageSizes(NamedTuple):
+    """The bytes of a page, of a state, and of a page without windows, 0 where none are dropped."""
+
+    page_bytes: int
+    state_bytes: int
+    partial_bytes: int
 
 
 def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
@@ -31,9 +40,7 @@ def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
     return num_bytes
 
 
-def read_slot(
-    path: Path, key: bytes, page_bytes: int, state_bytes: int
-) -> Iterator[tuple[Record, Bytes]]:
+def read_slot(path: Path, key: bytes, sizes: PageSizes) -> Iterator[tuple[Record, Bytes]]:
     """Yields the records of a file in order; the bytes are valid until the next one.
 
     Raises OSError, and RecordFault at the first record that is damaged, belongs to another model,
@@ -44,11 +51,11 @@ def read_slot(
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise RecordFault("it is not a regular file")
-        data, at, parent = aligned_bytes(page_bytes + state_bytes), 0, ROOT
+        data, at, parent = aligned_bytes(sizes.page_bytes + sizes.state_bytes), 0, ROOT
         position = 0
         while at < status.st_size:
             record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, at))
-            _check(record, key, parent, position, (page_bytes, state_bytes))
+            _check(record, key, parent, position, sizes)
             own = data[: record.num_bytes]
             read_all(descriptor, own, at + HEADER_BYTES)
             if checksum_of(own) != checksum:
@@ -61,12 +68,16 @@ def read_slot(
         os.close(descriptor)
 
 
-def _check(
-    record: Record, key: bytes, parent: bytes, position: int, sizes: tuple[int, int]
-) -> None:
+def _check(record: Record, key: bytes, parent: bytes, position: int, sizes: PageSizes) -> None:
     if record.key != key:
         raise RecordFault("it is of another model, or of another version of sharpi")
-    expected = record.page_bytes == sizes[0] and record.state_bytes in (0, sizes[1])
+    if record.is_partial and not sizes.partial_bytes:
+        raise RecordFault(
+            "it lacks keys and values outside of windows, which this context keeps; load the"
+            " model with the -c that it had when the file was saved"
+        )
+    page_bytes = sizes.partial_bytes if record.is_partial else sizes.page_bytes
+    expected = record.page_bytes == page_bytes and record.state_bytes in (0, sizes.state_bytes)
     follows = record.parent == parent and record.position == position
     if not follows or not expected or position % PAGE_POSITIONS:
         raise RecordFault("its pages do not follow each other")

@@ -16,6 +16,7 @@ class CachedPage:
 
     def __init__(self, page: int, parent: "CachedPage | None") -> None:
         self.page, self.parent = page, parent
+        self.index: int = -1 if parent is None else parent.index + 1  # among the pages of a text
         self.tokens: list[int] = []
         self.children: list[CachedPage] = []
         self.num_users = 0
@@ -26,6 +27,14 @@ class CachedPage:
     def is_full(self) -> bool:
         """True if the next token goes to another page."""
         return len(self.tokens) == PAGE_POSITIONS
+
+    def path(self) -> list["CachedPage"]:
+        """Returns the pages of the text up to this one, from its beginning on."""
+        path, page = list[CachedPage](), self
+        while page.parent is not None:
+            path.append(page)
+            page = page.parent
+        return path[::-1]
 
     @property
     def can_go(self) -> bool:

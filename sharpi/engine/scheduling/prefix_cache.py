@@ -46,7 +46,10 @@ class PrefixCache:
         self.draft_states = runner.draft_states
         self.windows = runner.windows
         self.num_kept = 0
+        self._by_number: dict[int, CachedPage] = {}
         runner.pages.reclaimers.append(self._evict)
+        if disk is not None:
+            runner.windows.watchers.append(self._windows_go)
 
     @property
     def num_pages(self) -> int:
@@ -123,10 +126,18 @@ class PrefixCache:
             del prefix.last.tokens[rest:]
             self.states.drop(prefix.last, beyond=rest)
 
-    def restore(self, page: CachedPage, tokens: Sequence[int], data: HostBytes) -> None:
-        """Fills a page that has just been added with `tokens` and `data` read from disk."""
-        self.windows.begin(page.page)
-        self._runner.write_page(page.page, data)
+    def restore(
+        self, page: CachedPage, tokens: Sequence[int], data: HostBytes, *, is_partial: bool = False
+    ) -> None:
+        """Fills a page that has just been added with `tokens` and `data` read from disk.
+
+        If `is_partial`, the data lacks layers with windows.
+        """
+        if is_partial:
+            self._runner.write_partial(page.page, data)
+        else:
+            self.windows.begin(page.page)
+            self._runner.write_page(page.page, data)
         page.tokens[:] = tokens
 
     def save(self, path: Sequence[CachedPage]) -> None:
@@ -134,11 +145,26 @@ class PrefixCache:
         if self.disk is not None:
             self.disk.save(
                 [
-                    EndedPage(page.page, tuple(page.tokens), tuple(page.states.items()))
+                    EndedPage(
+                        page.page,
+                        tuple(page.tokens),
+                        tuple(page.states.items()),
+                        self.windows.has(page.page),
+                    )
                     for page in path
                     if page.tokens
                 ]
             )
+
+    def _windows_go(self, number: int) -> None:
+        """Saves to disk what layers with windows are about to drop, where a snapshot needs it."""
+        page = self._by_number.get(number)
+        if page is None or self.disk is None:
+            return
+        self.disk.windows_change(number)
+        if page.is_full and self.windows.is_snapshot(page.index):
+            self.disk.save_page([each.tokens for each in page.path()], number)
+            self.disk.windows_change(number)
 
     def changes(self, page: CachedPage) -> None:
         """Must be called before a page is overwritten: it may still wait to be saved to disk."""
@@ -168,6 +194,7 @@ class PrefixCache:
         page = CachedPage(taken, parent)
         page.num_users = 1
         parent.children.append(page)
+        self._by_number[taken] = page
         return page
 
     def seal(self, page: CachedPage) -> CachedPage:
@@ -244,6 +271,7 @@ class PrefixCache:
         self.states.drop(page)
         page.parent.children.remove(page)
         page.parent = None
+        del self._by_number[page.page]
         self.windows.lose(page.page)
         self._runner.pages.give_back([page.page])
         self.num_kept -= 1

@@ -8,6 +8,7 @@ from sharpi.engine.prompt_cache.record import Record
 from sharpi.engine.prompt_cache.token_chain import page_links
 from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
+from sharpi.engine.scheduling.window_restoration import page_tokens, plan_with_windows
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
@@ -30,20 +31,28 @@ def _restored(
 ) -> Generator[int, None, bool]:
     """Reads the longest beginning on disk; returns False if a record could not be used."""
     known, links = cache.find(tokens), page_links(tokens)
-    plan = _plan(cache, disk, tokens, known, links)
+    make_plan = plan_with_windows if cache.windows.is_on else _plan
+    plan = make_plan(cache, disk, tokens, known, links)
     if not plan:
         return True
-    held = known.whole[: plan[0].position // PAGE_POSITIONS]
+    held = known.whole[: plan[-1].position // PAGE_POSITIONS]
     for shared in held:
         cache.hold(shared)
+    num_read = 0
     try:
         for record, data in disk.read(plan):
-            page = place(cache, held[-1] if held else cache.root, record, data)
+            number = record.position // PAGE_POSITIONS
+            page = place(cache, held[number - 1] if number else cache.root, record, data)
             if page is None:
                 return True
-            held.append(page)
+            num_read += 1
+            if number < len(held):  # it was known, without its windows
+                cache.let_go(page)
+            else:
+                held.append(page)
+            cache.windows.trim()
             yield record.num_bytes
-        return len(held) == plan[-1].position // PAGE_POSITIONS + 1
+        return num_read == len(plan)
     finally:
         for placed in reversed(held):
             cache.let_go(placed)
@@ -62,10 +71,10 @@ def _plan(
         reach += 1
     last = reach
     has_states = cache.states.are_needed
-    count = disk.longest(links[last], _rest(tokens, last), has_state=has_states)
+    count = disk.longest(links[last], page_tokens(tokens, last), has_state=has_states)
     while has_states and not count and last > 0:
         last -= 1
-        count = disk.longest(links[last], _rest(tokens, last), has_state=True)
+        count = disk.longest(links[last], page_tokens(tokens, last), has_state=True)
     is_known = cache.cut_to_state(known, tokens).length if has_states else known.length
     if last * PAGE_POSITIONS + count <= is_known:
         return []
@@ -76,30 +85,32 @@ def _plan(
         disk.record(
             links[number],
             number * PAGE_POSITIONS,
-            _rest(tokens, number)[:length],
+            page_tokens(tokens, number)[:length],
             has_state=has_states and number == last,
         )
         for number, length in spans
     ]
 
 
-def _rest(tokens: Sequence[int], number: int) -> Sequence[int]:
-    """Returns the tokens of page `number`, fewer at the end of the text."""
-    return tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
-
-
 def place(
     cache: PrefixCache, parent: CachedPage, record: Record, data: HostBytes
 ) -> CachedPage | None:
-    """Puts a record's page after its parent and holds it; returns None if there is no room."""
+    """Puts a record's page after its parent and holds it; returns None if there is no room.
+
+    A page that has its tokens already gets what layers with windows have dropped there.
+    """
     page, same = parent.best_child(list(record.tokens))
-    if page is not None and same == len(record.tokens):
+    is_known = page is not None and same == len(record.tokens)
+    if page is not None and is_known:
         cache.hold(page)
     else:
         page = cache.grow(None if parent is cache.root else parent)
-        if page is None:
-            return None
-        cache.restore(page, record.tokens, data[: record.page_bytes])
+    if page is None:
+        return None
+    lacks_windows = same == len(page.tokens) and not cache.windows.has(page.page)
+    if not is_known or (lacks_windows and not record.is_partial):
+        own = data[: record.page_bytes]
+        cache.restore(page, record.tokens, own, is_partial=record.is_partial)
     if record.state_bytes:
         cache.states.restore(page, len(record.tokens), data[record.page_bytes :])
     return page

@@ -7,9 +7,11 @@ restored text is found by any request that begins with it.
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from sharpi.engine.prompt_cache.checksum import Bytes
 from sharpi.engine.prompt_cache.record import Record
-from sharpi.engine.prompt_cache.slot_file import read_slot, write_slot
+from sharpi.engine.prompt_cache.slot_file import PageSizes, read_slot, write_slot
 from sharpi.engine.prompt_cache.token_chain import page_links
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.cached_page import CachedPage
@@ -56,12 +58,19 @@ class SlotTexts:
             page = _page_after(node, own, needs_state=is_last and self._cache.states.are_needed)
             state = page.states.get(len(own)) if is_last else None
             size = 0 if state is None else runner.state_bytes
-            record = Record(key, links[number], start, own, runner.page_bytes, size)
-            runner.read_page(page.page, data[: runner.page_bytes])
+            record = self._record(Record(key, links[number], start, own, 0, size), page)
+            read = runner.read_partial if record.is_partial else runner.read_page
+            read(page.page, data[: record.page_bytes])
             if state is not None:
-                runner.read_state(state, data[runner.page_bytes :])
+                runner.read_state(state, data[record.page_bytes : record.num_bytes])
             yield record, data[: record.num_bytes]
             node = page
+
+    def _record(self, record: Record, page: CachedPage) -> Record:
+        """Completes a page's record, which is partial where windows have been dropped."""
+        if self._cache.windows.has(page.page):
+            return replace(record, page_bytes=self._runner.page_bytes)
+        return replace(record, page_bytes=self._runner.partial_bytes, is_partial=True)
 
     def restore(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
         """Reads a slot's text into the prefix cache; returns its tokens and bytes.
@@ -71,17 +80,17 @@ class SlotTexts:
         """
         tokens, num_bytes = list[int](), 0
         held: list[CachedPage] = []
-        sizes = self._runner.page_bytes, self._runner.state_bytes
+        runner = self._runner
+        sizes = PageSizes(runner.page_bytes, runner.state_bytes, runner.partial_bytes)
         try:
-            for record, data in read_slot(path, key, *sizes):
+            for record, data in read_slot(path, key, sizes):
                 page = place(self._cache, held[-1] if held else self._cache.root, record, data)
                 if page is None:
                     raise ContextFullError("the KV cache has no room for this text; raise -c")
                 held.append(page)
+                self._cache.windows.trim()
                 tokens += record.tokens
                 num_bytes += record.num_bytes
-            for page in held[: self._cache.windows.first_needed(len(tokens))]:
-                self._cache.windows.lose(page.page)  # the file may not have had it
         finally:
             for page in reversed(held):
                 self._cache.let_go(page)

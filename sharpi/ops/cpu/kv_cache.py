@@ -170,6 +170,28 @@ class KvCache:
             at += layer.shape[1]
 
     @property
+    def partial_bytes(self) -> int:
+        """The bytes of one page of all layers but those whose pages `drop_windows` frees."""
+        return sum(layer.shape[1] for layer in self._whole_layers())
+
+    def read_partial(self, page: int, target: npt.NDArray[np.uint8]) -> None:
+        """Copies a page of the layers without windows to `target`, (partial_bytes,)."""
+        at = 0
+        for layer in self._whole_layers():
+            target[at : at + layer.shape[1]] = layer[page]
+            at += layer.shape[1]
+
+    def write_partial(self, page: int, source: npt.NDArray[np.uint8]) -> None:
+        """Sets a page of the layers without windows to what `read_partial` read."""
+        at = 0
+        for layer in self._whole_layers():
+            layer[page] = source[at : at + layer.shape[1]]
+            at += layer.shape[1]
+
+    def _whole_layers(self) -> list[npt.NDArray[np.uint8]]:
+        return [pages for layer, pages in self.layers.items() if layer not in self._windows]
+
+    @property
     def num_bytes(self) -> int:
         """The bytes of all pages of all layers."""
         return sum(layer.nbytes for layer in self.layers.values())
