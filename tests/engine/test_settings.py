@@ -107,6 +107,31 @@ def test_keys_and_values_are_f16_where_there_is_room_else_q8_0() -> None:
     assert "keys and values are q8_0" in tight.notes[-1]
 
 
+def test_on_a_gpu_the_type_follows_from_what_vram_leaves_for_layers_and_slots() -> None:
+    """Of 2 layers with 8 experts, 4 of them recommended; 32,768 positions are 16 MiB of f16."""
+    found = {
+        kib: settings(context_size=32768, vram=(512 << 20) + (kib << 10))
+        for kib in (15_000, 21_100, 21_300, 21_500)
+    }
+    assert [str(each.kv_types) for each in found.values()] == ["q8_0", "q8_0", "q8_0", "f16"]
+    said = [each.kv_notes[0] if each.kv_notes else "" for each in found.values()]
+    assert "526.6 MiB of VRAM would have room for 1 of 2 layers, not for 2;" in said[0]
+    assert "room for 0 of the 4 recommended experts of a layer, not for 4;" in said[1]
+    assert "room for 3 of the 4 recommended experts of a layer, not for 4;" in said[2]
+    assert said[3] == ""
+    asked = settings(context_size=32768, vram=525 << 20, kv_type="f16")
+    assert (str(asked.kv_types), asked.notes[1:]) == ("f16", ())
+    on_cpu = settings(context_size=32768, vram=525 << 20, device="cpu")
+    assert str(on_cpu.kv_types) == "f16"
+
+
+def test_ram_is_asked_for_what_no_gpu_keeps() -> None:
+    little = settings(context_size=2048, ram=1 << 20)
+    assert str(little.kv_types) == "q8_0"
+    beside = settings(context_size=2048, ram=1 << 20, vram=2 << 30)
+    assert (str(beside.kv_types), beside.kv_notes) == ("f16", ())
+
+
 @pytest.mark.parametrize(
     ("asked", "types"),
     [

@@ -1,9 +1,12 @@
 """Chooses the types of keys and values: f16 where there is room, rotated q8_0 where not."""
 
+from collections.abc import Collection
+
 from sharpi.config import KvTypes, RunConfig
+from sharpi.engine.kv.gpu_kv_choice import gpu_layers_of, why_not_f16
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_summary import is_routed
+from sharpi.gguf.tensor_summary import is_routed, layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import check_kv_types, kv_bytes
@@ -23,27 +26,46 @@ def choose_kv_types(
 ) -> tuple[KvTypes, tuple[str, ...]]:
     """Returns the requested types, or those that fit `num_positions`, and a note on a choice.
 
-    Nothing below q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.
+    On GPUs, f16 has to leave room for all layers and for the recommended slots of experts, as far
+    as q8_0 does. Nothing below q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.
     """
     if config.kv_type or config.key_type or config.value_type:
         both = config.kv_type or "f16"
         return KvTypes(config.key_type or both, config.value_type or both), ()
-    needed = kv_bytes(model.attention, num_positions, _F16, window_pages)
-    room = _room(config, file, hardware)
-    if needed <= room or not _takes_q8(model):
+    on_gpu = gpu_layers_of(config, file, model, hardware, num_positions)
+    window_pages = 0 if on_gpu else window_pages
+    reason = why_not_f16(config, file, model, hardware, num_positions)
+    if reason is None:
+        shapes = [shape for shape in model.attention if shape.layer not in on_gpu]
+        needed = kv_bytes(shapes, num_positions, _F16, window_pages)
+        reason = _why_not_in_ram(needed, _room(config, file, hardware, on_gpu))
+    if reason is None or not _takes_q8(model):
         return _F16, ()
     halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))
-    return _Q8_0, (
-        f"keys and values are q8_0, {halved}: f16 would take {format_bytes(needed)}, and"
-        f" {format_bytes(room)} are left beside the dense weights; --kv-type f16 takes it anyway",
+    return _Q8_0, (f"keys and values are q8_0, {halved}: {reason}; --kv-type f16 takes it anyway",)
+
+
+def _why_not_in_ram(needed: int, room: int) -> str | None:
+    if needed <= room:
+        return None
+    return (
+        f"f16 would take {format_bytes(needed)}, and {format_bytes(room)} are left beside the dense"
+        " weights"
     )
 
 
-def _room(config: RunConfig, file: GgufFile, hardware: HardwareInfo) -> int:
+def _room(
+    config: RunConfig, file: GgufFile, hardware: HardwareInfo, on_gpu: Collection[int]
+) -> int:
     """Returns the bytes of RAM that dense weights leave free; routed experts may stay on disk."""
     ram = default_ram(hardware) if config.ram is None else config.ram
-    dense = sum(t.num_bytes for name, t in file.tensors.items() if not is_routed(name))
+    tensors = file.tensors.items()
+    dense = sum(t.num_bytes for name, t in tensors if _is_dense_in_ram(name, on_gpu))
     return max(0, ram - dense)
+
+
+def _is_dense_in_ram(name: str, on_gpu: Collection[int]) -> bool:
+    return not is_routed(name) and layer_of(name) not in on_gpu
 
 
 def _takes_q8(model: ModelConfig) -> bool:
