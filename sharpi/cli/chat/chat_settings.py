@@ -84,7 +84,7 @@ def _field(name: str) -> Field:
     for field in _settable_fields():
         if wanted in _names(field):
             return field
-    meant = did_you_mean(wanted, setting_names())
+    meant = did_you_mean(wanted, [each for field in _settable_fields() for each in _names(field)])
     rest = f"{meant} /set lists all" if meant else "; /set lists them"
     raise UsageError(f"there is no setting {name}{rest}")
 

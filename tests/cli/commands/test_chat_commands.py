@@ -112,6 +112,10 @@ class TestSettings:
             ("/set temp", "/set temp needs a value"),
             ("/set colour red", "there is no setting colour; /set lists them"),
             ("/set tmp 1", "there is no setting tmp; did you mean temp? /set lists all"),
+            (
+                "/set temprature 1",
+                "there is no setting temprature; did you mean temperature? /set lists all",
+            ),
         ],
     )
     def test_bad_values(
