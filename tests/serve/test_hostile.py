@@ -119,6 +119,24 @@ class TestFraming:
         assert answer.startswith(b"HTTP/1.1 431 ")
         assert b"10001 headers; the limit is 200" in answer
 
+    def test_a_long_head_is_refused_though_it_comes_at_once(self, demo: ServedDemo) -> None:
+        head = b"GET /props HTTP/1.1\r\nHost: localhost\r\nX: "
+        answer = raw(demo, head + b"a" * 65_536 + b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+    def test_other_versions_of_http_are_refused(self, demo: ServedDemo) -> None:
+        answer = raw(demo, b"GET /props HTTP/2.0\r\nHost: localhost\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 505 ")
+
+    def test_a_whole_address_names_the_host(self, serve_demo: Serve) -> None:
+        access = Access(host_names=["127.0.0.1"])
+        server = serve_demo(app=lambda **given: AppSettings(access, **given))
+        end = b" HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+        assert raw(server, b"GET http://127.0.0.1/props" + end).startswith(b"HTTP/1.1 200 ")
+        end = end.replace(b"evil.example", b"127.0.0.1")
+        assert raw(server, b"GET http://evil.example/props" + end).startswith(b"HTTP/1.1 403 ")
+
     def test_a_client_that_closes_its_side_is_gone(self, demo: ServedDemo) -> None:
         # Long enough that its end comes long after the client's.
         body = json.dumps({"prompt": "Once", "max_tokens": 400, "ignore_eos": True}).encode()

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from sharpi.config import GenerationRequest
 from sharpi.serve.anthropic.bodies import ContextManagement, CountBody, MessagesBody
 from sharpi.serve.anthropic.content import messages_of, system_of
+from sharpi.serve.anthropic.limits import with_limits
 from sharpi.serve.anthropic.tools import choice_of, tools_of
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
 from sharpi.serve.chat.sampling_body import (
@@ -104,7 +105,9 @@ def _output_config(body: CountBody) -> tuple[Effort | None, AnswerShape]:
         return None, AnswerShape()
     if config.format is None:
         return config.effort, AnswerShape()
-    return config.effort, shape_of(config.format, "output_config.format", nested=False)
+    shape = shape_of(config.format, "output_config.format", nested=False)
+    wanted = with_limits(shape.value)
+    return config.effort, shape if wanted == shape.value else replace(shape, wanted=wanted)
 
 
 def _refuse_edits(management: ContextManagement | None) -> None:

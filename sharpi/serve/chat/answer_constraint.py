@@ -1,5 +1,7 @@
 """Builds the constraint of an answer: grammars of calls and text, and the reasoning budget."""
 
+import contextlib
+
 from sharpi.constraints.answer_part import within_answer
 from sharpi.constraints.both import Both
 from sharpi.constraints.constraint import Constraint
@@ -58,8 +60,15 @@ def _of_shape(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint 
         case "json_object":
             return model.grammars.json_object()
         case "json_schema":
-            return model.grammars.json_schema(shape.value)
+            return _of_schema(model, shape)
         case "grammar":
             is_gbnf = "::=" in shape.value
             return (model.grammars.gbnf if is_gbnf else model.grammars.lark)(shape.value)
     return None
+
+
+def _of_schema(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint:
+    if shape.wanted is not None:
+        with contextlib.suppress(GrammarError):
+            return model.grammars.json_schema(shape.wanted)
+    return model.grammars.json_schema(shape.value)

@@ -17,6 +17,7 @@ class AnswerShape(Struct, frozen=True):
     kind: Literal["text", "json_object", "json_schema", "grammar"] = "text"
     value: Any = None  # the JSON schema or the grammar's text
     param: str | None = None  # the request's parameter that gave it
+    wanted: Any = None  # a narrower JSON schema, which holds instead if it can be enforced
 
 
 class ChatCall(Struct, frozen=True):

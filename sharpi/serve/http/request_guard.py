@@ -16,8 +16,9 @@ from sharpi.serve.http.errors import ApiError, as_api_error, error_response, inv
 from sharpi.serve.http.request_body import LAST, BodyReader, ClientGone, RequestLimits
 
 CLIENT_CLOSED = 499  # nginx's status of a client that disconnected before its response
-_JSON = "application/json"
+_JSON, _SCHEME = "application/json", "http://"
 _MOST_HEADERS = 200  # of one request; browsers send about 20
+_MOST_HEAD_BYTES = 64 << 10  # of names, values and the path
 
 Report = Callable[[Scope, int, float, str], None]
 
@@ -50,6 +51,7 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
         start = time.perf_counter()
+        _to_origin_form(scope)
         connection = ClientConnection(scope, receive, send, self._limits.stall_seconds)
         try:
             await self._pass(connection, receive)
@@ -62,7 +64,9 @@ class RequestGuard:
             self._report(scope, connection.status or CLIENT_CLOSED, seconds, connection.request_id)
 
     async def _pass(self, connection: ClientConnection, receive: Receive) -> None:
-        scope, headers = connection.scope, _headers(connection.scope)
+        scope = connection.scope
+        _check_head(scope)
+        headers = _headers(scope)
         _check_framing(headers)
         self._access.require(scope["path"], headers)
         if not self._takes_body(scope):
@@ -88,6 +92,33 @@ class RequestGuard:
                 await error_response(path, fault)(connection.scope, receive, connection.send)
             except ClientGone:
                 connection.status = CLIENT_CLOSED
+
+
+def _to_origin_form(scope: Scope) -> None:
+    """Reads `GET http://host/path` as `GET /path` for that host (RFC 9112, 3.2.2)."""
+    if not scope["path"].startswith(_SCHEME):
+        return
+    host, slash, path = scope["path"].removeprefix(_SCHEME).partition("/")
+    others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    scope["headers"] = [*others, (b"host", host.encode("latin-1", "replace"))]
+    scope["path"] = f"{slash}{path}" or "/"
+    scope["raw_path"] = scope["path"].encode()
+
+
+def _check_head(scope: Scope) -> None:
+    """Refuses requests of another HTTP than 1.0 and 1.1, and heads that are too long."""
+    version = scope.get("http_version", "1.1")
+    if version not in ("1.0", "1.1"):
+        message = f"HTTP/{version} is not supported; use HTTP/1.1"
+        raise ApiError(505, message, "http_version", headers=LAST)
+    if (num := len(scope["headers"])) > _MOST_HEADERS:
+        message = f"the request has {num} headers; the limit is {_MOST_HEADERS}"
+        raise ApiError(431, message, "too_many_headers", headers=LAST)
+    num = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    num += sum(len(name) + len(value) for name, value in scope["headers"])
+    if num > _MOST_HEAD_BYTES:
+        message = f"the request's head has {num} bytes; the limit is {_MOST_HEAD_BYTES}"
+        raise ApiError(431, message, "head_too_large", headers=LAST)
 
 
 def _check_framing(headers: Mapping[str, str]) -> None:
@@ -117,11 +148,8 @@ def _has_body(headers: Mapping[str, str]) -> bool:
 def _headers(scope: Scope) -> dict[str, str]:
     """Returns the headers with names in lower case; of each name the last one counts.
 
-    Refuses a request with two different hosts or origins, or with very many headers.
+    Refuses a request with two different hosts or origins.
     """
-    if (num := len(scope["headers"])) > _MOST_HEADERS:
-        message = f"the request has {num} headers; the limit is {_MOST_HEADERS}"
-        raise ApiError(431, message, "too_many_headers", headers=LAST)
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
