@@ -36,15 +36,23 @@ class EmulatedTokens:
         )
         self._is_learned = settings.kind.is_learned
         self.seconds: list[float] = []
+        self.waited, self.late, self.loads = 0.0, 0, 0  # seconds, experts, experts
+        self._policy: NativePolicy | None = None
+        self.open(settings)
+        self._pending.clear()  # the first set is there before the first token
+
+    def open(self, settings: PolicySettings) -> None:
+        """Makes the slots anew; what the policy wants first is on its way."""
+        self.close()
         self._policy = NativePolicy(settings)
         self._resident: set[tuple[int, int]] = set()
         self._pending: dict[tuple[int, int], float] = {}  # seconds of reading left, in order
         self._apply(self._policy.start(), -1, ())
-        self._pending.clear()  # the first set is there before the first token
 
     def close(self) -> None:
         """Frees the policy."""
-        self._policy.close()
+        if self._policy is not None:
+            self._policy.close()
 
     def run(self, routes: NDArray[np.integer]) -> None:
         """Runs tokens, (tokens, layers, k)."""
@@ -53,6 +61,7 @@ class EmulatedTokens:
             self.trials.record(self.seconds[-1])
 
     def _token(self, routes: Sequence[Sequence[int]]) -> float:
+        assert self._policy is not None
         prefetches, learns = self.trials.prefetches_now, self.trials.learns_now
         self._policy.set_learning(learns)
         self._policy.set_prefetching(prefetches)
@@ -69,7 +78,12 @@ class EmulatedTokens:
         """Returns the seconds until a route's experts are there; those come before all others."""
         keys = [(layer, expert) for expert in route]
         missed = sum(key not in self._resident for key in keys)
-        return missed * self.costs.read + sum(self._pending.pop(key, 0.0) for key in keys)
+        late = [self._pending.pop(key) for key in keys if key in self._pending]
+        self.late += len(late)
+        self.loads += missed
+        seconds = missed * self.costs.read + sum(late)
+        self.waited += seconds
+        return seconds
 
     def _apply(self, swaps: Iterable[Swap], layer: int, route: Sequence[int]) -> None:
         for swap in swaps:

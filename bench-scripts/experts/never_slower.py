@@ -1,12 +1,13 @@
 """Checks that the default is never slower than not caching: it is the best way, or within 2 %.
 
-Residency is 5 to 100 % of the experts, routes are uniform and skewed. The other ways are no slots
-(one in each layer), the first experts as a fixed set, LRU and, on a disk, the mapped file with the
-page cache. Two tiers are emulated from costs (see emulated_tokens.py): RAM with a disk, and VRAM
-with RAM. With models named (synthetic_moe.py with and without --skew), RAM with a disk is measured,
-too: each way is a process of its own under a memory limit, from a cold page cache, in turns. The
-limit is the same for all, and slots take what it leaves. The first 500 tokens, or 1,100 where it is
-measured, in which the default times its ways, are not counted.
+Residency is 5 to 100 % of the experts, routes are uniform, skewed and uneven. The other ways are no
+slots (one in each layer), the first experts as a fixed set, LRU and, on a disk, the mapped file
+with the page cache. Two tiers are emulated from costs (see emulated_tokens.py and
+emulated_file.py): RAM with a disk, and VRAM with RAM. With models named (synthetic_moe.py with and
+without --skew), RAM with a disk is measured, too: each way is a process of its own under a memory
+limit, from a cold page cache, in turns. The limit is the same for all, and slots take what it
+leaves. The first 500 tokens, or 1,100 where it is measured, in which the default times its ways,
+are not counted.
 The exit status is 1 where the default is slower.
 """
 
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 
 from contest.contestant import Settings, Turn
 from contest.token_ids import token_ids
+from experts.emulated_file import EmulatedChoice, EmulatedPages
 from experts.emulated_tokens import Costs, EmulatedTokens
 from experts.gate import DEFAULT, judge, table
 from experts.route_kinds import KINDS, make_routes
@@ -88,6 +90,8 @@ def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, f
             slots = max(1, round(share * EXPERTS))
             ways = {DEFAULT: (default, slots), "no slots": (PolicyKind.LRU, 1)}
             ways |= {name: (policy, slots) for name, policy in _WAYS.items()}
+            if default is PolicyKind.LEARNED_PREFETCH:
+                ways["mapped"] = None, slots
             yield (
                 f"{machine}, {kind}, {100 * share:g} %",
                 {
@@ -98,13 +102,26 @@ def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, f
 
 
 def seconds_per_token(
-    policy: PolicyKind, slots: int, routes: NDArray[np.int32], costs: Costs
+    policy: PolicyKind | None, slots: int, routes: NDArray[np.int32], costs: Costs
 ) -> float:
-    """Returns the mean of the tokens after the first ones."""
+    """Returns the mean of the tokens after the first ones; without a policy the file is mapped."""
+    settings = emulated_settings(policy or PolicyKind.LRU, slots)
+    if policy is None:
+        pages = EmulatedPages(settings, costs)
+        return statistics.fmean([pages.token(token)[0] for token in routes.tolist()][SETTLED:])
+    is_default = settings.kind is PolicyKind.LEARNED_PREFETCH
+    run = (EmulatedChoice if is_default else EmulatedTokens)(settings, costs)
+    run.run(routes)
+    run.close()
+    return statistics.fmean(run.seconds[SETTLED:])
+
+
+def emulated_settings(policy: PolicyKind, slots: int) -> PolicySettings:
+    """Returns what the engine would choose for so many slots in each layer."""
     everyone = (tuple(range(EXPERTS)),) * LAYERS
     if slots >= EXPERTS:
         policy = PolicyKind.LRU  # as the engine chooses: nothing is ever evicted
-    settings = PolicySettings(
+    return PolicySettings(
         policy,
         EXPERTS,
         K,
@@ -112,10 +129,6 @@ def seconds_per_token(
         pinned=everyone if policy is PolicyKind.STATIC else (),
         load_budget=default_load_budget(LAYERS, K),
     )
-    run = EmulatedTokens(settings, costs)
-    run.run(routes)
-    run.close()
-    return statistics.fmean(run.seconds[SETTLED:])
 
 
 def measure(

@@ -1,10 +1,13 @@
-"""Made-up routes: uniform ones, and skewed ones, of which half repeat as those of texts do."""
+"""Made-up routes: uniform ones, skewed ones, of which half repeat as those of texts do, and uneven
+ones, whose layers use different numbers of experts.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
-KINDS = ("uniform", "skewed")
+KINDS = ("uniform", "skewed", "uneven")
 _SKEW = 0.7  # experts fall off with their rank to this power
+_LEAST_USED, _MOST_USED = 0.33, 0.63  # of a layer's experts, if uneven; the first uses all
 _REPEAT = 2.5  # added to the log-odds of the experts of the token before
 
 
@@ -16,6 +19,8 @@ def make_routes(
     is_skewed = kind == "skewed"
     ranks = np.stack([random.permutation(experts) for _ in range(layers)])
     popular = -_SKEW * np.log(1.0 + ranks) * is_skewed
+    if kind == "uneven":
+        popular[ranks >= _used(layers, experts, random)[:, None]] = -np.inf
     routes = np.empty((tokens, layers, k), np.int32)
     repeated = np.zeros((layers, experts))
     for token in range(tokens):
@@ -25,3 +30,9 @@ def make_routes(
         repeated[:] = 0
         np.put_along_axis(repeated, routes[token], _REPEAT * is_skewed, axis=1)
     return routes
+
+
+def _used(layers: int, experts: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Returns how many experts each layer uses, (layers,)."""
+    shares = random.permutation(np.linspace(_LEAST_USED, _MOST_USED, layers - 1))
+    return np.concatenate([[experts], (shares * experts).astype(np.int64)])

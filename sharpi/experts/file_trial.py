@@ -6,22 +6,20 @@ memory, the mapped file misses less. This is only tried if counts of a window of
 """
 
 from enum import Enum
-from statistics import fmean, median
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
+from sharpi.experts.slot_window import SlotWindow, WindowCounts, mean_seconds
+
 WINDOW = 256  # tokens whose counts and times are judged
+FIRST_WINDOW = 64  # the same, of the first tokens
+_FIRST_TOKENS = 1024  # that many
 GAINS = 0.98  # ratio of the file's time to that of slots from which on it is kept
 COSTS = 1.02  # the same ratio, above which slots return
-_LEAST_STALL = 0.02  # part of the time with slots; with less there is nothing to gain
-_FILLED = 0.8  # of the page cache that holds what is used; read-ahead brings the rest
-_FAULT_COST = 2.0  # a page fault waits longer than one of eight direct reads
 _BLOCK = 32  # tokens; two blocks in a row decide about the file
-_MOST_TIME = 576  # of a trial, in times of a token with slots
+_MOST_TOKENS = 512  # of a trial
 _REST = 8192  # tokens until the next trial; twice as many after each that failed
-_OUTLIER = 4.0  # times the median; longer tokens count as so long
 
 
 class Way(Enum):
@@ -31,15 +29,6 @@ class Way(Enum):
     FILE = "file"
 
 
-class WindowCounts(Struct, frozen=True):
-    """The counts of a window with slots."""
-
-    stall_seconds: float
-    misses: int  # late ones included
-    uses: NDArray[np.int64]  # in the window, (layers, experts)
-    first_uses: int  # experts that were used for the first time, which any way has to read
-
-
 class FileTrial:
     """Receives the seconds of decoded tokens; `way` is what the next token should use.
 
@@ -47,54 +36,49 @@ class FileTrial:
     """
 
     def __init__(self, expert_bytes: NDArray[np.int64]) -> None:
-        self._expert_bytes = expert_bytes
         self.way = Way.SLOTS
         self.is_decided = True  # False while the file is only tried
         self.ratio = 1.0  # the file's time over that of slots, as last measured
-        self._seconds: list[float] = []
-        self._beside = 0.0  # seconds of other steps in the window
+        self._window = SlotWindow(expert_bytes)
+        self._in_file: list[float] = []  # seconds
         self._with_slots = 0.0  # seconds per token
-        self._budget = 0.0  # seconds that are left to the trial
+        self._stake = 0.0  # seconds beyond those with slots that are left to the trial
+        self._tokens = 0  # with slots
         self._rest, self._next_rest = 0, _REST
         self._faults = self._slow_windows = 0
 
     @property
     def begins_window(self) -> bool:
         """True if the next token with slots is the first of a window."""
-        return not self._seconds
+        return not len(self._window)
 
     def add_beside(self, seconds: float) -> None:
         """Adds a step that decoded several tokens, whose waits count, too."""
-        self._beside += seconds
+        self._window.add_beside(seconds)
 
-    def restart(self) -> None:
-        """Forgets the window so far, as something else was tried."""
-        self._seconds.clear()
-        self._beside = 0.0
+    def record(self, seconds: float, *, is_usual: bool = True) -> bool:
+        """Records a token with slots; returns True at the end of a window, for `judge_slots`.
 
-    def record(self, seconds: float) -> bool:
-        """Records a token with slots; returns True at the end of a window, for `judge_slots`."""
+        `is_usual`: False where the policy tried another way than the one it uses.
+        """
         if self._rest:
             self._rest -= 1
             return False
-        self._seconds.append(seconds)
-        return len(self._seconds) == WINDOW
+        self._tokens += 1
+        self._window.add(seconds, is_usual=is_usual)
+        return len(self._window) >= (FIRST_WINDOW if self._tokens <= _FIRST_TOKENS else WINDOW)
 
     def judge_slots(self, counts: WindowCounts, room: int) -> bool:
         """Begins a trial of the file if the window promises a gain; returns True if it does.
 
         `room`: bytes that the page cache could take without the slots.
         """
-        total = sum(self._seconds) + self._beside
-        self._with_slots = _mean(self._seconds)
-        self.restart()
-        again = max(0, counts.misses - counts.first_uses)  # misses of experts that were evicted
-        stalled = counts.stall_seconds * again / max(1, counts.misses)
-        outside = uses_outside(counts.uses, self._expert_bytes, int(_FILLED * room))
-        if stalled < _LEAST_STALL * total or _FAULT_COST * outside > again:
+        promise = self._window.promise(counts, room)
+        self._window.clear()
+        if promise is None:
             return False
         self.way, self.is_decided = Way.FILE, False
-        self._budget = _MOST_TIME * self._with_slots
+        self._with_slots, self._stake = promise.with_slots, promise.stake
         return True
 
     def record_file(self, seconds: float, faults: int) -> bool:
@@ -102,28 +86,40 @@ class FileTrial:
 
         Returns True if that decides.
         """
-        self._seconds.append(seconds)
+        self._in_file.append(seconds)
         return self._watch(faults) if self.is_decided else self._try()
 
     def refuse(self) -> None:
         """Rests, as after a trial that failed."""
         self.way, self.is_decided = Way.SLOTS, True
-        self.restart()
+        self._in_file.clear()
+        self._window.clear()
         self._rest, self._next_rest = self._next_rest, 2 * self._next_rest
 
     def _try(self) -> bool:
-        """Decides after two fast blocks in a row, or when the trial's time is over."""
-        self._budget -= self._seconds[-1]
-        if len(self._seconds) % _BLOCK == 0 and len(self._seconds) >= 2 * _BLOCK:
-            blocks = self._seconds[-2 * _BLOCK : -_BLOCK], self._seconds[-_BLOCK:]
-            self.ratio = max(map(_mean, blocks)) / self._with_slots
+        """Decides after two fast blocks in a row, or when the trial is over."""
+        self._stake -= self._in_file[-1] - self._with_slots
+        tokens = len(self._in_file)
+        if tokens % _BLOCK == 0 and tokens >= 2 * _BLOCK:
+            blocks = self._in_file[-2 * _BLOCK : -_BLOCK], self._in_file[-_BLOCK:]
+            self.ratio = max(map(mean_seconds, blocks)) / self._with_slots
             if self.ratio <= GAINS:
-                self.is_decided, self._faults = True, 0
-                self._seconds.clear()
-                return True
-        if self._budget > 0:
+                return self._keep()
+        if self._stake > 0 and tokens < _MOST_TOKENS:
             return False
+        return self._end()
+
+    def _end(self) -> bool:
+        """Ends a trial without two fast blocks: what is as fast as slots saves filling them."""
+        self.ratio = mean_seconds(self._in_file[-WINDOW:]) / self._with_slots
+        if len(self._in_file) >= _MOST_TOKENS and self.ratio < 1:
+            return self._keep()
         self.refuse()
+        return True
+
+    def _keep(self) -> bool:
+        self.is_decided, self._faults = True, 0
+        self._in_file.clear()
         return True
 
     def _watch(self, faults: int) -> bool:
@@ -132,29 +128,15 @@ class FileTrial:
         Without such waits a token takes longer for another reason, as for a longer context.
         """
         self._faults += faults
-        if len(self._seconds) < WINDOW:
+        if len(self._in_file) < WINDOW:
             return False
-        self.ratio = _mean(self._seconds) / self._with_slots
+        self.ratio = mean_seconds(self._in_file) / self._with_slots
         is_slow = self.ratio > COSTS and self._faults > WINDOW
         self._slow_windows = self._slow_windows + 1 if is_slow else 0
         self._faults = 0
-        self._seconds.clear()
+        self._in_file.clear()
         if self._slow_windows < 2:
             return False
         self._slow_windows = 0
         self.refuse()
         return True
-
-
-def uses_outside(uses: NDArray[np.int64], expert_bytes: NDArray[np.int64], room: int) -> int:
-    """Returns how many uses (layers, experts) are of experts beyond the most used that fit."""
-    flat = uses.ravel()
-    sizes = np.repeat(expert_bytes, uses.shape[1])
-    order = np.argsort(-flat, kind="stable")
-    return int(flat[order][np.cumsum(sizes[order]) > room].sum())
-
-
-def _mean(seconds: list[float]) -> float:
-    """Returns the mean, in which a token that another program delayed counts little."""
-    most = _OUTLIER * median(seconds)
-    return fmean(min(each, most) for each in seconds)

@@ -43,10 +43,9 @@ class PolicyTrials:
         return self.learning.predicts_now
 
     @property
-    def are_settled(self) -> bool:
-        """True while nothing is tried."""
-        trials = (self.learning, self.prefetch if self.learns else None)
-        return all(trial is None or trial.is_settled for trial in trials)
+    def is_usual(self) -> bool:
+        """True if the next token uses what was decided, False if it tries something else."""
+        return (self.learns_now, self.prefetches_now) == (self.learns, self.prefetches)
 
     @property
     def _tries_prefetch(self) -> bool:

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from experts.emulated_file import EmulatedChoice, EmulatedPages
 from experts.emulated_tokens import Costs, EmulatedTokens
 from experts.gate import DEFAULT, judge, table
-from experts.never_slower import SETTLED, emulate, seconds_per_token
+from experts.never_slower import SETTLED, emulate, emulated_settings, seconds_per_token
 from experts.route_kinds import make_routes
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -79,3 +80,57 @@ def test_all_experts_in_slots_cost_no_reads() -> None:
     routes = make_routes("skewed", SETTLED + 50, 12, 32, 4)
     everything = seconds_per_token(PolicyKind.LEARNED_PREFETCH, 32, routes, Costs(1e-3, 1.0))
     assert everything == pytest.approx(12e-3, rel=0.2)
+
+
+DISK = Costs(0.6e-3, 1.5e-3, 20e-6, 30e-6)
+
+
+def times(kind: str, slots: int) -> tuple[float, float, EmulatedChoice]:
+    """Returns the seconds of 2,000 tokens with slots, and with the file tried, and that run."""
+    routes = make_routes(kind, 2000, 12, 32, 4)
+    settings = emulated_settings(PolicyKind.LEARNED_PREFETCH, slots)
+    alone, choice = EmulatedTokens(settings, DISK), EmulatedChoice(settings, DISK)
+    for run in (alone, choice):
+        run.run(routes)
+        run.close()
+    return sum(alone.seconds), sum(choice.seconds), choice
+
+
+@pytest.mark.parametrize(("slots", "gain"), [(24, 0.1), (29, 0.02)])
+def test_slots_that_lose_give_way_to_the_mapped_file_within_200_tokens(
+    slots: int, gain: float
+) -> None:
+    with_slots, chosen, run = times("uneven", slots)
+    assert chosen < (1 - gain) * with_slots
+    assert len(run.left) == 1
+    assert run.left[0] <= 200
+    assert not run.returned
+
+
+@pytest.mark.parametrize("kind", ["uniform", "skewed"])
+@pytest.mark.parametrize("slots", [8, 24])
+def test_trying_the_mapped_file_costs_at_most_2_percent_of_2000_tokens(
+    kind: str, slots: int
+) -> None:
+    with_slots, chosen, _ = times(kind, slots)
+    assert chosen <= 1.02 * with_slots
+
+
+def test_slots_return_with_the_most_used_experts_where_the_file_becomes_slow() -> None:
+    settings = emulated_settings(PolicyKind.LEARNED_PREFETCH, 24)
+    run = EmulatedChoice(settings, DISK)
+    run.run(make_routes("uneven", 600, 12, 32, 4))
+    assert (len(run.left), len(run.returned)) == (1, 0)
+    run.run(make_routes("uniform", 700, 12, 32, 4))
+    run.close()
+    assert len(run.returned) == 1
+    assert run.returned[0] < 600 + 3 * 256
+
+
+def test_pages_leave_the_emulated_page_cache_in_the_order_of_their_use() -> None:
+    settings = PolicySettings(PolicyKind.LRU, 4, 1, (5,))  # room for four fifths
+    pages = EmulatedPages(settings, Costs(layer=1.0, read=10.0))
+    faults = [pages.token([[expert]])[1] for expert in (0, 1, 2, 3, 0, 4, 0, 1)]
+    assert faults == [1, 1, 1, 1, 0, 1, 0, 1]
+    assert pages.token([[1]]) == (1.0, 0)
+    assert pages.token([[2]]) == (21.0, 1)

@@ -3,18 +3,21 @@
 import numpy as np
 import pytest
 
-from sharpi.experts.file_trial import WINDOW, FileTrial, Way, WindowCounts, uses_outside
+from sharpi.experts.file_trial import FIRST_WINDOW, WINDOW, FileTrial, Way
+from sharpi.experts.slot_window import WindowCounts, uses_outside
 
 SIZES = np.array([10, 10], np.int64)
 USES = np.array([[90, 5, 5, 0], [100, 0, 0, 0]], np.int64)  # four experts that are used
-STALLING = WindowCounts(stall_seconds=0.2 * WINDOW, misses=40, uses=USES, first_uses=0)
+STALLING = WindowCounts(
+    stall_seconds=0.2 * FIRST_WINDOW, misses=40, loads=40, uses=USES, all_uses=USES, first_uses=0
+)
 ALL_ROOM = 50  # a fifth of it is for what read-ahead brings
 
 
 def in_window(trial: FileTrial, seconds: float = 1.0) -> None:
     """Runs a window with slots up to its last token."""
-    ends = [trial.record(seconds) for _ in range(WINDOW)]
-    assert ends == [False] * (WINDOW - 1) + [True]
+    ends = [trial.record(seconds) for _ in range(FIRST_WINDOW)]
+    assert ends == [False] * (FIRST_WINDOW - 1) + [True]
 
 
 def begun(room: int = ALL_ROOM, counts: WindowCounts = STALLING) -> FileTrial:
@@ -44,15 +47,16 @@ def test_larger_experts_take_more_room() -> None:
 
 def changed(**fields: object) -> WindowCounts:
     known: dict[str, object] = {
-        "stall_seconds": STALLING.stall_seconds, "misses": 40, "uses": USES, "first_uses": 0,
-    }  # fmt: skip
-    return WindowCounts(**(known | fields))  # type: ignore[arg-type]
+        "stall_seconds": STALLING.stall_seconds, "misses": 40, "uses": USES, "all_uses": USES,
+        "first_uses": 0,
+    } | fields  # fmt: skip
+    return WindowCounts(**({"loads": known["misses"]} | known))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("counts", "room"),
     [
-        (changed(stall_seconds=0.01 * WINDOW), ALL_ROOM),  # hardly any time to gain
+        (changed(stall_seconds=0.01 * FIRST_WINDOW), ALL_ROOM),  # hardly any time to gain
         (changed(first_uses=40), ALL_ROOM),  # any way has to read what was never used
         (changed(first_uses=37), ALL_ROOM),
         (STALLING, 10),  # the file would miss more
@@ -68,22 +72,21 @@ def test_slots_stay_where_the_file_promises_nothing(counts: WindowCounts, room: 
 def test_a_faster_file_is_kept_after_two_fast_blocks() -> None:
     trial = begun()
     assert not trial.is_decided
-    assert in_file(trial, 40, seconds=3.0) is None  # while the page cache fills
+    assert in_file(trial, 9, seconds=3.0) is None  # while the page cache fills
     token = in_file(trial, 100, seconds=0.9)
     assert token is not None
     assert (trial.way, trial.is_decided) == (Way.FILE, True)
     assert trial.ratio == pytest.approx(0.9)
 
 
-def test_a_file_that_is_no_faster_ends_in_time_and_slots_rest_longer_each_time() -> None:
+def test_a_trial_costs_no_more_than_its_stake_and_slots_rest_longer_each_time() -> None:
     trial = FileTrial(SIZES)
     rests = []
     for _ in range(2):
         in_window(trial)
         assert trial.judge_slots(STALLING, ALL_ROOM)
-        spent = in_file(trial, 1000, seconds=0.99)
-        assert spent is not None
-        assert 0.99 * spent < 600  # so many tokens' time at most
+        decided = in_file(trial, 1000, seconds=1.1)
+        assert decided == 199  # 20 tokens' time beyond that with slots
         assert trial.way is Way.SLOTS
         rest = 0
         while not trial.record(1.0):
@@ -92,6 +95,34 @@ def test_a_file_that_is_no_faster_ends_in_time_and_slots_rest_longer_each_time()
         rests.append(rest)
     assert rests[0] > 8000
     assert rests[1] > 1.9 * rests[0]
+
+
+@pytest.mark.parametrize(("seconds", "way"), [(0.99, Way.FILE), (1.0, Way.SLOTS)])
+def test_a_file_as_fast_as_slots_is_kept_at_the_end_of_its_trial(seconds: float, way: Way) -> None:
+    trial = begun()
+    assert in_file(trial, 1000, seconds) == 511
+    assert (trial.way, trial.is_decided) == (way, True)
+
+
+@pytest.mark.parametrize(("stall", "is_tried"), [(0.021, True), (0.0199, False)])
+def test_a_trial_has_to_promise_more_than_it_may_cost(stall: float, *, is_tried: bool) -> None:
+    # 20 tokens' time at least, out of 2,000
+    counts = changed(stall_seconds=stall * FIRST_WINDOW, misses=4000)
+    assert (begun(counts=counts).way is Way.FILE) == is_tried
+
+
+def test_filling_a_large_page_cache_has_to_be_gained_again() -> None:
+    slow = changed(stall_seconds=0.2 * FIRST_WINDOW, misses=40, loads=2)
+    many = np.repeat(USES, 8, axis=1)
+    dear = changed(stall_seconds=0.2 * FIRST_WINDOW, loads=1, uses=many, all_uses=many)
+    assert begun(counts=slow).way is Way.FILE  # 4 experts of 12.8 s for 320 s
+    assert begun(8 * ALL_ROOM, dear).way is Way.SLOTS  # 32 experts of 25.6 s
+
+
+def test_experts_that_a_short_window_shows_seldom_are_ranked_by_all_their_uses() -> None:
+    window, ever = np.array([[1, 2, 0, 3]]), np.array([[90, 2, 80, 70]])
+    assert uses_outside(window, np.array([1]), 3) == 0
+    assert uses_outside(window, np.array([1]), 3, ever) == 2
 
 
 def kept() -> FileTrial:
@@ -129,14 +160,31 @@ def test_one_delayed_token_decides_nothing() -> None:
     assert trial.way is Way.FILE
 
 
-def test_steps_beside_and_trials_of_the_policy_are_no_part_of_the_mean() -> None:
+def test_steps_beside_count_as_time_and_not_as_tokens() -> None:
     trial = FileTrial(SIZES)
-    for _ in range(100):
-        trial.record(9.0)
-    trial.restart()
-    assert trial.begins_window
-    trial.add_beside(99 * WINDOW)
+    trial.add_beside(99 * FIRST_WINDOW)
     in_window(trial)
     assert not trial.judge_slots(STALLING, ALL_ROOM)  # 0.2 of 100 seconds are too few
+    assert trial.begins_window
     in_window(trial)
     assert trial.judge_slots(STALLING, ALL_ROOM)
+
+
+@pytest.mark.parametrize(("tried", "ratio"), [(0.5, 2.0), (3.0, 1.0)])
+def test_the_file_has_to_beat_what_the_policy_tries_beside(tried: float, ratio: float) -> None:
+    trial = FileTrial(SIZES)
+    ends = [trial.record(1.0 if i % 4 else tried, is_usual=i % 4 > 0) for i in range(FIRST_WINDOW)]
+    assert ends[-1]
+    assert trial.judge_slots(STALLING, ALL_ROOM)
+    in_file(trial, 512, seconds=1.0)
+    assert trial.ratio == pytest.approx(ratio)
+
+
+def test_windows_grow_after_the_first_tokens() -> None:
+    trial, ends = FileTrial(SIZES), []
+    for token in range(1, 2000):
+        if trial.record(1.0):
+            trial.judge_slots(changed(misses=0), ALL_ROOM)
+            ends.append(token)
+    assert ends[:3] == [64, 128, 192]
+    assert ends[-3:] == [1280, 1536, 1792]

@@ -214,18 +214,16 @@ class ExpertTier:
             return
         self.feed.check_step()
         self._watch_pin(num_tokens)
+        if self._file is not None:
+            self._watch_slots(self._file, num_tokens, seconds)
         note = self.trials.record(seconds) if num_tokens == 1 else None
         if note is not None:
             self.notes.append(note)
-        if self._file is not None:
-            self._watch_slots(self._file, num_tokens, seconds)
 
     def _watch_slots(self, file: FileChoice, num_tokens: int, seconds: float) -> None:
         """Tells the choice of the mapped file about a step with slots, unless of a prompt."""
-        if num_tokens == 1 and self.trials.are_settled:
-            file.end_token(self.store, seconds)
-        elif num_tokens == 1:
-            file.end_tried_token()
+        if num_tokens == 1:
+            file.end_token(self.store, seconds, is_usual=self.trials.is_usual)
         elif not self._is_prompt:
             file.end_step_beside(seconds)
 

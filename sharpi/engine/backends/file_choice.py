@@ -6,9 +6,10 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.file_trial import FileTrial, Way, WindowCounts
+from sharpi.experts.file_trial import FileTrial, Way
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.native.store_layout import StoreLayout
+from sharpi.experts.slot_window import WindowCounts
 from sharpi.hardware.memory import probe_memory
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.planner import MAPPED_MARGIN
@@ -23,8 +24,8 @@ class FileChoice:
         sizes = [layer.expert_bytes for layer in layout.layers]
         self._trial = FileTrial(np.array(sizes, np.int64))
         self._freed = sum(plan.bytes_in(Tier.RAM, purpose) for purpose in _FREED)
-        self._stall, self._misses = 0.0, 0
-        self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # when the window began
+        self._waits = 0.0, 0, 0  # when the window began
+        self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # the same
         self._faults = 0
 
     @property
@@ -36,11 +37,11 @@ class FileChoice:
         """Keeps the file for good, where slots have no room any more."""
         self._trial.way = Way.FILE
 
-    def end_token(self, store: ExpertStore, seconds: float) -> None:
-        """Ends a decoded token with slots."""
+    def end_token(self, store: ExpertStore, seconds: float, *, is_usual: bool) -> None:
+        """Ends a decoded token with slots, in which the policy tried something unless usual."""
         if self._trial.begins_window:
             self._begin_window(store)
-        if not self._trial.record(seconds):
+        if not self._trial.record(seconds, is_usual=is_usual):
             return
         if self._trial.judge_slots(self._window(store), self._freed + _spare()):
             self._faults = _page_faults()
@@ -48,10 +49,6 @@ class FileChoice:
     def end_step_beside(self, seconds: float) -> None:
         """Ends a step that decoded several tokens with slots."""
         self._trial.add_beside(seconds)
-
-    def end_tried_token(self) -> None:
-        """Ends a token with slots in which the policy tried something: no window has any."""
-        self._trial.restart()
 
     def end_token_in_file(self, seconds: float) -> None:
         """Ends a decoded token with the file."""
@@ -69,23 +66,24 @@ class FileChoice:
         print(f"note: {line}", file=sys.stderr)
 
     def _begin_window(self, store: ExpertStore) -> None:
-        self._stall, self._misses = _stalls_and_misses(store)
+        self._waits = _waits(store)
         self._uses = store.uses()
 
     def _window(self, store: ExpertStore) -> WindowCounts:
         """Returns the counts since the window began."""
-        stall, misses = _stalls_and_misses(store)
-        uses = store.uses()
-        first = (self._uses == 0) & (uses > 0)
-        return WindowCounts(
-            stall - self._stall, misses - self._misses, uses - self._uses, int(first.sum())
+        stall, late, loads = (
+            now - then for now, then in zip(_waits(store), self._waits, strict=True)
         )
+        uses = store.uses()
+        first = int(((self._uses == 0) & (uses > 0)).sum())
+        return WindowCounts(stall, int(late + loads), int(loads), uses - self._uses, uses, first)
 
 
-def _stalls_and_misses(store: ExpertStore) -> tuple[float, int]:
+def _waits(store: ExpertStore) -> tuple[float, int, int]:
+    """Returns the seconds of decoded tokens that waited, and their late experts and loads."""
     counts = [layer.decode for layer in store.layers()]
-    misses = sum(each.late + each.loads for each in counts)
-    return sum(each.stall_ns for each in counts) / 1e9, misses
+    stall = sum(each.stall_ns for each in counts) / 1e9
+    return stall, sum(each.late for each in counts), sum(each.loads for each in counts)
 
 
 def _spare() -> int:

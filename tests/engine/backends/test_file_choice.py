@@ -12,9 +12,9 @@ from sharpi.engine.backends import expert_tier
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.experts.file_trial import FileTrial, WindowCounts
+from sharpi.experts.file_trial import FileTrial
 from sharpi.experts.native.store import ExpertStore
-from sharpi.experts.policy_trials import PolicyTrials
+from sharpi.experts.slot_window import WindowCounts
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
 
@@ -36,8 +36,8 @@ class Scripted(FileChoice):
 
     kept = 0
 
-    def end_token(self, store: ExpertStore, seconds: float) -> None:
-        del store, seconds
+    def end_token(self, store: ExpertStore, seconds: float, *, is_usual: bool) -> None:
+        del store, seconds, is_usual
         self.tokens += 1
 
     def end_token_in_file(self, seconds: float) -> None:
@@ -50,7 +50,6 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], Engine
     """Returns a function that loads the demo model with slots that change the way as scripted."""
     monkeypatch.setattr("sharpi.engine.loader.may_map", lambda config, plan: True)
     monkeypatch.setattr(expert_tier, "FileChoice", Scripted)
-    monkeypatch.setattr(PolicyTrials, "are_settled", True)
     experts = ExpertConfig(stats=tmp_path / "stats.json", profile=tmp_path / "uses.json")
     return lambda: load_engine(RunConfig(DEMO, context_size=256, moe_slots=4, experts=experts))
 
@@ -111,12 +110,11 @@ def test_a_window_is_judged_by_what_happened_in_it(
 
     original = FileTrial.judge_slots
     monkeypatch.setattr("sharpi.engine.loader.may_map", lambda config, plan: True)
-    monkeypatch.setattr("sharpi.experts.file_trial.WINDOW", 16)
+    monkeypatch.setattr("sharpi.experts.file_trial.FIRST_WINDOW", 16)
     monkeypatch.setattr("sharpi.experts.file_trial._BLOCK", 4)
-    monkeypatch.setattr("sharpi.experts.file_trial._LEAST_STALL", -1.0)
+    monkeypatch.setattr("sharpi.experts.slot_window._LEAST_STALL", -1.0)
     monkeypatch.setattr("sharpi.experts.file_trial.GAINS", 1e9)
     monkeypatch.setattr(FileTrial, "judge_slots", judge)
-    monkeypatch.setattr(PolicyTrials, "are_settled", True)
     with load_engine(RunConfig(DEMO, context_size=256, moe_slots=4)) as engine:
         decode(engine, max_tokens=TOKENS)
     (counts, room), *_ = windows

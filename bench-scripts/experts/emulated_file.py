@@ -1,0 +1,98 @@
+"""Replays routes as EmulatedTokens does, with the mapped file tried in place of slots.
+
+The page cache is emulated as one list of experts of which the longest unused leaves first. It has
+room for four fifths of the experts that slots have, as read-ahead fills the rest; an expert that is
+not in it is waited for, for the time of two reads. The engine's own FileTrial decides.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from experts.emulated_tokens import Costs, EmulatedTokens
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from sharpi.experts.file_trial import FileTrial, Way
+from sharpi.experts.policy_settings import PolicySettings
+from sharpi.experts.slot_window import WindowCounts
+
+_FILLED = 0.8  # of the page cache
+_FAULT_COST = 2.0  # reads: one thread waits, and what is read ahead is not all used
+
+
+class EmulatedPages:
+    """The experts in the page cache, empty at first."""
+
+    def __init__(self, settings: PolicySettings, costs: Costs) -> None:
+        self._room, self._costs = int(_FILLED * sum(settings.slots)), costs
+        self._present: OrderedDict[tuple[int, int], None] = OrderedDict()
+
+    def token(self, routes: Sequence[Sequence[int]]) -> tuple[float, int]:
+        """Returns a token's seconds and page faults."""
+        keys = [(layer, expert) for layer, route in enumerate(routes) for expert in route]
+        faults = 0
+        for key in keys:
+            faults += key not in self._present
+            self._present[key] = None
+            self._present.move_to_end(key)
+            if len(self._present) > self._room:
+                self._present.popitem(last=False)
+        return len(routes) * self._costs.layer + faults * _FAULT_COST * self._costs.read, faults
+
+
+class EmulatedChoice(EmulatedTokens):
+    """Slots and the mapped file; `left` and `returned` are tokens at which the way changed."""
+
+    def __init__(self, settings: PolicySettings, costs: Costs) -> None:
+        super().__init__(settings, costs)
+        shape = len(settings.slots), settings.num_experts
+        self.file_trial = FileTrial(np.ones(shape[0], np.int64))
+        self.left: list[int] = []
+        self.returned: list[int] = []
+        self._settings = settings
+        self._pages = EmulatedPages(settings, costs)
+        self._uses: NDArray[np.int64] = np.zeros(shape, np.int64)
+        self._begin_window()
+
+    def run(self, routes: NDArray[np.integer]) -> None:
+        """Runs tokens, (tokens, layers, k)."""
+        for token in routes.tolist():
+            if self.file_trial.way is Way.FILE:
+                self._in_file(token)
+            else:
+                self._with_slots(token)
+
+    def _with_slots(self, token: Sequence[Sequence[int]]) -> None:
+        is_usual = self.trials.is_usual
+        for layer, route in enumerate(token):
+            self._uses[layer, route] += 1
+        super().run(np.array([token]))
+        if not self.file_trial.record(self.seconds[-1], is_usual=is_usual):
+            return
+        if self.file_trial.judge_slots(self._window(), sum(self._settings.slots)):
+            self.left.append(len(self.seconds))
+            self._pages = EmulatedPages(self._settings, self.costs)
+        self._begin_window()
+
+    def _in_file(self, token: Sequence[Sequence[int]]) -> None:
+        seconds, faults = self._pages.token(token)
+        self.seconds.append(seconds)
+        self.file_trial.record_file(seconds, faults)
+        if self.file_trial.way is Way.SLOTS:
+            self.returned.append(len(self.seconds))
+            order = np.argsort(-self._uses, axis=1, kind="stable").tolist()
+            self.open(replace(self._settings, warm=tuple(map(tuple, order))))
+            self._begin_window()
+
+    def _begin_window(self) -> None:
+        self._before = self._uses.copy(), self.waited, self.late, self.loads
+
+    def _window(self) -> WindowCounts:
+        uses, waited, late, loads = self._before
+        late, loads = self.late - late, self.loads - loads
+        first = int(((uses == 0) & (self._uses > 0)).sum())
+        in_window = self._uses - uses
+        return WindowCounts(
+            self.waited - waited, late + loads, loads, in_window, self._uses.copy(), first
+        )

@@ -1,0 +1,134 @@
+"""SlotWindow: tokens with slots for experts, and what they promise of the mapped file.
+
+It is cheap to count what the file would not wait for, and dear to try it: the page cache has to be
+filled. So a trial has to promise more than it may cost.
+"""
+
+from statistics import fmean, median
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+_LEAST_STALL = 0.02  # part of the time with slots; with less there is nothing to gain
+_FIRST_USES = 0.25  # of the misses; with more, slots still fill, and times say little
+_FILLED = 0.8  # of the page cache that holds what is used; read-ahead brings the rest
+_FAULT_COST = 2.0  # a page fault waits longer than one of eight direct reads
+# A trial may cost 1.25 times what it takes to fill the page cache, and that has to be gained again
+# within so many tokens.
+_FILLS, _TOKENS_TO_GAIN = 1.25, 2000
+_LEAST_STAKE = 20  # times of a token
+_LEAST_TRIED = 16  # tokens of what a policy tried, from which on their time counts
+_OUTLIER = 4.0  # times the median; longer tokens count as so long
+
+
+class WindowCounts(Struct, frozen=True):
+    """The counts of a window with slots."""
+
+    stall_seconds: float
+    misses: int  # late ones included
+    loads: int  # the others
+    uses: NDArray[np.int64]  # in the window, (layers, experts)
+    all_uses: NDArray[np.int64]  # since the start, (layers, experts)
+    first_uses: int  # experts that were used for the first time, which any way has to read
+
+    @property
+    def misses_again(self) -> int:
+        """The misses of experts that were evicted."""
+        return max(0, self.misses - self.first_uses)
+
+    @property
+    def stalled_again(self) -> float:
+        """The seconds that tokens waited for experts that were evicted."""
+        return self.stall_seconds * self.misses_again / max(1, self.misses)
+
+    @property
+    def fill_seconds(self) -> float:
+        """The seconds in which page faults would read all experts that were used."""
+        used = int((self.all_uses > 0).sum())
+        return used * _FAULT_COST * self.stall_seconds / max(1, self.loads)
+
+
+class Promise(Struct, frozen=True):
+    """A trial of the mapped file that is worth its cost."""
+
+    with_slots: float  # seconds of a token
+    stake: float  # seconds that the trial may take beyond those with slots
+
+
+class SlotWindow:
+    """The seconds of tokens with slots; experts' bytes are by layer, (layers,)."""
+
+    def __init__(self, expert_bytes: NDArray[np.int64]) -> None:
+        self._expert_bytes = expert_bytes
+        self._usual: list[float] = []
+        self._tried: list[float] = []  # with what a policy tried
+        self._beside = 0.0  # of steps that decoded several tokens
+
+    def __len__(self) -> int:
+        return len(self._usual) + len(self._tried)
+
+    def add(self, seconds: float, *, is_usual: bool) -> None:
+        """Adds a token; `is_usual`: False if the policy tried another way than the one it uses."""
+        (self._usual if is_usual else self._tried).append(seconds)
+
+    def add_beside(self, seconds: float) -> None:
+        """Adds a step that decoded several tokens, whose waits count, too."""
+        self._beside += seconds
+
+    def clear(self) -> None:
+        """Begins the window anew."""
+        self._usual.clear()
+        self._tried.clear()
+        self._beside = 0.0
+
+    def promise(self, counts: WindowCounts, room: int) -> Promise | None:
+        """Returns what a trial may cost if the file promises to gain more, else None.
+
+        `room`: bytes that the page cache could take without the slots.
+        """
+        total = sum(self._usual) + sum(self._tried) + self._beside
+        stalled = counts.stalled_again / total
+        # Any way has to wait for what is used for the first time.
+        steady = max(0.0, 1 + stalled - counts.stall_seconds / total)
+        with_slots = self._fastest() * steady
+        stake = max(_FILLS * counts.fill_seconds, _LEAST_STAKE * with_slots)
+        gain = stalled * self._kept(counts, room) * _TOKENS_TO_GAIN * with_slots
+        still_fills = counts.first_uses > _FIRST_USES * counts.misses
+        if still_fills or stalled < _LEAST_STALL or gain <= stake:
+            return None
+        return Promise(with_slots, stake)
+
+    def _kept(self, counts: WindowCounts, room: int) -> float:
+        """Returns the part of the waits that the file would not have, 0 to 1."""
+        fitting = int(_FILLED * room)
+        outside = uses_outside(counts.uses, self._expert_bytes, fitting, counts.all_uses)
+        return max(0.0, 1 - _FAULT_COST * outside / max(1, counts.misses_again))
+
+    def _fastest(self) -> float:
+        """Returns the seconds of a token in the faster of the ways of the policy."""
+        has_both = len(self._tried) >= _LEAST_TRIED and bool(self._usual)
+        ways = (self._usual, self._tried) if has_both else (self._usual or self._tried,)
+        return min(map(mean_seconds, ways))
+
+
+def uses_outside(
+    uses: NDArray[np.int64],
+    expert_bytes: NDArray[np.int64],
+    room: int,
+    all_uses: NDArray[np.int64] | None = None,
+) -> int:
+    """Returns how many uses (layers, experts) are of experts beyond those that fit.
+
+    Those used most fit, by `all_uses` if these are given: a short window shows only a part.
+    """
+    flat = uses.ravel()
+    sizes = np.repeat(expert_bytes, uses.shape[1])
+    order = np.argsort(-(flat if all_uses is None else all_uses.ravel()), kind="stable")
+    return int(flat[order][np.cumsum(sizes[order]) > room].sum())
+
+
+def mean_seconds(seconds: list[float]) -> float:
+    """Returns the mean, in which a token that another program delayed counts little."""
+    most = _OUTLIER * median(seconds)
+    return fmean(min(each, most) for each in seconds)
