@@ -11,15 +11,15 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.byte_vocabulary import ByteVocabulary
 from sharpi.constraints.children import Children
-from sharpi.constraints.different_texts import DifferentTexts
+from sharpi.constraints.different.different_items import DifferentItems
+from sharpi.constraints.different.token_sets import TokenSets
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammar_error import worded
-from sharpi.constraints.quote_tokens import QuoteTokens
 from sharpi.constraints.schema.budget import MAX_SCHEMAS_HERE, TooManySchemas
 from sharpi.constraints.schema.costly import CostlySchemas
-from sharpi.constraints.schema.free_texts import unique_texts
 from sharpi.constraints.schema.json_schema import PLAIN, Ways, grammar_of_schema
+from sharpi.constraints.schema.unique_items import unique_items
 from sharpi.constraints.trial import Trials
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -49,14 +49,12 @@ class Grammars:
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
         """Returns a constraint to JSON of this schema, with properties in the schema's order."""
-        schema, names = unique_texts(dict(schema) if isinstance(schema, Mapping) else schema)
+        schema, plan = unique_items(dict(schema) if isinstance(schema, Mapping) else schema)
         ways: Ways | None = PLAIN
         while ways is not None:
             try:
                 matcher = self._matcher(self._rewritten(schema, ways))
-                return (
-                    DifferentTexts(matcher, self._quotes, names) if names else self._only(matcher)
-                )
+                return DifferentItems(matcher, self._sets, plan) if plan else self._only(matcher)
             except GrammarError as error:
                 ways, complaint = ways.after(str(error)), error
         raise complaint
@@ -114,8 +112,10 @@ class Grammars:
         return matcher
 
     @cached_property
-    def _quotes(self) -> QuoteTokens:
-        return QuoteTokens(self._bytes.tokens)
+    def _sets(self) -> TokenSets:
+        special = set(self._bytes.special_token_ids)
+        tokens = enumerate(self._bytes.tokens)
+        return TokenSets([b"" if token in special else data for token, data in tokens])
 
     @cached_property
     def _bytes(self) -> ByteVocabulary:

@@ -176,7 +176,7 @@ REFUSED_SCHEMAS: list[Any] = [
     False,
     {"type": "nonsense"},
     {"type": "string", "not": {"pattern": "^(?!a)"}},
-    {"type": "array", "uniqueItems": True, "items": {"type": ["object", "number"]}},
+    {"type": "array", "uniqueItems": True, "items": {"type": "object", "maxProperties": 1}},
     {"type": "string", "pattern": "("},
     {"type": "string", "pattern": "(?=a)"},
     {"type": "string", "minLength": 3, "maxLength": 2},

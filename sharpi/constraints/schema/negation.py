@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sharpi.constraints.schema.automaton import automaton_of
+from sharpi.constraints.patterns.automaton import automaton_of
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.names import pattern_of_names
 from sharpi.constraints.schema.other_matches import pattern_of_others
@@ -25,7 +25,7 @@ _UNDESCRIBED = frozenset([
     "maxContains", "uniqueItems", "unevaluatedItems", "unevaluatedProperties", "if", "then", "else",
     "dependencies", "dependentRequired", "dependentSchemas", "$dynamicRef", "$recursiveRef",
 ])  # fmt: skip
-_PATTERN_COST = 2500  # schemas that take as long to rewrite as the largest pattern
+PATTERN_COST = 2500  # schemas that take as long to rewrite as the largest pattern
 # A limit, its type, and the limit that all values beyond it keep.
 _LIMITS: dict[str, tuple[str, str, int]] = {
     "minimum": ("number", "exclusiveMaximum", 0),
@@ -135,7 +135,7 @@ class Negation:
         return [{"type": "array", "prefixItems": [way], "minItems": 1} for way in ways]
 
     def _pattern(self, value: Any, depth: int) -> list[Schema]:
-        self._budget.spend(_PATTERN_COST)
+        self._budget.spend(PATTERN_COST)
         others = pattern_of_others(value)
         return [] if others is None else [{"type": "string", "pattern": others}]
 
@@ -146,7 +146,7 @@ class Negation:
 
     def _pattern_properties(self, value: Any, depth: int) -> list[Schema]:
         """Uses only a shortest one of the names that a pattern matches."""
-        self._budget.spend(_PATTERN_COST * len(value))
+        self._budget.spend(PATTERN_COST * len(value))
         ways = {pattern: self._of_part(each, depth) for pattern, each in value.items()}
         names = {pattern: automaton_of(pattern).shortest() for pattern in ways if ways[pattern]}
         return [
@@ -158,7 +158,7 @@ class Negation:
 
     def _property_names(self, value: Any, depth: int) -> list[Schema]:
         """Uses only a shortest one of the names that are not allowed."""
-        self._budget.spend(_PATTERN_COST)
+        self._budget.spend(PATTERN_COST)
         pattern = pattern_of_names(self._references.resolved(value))
         name = None if pattern is None else automaton_of(pattern).shortest(accepted=False)
         return [] if name is None else [{"type": "object", "required": [name]}]

@@ -1,7 +1,9 @@
 """A regular expression for all texts that another one does not match."""
 
-from sharpi.constraints.schema.automaton import automaton_of
-from sharpi.constraints.schema.characters import as_pattern
+from collections.abc import Mapping, Sequence, Set
+
+from sharpi.constraints.patterns.automaton import automaton_of
+from sharpi.constraints.patterns.characters import Characters, as_pattern
 from sharpi.errors import GrammarError
 
 _MAX_LETTERS = 8000
@@ -16,14 +18,22 @@ def pattern_of_others(pattern: str) -> str | None:
     that only some programs would match are left out.
     """
     found = automaton_of(pattern)
-    ends = set(range(len(found.goes))) - found.accepting
+    return pattern_of_ends(found.goes, set(range(len(found.goes))) - found.accepting)
+
+
+def pattern_of_ends(goes: Sequence[Mapping[int, Characters]], ends: Set[int]) -> str | None:
+    """Returns a pattern of the texts that lead from state 0 to one of `ends`; None without any.
+
+    `goes` has for each state the next states, by characters. Raises GrammarError if the pattern
+    would be too long.
+    """
     ways: _Ways = {
         (state, after): as_pattern(characters)
-        for state, goes in enumerate(found.goes)
-        for after, characters in goes.items()
+        for state, steps in enumerate(goes)
+        for after, characters in steps.items()
     }
     ways |= {(state, _END): "" for state in ends} | {(_BEGIN, 0): ""}
-    left = set(range(len(found.goes)))
+    left = set(range(len(goes)))
     while left:
         state = min(left, key=lambda each: (_cost(ways, each), each))
         left.remove(state)

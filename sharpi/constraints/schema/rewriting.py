@@ -4,19 +4,20 @@
 rewritten schema allows, the original allows, too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sharpi.constraints.schema.arrays import containing, different_items
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.facts import exclude_each_other, facts_of
 from sharpi.constraints.schema.formats import FORMATS
+from sharpi.constraints.schema.name_patterns import disjoint, overlap
 from sharpi.constraints.schema.names import (
     list_few_names,
     pattern_of_names,
     replace_universal_patterns,
 )
-from sharpi.constraints.schema.negation import Negation
+from sharpi.constraints.schema.negation import PATTERN_COST, Negation
 from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.property_counts import counted_properties
 from sharpi.constraints.schema.references import References, Schema, named_in_references
@@ -152,23 +153,33 @@ class Rewriting:
         if pattern is None:
             return []
         replace_universal_patterns(schema)
-        if "patternProperties" in schema:
-            raise GrammarError(
-                "not supported in a JSON schema: propertyNames beside patternProperties"
-            )
         self._budget.spend(10 * len(schema.get("properties", ())))
         known, named = schema.get("properties", {}), Pattern(pattern)
         schema["properties"] = {
             name: each if named.matches(name) else False for name, each in known.items()
         }
-        schema["patternProperties"] = {pattern: schema.get("additionalProperties", True)}
+        others = schema.get("additionalProperties", True)
+        if "patternProperties" in schema:
+            self._spend_on(schema["patternProperties"])
+            known = disjoint(schema["patternProperties"], pattern, others)
+            schema["patternProperties"] = known
+        else:
+            schema["patternProperties"] = {pattern: others}
         schema["additionalProperties"] = False
         return []
 
     def _patterns(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         if "patternProperties" in schema:
             list_few_names(schema)
+        patterns = schema.get("patternProperties", {})
+        if len(patterns) > 1:
+            self._spend_on(patterns)
+            if overlap(list(patterns)):
+                schema["patternProperties"] = disjoint(patterns)
         return []
+
+    def _spend_on(self, patterns: Mapping[str, Schema]) -> None:
+        self._budget.spend(PATTERN_COST * len(patterns))
 
     def _unevaluated(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         """Replaces `unevaluatedProperties` and `unevaluatedItems` by their simple counterparts.

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from sharpi.constraints.schema.automaton import automaton_of
-from sharpi.constraints.schema.characters import escaped, in_class, others
-from sharpi.constraints.schema.endless import is_endless
+from sharpi.constraints.patterns.automaton import automaton_of
+from sharpi.constraints.patterns.characters import escaped, in_class, others
+from sharpi.constraints.patterns.endless import is_endless
 from sharpi.constraints.schema.other_matches import pattern_of_others
 from sharpi.constraints.schema.pattern import Pattern
 

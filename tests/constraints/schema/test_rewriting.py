@@ -15,7 +15,6 @@ from sharpi.constraints.children import ask_child
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.schema import costly
 from sharpi.constraints.schema.budget import Budget
-from sharpi.constraints.schema.free_texts import unique_texts
 from sharpi.constraints.schema.json_schema import (
     PLAIN,
     Ways,
@@ -25,6 +24,7 @@ from sharpi.constraints.schema.json_schema import (
 from sharpi.constraints.schema.other_texts import other_texts
 from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.rewriting import Rewriting
+from sharpi.constraints.schema.unique_items import unique_items
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -104,6 +104,42 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         {"type": "object", "not": {"propertyNames": {"maxLength": 2}}},
         [{"aaa": 1}, {"aaa": None, "b": 2}],
         [{}, {"aa": 1}, {"a": 1, "b": 2}],
+    ),
+    "patterns of names that overlap": (
+        {
+            "type": "object",
+            "patternProperties": {"^a": {"type": "integer"}, "b$": {"maximum": 5}, "^x": {}},
+        },
+        [{"ab": 3}, {"a": 9}, {"b": 3}, {"b": "x"}, {"xb": 2}, {"c": None}],
+        [{"ab": 9}, {"ab": "x"}, {"a": "x"}, {"b": 9}, {"xb": 9}],
+    ),
+    "patterns of names that overlap in every name": (
+        {
+            "type": "object",
+            "patternProperties": {".*": {"type": "integer"}, "^a": {"maximum": 5}},
+            "additionalProperties": False,
+        },
+        [{"ab": 3}, {"c": 9}],
+        [{"ab": 9}, {"c": "x"}],
+    ),
+    "patterns of names that programs may read in two ways": (
+        {
+            "type": "object",
+            "patternProperties": {"^\\d+$": {"type": "integer"}, "^\\w{1,3}$": {"maximum": 5}},
+            "additionalProperties": False,
+        },
+        [{"12": 3}, {"ab": 3}, {"1234": 9}, {}],
+        [{"12": 9}, {"ab": 9}, {"abcd": 1}, {"\u0663": 1}],
+    ),
+    "patterns of names, of which some are not allowed": (
+        {
+            "type": "object",
+            "patternProperties": {"^x-": {}},
+            "propertyNames": {"pattern": "^[a-z-]{1,4}$"},
+            "additionalProperties": {"type": "integer"},
+        },
+        [{"x-a": "b"}, {"abc": 1}],
+        [{"abc": "x"}, {"abcde": 1}, {"x-abc": 1}],
     ),
     "what is no keyword does not fail": (
         {"type": ["string", "null"], "not": {"type": "string", "_kind": 1}},
@@ -465,9 +501,6 @@ def test_every_finished_answer_validates(grammars: Grammars, demo: Tokenizer, na
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "array", "uniqueItems": True, "items": {"type": "string", "maxLength": 1}},
-        {"type": "array", "uniqueItems": True, "items": {"type": "number"}},
-        {"items": {"type": "array", "uniqueItems": True, "items": {"type": "string"}}},
         {"type": "string", "not": {"pattern": "^(?!a)"}},
         {"type": "string", "not": {"pattern": "(?i)a"}},
         {"type": "string", "not": {"pattern": "("}},
@@ -528,7 +561,7 @@ def test_other_texts() -> None:
 def test_a_schema_is_not_changed() -> None:
     for schema, _, _ in CASES.values():
         before = json.dumps(schema)
-        Rewriting(unique_texts(schema).schema, Budget(), splits_one_of=True).rewritten()
+        Rewriting(unique_items(schema).schema, Budget(), splits_one_of=True).rewritten()
         assert json.dumps(schema) == before
 
 

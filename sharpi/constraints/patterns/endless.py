@@ -3,8 +3,8 @@
 from collections.abc import Set
 from itertools import product
 
-from sharpi.constraints.schema.automaton import MAX_STEPS, Automaton, automaton_of
-from sharpi.constraints.schema.characters import LAST, Characters
+from sharpi.constraints.patterns.automaton import MAX_STEPS, Automaton, automaton_of
+from sharpi.constraints.patterns.characters import LAST, Characters
 
 _MAX_LETTERS = 100
 _PLAIN: Characters = ((9, 10), (13, 13), (32, 126), (160, 0xD7FF), (0xE000, LAST))

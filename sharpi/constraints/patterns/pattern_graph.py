@@ -3,7 +3,7 @@
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from sharpi.constraints.schema.characters import Characters, in_class, others
+from sharpi.constraints.patterns.characters import Characters, in_class, others
 from sharpi.errors import GrammarError
 
 _MAX_NODES = 1500

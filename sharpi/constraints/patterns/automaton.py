@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from sharpi.constraints.schema.characters import (
+from sharpi.constraints.patterns.characters import (
     ALL,
     LAST,
     Characters,
     common_letter,
     united,
 )
-from sharpi.constraints.schema.pattern_graph import PatternGraph
+from sharpi.constraints.patterns.pattern_graph import PatternGraph
 from sharpi.errors import GrammarError
 
 _MAX_STATES = 64

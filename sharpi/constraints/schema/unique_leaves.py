@@ -1,0 +1,157 @@
+"""The scalars of a schema, as texts, numbers and listed values that are told apart."""
+
+import json
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from sharpi.constraints.different.leaf import Leaf
+from sharpi.constraints.different.numbers import Numbers
+from sharpi.constraints.different.texts import Texts
+from sharpi.constraints.patterns.automaton import MAX_STEPS, Automaton, automaton_of
+from sharpi.constraints.patterns.endless import is_endless
+from sharpi.constraints.schema.formats import FORMATS
+from sharpi.constraints.schema.item_ways import Merged, refusal
+from sharpi.errors import GrammarError
+
+_DATE = (
+    "[1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    "|02-(0[1-9]|1[0-9]|2[0-8]))"
+)
+_TIME = (
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_LABEL = "[A-Za-z0-9](-?[A-Za-z0-9]){0,15}"
+_HOST = f"{_LABEL}(\\.{_LABEL})*"
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_HEX = "[0-9a-f]"
+# Patterns that match only what the formats allow, for items that have to differ.
+_PATTERNS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "duration": "P([1-9][0-9]*[DW]|T[1-9][0-9]*[HMS])",
+    "email": f"[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@{_HOST}",
+    "hostname": _HOST,
+    "ipv4": f"{_BYTE}(\\.{_BYTE}){{3}}",
+    "ipv6": f"{_HEX}{{1,4}}(:{_HEX}{{1,4}}){{7}}",
+    "uuid": f"{_HEX}{{8}}(-{_HEX}{{4}}){{3}}-{_HEX}{{12}}",
+    "uri": f"[a-z]+:(//{_HOST})?(/[A-Za-z0-9._~-]+)*/?(\\?[A-Za-z0-9._~=&-]+)?(#[A-Za-z0-9._~-]+)?",
+}
+_MAX_LETTERS = 256
+_MAX_PATTERNS = 16  # looked at in one document, each for some milliseconds
+_CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t"}
+_TOKENS = re.compile(r"\\.|\[\^?\]?|\]|.", re.DOTALL)
+Patches = dict[int, dict[str, Any]]  # new values of keywords, by a schema's id; None drops one
+
+
+class Leaves:
+    """Collects the scalars of ways; `patches` gets what has to be written in another way.
+
+    `patterns` are those that were looked at in the document.
+    """
+
+    def __init__(self, patches: Patches, patterns: set[str]) -> None:
+        self._patches, self._patterns = patches, patterns
+        self._texts: list[Texts] = []
+        self._numbers: list[Numbers] = []
+        self._listed: set[bytes] = set()
+
+    def leaf(self) -> Leaf:
+        """Returns what was collected."""
+        return Leaf(tuple(self._texts), tuple(self._numbers), frozenset(self._listed))
+
+    def add_values(self, values: list[Any]) -> None:
+        """Adds listed values; raises GrammarError for others than texts, integers and literals."""
+        for value in values:
+            if isinstance(value, dict | list | float):
+                raise refusal("of listed objects, arrays or fractions beside other items")
+            self._listed.add(json.dumps(value, ensure_ascii=False).encode())
+
+    def add(self, merged: Merged, kind: str) -> None:
+        """Adds the scalars of one type; raises GrammarError."""
+        match kind:
+            case "string":
+                self._texts.append(self._texts_of(merged))
+            case "number" | "integer":
+                self._numbers.append(_numbers(merged.keywords, is_whole=kind == "integer"))
+            case "boolean":
+                self._listed |= {b"true", b"false"}
+            case "null":
+                self._listed.add(b"null")
+
+    def _texts_of(self, merged: Merged) -> Texts:
+        given = merged.keywords
+        low, high = given.get("minLength", 0), given.get("maxLength")
+        form, pattern = given.get("format"), given.get("pattern")
+        if form in FORMATS:
+            if pattern is not None:
+                raise refusal(f"of texts with a pattern and the format {form}")
+            pattern = f"^{_PATTERNS[form]}$"
+            patch = {"format": None, "pattern": pattern}
+            self._patches.setdefault(id(merged.sources["format"]), {}).update(patch)
+        if pattern is None:
+            return Texts(low=low, high=high, is_endless=high is None)
+        return self._matching(merged, pattern, low, high)
+
+    def _matching(self, merged: Merged, pattern: str, low: int, high: int | None) -> Texts:
+        if max(low, high or 0) > _MAX_LETTERS:
+            raise refusal(f"of texts with a pattern and more than {_MAX_LETTERS} letters")
+        plain = _plain_classes(pattern)
+        self._patterns.add(plain)
+        if len(self._patterns) > _MAX_PATTERNS:
+            raise refusal(f"of texts with more than {_MAX_PATTERNS} patterns")
+        wide, narrow = (_automaton(plain, is_wide=each) for each in (True, False))
+        if wide != narrow:
+            if low == 0 and high is None and is_endless(pattern):
+                return Texts(is_endless=True)
+            raise refusal("of texts with a pattern in which \\D, \\W, \\S or the like may differ")
+        if plain != pattern:
+            self._patches.setdefault(id(merged.sources["pattern"]), {})["pattern"] = plain
+        return Texts(narrow, low, high)
+
+
+@lru_cache(maxsize=128)
+def _automaton(pattern: str, *, is_wide: bool) -> Automaton:
+    try:
+        most = MAX_STEPS // 4
+        return automaton_of(pattern, is_wide=is_wide, ends_strictly=True, most_steps=most)
+    except GrammarError as error:
+        reason = str(error).removeprefix("not supported in a pattern that must not match: ")
+        raise refusal(f"of texts with a pattern: {reason}") from None
+
+
+def _plain_classes(pattern: str) -> str:
+    """Returns a pattern whose classes are those of ASCII."""
+    found, is_inside = [], False
+    for token in _TOKENS.findall(pattern):
+        letters = _CLASSES.get(token[1:]) if token[0] == "\\" else None
+        if letters is not None:
+            token = letters if is_inside else f"[{letters}]"
+        elif token[0] == "[" and not is_inside:
+            is_inside = True
+        elif token == "]":
+            is_inside = False
+        found.append(token)
+    return "".join(found)
+
+
+def _numbers(given: dict[str, Any], *, is_whole: bool) -> Numbers:
+    step = given.get("multipleOf")
+    if step is not None and (type(step) is not int or step < 1):
+        raise refusal("of multiples of a fraction")
+    low, has_low = _limit(given, "minimum", "exclusiveMinimum", max)
+    high, has_high = _limit(given, "maximum", "exclusiveMaximum", min)
+    return Numbers(low, high, has_low, has_high, step or (1 if is_whole else None))
+
+
+def _limit(
+    given: dict[str, Any], name: str, exclusive: str, nearer: Any
+) -> tuple[Fraction | None, bool]:
+    limit, other = given.get(name), given.get(exclusive)
+    if isinstance(other, bool):  # draft 4
+        return (None if limit is None else Fraction(repr(limit))), not other
+    if other is None or (limit is not None and nearer(limit, other) == limit != other):
+        return (None if limit is None else Fraction(repr(limit))), True
+    return Fraction(repr(other)), False
