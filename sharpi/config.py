@@ -141,7 +141,7 @@ USUAL_DRAFTS = SpeculationConfig(kinds=("ngram", "suffix", "mtp"), is_auto=True,
 
 
 class GivenFlags(Struct, frozen=True):
-    """The flags about experts that were given, for notes on those without an effect."""
+    """The flags about experts and GPUs that were given, for notes on those without an effect."""
 
     command: str = ""  # that they were given to
     # The name of each option's parameter, and of the flag or variable that gave it.

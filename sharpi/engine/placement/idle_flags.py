@@ -25,6 +25,7 @@ STASH_SIZES = (
 STASH = ("moe_paged_stash", *STASH_SIZES)
 GPU = ("cpu_moe", "n_cpu_moe", "moe_miss", "moe_capacity_factor", *STASH)
 DEBUG = ("disable", "trace_vram")
+OF_LAYERS = ("gpu_layers", "tensor_split")  # which of the layers are on GPUs
 FLAGS = ("moe_slots", "trace_moe", *POLICY, *GPU)  # all that the table is about
 
 _BUDGETED = tuple(name for name, kind in POLICIES.items() if kind.has_budget)
@@ -75,6 +76,7 @@ FULFILLED: dict[str, Callable[[RunConfig], bool]] = {
     "trace_vram": lambda config: not config.trace_vram,
     "moe_miss": lambda config: config.experts.miss == "auto",
     "cpu_moe": lambda config: not config.cpu_moe,
+    "gpu_layers": lambda config: config.gpu_layers == 0,
     "n_cpu_moe": lambda config: config.num_cpu_moe == 0,
     "trace_moe": lambda config: not config.experts.trace_routes,
 }
@@ -86,6 +88,12 @@ def _policies(use: ExpertUse) -> list[str]:
 
 def _without_gpu(config: RunConfig, use: ExpertUse) -> bool:
     return use.first_gpu_layer is None
+
+
+def _unasked_without_gpu(config: RunConfig, use: ExpertUse) -> bool:
+    """Returns whether there is no GPU and nobody says why: a plan asks for none, nor does a CPU."""
+    asks = config.given.command != "plan" and config.device != "cpu"
+    return use.first_gpu_layer is None and not asks
 
 
 def _all_on_gpu(config: RunConfig, use: ExpertUse) -> bool:
@@ -140,6 +148,7 @@ ROWS = (
         "--prompt-cache-size 0 keeps nothing",
     ),
     Row(("trace_vram",), _without_gpu, "no layer is on a GPU"),
+    Row(OF_LAYERS, _unasked_without_gpu, "no layer is on a GPU"),
     Row(FLAGS, lambda config, use: not use.num_experts, "the model has no routed experts"),
     Row(GPU, _without_gpu, "no layer is on a GPU"),
     Row(

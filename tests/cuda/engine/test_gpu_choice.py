@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 
-from sharpi.config import RunConfig
+from sharpi.config import GivenFlags, RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.engine import Engine
@@ -47,13 +47,22 @@ def on_gpu(engine: Engine) -> bool:
     return engine.plan is not None and bool(engine.plan.bytes_in(Tier.VRAM))
 
 
-@pytest.mark.parametrize("options", [{"vram": 8 << 30}, {"gpu_layers": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"vram": 8 << 30},
+        {"gpu_layers": 1},
+        {"tensor_split": (3.0, 1.0)},
+        {"given": GivenFlags("run", (("gpu_layers", "-g"),))},  # -g -1, as many as fit
+    ],
+)
 def test_without_a_gpu_the_cpu_computes_and_a_note_says_why(
     options: dict[str, Any], load: Load
 ) -> None:
     engine = load(missing, **options)
     assert not on_gpu(engine)
-    assert "the CPU computes, not the GPU: the driver went home" in engine.notes
+    notes = [note for note in engine.notes if "GPU" in note]
+    assert notes == ["the CPU computes, not the GPU: the driver went home"]
 
 
 def test_who_insists_is_told(load: Load) -> None:

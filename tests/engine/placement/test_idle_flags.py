@@ -20,6 +20,7 @@ from sharpi.engine.placement.idle_flags import (
     DEBUG,
     FLAGS,
     GPU,
+    OF_LAYERS,
     PREFETCH,
     SET,
     STASH,
@@ -131,7 +132,26 @@ def test_the_table_is_about_every_option_of_experts() -> None:
         for name in group.__struct_fields__
         if "moe" in name or "expert" in name
     }
-    assert set(FLAGS) == fields - records == set(engine_options._NOTED) - set(DEBUG)
+    assert set(FLAGS) == fields - records == set(engine_options._NOTED) - {*DEBUG, *OF_LAYERS}
+
+
+@pytest.mark.parametrize("flag", OF_LAYERS)
+def test_layers_that_no_gpu_computes(flag: str) -> None:
+    """A run that asks for a GPU says itself why there is none."""
+    asked = RunConfig(model=Path("m.gguf"), given=GivenFlags("run", ((flag, "-g"),)))
+    planned = replace(asked, given=replace(asked.given, command="plan"))
+    on_cpu = replace(asked, device="cpu")
+    note = ["-g has no effect: no layer is on a GPU"]
+    assert [list(idle_notes(each, ExpertUse())) for each in (asked, planned, on_cpu)] == [
+        [], note, note,
+    ]  # fmt: skip
+    assert not list(idle_notes(planned, ExpertUse(0, 0)))
+
+
+def test_no_layers_on_a_gpu_is_what_a_cpu_does() -> None:
+    given = GivenFlags("plan", (("gpu_layers", "-g"),))
+    config = RunConfig(model=Path("m.gguf"), gpu_layers=0, given=given)
+    assert not list(idle_notes(config, ExpertUse()))
 
 
 @pytest.mark.parametrize(

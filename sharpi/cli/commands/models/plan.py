@@ -22,7 +22,10 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import USUAL_DRAFTS, RunConfig
 from sharpi.errors import UsageError
 
-_NOTED = ("moe_slots", "cpu_moe", "n_cpu_moe", *MissOptions.__struct_fields__)
+_NOTED = (
+    *("moe_slots", "cpu_moe", "n_cpu_moe", "gpu_layers", "tensor_split"),
+    *MissOptions.__struct_fields__,
+)
 
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile

@@ -26,6 +26,8 @@ _NOTED = (
     "cpu_moe",
     "n_cpu_moe",
     "trace_moe",
+    "gpu_layers",
+    "tensor_split",
     *DebugOptions.__struct_fields__,
     *ExpertOptions.__struct_fields__,
     *MissOptions.__struct_fields__,
