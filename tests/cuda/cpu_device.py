@@ -10,11 +10,11 @@ import numpy.typing as npt
 from cpu_kernel import REACHED, CpuKernel, Region, Shape
 from cpu_memory import AdoptedMemory, CpuMemory, host_bytes, memory_of
 from kernel_build import build_kernels
+from type_groups import build_defines
 
 from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
-from sharpi.device.nvrtc import defines
 from sharpi.errors import DeviceError
 
 FORWARD, BACKWARD = (
@@ -181,5 +181,5 @@ def _regions(launch: Launch) -> Iterator[Region]:
 @cache
 def _kernel(kernel: Kernel, text: str, checked: bool, is_a_tests: bool) -> CpuKernel:
     """A test's own text mostly has a fault, whose line is built in at once."""
-    build = partial(build_kernels, text, defines(kernel.quant_type), checked)
+    build = partial(build_kernels, text, build_defines(kernel), checked)
     return CpuKernel(kernel.entry, build(is_a_tests), checked, partial(build, True))

@@ -1,12 +1,13 @@
 // The types that kernels are instantiated for: QUANTISED_TYPES(M) and FLOAT_TYPES(M) expand to
 // M(Q4_K, q4_k) for each. -DONLY_<TYPE> limits them to one type, so that a process compiles only
-// what it runs.
+// what it runs. Both macros may come from the compiler's options instead, for several types.
 #pragma once
 #include "blocks_of_few_bits.cuh"
 #include "blocks_of_grids.cuh"
 #include "float_types.cuh"
 
-#if defined(ONLY_Q4_0)
+#if defined(QUANTISED_TYPES) && defined(FLOAT_TYPES)
+#elif defined(ONLY_Q4_0)
 #define QUANTISED_TYPES(M) M(Q4_0, q4_0)
 #define FLOAT_TYPES(M)
 #elif defined(ONLY_Q4_1)

@@ -1,7 +1,6 @@
 // Makes an entry point callable from Python: `launch_<entry>` takes arguments as cuLaunchKernel
 // does, by address, and `signature_<entry>` says which they must be.
 #pragma once
-#include <cstdio>
 #include <type_traits>
 #include <utility>
 
@@ -14,13 +13,15 @@ template <class T>
 void describe(char*& out) {
   char kind = std::is_pointer<T>::value ? 'p' : 'f';
   if (std::is_integral<T>::value) kind = std::is_signed<T>::value ? 'i' : 'u';
-  out += sprintf(out, "%c%zu ", kind, sizeof(T));
+  *out++ = kind;
+  *out++ = char('0' + sizeof(T));
+  *out++ = ' ';
 }
 
 template <class... A>
 void describe_all(void (*)(A...), char* out) {
-  *out = 0;
   (describe<A>(out), ...);
+  *out = 0;
 }
 
 template <class... A, size_t... I>

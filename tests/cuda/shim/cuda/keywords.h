@@ -15,7 +15,7 @@
 #define __constant__
 #define __shared__ \
   thread_local  // one segment for all of a library's, which the engine can find; blocks run in turn
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline  // each function is compiled once for all that call it
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __grid_constant__
