@@ -7,6 +7,7 @@ architecture, and each file without types for all; the two versions take turns.
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from nvrtc import CompileError, Toolkit, Usage, toolkits, version
@@ -53,13 +54,15 @@ def test_costs_are_those_of_the_table(architecture: int) -> None:
         pytest.skip(f"the table is of NVRTC {held}, and this is {version(toolkit)}")
     usages = compiled(toolkit, architecture)
     assert not list(excesses(architecture, usages))
-    products = {row.key for usage in usages if (row := Row(architecture, usage)).is_product}
-    assert products
-    assert products <= rows.keys()
+    assert usages
+    assert {Row(architecture, usage).key for usage in usages} <= rows.keys()
 
 
 def test_finds_excesses() -> None:
-    (architecture, entry), (registers, shared, _, turn) = next(iter(table()[1].items()))
+    rows = table()[1]
+    (architecture, entry), (registers, shared, _, turn) = next(
+        (key, row) for key, row in rows.items() if row[-1]
+    )
 
     def found(registers: int, shared: int, turn: int) -> list[str]:
         usage = Usage(entry, 256, registers, shared, 0, 0, around=(turn,), innermost=(turn,))
@@ -107,6 +110,25 @@ def test_finds_what_is_done_too_early() -> None:
     job, early = Job("rms_norm", None, 90), Usage("early", 32, 8, 0, 0, 0, accesses_before=1)
     assert len(list(unordered(job, [early]))) == 2
     assert list(unordered(Job("rms_norm", None, 75), [early])) == []
+
+
+def test_finds_excesses_of_kernels_without_a_turn() -> None:
+    key, (registers, shared, instructions, turn) = next(
+        (key, row) for key, row in table()[1].items() if key[1] == "delta_net_chunks"
+    )
+    assert turn == 0
+    most = int(1.05 * instructions)
+    usage = Usage(key[1], 256, registers, shared, 0, 0, most)
+    assert list(excesses(int(key[0]), [usage])) == []
+    (found,) = excesses(int(key[0]), [replace(usage, instructions=most + 1)])
+    assert found == f"delta_net_chunks: {most + 1} instructions, not {most}"
+
+
+def test_kernels_without_a_type_have_rows_of_two_architectures() -> None:
+    """A toolkit compiles each of their files for one of the two at least."""
+    of_80, of_90 = ({entry for each, entry in table()[1] if each == on} for on in ("80", "90"))
+    chunks = {"delta_net_rows", "delta_net_chunks", "mamba2_rows", "mamba2_chunks"}
+    assert chunks | {"rms_norm", "slot_policy", "split_attention_64_F16_F16"} <= of_80 & of_90
 
 
 @pytest.mark.parametrize("num_toolkits", [1, 2])

@@ -1,7 +1,8 @@
-"""The table of what kernels of common quant types cost, which test_compile.py holds them to.
+"""The table of what kernels cost, which test_compile.py holds them to.
 
-`python tests/cuda/compiled/usage_table.py` writes it again, for the architectures that the tests
-compile a type for.
+It has the kernels of common quant types, each for the architecture that the tests compile it for,
+and those without a quant type for two. `python tests/cuda/compiled/usage_table.py` writes it
+again.
 """
 
 import csv
@@ -18,7 +19,9 @@ _COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn
 _SLACK = 1.05
 _GRANTED = 8  # registers that a thread gets at a time
 _TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "q4_k+q6_k")
-_ATTENTION = {"split_attention": 80, "tiled_attention": 90}  # and the architecture of f16
+_ATTENTION = "split_attention", "tiled_attention"
+# Of kernels without a type: each file is compiled for at least one of them by every toolkit.
+_WITHOUT_TYPE = 80, 90
 _ONE_TOKEN = re.compile(r"matvec_one_|experts_(gate_up|down|product)_")
 
 
@@ -26,7 +29,8 @@ class Row:
     """What one entry point costs on one architecture.
 
     A turn is that of the loop over the units of a row: of one token's kernels, the loop for
-    activations of one plane; of attention, the loop over pages.
+    activations of one plane; of attention, the loop over pages. It is 0 for a kernel that
+    multiplies no quantised weights, nor halves on tensor cores, in a loop.
     """
 
     def __init__(self, architecture: int, usage: Usage) -> None:
@@ -36,11 +40,6 @@ class Row:
             turn = min(usage.around, default=0)
         self.key = str(architecture), usage.entry
         self.numbers = usage.registers, usage.shared_bytes, usage.instructions, turn
-
-    @property
-    def is_product(self) -> bool:
-        """True if it multiplies quantised weights, or halves on tensor cores, in a loop."""
-        return self.numbers[-1] > 0
 
 
 @cache
@@ -55,23 +54,26 @@ def table() -> tuple[str, dict[tuple[str, str], tuple[int, ...]]]:
 def excesses(architecture: int, usages: Iterable[Usage]) -> Iterator[str]:
     """Yields what takes more of something than the table says.
 
-    That is over 5 % more instructions a turn, so a weight; registers that a GPU grants a further 8
-    for; or any more shared memory.
+    That is over 5 % more instructions a turn, so a weight, or in all where there is no turn;
+    registers that a GPU grants a further 8 for; or any more shared memory.
     """
     _, held = table()
     for usage in usages:
         row = Row(architecture, usage)
-        if row.is_product and row.key in held:
+        if row.key in held:
             yield from _beyond(usage.entry, row.numbers, held[row.key])
 
 
 def _beyond(entry: str, numbers: Sequence[int], held: Sequence[int]) -> Iterator[str]:
-    registers, shared, _, turn = held
+    registers, shared, instructions, turn = held
     limits = {
         "registers": (numbers[0], -(-registers // _GRANTED) * _GRANTED),
         "bytes of shared memory": (numbers[1], shared),
-        "instructions a turn": (numbers[3], int(_SLACK * turn)),
     }
+    if turn:
+        limits["instructions a turn"] = numbers[3], int(_SLACK * turn)
+    else:
+        limits["instructions"] = numbers[2], int(_SLACK * instructions)
     for what, (found, most) in limits.items():
         if found > most:
             yield f"{entry}: {found} {what}, not {most}"
@@ -79,7 +81,10 @@ def _beyond(entry: str, numbers: Sequence[int], held: Sequence[int]) -> Iterator
 
 def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:
     """Returns what the tests compile for an architecture, of the types in the table."""
-    due = jobs(architecture, toolkits().index(toolkit), len(toolkits()), every_one=False)
+    return _usages(toolkit, jobs(architecture, 0, len(toolkits()), every_one=False))
+
+
+def _usages(toolkit: Toolkit, due: Iterable[Job]) -> list[Usage]:
     outcomes = compile_jobs(toolkit, [job for job in due if _is_held(job)])
     assert not any(isinstance(outcome, CompileError) for outcome in outcomes)
     return [usage for outcome in outcomes if isinstance(outcome, list) for usage in outcome]
@@ -87,20 +92,25 @@ def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:
 
 def _is_held(job: Job) -> bool:
     if job.quant_type is None:
-        return _ATTENTION.get(job.file) == job.architecture
+        return job.architecture in _WITHOUT_TYPE
     return job.file in _ATTENTION or job.quant_type in _TYPES
 
 
 def main() -> None:
     """Writes the table."""
     toolkit = toolkits()[0]
-    rows = [Row(a, usage) for a in ARCHITECTURES for usage in compiled(toolkit, a)]
-    rows = sorted((row for row in rows if row.is_product), key=lambda row: row.key)
+    rows = {row.key: row for a in ARCHITECTURES for row in _rows(toolkit, a)}
     with PATH.open("w", encoding="utf-8", newline="") as file:
         file.write(f"# NVRTC {version(toolkit)}\n")
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(_COLUMNS)
-        writer.writerows((*row.key, *row.numbers) for row in rows)
+        writer.writerows((*key, *row.numbers) for key, row in sorted(rows.items()))
+
+
+def _rows(toolkit: Toolkit, architecture: int) -> Iterator[Row]:
+    """Yields what is due where this is the only toolkit; where there are two, it is less."""
+    for usage in _usages(toolkit, jobs(architecture, 0, 1, every_one=False)):
+        yield Row(architecture, usage)
 
 
 if __name__ == "__main__":
