@@ -173,13 +173,11 @@ void half_values(const PageAttention& a, Visible range, const float probabilitie
 
 void attend_page(const PageAttention& a, const KeyOps& keys, const ValueOps& values) {
   alignas(64) float scores[kQueries][kPage];
-  float peaks[kQueries], rescale[kQueries];
+  float rescale[kQueries];
   const Visible range = visible(a);
   if (range.begin > 0 || range.end < kPage) memset(scores, 0, sizeof scores);
   keys.scores(a, range, scores);
-  for (int n = 0; n < a.num_queries; n++) peaks[n] = page_peak(a, n, scores[n]);
-  for (int n = 0; n < a.num_queries; n++)
-    rescale[n] = page_probabilities(*a.states[n], peaks[n], scores[n]);
+  page_probabilities(a, scores, rescale);
   values.add(a, range, scores, rescale);
 }
 

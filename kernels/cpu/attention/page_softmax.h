@@ -26,39 +26,113 @@ inline Visible visible(const PageAttention& a) {
 
 constexpr float kHidden = -INFINITY;
 
-// Returns a query's largest score, after soft-capping them and setting those of hidden positions to
-// kHidden.
-inline float page_peak(const PageAttention& a, int n, float* scores) {
+// Returns the largest scores of a query, lane by lane, after soft-capping them and setting those of
+// hidden positions to kHidden.
+inline F32x16 lane_peaks(const PageAttention& a, int n, float* scores) {
   F32x16 peaks = broadcast(kHidden);
+  const bool is_whole = a.first[n] <= 0 && a.last[n] >= kPage - 1 && !(a.soft_cap > 0);
   const F32x16 cap = broadcast(a.soft_cap);
+#pragma GCC unroll 4
   for (int i = 0; i < kPage; i += kLanes) {
     F32x16 s = load(scores + i);
-    if (a.soft_cap > 0) s = cap * tanh(s / cap);
-    if (i < a.first[n] || i + kLanes - 1 > a.last[n])
+    if (!is_whole) {
+      if (a.soft_cap > 0) s = cap * tanh(s / cap);
       s = keep_lanes(s, a.first[n] - i, a.last[n] - i, kHidden);
-    store(scores + i, s);
+      store(scores + i, s);
+    }
     peaks = max(peaks, s);
   }
-  return maximum(peaks);
+  return peaks;
 }
 
-// Turns scores into probabilities relative to the new peak. Returns the factor for the earlier
-// sums.
-inline float page_probabilities(SoftmaxState& state, float page_peak, float* scores) {
-  const float peak = state.peak > page_peak ? state.peak : page_peak;  // lets a NaN through
-  if (peak == kHidden) {                                               // nothing visible so far
-    memset(scores, 0, kPage * sizeof(float));
-    return 1.f;
-  }
-  F32x16 total{};
+// Computes e^x of scores less their peak, with the error of `exp`.
+[[gnu::always_inline]] inline F32x16 exp_of_scores(F32x16 x) {
+#if defined(__AVX512DQ__)
+  constexpr int kNearest = 8;
+  const __m512 y = _mm512_mul_ps((__m512)x.part[0], _mm512_set1_ps(1.44269504f));
+  const F32x16 r = {(Own)_mm512_reduce_ps(y, kNearest)};  // 0 for an infinity
+  const __mmask16 is_some = _mm512_cmp_ps_mask(y, _mm512_set1_ps(-126.f), _CMP_NLT_UQ);
+  const __m512 n = _mm512_roundscale_ps(y, kNearest);
+  return {(Own)_mm512_maskz_scalef_ps(is_some, (__m512)power_of_fraction(r).part[0], n)};
+#else
+  return exp(x);
+#endif
+}
+
+// Turns a query's scores into probabilities relative to its peak. Computes their sums and the
+// largest ones by lane.
+inline void lane_probabilities(float peak, float* scores, F32x16& total, F32x16& largest) {
+  total = largest = {};
+  if (peak == kHidden) return void(memset(scores, 0, kPage * sizeof(float)));  // nothing visible
+#pragma GCC unroll 4
   for (int i = 0; i < kPage; i += kLanes) {
-    const F32x16 p = exp(load(scores + i) - peak);
+    const F32x16 p = exp_of_scores(load(scores + i) - peak);
     store(scores + i, p);
-    total += p;
+    total += p, largest = max(largest, p);
   }
+}
+
+// What the page adds to a query's state.
+inline float next_state(SoftmaxState& state, float peak, float total, float largest) {
   const float rescale = state.peak == peak ? 1.f : std::exp(state.peak - peak);
-  state = {peak, state.total * rescale + sum(total)};
+  state = {peak, state.total * rescale + total, largest};
   return rescale;
+}
+
+constexpr auto kAdd = [](Own x, Own y) { return x + y; };
+constexpr auto kLarger = [](Own x, Own y) { return x > y ? x : y; };
+
+// Turns the scores of a query into probabilities relative to its new peak, once it has any; returns
+// the factor for its earlier sums.
+inline float query_probabilities(const PageAttention& a, int n, float* scores) {
+  SoftmaxState& state = *a.states[n];
+  const float page_peak = fold(lane_peaks(a, n, scores), kLarger);
+  const float peak = state.peak > page_peak ? state.peak : page_peak;  // lets a NaN through
+  F32x16 total, largest;
+  lane_probabilities(peak, scores, total, largest);
+  return next_state(state, peak, fold(total, kAdd), fold(largest, kLarger));
+}
+
+constexpr int kMany = 5;  // queries
+
+// Folds a vector of each query: those of many together. The results are the same.
+template <class Fold>
+[[gnu::always_inline]] inline void fold_queries(Own vectors[kQueries], int count, Fold combine,
+                                                float* out) {
+  if (count < kMany) {
+    for (int n = 0; n < count; n++) out[n] = fold_lanes<kOwnLanes / 2>(vectors[n], combine)[0];
+    return;
+  }
+  for (int n = count; n < kQueries; n++) vectors[n] = vectors[0];
+  float all[kQueries];
+  fold_eight(vectors, combine, all);
+  std::copy_n(all, count, out);
+}
+
+// Does so for many queries: the same numbers with fewer instructions, since lanes are folded for
+// all of them together.
+inline void probabilities_of_many(const PageAttention& a, float scores[][kPage], float* rescale) {
+  Own vectors[kQueries], maxima[kQueries];
+  float peaks[kQueries], totals[kQueries], largest[kQueries];
+  const int count = a.num_queries;
+  for (int n = 0; n < count; n++) vectors[n] = fold_parts(lane_peaks(a, n, scores[n]), kLarger);
+  fold_queries(vectors, count, kLarger, peaks);
+  for (int n = 0; n < count; n++) {
+    const float before = a.states[n]->peak;
+    peaks[n] = before > peaks[n] ? before : peaks[n];  // lets a NaN through
+    F32x16 total, most;
+    lane_probabilities(peaks[n], scores[n], total, most);
+    vectors[n] = fold_parts(total, kAdd), maxima[n] = fold_parts(most, kLarger);
+  }
+  fold_queries(vectors, count, kAdd, totals);
+  fold_queries(maxima, count, kLarger, largest);
+  for (int n = 0; n < count; n++)
+    rescale[n] = next_state(*a.states[n], peaks[n], totals[n], largest[n]);
+}
+
+inline void page_probabilities(const PageAttention& a, float scores[][kPage], float* rescale) {
+  if (a.num_queries >= kMany) return probabilities_of_many(a, scores, rescale);
+  for (int n = 0; n < a.num_queries; n++) rescale[n] = query_probabilities(a, n, scores[n]);
 }
 
 }  // namespace

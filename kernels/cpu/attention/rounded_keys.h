@@ -16,14 +16,14 @@ constexpr int kRadix = 254, kLargestByte = 127;
 template <int kPlanes>
 struct RoundedQueries {
   uint32_t* quads;
-  float* scales;
-  int32_t *sums, *starts;
+  float *scales, *sums;
+  int32_t* starts;
 
   RoundedQueries(const uint8_t* at, int dim)
       : quads((uint32_t*)at),
         scales((float*)(quads + kPlanes * dim / kQuad * kQueries)),
-        sums((int32_t*)(scales + kQueries)),
-        starts(sums + dim / kKvBlock * kQueries) {}
+        sums(scales + kQueries),
+        starts((int32_t*)(sums + dim / kKvBlock * kQueries)) {}
   RoundedQueries from(int first) const {
     RoundedQueries q = *this;
     q.quads += first, q.scales += first, q.sums += first, q.starts += first;
@@ -74,7 +74,7 @@ void prepare_rounded(const float* const* queries, int count, float scale, int di
         for (int i = 0; i < kKvBlock / kQuad; i++)
           memcpy(to.quads + (block * kKvBlock / kQuad + i) * kQueries + n, q + i * kQuad, kQuad);
       }
-      to.sums[b * kQueries + n] = total;
+      to.sums[b * kQueries + n] = float(total);
     }
   }
 }
@@ -119,7 +119,7 @@ template <int N, int P, int kPlanes>
     if (!keys.minimum_apart) continue;
     const Own minimum = scales_at(scales + keys.minimum_apart);
 #pragma GCC unroll 8
-    for (int n = 0; n < N; n++) s[n][i] += minimum * float(q.sums[n]);
+    for (int n = 0; n < N; n++) s[n][i] += minimum * q.sums[n];
   }
 }
 

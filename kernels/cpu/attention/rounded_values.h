@@ -60,9 +60,9 @@ template <int kBits>
   return bits & ((1 << kBits) - 1);
 }
 
-// Packs weights, and returns their sum.
-[[gnu::always_inline]] inline int pack_bytes(const float* shares, const ColumnScales& scales,
-                                             Weights& to) {
+// Packs weights, and returns their sums by lane.
+[[gnu::always_inline]] inline Wide pack_bytes(const float* shares, const ColumnScales& scales,
+                                              Weights& to) {
   Wide sums{};
   for (int i = 0; i < kColumnRows; i += kOwnLanes) {
     const auto part = [&](int p) { return weights_at<8>(shares, scales, p * kQuadApart + i); };
@@ -70,9 +70,9 @@ template <int kBits>
     memcpy(to.quads + i, &quads, sizeof quads);
     sums = add_signed(sums, (Wide)quads);
   }
-  return sum_lanes(sums);
+  return sums;
 }
-inline int pack_words(const float* shares, const ColumnScales& scales, Weights& to) {
+inline Wide pack_words(const float* shares, const ColumnScales& scales, Weights& to) {
   Wide sums{};
   for (int i = 0; i < kColumnRows; i += kOwnLanes)
     for (int first = 0; first < 2; first++) {
@@ -81,18 +81,7 @@ inline int pack_words(const float* shares, const ColumnScales& scales, Weights& 
       memcpy(to.words[first] + i, &pairs, sizeof pairs);
       sums = add_words(sums, (Wide)pairs, all_words(0x00010001u));
     }
-  return sum_lanes(sums);
-}
-
-// Returns the sum of the minimums of visible positions, each times the query's probability.
-inline float sum_minimums(const uint16_t* minimums, Visible range, const float* probabilities) {
-  F32x16 total{};
-  for (int i = 0; i < kPage; i += kLanes) {
-    const F32x16 visible =
-        keep_lanes(load_half(minimums + i), range.begin - i, range.end - 1 - i, 0.f);
-    total += visible * load(probabilities + i);
-  }
-  return sum(total);
+  return sums;
 }
 
 // A column's weights for all queries of a page.
@@ -107,11 +96,15 @@ struct ColumnWeights {
 struct Order {
   static constexpr float kMuch = 1 / 64.f;
   int queries[kQueries], num_bytes = 0, num_all = 0;
+  bool sees_all[kQueries];  // the query sees what the scales of the page were computed for
 
-  Order(const PageAttention& a, const float* largest) {
+  explicit Order(const PageAttention& a) {
     bool is_word[kQueries];
-    for (int n = 0; n < a.num_queries; n++)
-      is_word[n] = a.has_word_weights || !(largest[n] <= a.states[n]->total * kMuch);
+    for (int n = 0; n < a.num_queries; n++) {
+      const Visible own = visible(a, n), all = a.packed_values->range;
+      sees_all[n] = own.begin == all.begin && own.end == all.end;
+      is_word[n] = a.has_word_weights || !(a.states[n]->largest <= a.states[n]->total * kMuch);
+    }
     for (const bool words : {false, true}) {
       for (int n = 0; n < a.num_queries; n++)
         if (is_word[n] == words) queries[num_all++] = n;
@@ -184,34 +177,55 @@ void column_of_queries(const PageAttention& a, const ColumnWeights& w, const int
   }
 }
 
-// The largest probability of each query in a page.
-struct Largest {
-  float of[kQueries];
-  Largest(const float probabilities[][kPage], int count) {
-    for (int n = 0; n < count; n++) {
-      F32x16 peak = load(probabilities[n]);
-      for (int i = kLanes; i < kPage; i += kLanes) peak = max(peak, load(probabilities[n] + i));
-      of[n] = maximum(peak);
-    }
-  }
-};
-
 // Probabilities of ordered queries as parts of the largest weight, and what a weight of 1 is worth.
 struct PageShares {
   alignas(64) float shares[kQueries][kPage];
   float unit[kQueries];
 
-  PageShares(const Order& order, const float probabilities[][kPage], const Largest& largest) {
+  PageShares(const PageAttention& a, const Order& order, const float probabilities[][kPage]) {
     for (int n = 0; n < order.num_all; n++) {
       const float whole = n < order.num_bytes ? kBytesWhole : kWordsWhole;
       const float* from = probabilities[order.queries[n]];
-      const float most = largest.of[order.queries[n]];
+      const float most = a.states[order.queries[n]]->largest;
       const float inverse = most > kNothing ? whole / most : 0.f;
       for (int i = 0; i < kPage; i += kLanes) store(shares[n] + i, load(from + i) * inverse);
       unit[n] = most > kNothing ? most / whole : 0.f;
     }
   }
 };
+
+// Sets starts[n] to -zero times the sum of the lanes of sums[n].
+inline void set_starts(Own sums[kQueries], int count, int zero, int32_t* starts) {
+  float totals[kQueries];
+  fold_queries(sums, count, [](Own x, Own y) { return (Own)((OwnInts)x + (OwnInts)y); }, totals);
+  for (int n = 0; n < count; n++) starts[n] = -zero * float_bits(totals[n]);
+}
+
+[[gnu::always_inline]] inline F32x16 visible_minimums(const uint16_t* minimums, int at,
+                                                      Visible range) {
+  return keep_lanes(load_half(minimums + at), range.begin - at, range.end - 1 - at, 0.f);
+}
+
+// Sets added[n] to the sum of the minimums of visible positions, each times the probability.
+inline void add_minimums(const PageAttention& a, const Order& order, const uint16_t* minimums,
+                         const float probabilities[][kPage], float* added) {
+  F32x16 all[kPage / kLanes];
+  for (int i = 0; i < kPage; i += kLanes)
+    all[i / kLanes] = visible_minimums(minimums, i, a.packed_values->range);
+  Own sums[kQueries];
+  for (int n = 0; n < order.num_all; n++) {
+    const int query = order.queries[n];
+    F32x16 total{};
+#pragma GCC unroll 4
+    for (int i = 0; i < kPage; i += kLanes) {
+      const F32x16 own = order.sees_all[query] ? all[i / kLanes]
+                                               : visible_minimums(minimums, i, visible(a, query));
+      total += own * load(probabilities[query] + i);
+    }
+    sums[n] = fold_parts(total, kAdd);
+  }
+  fold_queries(sums, order.num_all, kAdd, added);
+}
 
 // Computes a column's weights. A query's rounding depends on its own positions alone: where it does
 // not see what the scales of the page were computed for, it has its own.
@@ -220,33 +234,35 @@ inline void weigh_column(const PageAttention& a, const Order& order, const PageS
   const PackedValues& values = *a.packed_values;
   const ColumnScales& all = values.columns[values.column_apart ? column : 0];
   const uint16_t* minimums = scale_of(values, column) + values.minimum_apart;
+  Own sums[kQueries];
   for (int n = 0; n < order.num_all; n++) {
     const int query = order.queries[n];
     ColumnScales own;
-    const Visible range = visible(a, query);
-    const bool is_same = range.begin == values.range.begin && range.end == values.range.end;
-    if (!is_same) set_column_scales(scale_of(values, column), range, own);
-    const ColumnScales& scales = is_same ? all : own;
-    const int sum = n < order.num_bytes ? pack_bytes(shares.shares[n], scales, to.weights[n])
-                                        : pack_words(shares.shares[n], scales, to.weights[n]);
-    to.starts[n] = -values.zero * sum;
-    to.unit[n] = shares.unit[n] * scales.largest;
-    to.added[n] = values.minimum_apart ? sum_minimums(minimums, range, probabilities[query]) : 0.f;
+    const ColumnScales* scales = &all;
+    if (!order.sees_all[query]) [[unlikely]] {
+      set_column_scales(scale_of(values, column), visible(a, query), own);
+      scales = &own;
+    }
+    sums[n] = (Own)(n < order.num_bytes ? pack_bytes(shares.shares[n], *scales, to.weights[n])
+                                        : pack_words(shares.shares[n], *scales, to.weights[n]));
+    to.unit[n] = shares.unit[n] * scales->largest;
   }
+  if (values.minimum_apart) add_minimums(a, order, minimums, probabilities, to.added);
+  set_starts(sums, order.num_all, values.zero, to.starts);
 }
 
 // Adds a page's values for all columns. Meanwhile the next page's are prefetched.
 template <Bytes kBytes>
 void rounded_values(const PageAttention& a, Visible, const float probabilities[][kPage],
                     const float* rescale) {
-  const Largest largest(probabilities, a.num_queries);
-  const Order order(a, largest.of);
-  const PageShares shares(order, probabilities, largest);
+  const Order order(a);
+  const PageShares shares(a, order, probabilities);
   const int columns = a.value_dim / kKvBlock;
   constexpr int kSteps = kColumnRows * kKvBlock / (kParts * kOwnLanes);  // of a column
   Ahead none(a.queries), ahead = none;
   if (a.next) ahead = Ahead(a.next + a.key_bytes, a.value_bytes, columns * kSteps);
   ColumnWeights weights;
+  std::fill_n(weights.added, kQueries, 0.f);
   for (int c = 0; c < columns; c++) {
     weigh_column(a, order, shares, c, probabilities, weights);
     in_parts(order.num_bytes, [&](int from, auto n) {

@@ -22,13 +22,19 @@ template <int kHalf, class Fold>
                                  combine);
 }
 
-// Reductions fold halves onto each other, in one fixed order.
+// Folds the parts of a vector onto its first part.
 template <class Fold>
-[[gnu::always_inline]] inline float fold(F32x16 v, Fold combine) {
+[[gnu::always_inline]] inline Own fold_parts(F32x16 v, Fold combine) {
 #pragma GCC unroll 2
   for (int half = kOwnParts / 2; half > 0; half /= 2)
     for (int i = 0; i < half; i++) v.part[i] = combine(v.part[i], v.part[i + half]);
-  return fold_lanes<kOwnLanes / 2>(v.part[0], combine)[0];
+  return v.part[0];
+}
+
+// Reductions fold halves onto each other, in one fixed order.
+template <class Fold>
+[[gnu::always_inline]] inline float fold(F32x16 v, Fold combine) {
+  return fold_lanes<kOwnLanes / 2>(fold_parts(v, combine), combine)[0];
 }
 [[gnu::always_inline]] inline float sum(F32x16 v) {
   return fold(v, [](Own a, Own b) { return a + b; });
@@ -37,20 +43,48 @@ template <class Fold>
   return fold(v, [](Own a, Own b) { return a > b ? a : b; });
 }
 
-// Computes e^x with a relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is
-// 0. A NaN stays NaN, because it is compared last.
-[[gnu::always_inline]] inline F32x16 exp(F32x16 x) {
-  const F32x16 y = min(broadcast(127.f), max(broadcast(-126.f), x * 1.44269504f));
-  const F32x16 magic = broadcast(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
-  const F32x16 n = (y + magic) - magic, r = y - n;
+// Sums several vectors over their lanes at the same time: eight vectors become one, in three steps
+// that each fold and pair them. Vector n's result is the one that `fold_lanes` has.
+template <int kHalf, int kCount, class Fold>
+[[gnu::always_inline]] inline void fold_pairs(Own* x, Fold combine) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kCount / 2; i++) {
+    const Own a = x[i], b = x[i + kCount / 2];
+    const auto low = [](int l) { return l & kHalf ? kOwnLanes + l - kHalf : l; };
+    const auto high = [](int l) { return l & kHalf ? kOwnLanes + l : l + kHalf; };
+    x[i] = combine(shuffled(a, b, low), shuffled(a, b, high));
+  }
+}
+template <class Fold>
+[[gnu::always_inline]] inline void fold_eight(Own* x, Fold combine, float* out) {
+  if constexpr (kOwnLanes < 8) {
+    for (int n = 0; n < 8; n++) out[n] = fold_lanes<kOwnLanes / 2>(x[n], combine)[0];
+  } else {
+    fold_pairs<kOwnLanes / 2, 8>(x, combine);
+    fold_pairs<kOwnLanes / 4, 4>(x, combine);
+    fold_pairs<kOwnLanes / 8, 2>(x, combine);
+    const Own all = fold_lanes<kOwnLanes / 16>(x[0], combine);
+    for (int n = 0; n < 8; n++) out[n] = all[n * (kOwnLanes / 8)];
+  }
+}
+// Computes 2^r for r from -1/2 to 1/2.
+[[gnu::always_inline]] inline F32x16 power_of_fraction(F32x16 r) {
   F32x16 p = broadcast(1.5403530e-4f);
   p = p * r + 1.3333558e-3f;
   p = p * r + 9.6181291e-3f;
   p = p * r + 5.5504109e-2f;
   p = p * r + 2.4022651e-1f;
   p = p * r + 6.9314718e-1f;
-  p = p * r + 1.0f;
-  return zero_under(x, -87.33f, p * power_of_two(n));
+  return p * r + 1.0f;
+}
+
+// Computes e^x with a relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is
+// 0. A NaN stays NaN, because it is compared last.
+[[gnu::always_inline]] inline F32x16 exp(F32x16 x) {
+  const F32x16 y = min(broadcast(127.f), max(broadcast(-126.f), x * 1.44269504f));
+  const F32x16 magic = broadcast(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
+  const F32x16 n = (y + magic) - magic;
+  return zero_under(x, -87.33f, power_of_fraction(y - n) * power_of_two(n));
 }
 
 inline float half_to_float(uint16_t h) {

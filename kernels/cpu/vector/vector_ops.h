@@ -23,6 +23,7 @@ constexpr int kQueries = 8;  // queries that share one read of a page
 struct SoftmaxState {
   float peak;
   float total;
+  float largest;  // probability in the latest page
 };
 
 // kQueries or fewer queries, and one page of one KV head (kv_pages.h).

@@ -112,7 +112,7 @@ void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const floa
                load_part(sums + i, count) * old_scale + load_part(part_sums + i, count) * new_scale,
                count);
   });
-  into = {peak, into.total * old_scale + part.total * new_scale};
+  into = {peak, into.total * old_scale + part.total * new_scale, 0.f};
 }
 
 }  // namespace

@@ -10,11 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
-from gguf import GGUFReader, GGUFWriter
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import quantize
+from latent_model import write_latent
 from msgspec.structs import replace
-from requantise import copy_metadata, write
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
@@ -25,51 +22,14 @@ from sharpi.engine.loader import load_engine
 from sharpi.ops.cuda.replay.program import GpuProgram
 
 pytestmark = pytest.mark.native
-REFERENCES = Path(__file__).parents[2] / "references" / "data"
-HEADS, PLAIN, ROTATED, VALUE, LATENT, HIDDEN = 128, 32, 16, 32, 64, 64
+HEADS = 128
 BATCH = 512
-_SHAPES = {
-    "attn_kv_a_norm": (LATENT,),
-    "attn_kv_a_mqa": (LATENT + ROTATED, HIDDEN),
-    "attn_k_b": (HEADS, LATENT, PLAIN),
-    "attn_v_b": (HEADS, VALUE, LATENT),
-    "attn_output": (HIDDEN, HEADS * VALUE),
-    "attn_q_b": (HEADS * (PLAIN + ROTATED), 24),
-}
-_SIZES = {
-    "head_count": HEADS,
-    "key_length": LATENT + ROTATED,
-    "value_length": LATENT,
-    "kv_lora_rank": LATENT,
-    "key_length_mla": PLAIN + ROTATED,
-    "value_length_mla": VALUE,
-}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of one layer whose head matrices are in Q8_0."""
-    target = tmp_path_factory.mktemp("heads") / "many.gguf"
-    reader, writer = (
-        GGUFReader(REFERENCES / "deepseek2-groups.gguf"),
-        GGUFWriter(target, "deepseek2"),
-    )
-    copy_metadata(reader, writer, *(f"deepseek2.attention.{size}" for size in _SIZES))
-    for size, value in _SIZES.items():
-        writer.add_uint32(f"deepseek2.attention.{size}", value)
-    random = np.random.default_rng(0)
-    for tensor in reader.tensors:
-        shape = _SHAPES.get(tensor.name.removeprefix("blk.0.").removesuffix(".weight"))
-        if shape is None:
-            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-        elif len(shape) == 1:
-            writer.add_tensor(tensor.name, np.ones(shape, np.float32))
-        else:
-            values = random.standard_normal(shape, np.float32) / np.float32(np.sqrt(shape[-1]))
-            kind = GGMLQuantizationType.F16 if shape[-1] % 32 else GGMLQuantizationType.Q8_0
-            writer.add_tensor(tensor.name, quantize(values, kind), raw_dtype=kind)
-    write(writer)
-    return target
+    return write_latent(tmp_path_factory.mktemp("heads") / "many.gguf", HEADS)
 
 
 def test_a_full_batch_has_grids_that_a_gpu_launches(
