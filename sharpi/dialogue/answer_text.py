@@ -1,14 +1,15 @@
-"""AnswerText: an answer's text as it arrives, read by generators that wait for more.
+"""AnswerText and Calls: what the reader of an answer is given, its text and the tools to call.
 
 A reader is a generator: it yields events, and None where it needs more text. So the code for a
 format reads from top to bottom although the text arrives in pieces, and the result does not depend
 on where the pieces are split.
 """
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import TypeAlias, TypeVar
 
-from sharpi.dialogue.events import AnswerEvent
+from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin
+from sharpi.dialogue.tools import Tool
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[AnswerEvent | None, None, T]
@@ -116,6 +117,23 @@ class AnswerText:
             if (yield from self.accept(literal)):
                 return literal
         return None
+
+
+class Calls:
+    """Numbers the tool calls of one answer."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self.tools = {tool.name: tool for tool in tools}
+        self.count = 0
+
+    def begin(self, name: str) -> CallBegin:
+        """Returns the event that begins the next call."""
+        self.count += 1
+        return CallBegin(self.count - 1, name)
+
+    def arguments(self, text: str) -> CallArguments:
+        """Returns the event with more text of the newest call's arguments."""
+        return CallArguments(self.count - 1, text)
 
 
 def _cut(text: str, marks: Collection[str]) -> tuple[str, str | None]:

@@ -3,8 +3,7 @@
 from abc import abstractmethod
 from typing import ClassVar
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.marked_answer import MarkedAnswer
 
 

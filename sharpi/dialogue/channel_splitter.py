@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from sharpi.dialogue.answer_parser import AnswerParser
-from sharpi.dialogue.answer_text import AnswerText
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
 from sharpi.dialogue.formats.harmony import ANALYSIS, CHANNEL, START, Harmony
 from sharpi.tokenizer.reasoning import ReasoningDelta

@@ -5,9 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from sharpi.dialogue.answer_parser import AnswerParser
-from sharpi.dialogue.answer_text import AnswerText
+from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.choose_format import choose_format
 from sharpi.dialogue.history import prepare
 from sharpi.dialogue.template_habits import TemplateHabits, observe

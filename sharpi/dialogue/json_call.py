@@ -5,8 +5,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.json_object import pass_value, read_string, read_value
 
 _ARGUMENTS = ("arguments", "parameters")

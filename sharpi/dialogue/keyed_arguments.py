@@ -3,8 +3,7 @@
 import json
 from collections.abc import Collection, Iterator
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.events import AnswerEvent
 from sharpi.dialogue.json_object import pass_text
 from sharpi.dialogue.typed_value import is_text, json_text, property_schema

@@ -3,8 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.events import Reasoning, Text
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 

@@ -7,8 +7,8 @@ from itertools import zip_longest
 import numpy as np
 
 from sharpi.config import DraftKind, RunConfig
+from sharpi.engine.kv.pages import shared_length
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.cached_page import shared_length
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ContextFullError, UsageError
 from sharpi.gguf.reader import GgufFile

@@ -17,7 +17,7 @@ from sharpi.engine.backends.model_part import (
     Values,
     batches,
 )
-from sharpi.engine.kv.page_pool import PagePool
+from sharpi.engine.kv.pages import PagePool
 from sharpi.engine.kv.state_pool import StatePool
 from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.records.expert_records import ExpertRecords

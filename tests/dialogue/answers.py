@@ -5,8 +5,7 @@ from typing import Any
 
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.answer_parser import AnswerParser
-from sharpi.dialogue.answer_text import AnswerText
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Text
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from sharpi.config import GenerationRequest
-from sharpi.serve.host.answer_queue import AnswerRequest, Item
+from sharpi.serve.host.answer_group import AnswerRequest, Item
 from sharpi.serve.host.model_host import ModelHost
 
 

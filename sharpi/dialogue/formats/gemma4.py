@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.formats.gemma_values import QUOTE, pass_object, written_object
 from sharpi.dialogue.keyed_grammar import ArgumentSpec, values_in_order
 from sharpi.dialogue.marked_answer import MarkedAnswer

@@ -5,8 +5,7 @@ It also reads JSON itself, which models sometimes write instead.
 
 import json
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.json_object import pass_text, pass_value
 from sharpi.dialogue.typed_value import json_text
 

@@ -4,9 +4,8 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
 from sharpi.dialogue.json_object import pass_value
 from sharpi.dialogue.tool_format import WrittenCall

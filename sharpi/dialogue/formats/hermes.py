@@ -4,9 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import ClassVar
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_call import read_call
 from sharpi.dialogue.marked_answer import MarkedAnswer
 from sharpi.dialogue.tool_format import WrittenCall

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_value
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool

@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.keyed_arguments import KeyedArguments
 from sharpi.dialogue.keyed_grammar import keyed_expression
 from sharpi.dialogue.tool_format import WrittenCall, value_text

@@ -4,8 +4,7 @@ import ast
 import json
 from typing import Any
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
-from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 _MAX_LENGTH = 1 << 16  # Python's parser does not handle huge texts well

@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from sharpi.dialogue.answer_text import AnswerText, Steps
+from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_call import read_call
 from sharpi.dialogue.keyed_arguments import KeyedArguments
 from sharpi.dialogue.keyed_grammar import keyed_expression

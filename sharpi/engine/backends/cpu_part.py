@@ -43,6 +43,8 @@ class CpuPart(RecordedPart[Program]):
     gpu_tier = None
     is_host_memory = True
     splits_steps = False
+    _cache: KvCache
+    _states: StateMemory
 
     def __init__(
         self,
@@ -170,29 +172,9 @@ class CpuPart(RecordedPart[Program]):
     def progress(self) -> float:
         return self._pool.progress
 
-    def copy_page(self, source: int, target: int) -> None:
-        self._cache.copy_page(source, target)
-
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
         """Frees a page's keys and values in layers with windows; see `KvCache.drop_windows`."""
         self._cache.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
-
-    def copy_state(self, source: int, target: int) -> None:
-        self._states.copy(source, target)
-
-    @property
-    def page_bytes(self) -> int:
-        return self._cache.page_bytes
-
-    @property
-    def state_bytes(self) -> int:
-        return self._states.state_bytes
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        self._cache.read_page(page, target)
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        self._cache.write_page(page, source)
 
     @property
     def partial_bytes(self) -> int:
@@ -206,12 +188,6 @@ class CpuPart(RecordedPart[Program]):
     def write_partial(self, page: int, source: HostBytes) -> None:
         """Sets a page without layers with windows to what `read_partial` read."""
         self._cache.write_partial(page, source)
-
-    def read_state(self, state: int, target: HostBytes) -> None:
-        self._states.read(state, target)
-
-    def write_state(self, state: int, source: HostBytes) -> None:
-        self._states.write(state, source)
 
     def _record(self, max_outputs: int) -> Program:
         s = self._settings

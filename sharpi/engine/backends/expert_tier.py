@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sharpi.config import ExpertConfig
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.backends.pin_messages import announce_pin, missed_pin
+from sharpi.engine.backends.past_slots import PastSlots
+from sharpi.engine.backends.pin_watch import PinWatch
 from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
@@ -27,8 +28,6 @@ from sharpi.experts.policy_choice import (
 from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.policy_trials import PolicyTrials
 from sharpi.experts.profile import ExpertProfile
-from sharpi.experts.stats.counts import HitCount
-from sharpi.experts.stats.spells import joined_spells
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import MappedUses, RunFacts, TierFacts, collect_stats
 from sharpi.experts.stats.view import ExpertView, view_of_mapped, view_of_store
@@ -82,14 +81,11 @@ class ExpertTier:
         self.notes: list[str] = []
         self._sequences: list[int] = [0]  # of the last step
         self._why_no_pin = pin_note(asked, self.policy.settings)
-        self._pins_at = self.policy.settings.next_pin(-1)  # None once it happened, or never does
-        self._accesses_of_token = shape.num_moe_layers * shape.experts_per_token
-        self._most_accesses = 0  # there were at most so many
+        per_token = shape.num_moe_layers * shape.experts_per_token
+        self._pin = PinWatch(self.policy.settings, per_token)
         self._asker: Asker | None = None
         self.is_mapped = self._is_prompt = False
-        self._spells: list[ExpertStats] = []  # of slots that were given up
-        self._past_counts: list[StoreCounts] = []
-        self._past_uses = np.zeros((model.num_layers, model.num_experts), np.int64)
+        self._past = PastSlots(model.num_layers, model.num_experts)
         is_fixed = self.policy.settings.warm_pin > 0 or shape.all_fit
         self._tensors = [t for name, t in file.tensors.items() if is_expert_matrix(name)]
         self._file = FileChoice(layout, plan) if may_map and not is_fixed else None
@@ -116,8 +112,7 @@ class ExpertTier:
 
     def _leave(self) -> bool:
         run = RunFacts("", num_tokens=self.feed.counts().steps)
-        self._spells.append(self._collect(run))
-        self._past_counts, self._past_uses = self.counts(), self.uses()
+        self._past.add(self.store.uses(), self.store.counts(), self._collect(run))
         self.is_mapped = True
         self._free()
         return True
@@ -127,12 +122,10 @@ class ExpertTier:
 
         The page cache gives its memory back first: else the kernel may have no huge pages left.
         """
-        order = np.argsort(-self._past_uses, axis=1, kind="stable").tolist()
-        warm = tuple(map(tuple, order))
         for tensor in self._tensors:
             drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
         try:
-            self._open(replace(self.policy.settings, warm=warm))
+            self._open(replace(self.policy.settings, warm=self._past.order))
         except MemoryError:
             assert self._file is not None
             self._file.keep()
@@ -148,19 +141,13 @@ class ExpertTier:
     def uses(self) -> NDArray[np.int64]:
         """Returns how many tokens used each expert, (layers, experts)."""
         if self.is_mapped:
-            return self._past_uses
-        uses = self._past_uses + self.store.uses()
+            return self._past.uses
+        uses = self._past.uses + self.store.uses()
         return uses if self._asker is None else uses + self._asker.remote.uses()[1]
 
     def counts(self) -> list[StoreCounts]:
         """Returns the counts of every layer's slots since the start."""
-        if self.is_mapped:
-            return self._past_counts
-        counts = self.store.counts()
-        if not self._past_counts:
-            return counts
-        pairs = zip(counts, self._past_counts, strict=True)
-        return [StoreCounts(*map(sum, zip(*pair, strict=True))) for pair in pairs]
+        return self._past.counts if self.is_mapped else self._past.with_present(self.store.counts())
 
     def view(
         self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
@@ -213,7 +200,7 @@ class ExpertTier:
                 self._file.end_token_in_file(seconds)
             return
         self.feed.check_step()
-        self._watch_pin(num_tokens)
+        self._pin.end_step(self.store, num_tokens)
         if self._file is not None:
             self._watch_slots(self._file, num_tokens, seconds)
         note = self.trials.record(seconds) if num_tokens == 1 else None
@@ -227,32 +214,14 @@ class ExpertTier:
         elif not self._is_prompt:
             file.end_step_beside(seconds)
 
-    def _watch_pin(self, num_tokens: int) -> None:
-        """Announces the warm pin; asks the store only once there may be enough lookups."""
-        if self._pins_at is None:
-            return
-        self._most_accesses += num_tokens * self._accesses_of_token
-        if self._most_accesses < self._pins_at:
-            return
-        before = self.store.before_pin()
-        if before is None:
-            return
-        self._pins_at = None
-        announce_pin(self.policy.settings, HitCount(*before), "RAM")
-
     def pin_note(self) -> str | None:
         """Returns a sentence if the warm pin that the user asked for did not happen."""
-        if self._pins_at is None:
-            return None
-        accesses = sum(each.accesses for each in self.store.counts())
-        return missed_pin(self.policy.settings, accesses, "RAM")
+        return self._pin.note(self.store)
 
     def stats(self, run: RunFacts, mapped: MappedUses | None = None) -> ExpertStats:
         """Returns the statistics so far; `mapped`: the lookups without slots."""
-        if not self._spells:
-            return self._collect(run)
-        spells = self._spells if self.is_mapped else [*self._spells, self._collect(run)]
-        return joined_spells(spells, run, mapped)
+        present = None if self.is_mapped else self._collect(run)
+        return self._past.stats(present, run, mapped)
 
     def _collect(self, run: RunFacts) -> ExpertStats:
         """Returns the statistics of the present slots."""

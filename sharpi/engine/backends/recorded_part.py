@@ -1,16 +1,39 @@
-"""The recorded steps of a model's part, on any processor."""
+"""The recorded steps of a model's part, and its pages and states, on any processor."""
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from sharpi.engine.backends.model_part import StepRoutes, Values
+from sharpi.engine.backends.model_part import HostBytes, StepRoutes, Values
 from sharpi.ops.cpu.program import IntArray
 
 P = TypeVar("P", bound=StepRoutes)
 
 
+class PartCache(Protocol):
+    """The keys and values of a part's layers."""
+
+    @property
+    def page_bytes(self) -> int: ...
+    def copy_page(self, source: int, target: int) -> None: ...
+    def read_page(self, page: int, target: HostBytes) -> None: ...
+    def write_page(self, page: int, source: HostBytes) -> None: ...
+
+
+class PartStates(Protocol):
+    """The states of a part's recurrent layers."""
+
+    @property
+    def state_bytes(self) -> int: ...
+    def copy(self, source: int, target: int) -> None: ...
+    def read(self, state: int, target: HostBytes) -> None: ...
+    def write(self, state: int, source: HostBytes) -> None: ...
+
+
 class RecordedPart(ABC, Generic[P]):
     """Records a program for each `max_outputs` at its first use; `_latest` is the one run last."""
+
+    _cache: PartCache
+    _states: PartStates
 
     def __init__(self, num_outputs: int) -> None:
         self._num_outputs = num_outputs
@@ -47,3 +70,37 @@ class RecordedPart(ABC, Generic[P]):
     def router_logits(self) -> list[Values]:
         """The router logits of the step that ran last, if they are kept."""
         return [] if self._latest is None else self._latest.router_logits
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies what its layers keep in one page of the KV cache to another page."""
+        self._cache.copy_page(source, target)
+
+    def copy_state(self, source: int, target: int) -> None:
+        """Copies what its recurrent layers keep in one state to another state."""
+        self._states.copy(source, target)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes that its layers keep in one page of the KV cache."""
+        return self._cache.page_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that its recurrent layers keep in one state."""
+        return self._states.state_bytes
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Copies what its layers keep in a page to `target`, (page_bytes,)."""
+        self._cache.read_page(page, target)
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Sets a page to what `read_page` read."""
+        self._cache.write_page(page, source)
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        """Copies what its recurrent layers keep in a state to `target`, (state_bytes,)."""
+        self._states.read(state, target)
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        """Sets a state to what `read_state` read."""
+        self._states.write(state, source)

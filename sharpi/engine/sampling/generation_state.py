@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.stop import StopFilter
 from sharpi.engine.sampling.text_delta import (
     FinishInfo,
     FinishReason,
@@ -19,7 +18,7 @@ from sharpi.engine.sampling.text_delta import (
 from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sampling.token_sampler import TokenSampler
 from sharpi.errors import UsageError
-from sharpi.tokenizer.stream import StreamDecoder
+from sharpi.tokenizer.stream import StopFilter, StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 

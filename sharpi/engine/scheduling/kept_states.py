@@ -3,10 +3,10 @@
 from collections import OrderedDict
 
 from sharpi.engine.backends.model_part import HostBytes
+from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.kv.state_pool import State
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.cached_page import CachedPage
 
 
 class KeptStates:

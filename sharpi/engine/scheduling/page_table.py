@@ -7,8 +7,8 @@ import numpy as np
 
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.kv_cut import Cut
+from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.kv.state_pool import State
-from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS

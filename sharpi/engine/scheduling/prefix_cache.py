@@ -10,9 +10,9 @@ from itertools import count
 from typing import NamedTuple
 
 from sharpi.engine.backends.model_part import HostBytes
+from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.kept_states import KeptStates
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 

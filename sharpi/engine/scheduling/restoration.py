@@ -3,10 +3,10 @@
 from collections.abc import Generator, Sequence
 
 from sharpi.engine.backends.model_part import HostBytes
+from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.prompt_cache.record import Record
 from sharpi.engine.prompt_cache.token_chain import page_links
-from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
 from sharpi.engine.scheduling.window_restoration import page_tokens, plan_with_windows
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS

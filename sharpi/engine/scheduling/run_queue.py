@@ -16,7 +16,8 @@ _BYTES_BETWEEN = 32 << 20  # read from disk between two steps of other requests
 class RunQueue:
     """`waiting` in the order of arrival, `running` the oldest first; at most `max_parallel` run.
 
-    Clients take turns. One request has at most `max_pages`.
+    Clients take turns. One request has at most `max_pages`. Each running request has a slot number
+    of its own; `slot_texts` has the computed tokens of the request that ended last in each slot.
     """
 
     def __init__(self, cache: PrefixCache, max_parallel: int, max_pages: int) -> None:
@@ -25,6 +26,7 @@ class RunQueue:
         self.running: list[Request] = []
         self._turns: dict[str, int] = {}  # the number of each client's last turn
         self._num_turns = 0
+        self.slot_texts: list[list[int]] = [[] for _ in range(max_parallel)]
 
     def __iter__(self) -> Iterator[Request]:
         return iter([*self.waiting, *self.running])
@@ -35,6 +37,8 @@ class RunQueue:
 
     def remove(self, request: Request) -> None:
         """Removes a request that has ended."""
+        if request.slot is not None and request.num_computed:
+            self.slot_texts[request.slot] = request.tokens[: request.num_computed]
         request.release()
         if request in self.running:
             self.running.remove(request)

@@ -17,13 +17,12 @@ from sharpi.engine.kv.kv_cut import cut_of
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
-from sharpi.engine.scheduling.context_limit import ContextLimit
 from sharpi.engine.scheduling.drafting import Drafted, Drafting
 from sharpi.engine.scheduling.flight import Begun, Flight, Share, takes_largest
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.prompt_scores import PromptScores
-from sharpi.engine.scheduling.request import Request, RequestId
+from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.suspects import Suspects
@@ -60,7 +59,7 @@ class Scheduler:
         self._drafting: Drafting | None = None
         if model.speculator.is_on:
             self._drafting = Drafting(model.speculator, model.runner)
-        self.slots = SlotTexts(self._cache, model.runner, max_parallel)
+        self.slots = SlotTexts(self._cache, model.runner, self._run_queue.slot_texts)
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
 
@@ -332,7 +331,6 @@ class Scheduler:
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is ignored."""
-        self.slots.ended(request)
         self._run_queue.remove(request)
         if self._suspects.goals:
             self._suspects.forget(request)

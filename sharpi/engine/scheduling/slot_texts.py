@@ -1,7 +1,7 @@
 """SlotTexts: the last text of each slot, which clients save to a file and restore by name.
 
-Each running request has a slot number of its own. All slots share the prefix cache, so that a
-restored text is found by any request that begins with it.
+All slots share the prefix cache, so that a restored text is found by any request that begins with
+it.
 """
 
 from collections.abc import Iterator
@@ -9,14 +9,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.checksum import Bytes
 from sharpi.engine.prompt_cache.record import Record
 from sharpi.engine.prompt_cache.slot_file import PageSizes, read_slot, write_slot
 from sharpi.engine.prompt_cache.token_chain import page_links
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
-from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.restoration import place
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.buffers import aligned_bytes
@@ -24,16 +23,10 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class SlotTexts:
-    """`texts` has the tokens of the request that ended last in each slot."""
+    """Saves and restores `texts`, the run queue's tokens of each slot."""
 
-    def __init__(self, cache: PrefixCache, runner: Runner, num_slots: int) -> None:
-        self._cache, self._runner = cache, runner
-        self.texts: list[list[int]] = [[] for _ in range(num_slots)]
-
-    def ended(self, request: Request) -> None:
-        """Records the text of a request that ends, before its pages are released."""
-        if request.slot is not None and request.num_computed:
-            self.texts[request.slot] = request.tokens[: request.num_computed]
+    def __init__(self, cache: PrefixCache, runner: Runner, texts: list[list[int]]) -> None:
+        self._cache, self._runner, self.texts = cache, runner, texts
 
     def save(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
         """Writes a slot's text, as far as it is in memory; returns its tokens and bytes.

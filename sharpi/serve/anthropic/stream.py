@@ -12,8 +12,7 @@ from sharpi.serve.chat.answer_parts import (
     PromptRequest,
     Usage,
 )
-from sharpi.serve.chat.answer_reading import answer_events, answers
-from sharpi.serve.chat.collected_answer import new_id
+from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import Events, named_event
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sharpi.dialogue.events import AnswerEvent
 from sharpi.engine.sampling.text_delta import SampledToken
-from sharpi.serve.host.answer_queue import AnswerRequest
+from sharpi.serve.host.answer_group import AnswerRequest
 
 if TYPE_CHECKING:
     from sharpi.dialogue.answer_parser import AnswerParser

@@ -1,5 +1,6 @@
 """Parses the answers to one request into parts as they come, and counts their tokens."""
 
+import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
@@ -179,3 +180,19 @@ class _Progress(Struct):
     def _drop_pending(self, counts: bool = False) -> None:
         self.num_reasoning += len(self.pending) if counts else 0
         self.pending = []
+
+
+def total_usage(usages: Sequence[Usage], answers_per_prompt: int) -> Usage:
+    """Returns the usage of all answers; a prompt shared by several answers counts once."""
+    prompts = usages[::answers_per_prompt]
+    return Usage(
+        sum(usage.num_prompt for usage in prompts),
+        sum(usage.num_cached for usage in prompts),
+        sum(usage.num_generated for usage in usages),
+        sum(usage.num_reasoning for usage in usages),
+    )
+
+
+def new_id(prefix: str) -> str:
+    """Returns an id that nobody can guess."""
+    return prefix + secrets.token_hex(12)

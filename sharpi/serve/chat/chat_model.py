@@ -17,10 +17,9 @@ from sharpi.errors import GrammarError
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
-from sharpi.serve.chat.prompt_memory import PlainContents, PromptMemory
+from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.host.prompt_limit import PromptLimit
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 

@@ -1,13 +1,12 @@
 """CollectedAnswer joins the parts of an answer, for clients that do not stream."""
 
-import secrets
 from collections.abc import Sequence
 
 from msgspec import Struct, field
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.text_delta import SampledToken
-from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest, Usage
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest
 from sharpi.serve.chat.answer_reading import answers
 from sharpi.serve.host.model_host import ModelHost
 
@@ -74,19 +73,3 @@ async def collect(
                 number, item = numbered
                 collected[number].add(item)
     return collected
-
-
-def total_usage(usages: Sequence[Usage], answers_per_prompt: int) -> Usage:
-    """Returns the usage of all answers; a prompt shared by several answers counts once."""
-    prompts = usages[::answers_per_prompt]
-    return Usage(
-        sum(usage.num_prompt for usage in prompts),
-        sum(usage.num_cached for usage in prompts),
-        sum(usage.num_generated for usage in usages),
-        sum(usage.num_reasoning for usage in usages),
-    )
-
-
-def new_id(prefix: str) -> str:
-    """Returns an id that nobody can guess."""
-    return prefix + secrets.token_hex(12)

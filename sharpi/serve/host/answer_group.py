@@ -1,20 +1,82 @@
-"""AnswerGroup: the answers to one request, begun in turn and read as their items come."""
+"""AnswerGroup: the answers to one request, begun in turn and read as their items come.
 
+An AnswerQueue carries the items from the engine's thread to the event loop. The engine never waits
+for a reader: items are queued, at most as many as there are tokens.
+"""
+
+import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
-from sharpi.serve.host.admission import current_client
-from sharpi.serve.host.answer_queue import (
-    AnswerQueue,
-    AnswerRequest,
-    Item,
-    Numbered,
-    QueuedAnswer,
-)
-from sharpi.serve.host.engine_thread import EngineThread
-from sharpi.serve.host.metrics import Metrics
+from msgspec import Struct
+
+from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint
+from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
+from sharpi.serve.host.metrics import AnswerMeter, Metrics
+from sharpi.serve.http.access import current_client
 from sharpi.serve.http.errors import stopping
+
+Item: TypeAlias = TextDelta | PrefillProgress | FinishInfo
+Numbered: TypeAlias = tuple[int, Item]
+
+
+class AnswerRequest(Struct, frozen=True, eq=False):
+    """The engine's part of the request for one answer."""
+
+    prompt_ids: list[int]
+    request: GenerationRequest
+    constraint: Constraint | None = None
+    wants_progress: bool = False  # of the prompt, as items
+
+
+class AnswerQueue:
+    """The only queue of a request; created on the event loop, and any thread may call `put`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._items: asyncio.Queue[Numbered] = asyncio.Queue()
+
+    def put(self, number: int, item: Item) -> None:
+        """Queues an item of answer `number`; drops it if the event loop is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._items.put_nowait, (number, item))
+
+    async def next(self, seconds: float) -> Numbered | None:
+        """Waits for the next item of any answer; returns None if none comes in time."""
+        if not self._items.empty():
+            return self._items.get_nowait()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._items.get()
+        except TimeoutError:
+            return None
+
+
+class QueuedAnswer:
+    """One answer as the engine's thread sees it; `is_closed` is True once nobody reads it."""
+
+    def __init__(
+        self, number: int, asked: AnswerRequest, client: str, queue: AnswerQueue, meter: AnswerMeter
+    ) -> None:
+        self.number, self.asked, self.client = number, asked, client
+        self.is_closed = False
+        self._queue, self._meter = queue, meter
+        self._has_ended = False
+
+    def put(self, item: Item) -> None:
+        """Queues a text delta, progress or the end; drops items after the end."""
+        if self._has_ended:
+            return
+        if isinstance(item, FinishInfo):
+            self._has_ended = True
+            self._meter.end(item)
+        elif isinstance(item, TextDelta):
+            self._meter.delta(item)
+        self._queue.put(self.number, item)
+
 
 PING_SECONDS = 10.0
 
@@ -22,6 +84,7 @@ PING_SECONDS = 10.0
 class AnswerGroup:
     """Runs the answers to one request, at most `max_parallel` at once; `close` calls `closed`.
 
+    `submit` and `cancel` are the engine thread's.
     The first answer begins alone. The others begin after its first item, when its prompt is in the
     KV cache.
     """
@@ -29,14 +92,16 @@ class AnswerGroup:
     def __init__(
         self,
         asked: Sequence[AnswerRequest],
-        thread: EngineThread,
+        submit: Callable[[QueuedAnswer], None],
+        cancel: Callable[[QueuedAnswer], None],
         metrics: Metrics,
         max_parallel: int,
         closed: Callable[["AnswerGroup"], None],
     ) -> None:
         self._waiting, self._client = deque(enumerate(asked)), current_client.get()
         self._running: dict[int, QueuedAnswer] = {}
-        self._thread, self._metrics, self._max_parallel = thread, metrics, max_parallel
+        self._submit, self._cancel = submit, cancel
+        self._metrics, self._max_parallel = metrics, max_parallel
         self._queue, self._closed = AnswerQueue(), closed
         self._begun: set[int] = set()  # answers of which something has come
         self._begin(1)
@@ -78,7 +143,7 @@ class AnswerGroup:
             self._add()
         for _, answer in sorted(self._running.items(), key=lambda item: item[0] not in self._begun):
             answer.put(FinishInfo("cancelled"))
-            self._thread.cancel(answer)
+            self._cancel(answer)
 
     def close(self) -> None:
         """Ends the work for all answers."""
@@ -98,7 +163,7 @@ class AnswerGroup:
 
     def _begin(self, most: int) -> None:
         while self._waiting and len(self._running) < most:
-            self._thread.submit(self._add())
+            self._submit(self._add())
 
     def _add(self) -> QueuedAnswer:
         """Takes the next answer from those that wait."""
@@ -110,4 +175,4 @@ class AnswerGroup:
 
     def _stop(self, answer: QueuedAnswer) -> None:
         answer.is_closed = True
-        self._thread.cancel(answer)
+        self._cancel(answer)

@@ -18,7 +18,7 @@ from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.request import RequestId
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ClusterError, ModelFileError
-from sharpi.serve.host.answer_queue import QueuedAnswer
+from sharpi.serve.host.answer_group import QueuedAnswer
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.mapped_file import MappedFile, check_not_empty
 from sharpi.serve.http.errors import lost_rank, not_loaded, stopping, unreadable_model

@@ -7,6 +7,10 @@ from msgspec import Struct, field
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 
+_MORE_BYTES = 1 << 20  # of a body, for schemas, tools and names
+_ESCAPE = 3  # bytes of JSON for a byte of text, where everything is escaped as \\uXXXX
+MOST_BODY_BYTES = 32 << 20
+
 
 class Loaded(Struct, frozen=True, eq=False):
     """A loaded model; only the engine's thread steps it and reads it."""
@@ -16,3 +20,9 @@ class Loaded(Struct, frozen=True, eq=False):
     # Objects that requests build once per model, by type; dropped with the model, since they would
     # keep its file mapped.
     per_model_cache: dict[type, Any] = field(default_factory=dict)
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The most bytes that a request for this model's context can need."""
+        text = self.engine.context_size * self.engine.tokenizer.longest_token * _ESCAPE
+        return min(text + _MORE_BYTES, MOST_BODY_BYTES)

@@ -12,13 +12,11 @@ from starlette.types import Scope
 from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import SampledToken
-from sharpi.serve.host.admission import Admission, client_of
-from sharpi.serve.host.answer_group import AnswerGroup
-from sharpi.serve.host.answer_queue import AnswerRequest
+from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest
 from sharpi.serve.host.engine_thread import EngineThread
-from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.loaded import MOST_BODY_BYTES, Loaded
 from sharpi.serve.host.metrics import Metrics
-from sharpi.serve.host.prompt_limit import MOST_BODY_BYTES, max_body_bytes
+from sharpi.serve.http.access import Admission, client_of
 from sharpi.serve.http.errors import ApiError, stopping, unknown_model
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -62,9 +60,8 @@ class ModelHost:
         """Loads the model; raises what loading raises."""
         self._thread.start()
         if self._thread.loaded is not None:
-            engine = self._thread.loaded.engine
-            self.context_size = engine.context_size
-            self.max_body_bytes = max_body_bytes(engine.tokenizer, engine.context_size)
+            self.context_size = self._thread.loaded.engine.context_size
+            self.max_body_bytes = self._thread.loaded.max_body_bytes
 
     def close(self) -> None:
         """Ends all answers and writes the recorded files."""
@@ -151,8 +148,10 @@ class ModelHost:
         """
         if self._is_stopping:
             raise stopping()
-        most = self.settings.max_parallel
-        group = AnswerGroup(asked, self._thread, self.metrics, most, self._open.discard)
+        thread, most = self._thread, self.settings.max_parallel
+        group = AnswerGroup(
+            asked, thread.submit, thread.cancel, self.metrics, most, self._open.discard
+        )
         self._open.add(group)
         return group
 

@@ -1,4 +1,4 @@
-"""ClientConnection: one request and its response, with both ends of the connection watched.
+"""ClientConnection: one request and its response; BodyReader: the body of a request, within limits.
 
 The application runs as a task, which is cancelled when the client has disconnected or stopped
 reading. So the work for an answer ends with the connection, streaming or not.
@@ -6,10 +6,111 @@ reading. So the work for an answer ends with the connection, streaming or not.
 
 import asyncio
 import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sharpi.serve.http.request_body import ClientGone
+from sharpi.serve.http.errors import ApiError, too_much
+from sharpi.units import format_bytes
+
+_DISCARD_SECONDS = 2.0
+LAST = {"Connection": "close"}  # later data on this connection could not be told from the body
+_SMALL = 64 << 10  # bytes that a body may always have
+_LEAST_RATE = 16 << 10  # bytes per second of a body that takes long
+
+
+class ClientGone(Exception):
+    """The client has closed the connection."""
+
+
+class RequestLimits(Struct, frozen=True):
+    """Limits the size and the time of a request."""
+
+    max_body_bytes: int = 32 << 20
+    part_seconds: float = 30.0  # for each part of the body to arrive
+    stall_seconds: float = 60.0  # for a client to take each message
+
+
+class BodyReader:
+    """Reads bodies; all clients' bodies together may take four times the longest allowed body."""
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._most = max(4 * limits.max_body_bytes, 1 << 20)
+        self._held = 0
+
+    @contextmanager
+    def reading(self) -> Iterator["BodyPlace"]:
+        """Yields a count of one body's bytes, which leave the total when the block ends."""
+        place = BodyPlace()
+        try:
+            yield place
+        finally:
+            self._held -= place.num_bytes
+
+    async def read(self, receive: Receive, headers: Mapping[str, str], place: "BodyPlace") -> bytes:
+        """Returns the whole body.
+
+        Raises ApiError 413 if it is too long, 408 if it does not arrive in time, and 429 if other
+        clients' bodies leave no room for it.
+        """
+        length = headers.get("content-length", "0")
+        most = self._limits.max_body_bytes
+        if length.isdecimal() and int(length) > most:
+            await self._refuse_length(receive)
+        body = bytearray()
+        more, deadline = True, time.monotonic() + self._limits.part_seconds
+        while more:
+            late_by = time.monotonic() - deadline
+            chunk, more = await self._next_chunk(receive, late_by * _LEAST_RATE > len(body))
+            body += chunk
+            self._take(place, len(body))
+            if len(body) > most:
+                await self._refuse_length(receive)
+        return bytes(body)
+
+    def _take(self, place: "BodyPlace", num_bytes: int) -> None:
+        self._held += num_bytes - place.num_bytes
+        place.num_bytes = num_bytes
+        if num_bytes > _SMALL and self._held > self._most:
+            error = too_much("too many long requests arrive at once")
+            error.headers |= LAST
+            raise error
+
+    async def _next_chunk(self, receive: Receive, is_late: bool) -> tuple[bytes, bool]:
+        try:
+            async with asyncio.timeout(0 if is_late else self._limits.part_seconds):
+                event = await receive()
+        except TimeoutError:
+            message = "the rest of the request did not arrive"
+            raise ApiError(408, message, "timeout", headers=LAST) from None
+        if event["type"] == "http.disconnect":
+            raise ClientGone
+        return event.get("body", b""), event.get("more_body", False)
+
+    async def _refuse_length(self, receive: Receive) -> None:
+        """Discards more of the body for a short time, and then raises ApiError 413.
+
+        Many clients read a response only after they have sent the whole body.
+        """
+        more = True
+        try:
+            async with asyncio.timeout(min(_DISCARD_SECONDS, self._limits.part_seconds)):
+                while more:
+                    _, more = await self._next_chunk(receive, is_late=False)
+        except (TimeoutError, ApiError):
+            pass
+        message = f"the request is longer than {format_bytes(self._limits.max_body_bytes)}"
+        raise ApiError(413, message, "request_too_large", headers=LAST)
+
+
+class BodyPlace(Struct):
+    """The number of bytes of one body that are in memory."""
+
+    num_bytes: int = 0
 
 
 class ClientConnection:

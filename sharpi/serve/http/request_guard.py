@@ -11,9 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.client_connection import ClientConnection
+from sharpi.serve.http.client_connection import (
+    LAST,
+    BodyReader,
+    ClientConnection,
+    ClientGone,
+    RequestLimits,
+)
 from sharpi.serve.http.errors import ApiError, as_api_error, error_response, invalid_request
-from sharpi.serve.http.request_body import LAST, BodyReader, ClientGone, RequestLimits
 
 CLIENT_CLOSED = 499  # nginx's status of a client that disconnected before its response
 _JSON, _SCHEME = "application/json", "http://"

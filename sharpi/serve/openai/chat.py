@@ -5,8 +5,9 @@ from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, EndReason, PromptRequest
+from sharpi.serve.chat.answer_reading import new_id, total_usage
 from sharpi.serve.chat.chat_call import call_message
-from sharpi.serve.chat.collected_answer import CollectedAnswer, collect, new_id, total_usage
+from sharpi.serve.chat.collected_answer import CollectedAnswer, collect
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import Events
 from sharpi.serve.openai.choices import choice_events, completion_head, usage_body

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from sharpi.engine.sampling.text_delta import PrefillProgress
 from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest, Usage
-from sharpi.serve.chat.answer_reading import answer_events
-from sharpi.serve.chat.collected_answer import new_id, total_usage
+from sharpi.serve.chat.answer_reading import answer_events, new_id, total_usage
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import DONE, Events, data_event
 

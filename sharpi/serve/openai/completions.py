@@ -14,7 +14,8 @@ from sharpi.serve.chat.answer_parts import (
     EndReason,
     PromptRequest,
 )
-from sharpi.serve.chat.collected_answer import collect, total_usage
+from sharpi.serve.chat.answer_reading import total_usage
+from sharpi.serve.chat.collected_answer import collect
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import Events
 from sharpi.serve.openai.choices import choice_events, completion_head, usage_body

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from sharpi.dialogue.events import CallBegin
 from sharpi.serve.chat.answer_parts import AnswerDelta
-from sharpi.serve.chat.collected_answer import new_id
+from sharpi.serve.chat.answer_reading import new_id
 from sharpi.serve.openai.logprobs import chat_logprobs
 from sharpi.tokenizer.tokenizer import Tokenizer
 

@@ -16,8 +16,8 @@ from sharpi.serve.chat import chat_model
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
 from sharpi.serve.chat.chat_model import ChatModel, ChatModels, TakenIn
+from sharpi.serve.chat.prompt_tokens import PromptLimit
 from sharpi.serve.host.loaded import Loaded
-from sharpi.serve.host.prompt_limit import PromptLimit
 from sharpi.serve.http.errors import ApiError
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer

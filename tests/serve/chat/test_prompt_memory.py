@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_host import scripted_tokenizer
 
-from sharpi.serve.chat import prompt_memory
-from sharpi.serve.chat.prompt_memory import MARK, PlainContents, PromptMemory
-from sharpi.serve.host.prompt_limit import PromptLimit
+from sharpi.serve.chat import prompt_tokens
+from sharpi.serve.chat.prompt_tokens import MARK, PlainContents, PromptLimit, PromptMemory
 
 TOKENIZER = scripted_tokenizer()
 END = 257
@@ -54,7 +53,7 @@ def test_the_longest_beginning_counts() -> None:
 
 
 def test_what_was_not_used_for_long_is_forgotten(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(prompt_memory, "_MAX_TEXTS", 2)
+    monkeypatch.setattr(prompt_tokens, "_MAX_TEXTS", 2)
     memory = PromptMemory(PromptLimit(TOKENIZER, 1000))
     for text in "ab":
         memory.remember("", [], text, letters(text), END)
@@ -73,6 +72,6 @@ def test_control_tokens_are_marked_across_slices(pieces: list[str], size: int) -
     spelled = re.compile("|".join(map(re.escape, TOKENIZER.control_texts)))
     marked = spelled.sub(lambda found: found[0][0] + MARK + found[0][1:], text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompt_memory, "_SLICE", size)
+        patch.setattr(prompt_tokens, "_SLICE", size)
         [message] = PlainContents(TOKENIZER).marked([{"role": "user", "content": text}])
     assert message["content"] == marked

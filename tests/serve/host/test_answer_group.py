@@ -1,15 +1,13 @@
 """AnswerGroup: one queue for all answers to a request."""
 
 import asyncio
-from typing import Any, cast
 
 import pytest
 
 from sharpi.config import GenerationRequest
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.serve.host import answer_group
-from sharpi.serve.host.answer_group import AnswerGroup
-from sharpi.serve.host.answer_queue import AnswerRequest, QueuedAnswer
+from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest, QueuedAnswer
 from sharpi.serve.host.metrics import Metrics
 from sharpi.serve.http.errors import ApiError
 
@@ -30,7 +28,8 @@ class Thread:
 
 def group_of(num: int, thread: Thread, max_parallel: int = 2) -> AnswerGroup:
     asked = [AnswerRequest([1], GenerationRequest())] * num
-    return AnswerGroup(asked, cast(Any, thread), Metrics(), max_parallel, lambda group: None)
+    ways = thread.submit, thread.cancel
+    return AnswerGroup(asked, *ways, Metrics(), max_parallel, lambda group: None)
 
 
 def test_nothing_for_a_while_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

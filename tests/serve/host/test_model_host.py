@@ -17,7 +17,7 @@ from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
 from sharpi.serve.chat.chat_model import ChatModels
-from sharpi.serve.host.answer_queue import AnswerRequest
+from sharpi.serve.host.answer_group import AnswerRequest
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.http.errors import ApiError
 

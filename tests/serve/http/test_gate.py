@@ -8,7 +8,7 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.request_body import RequestLimits
+from sharpi.serve.http.client_connection import RequestLimits
 from sharpi.serve.http.request_guard import CLIENT_CLOSED, RequestGuard
 
 LIMITS = RequestLimits(max_body_bytes=100, part_seconds=0.05, stall_seconds=0.05)

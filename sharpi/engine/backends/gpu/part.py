@@ -53,6 +53,8 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     is_host_memory = False
     splits_steps = True
+    _cache: GpuKvCache
+    _states: GpuStates
 
     def __init__(
         self,
@@ -298,32 +300,12 @@ class GpuPart(RecordedPart[GpuProgram]):
     def copy_page(self, source: int, target: int) -> None:
         self._forget_next()
         self._make_room(1 + max(source, target))
-        self._cache.copy_page(source, target)
-
-    def copy_state(self, source: int, target: int) -> None:
-        self._states.copy(source, target)
-
-    @property
-    def page_bytes(self) -> int:
-        return self._cache.page_bytes
-
-    @property
-    def state_bytes(self) -> int:
-        return self._states.state_bytes
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        self._cache.read_page(page, target)
+        super().copy_page(source, target)
 
     def write_page(self, page: int, source: HostBytes) -> None:
         self._forget_next()
         self._make_room(1 + page)
-        self._cache.write_page(page, source)
-
-    def read_state(self, state: int, target: HostBytes) -> None:
-        self._states.read(state, target)
-
-    def write_state(self, state: int, source: HostBytes) -> None:
-        self._states.write(state, source)
+        super().write_page(page, source)
 
     def _record(self, max_outputs: int) -> GpuProgram:
         limits = ProgramLimits(

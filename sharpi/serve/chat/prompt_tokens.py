@@ -1,11 +1,17 @@
-"""PromptMemory keeps the tokens of conversations, so that a longer one reuses their ids.
+"""The tokens of a prompt: within bounds, with the ids of earlier turns, and with no forged turn.
+
+PromptLimit refuses a prompt that cannot fit the context, unread. Tokenizing takes hundreds of bytes
+of memory for each byte of text. So a text with more bytes than the context's tokens could spell is
+refused by its length, and of a long one the tokens are counted in slices before it is tokenized as
+a whole.
+
+PromptMemory keeps the tokens of conversations, so that a longer one reuses their ids. A text has
+many tokenizations, and a model does not always generate the tokenizer's own. If its answers were
+tokenized again in the next turn, their ids would often not match the KV cache.
 
 PlainContents prevents texts of users and tools from forging a turn. A chat template joins all
 messages to one text, in which control tokens are parsed. If a message spells a control token, a
 noncharacter is put into that spelling, and removed after control tokens have been parsed.
-
-A text has many tokenizations, and a model does not always generate the tokenizer's own. If its
-answers were tokenized again in the next turn, their ids would often not match the KV cache.
 """
 
 import re
@@ -14,15 +20,60 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sharpi.errors import ContextFullError
 from sharpi.serve.chat.chat_call import Message
-from sharpi.serve.host.prompt_limit import PromptLimit
 from sharpi.tokenizer.tokenizer import Tokenizer
+from sharpi.units import format_bytes
 
 MARK = "\ufdd0"  # a noncharacter, which no text has
 _OF_OTHERS = ("user", "tool")  # roles whose texts others write
 _MAX_TEXTS = 256
 _MAX_CHARACTERS = 4 << 20
 _SLICE = 1 << 16  # characters of a message between which other threads run
+_COUNTED = 1 << 16  # characters of a prompt whose tokens are counted at a time
+_SLACK = 64  # tokens that a cut between two slices may add
+
+
+class PromptLimit:
+    """Encodes prompts for a context of `context_size` tokens.
+
+    With `shifts`, a prompt that is too long loses its beginning later, so that the tokens of a long
+    text are not counted here.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, context_size: int, shifts: bool = False) -> None:
+        self.tokenizer = tokenizer
+        self._context_size, self._shifts = context_size, shifts
+
+    @property
+    def max_characters(self) -> int:
+        """The most characters that the tokens of a context can spell."""
+        return self._context_size * self.tokenizer.longest_token
+
+    def encode(
+        self, text: str, *, add_bos: bool, parse_special: bool = True, mark: str = ""
+    ) -> list[int]:
+        """Returns the ids of a text; raises ContextFullError if they cannot fit the context."""
+        self.check(text)
+        return self.tokenizer.encode(text, add_bos=add_bos, parse_special=parse_special, mark=mark)
+
+    def check(self, text: str) -> None:
+        """Raises ContextFullError for a text that is certainly too long."""
+        if len(text) > self.max_characters:
+            raise self._too_long(f"{format_bytes(len(text))} of text")
+        if len(text) <= 4 * _COUNTED or self._shifts:
+            return
+        count = 0
+        for number, start in enumerate(range(0, len(text), _COUNTED)):
+            part = text[start : start + _COUNTED]
+            count += len(self.tokenizer.encode(part, add_bos=False, parse_special=True))
+            if count > self._context_size * 1.05 + _SLACK * (number + 1):
+                raise self._too_long(f"more than {self._context_size} tokens")
+
+    def _too_long(self, what: str) -> ContextFullError:
+        return ContextFullError(
+            f"the prompt has {what} and the context {self._context_size} tokens; raise it with -c"
+        )
 
 
 class PromptMemory:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.engine.sampling.stop import StopFilter
+from sharpi.tokenizer.stream import StopFilter
 
 
 def feed_all(stops: list[str], pieces: list[str]) -> tuple[str, bool]:

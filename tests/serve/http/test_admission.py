@@ -8,8 +8,8 @@ import httpx
 import pytest
 from served_demo import MODEL, ServedDemo
 
-from sharpi.serve.host.admission import Admission, client_of, current_client
 from sharpi.serve.host.model_host import ModelHostSettings
+from sharpi.serve.http.access import Admission, client_of, current_client
 from sharpi.serve.http.errors import ApiError
 
 

@@ -1,0 +1,51 @@
+"""PastSlots: the counts and statistics of slots in RAM that gave way to the mapped file."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.native.store_counts import StoreCounts
+from sharpi.experts.stats.spells import joined_spells
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
+
+
+class PastSlots:
+    """Sums over all slots that a tier gave up; a tier may do so several times.
+
+    `uses` (layers, experts) are tokens that used each expert. `counts` are those of each layer, and
+    empty until slots were given up.
+    """
+
+    def __init__(self, num_layers: int, num_experts: int) -> None:
+        self.uses = np.zeros((num_layers, num_experts), np.int64)
+        self.counts: list[StoreCounts] = []
+        self._stats: list[ExpertStats] = []
+
+    def add(self, uses: NDArray[np.int64], counts: list[StoreCounts], stats: ExpertStats) -> None:
+        """Adds slots that are given up: their uses and counts, in layers, and their statistics."""
+        self.uses, self.counts = self.uses + uses, self.with_present(counts)
+        self._stats.append(stats)
+
+    @property
+    def order(self) -> tuple[tuple[int, ...], ...]:
+        """Each layer's experts, the most used first."""
+        order = np.argsort(-self.uses, axis=1, kind="stable").tolist()
+        return tuple(map(tuple, order))
+
+    def with_present(self, counts: list[StoreCounts]) -> list[StoreCounts]:
+        """Returns the sums with the counts of the present slots, of each layer."""
+        if not self.counts:
+            return counts
+        pairs = zip(counts, self.counts, strict=True)
+        return [StoreCounts(*map(sum, zip(*pair, strict=True))) for pair in pairs]
+
+    def stats(
+        self, present: ExpertStats | None, run: RunFacts, mapped: MappedUses | None
+    ) -> ExpertStats:
+        """Returns all statistics in one; `present` is None while there are no slots.
+
+        `mapped` are the lookups in the mapped file.
+        """
+        if not self._stats and present is not None:
+            return present
+        return joined_spells([*self._stats, *filter(None, [present])], run, mapped)
