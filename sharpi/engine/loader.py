@@ -5,16 +5,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from sharpi.config import ExpertConfig, RunConfig
-from sharpi.device.device import Device
+from sharpi.config import RunConfig
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer, make_parts
 from sharpi.engine.engine import Engine
-from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
-from sharpi.engine.kv.kv_cut import on_cpu
-from sharpi.engine.placement.choice import GpuChoice, OpenGpu
+from sharpi.engine.load_decisions import LoadDecisions, decide_load
+from sharpi.engine.placement.choice import OpenGpu
 from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
 from sharpi.engine.placement.idle_flags import notes_on_given
@@ -22,18 +20,10 @@ from sharpi.engine.placement.slot_requests import may_map, ram_request
 from sharpi.engine.prompt_cache.opening import open_cache_folder, open_prompt_cache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
-from sharpi.engine.settings import EngineSettings, decide
-from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
-from sharpi.hardware.info import probe_hardware
-from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.extra_tensors import notes_on_extra
-from sharpi.model.rope_override import with_rope
 from sharpi.model.weights import ModelWeights, load_weights
-from sharpi.tiers.facts import ModelFacts
-from sharpi.tiers.plan import TierPlan
-from sharpi.tiers.slot_notes import slot_notes
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -76,102 +66,40 @@ def _load(
     sharing: "Sharing | None",
 ) -> Engine:
     folder = open_cache_folder(config)
-    if sharing is not None:
-        file = sharing.complete(file)
-    model_config = with_rope(read_config(file), config.rope)
-    hardware = probe_hardware(config.instruction_set)
-    if sharing is not None:
-        config = replace(config, device="cpu")
-    config, keep_notes = on_cpu(config)
-    gpu = GpuChoice(config, open_device)
-    has_gpu, is_shared = bool(gpu.devices), sharing is not None
-    config = known_to_pay(config, has_gpu=has_gpu, is_shared=is_shared)
-    shared = (file, model_config)  # all that several ranks have in common
-    file, model_config, config, head_notes = choose_head(
-        file, model_config, config,
-        why_no_head(config, is_follower=sharing is not None and not sharing.is_first),
-        keys_elsewhere=where_keys_are(config, has_gpu=has_gpu, is_shared=is_shared),
-    )  # fmt: skip
-    settings = decide(config, file, model_config, hardware)
-    if sharing is not None:
-        settings = sharing.agree(config, *shared, settings, hardware)
-    layers = None if sharing is None else sharing.layers
-    model_config = model_config.for_context(settings.context_size)
-    placement, plan, warning = gpu.place(file, model_config, settings, hardware, layers)
-    profile = _profile(config, model_config)
-    copies = weight_copies(file, config, model_config, plan)
-    if copies is not None:
-        file = file.with_data(copies.tensors)
-    # Names every fault of the tensors before anything large is read.
-    weights = load_weights(file, model_config)
-    report("building the tokenizer", 0.1)
-    tokenizer = load_tokenizer(file.metadata)
-    _refuse_tokens_without_row(file, tokenizer, weights)
-    if copies is not None:
-        copies.read(lambda fraction: report("reading the weights", 0.2 + 0.5 * fraction))
-    tier: ExpertTier | None = None
-    if plan is not None and not plan.is_mapped:
-        report("making room for experts", 0.7)
-        tier = _expert_tier(
-            file, model_config, plan, ram_request(config, plan), profile,
-            may_map=sharing is None and may_map(config, plan),
-        )  # fmt: skip
+    decided = decide_load(file, config, open_device, sharing)
+    file, weights, tokenizer = _read(decided, report)
+    decided = replace(decided, file=file)
+    tier = _expert_tier(decided, report, is_shared=sharing is not None)
     report("preparing the engine", 0.8)
-    records = _records(config, file, model_config, placement.facts, tier, profile)
-    keeps = records.keeps_router_logits
-    slots: tuple[GpuSlots | None, ...] = ()
-    slots_notes: tuple[str, ...] = ()
-    if gpu.devices and plan is not None:
-        slots, slots_notes = _gpu_slots(
-            gpu.devices[0], config, model_config, weights, plan, profile
-        )
-    ram_policy = None if tier is None else tier.policy.settings
-    parts = make_parts(
-        gpu.devices, plan, model_config, weights, settings, tier, slots, layers,
-        keeps_router_logits=keeps,
-    )  # fmt: skip
-    if sharing is not None:
-        from sharpi.engine.cluster.lending_round import LoadedModel
-
-        loaded = LoadedModel(file, model_config, weights, settings, plan, tier, records)
-        parts = sharing.parts(parts, loaded)
+    records = _records(decided, tier)
+    slots, slots_notes = _gpu_slots(decided, weights)
+    parts = _parts(decided, weights, tier, slots, records, sharing)
     records.watch(gpu_tier_of(parts))
-    has_states = bool(model_config.states)
-    head = None
-    if model_config.has_head:
-        head = _head(file, model_config, weights, settings, parts, plan)
-    runner = Runner(
-        settings, weights.output.rows, parts, records, head, has_states=has_states,
-        remote=sharing.remote if sharing else None,
-    )  # fmt: skip
-    gpu_name = gpu.description(plan)
-    prompt_cache = open_prompt_cache(folder, config, file, model_config, settings, runner, gpu_name)
+    runner = _runner(decided, weights, parts, records, sharing)
+    config, model, plan = decided.config, decided.model, decided.plan
+    gpu_name = decided.gpu.description(plan)
+    prompt_cache = open_prompt_cache(
+        folder, config, file, model, decided.settings, runner, gpu_name
+    )
     draft_model = _draft_model(config, file, runner)
     report("ready", 1.0)
     return Engine(
         config=config,
-        model_config=model_config,
+        model_config=model,
         file=file,
         tokenizer=tokenizer,
         chat_format=chat_format(tokenizer),
         runner=runner,
         notes=(
             *tokenizer.notes,
-            *notes_on_extra(weights.unused, model_config.num_layers),
-            *settings.notes,
-            *keep_notes,
-            *head_notes,
-            *gpu.notes,
+            *notes_on_extra(weights.unused, model.num_layers),
+            *decided.notes,
+            *decided.gpu.notes,
             *(prompt_cache.opening_notes if prompt_cache else ()),
             *slots_notes,
             *(sharing.notes if sharing else ()),
-            *_notes(plan, warning, is_limited=config.moe_slots is not None),
-            *notes_on_given(
-                config,
-                lambda: expert_use(
-                    config, model_config, plan, profile, next(filter(None, slots), None), ram_policy
-                ),
-            ),
+            *decided.plan_notes,
+            *_notes_on_given(decided, tier, slots),
         ),
         plan=plan,
         tier=tier,
@@ -179,6 +107,76 @@ def _load(
         prompt_cache=prompt_cache,
         draft_model=draft_model,
         gpu_name=gpu_name,
+    )
+
+
+def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeights, Tokenizer]:
+    """Returns the file with the weights that are copied to memory, its weights and tokenizer."""
+    file = decided.file
+    copies = weight_copies(file, decided.config, decided.model, decided.plan)
+    if copies is not None:
+        file = file.with_data(copies.tensors)
+    # Names every fault of the tensors before anything large is read.
+    weights = load_weights(file, decided.model)
+    report("building the tokenizer", 0.1)
+    tokenizer = load_tokenizer(file.metadata)
+    _refuse_tokens_without_row(file, tokenizer, weights)
+    if copies is not None:
+        copies.read(lambda fraction: report("reading the weights", 0.2 + 0.5 * fraction))
+    return file, weights, tokenizer
+
+
+def _parts(
+    decided: LoadDecisions,
+    weights: ModelWeights,
+    tier: "ExpertTier | None",
+    slots: "tuple[GpuSlots | None, ...]",
+    records: ExpertRecords,
+    sharing: "Sharing | None",
+) -> Sequence[ModelPart]:
+    parts = make_parts(
+        decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
+        decided.layers, keeps_router_logits=records.keeps_router_logits,
+    )  # fmt: skip
+    if sharing is None:
+        return parts
+    from sharpi.engine.cluster.lending_round import LoadedModel
+
+    loaded = LoadedModel(
+        decided.file, decided.model, weights, decided.settings, decided.plan, tier, records
+    )
+    return sharing.parts(parts, loaded)
+
+
+def _runner(
+    decided: LoadDecisions,
+    weights: ModelWeights,
+    parts: Sequence[ModelPart],
+    records: ExpertRecords,
+    sharing: "Sharing | None",
+) -> Runner:
+    return Runner(
+        decided.settings,
+        weights.output.rows,
+        parts,
+        records,
+        _head(decided, weights, parts) if decided.model.has_head else None,
+        has_states=bool(decided.model.states),
+        remote=sharing.remote if sharing else None,
+    )
+
+
+def _notes_on_given(
+    decided: LoadDecisions, tier: "ExpertTier | None", slots: "tuple[GpuSlots | None, ...]"
+) -> tuple[str, ...]:
+    """Returns sentences on flags that were given and do nothing here."""
+    config, model, plan = decided.config, decided.model, decided.plan
+    on_gpu = next(filter(None, slots), None)
+    in_ram = None if tier is None else tier.policy.settings
+    return tuple(
+        notes_on_given(
+            config, lambda: expert_use(config, model, plan, decided.profile, on_gpu, in_ram)
+        )
     )
 
 
@@ -198,18 +196,12 @@ def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftMod
     return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
 
 
-def _head(
-    file: GgufFile,
-    model: ModelConfig,
-    weights: ModelWeights,
-    settings: EngineSettings,
-    parts: Sequence[ModelPart],
-    plan: TierPlan | None,
-) -> "DraftHead":
+def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPart]) -> "DraftHead":
     """Builds the MTP head beside the model's part; imports its modules only if it is called."""
     from sharpi.engine.backends.head_experts import HeadExperts
     from sharpi.engine.backends.head_part import HeadPart
 
+    model, settings, plan = decided.model, decided.settings, decided.plan
     on_cpu = [part for part in parts if isinstance(part, CpuPart)]
     pool = on_cpu[-1].pool if on_cpu else None
     if model.assistant is not None:
@@ -218,30 +210,28 @@ def _head(
         return AssistantPart(model, weights, settings, pool, keys_by_layer(parts))
     experts = None
     if plan is not None and not plan.is_mapped and plan.layers[model.num_layers].num_experts:
-        experts = HeadExperts(file, model, plan)
+        experts = HeadExperts(decided.file, model, plan)
     return HeadPart(model, weights, settings, pool, experts)
 
 
 def _gpu_slots(
-    device: Device,
-    config: RunConfig,
-    model: ModelConfig,
-    weights: ModelWeights,
-    plan: TierPlan,
-    profile: ExpertProfile | None,
+    decided: LoadDecisions, weights: ModelWeights
 ) -> "tuple[tuple[GpuSlots | None, ...], tuple[str, ...]]":
     """Decides about the slots on each GPU; returns them and notes on what the driver refused.
 
-    The first GPU, `device`, page-locks memory for all GPUs. The modules are imported here, since
-    they are only needed with a GPU.
+    The first GPU page-locks memory for all GPUs. The modules are imported here, since they are only
+    needed with a GPU.
     """
+    plan, config = decided.plan, decided.config
+    if plan is None or not decided.gpu.devices:
+        return (), ()
     from sharpi.engine.backends.gpu.reach import find_reach
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
-    reach = find_reach(device, config, plan, weights)
+    reach = find_reach(decided.gpu.devices[0], config, plan, weights)
     slots = tuple(
         gpu_slots(
-            config.experts, model, plan, place, profile,
+            config.experts, decided.model, plan, place, decided.profile,
             is_reached=reach.reads_ram, can_ask=reach.can_ask, num_computed=config.num_cpu_moe,
         )
         for place in plan.gpus
@@ -250,47 +240,28 @@ def _gpu_slots(
 
 
 def _expert_tier(
-    file: GgufFile,
-    model: ModelConfig,
-    plan: TierPlan,
-    asked: ExpertConfig,
-    profile: ExpertProfile | None,
-    *,
-    may_map: bool,
-) -> "ExpertTier":
-    """Builds the slots in RAM; imports their modules only if it is called."""
+    decided: LoadDecisions, report: Progress, *, is_shared: bool
+) -> "ExpertTier | None":
+    """Builds the slots in RAM, if there are any; imports their modules only then."""
+    plan, config = decided.plan, decided.config
+    if plan is None or plan.is_mapped:
+        return None
     from sharpi.engine.backends.expert_tier import ExpertTier
 
-    return ExpertTier(file, model, plan, asked, profile, may_map=may_map)
+    report("making room for experts", 0.7)
+    return ExpertTier(
+        decided.file, decided.model, plan, ram_request(config, plan), decided.profile,
+        may_map=not is_shared and may_map(config, plan),
+    )  # fmt: skip
 
 
-def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:
-    """Reads the expert uses of earlier runs, if there were any; raises StatsFileError."""
-    if config.experts.profile is None:
-        return None
-    name = config.model.name
-    return load_profile(config.experts.profile, name, model.num_layers, model.num_experts)
-
-
-def _records(
-    config: RunConfig,
-    file: GgufFile,
-    model: ModelConfig,
-    facts: ModelFacts,
-    tier: "ExpertTier | None",
-    profile: ExpertProfile | None,
-) -> ExpertRecords:
-    layers = enumerate(facts.layers[: model.num_layers])
+def _records(decided: LoadDecisions, tier: "ExpertTier | None") -> ExpertRecords:
+    config, model, name = decided.config, decided.model, decided.file.path.name
+    layers = enumerate(decided.facts.layers[: model.num_layers])
     sizes = {i: layer.expert_bytes or 0 for i, layer in layers if layer.num_experts}
     return ExpertRecords(
-        config.experts, file.path.name, model, sizes, config.batch_size, tier, profile
+        config.experts, name, model, sizes, config.batch_size, tier, decided.profile
     )
-
-
-def _notes(plan: TierPlan | None, warning: str | None, *, is_limited: bool) -> tuple[str, ...]:
-    if plan is None:
-        return () if warning is None else (warning,)
-    return (*slot_notes(plan, is_limited=is_limited), *plan.notes)
 
 
 def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: ModelWeights) -> None:

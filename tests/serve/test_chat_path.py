@@ -20,7 +20,7 @@ PACKAGE = Path(sharpi.__file__).parent
 ENGINE = ("engine", "ops", "gguf")
 CLOCK = "serve/web_server.py"  # ticks beside all requests
 MOST_FILES = 33
-MOST_WITH_ENGINE = 49
+MOST_WITH_ENGINE = 48
 BODY = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0}
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.flight import Begun, Share
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
+from sharpi.engine.scheduling.steps import Begun, Share
 from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, StepDrafts
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from sharpi.engine.backends.draft_head import DraftHead
 from sharpi.engine.backends.model_part import Segment, Values
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.flight import Begun, Share
 from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.request import Request
+from sharpi.engine.scheduling.steps import Begun, Share
 
 
 class HeadFollowing:

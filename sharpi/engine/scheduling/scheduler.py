@@ -16,15 +16,14 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.kv.kv_cut import cut_of
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
-from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.drafting import Drafted, Drafting
-from sharpi.engine.scheduling.flight import Begun, Flight, Share, takes_largest
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
+from sharpi.engine.scheduling.steps import Begun, Flight, Share, StepShares, takes_largest
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
 from sharpi.speculation.speculator import StepDrafts
@@ -50,11 +49,11 @@ class Scheduler:
         self._tokenizer, self._runner = model.tokenizer, model.runner
         self._limit = ContextLimit(model.runner.context_size, shifts=model.config.context_shift)
         self._cache = cache or PrefixCache(model.runner, disk=model.prompt_cache)
-        self._pace = ChunkPace(model.runner.batch_size)
         self._inbox = Inbox()
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self._cache, max_parallel, pages)
         self._flight = Flight(model.runner.num_ranks)
+        self._shares = StepShares(model.runner, self._run_queue, self._fail)
         self._suspects = Suspects()
         self._drafting: Drafting | None = None
         if model.speculator.is_on:
@@ -155,7 +154,7 @@ class Scheduler:
             self._take_in()
         if queue.waiting:
             queue.admit()
-        if shares := self._shares():
+        if shares := self._shares.next(self._candidates()):
             self._begin(*self._with_drafts(shares))
         if flight and (flight.is_full or not shares):
             self._finish(flight.next())
@@ -171,25 +170,13 @@ class Scheduler:
                 if request.request_id in cancelled:
                     self._end(request, "cancelled")
 
-    def _shares(self) -> list[Share]:
-        """Returns the step's shares: one token of each decoding request, then parts of prompts.
+    def _candidates(self) -> Sequence[Request]:
+        """Returns the requests that may take part in the next step.
 
         After a failed step, the requests that were in it run alone, one after the other.
         """
-        running = self._run_queue.running
-        requests = self._flight.idle(running)
-        if self._suspects.goals:
-            requests = self._suspects.next_alone(requests)
-        prompts = [request for request in requests if not request.is_decoding]
-        budget = self._prompt_budget(prompts, len(running) - len(prompts)) if prompts else 0
-        shares: list[Share] = []
-        for request in requests:
-            is_prompt = request in prompts
-            count = self._share(request, budget if is_prompt else 1)
-            if count:
-                shares.append(Share(request, count, is_prompt))
-                budget -= count if is_prompt else 0
-        return shares
+        requests = self._flight.idle(self._run_queue.running)
+        return self._suspects.next_alone(requests) if self._suspects.goals else requests
 
     def _with_drafts(self, shares: list[Share]) -> Drafted:
         """Adds drafts, unless there are suspects."""
@@ -200,23 +187,6 @@ class Scheduler:
             self._drafting.pause(running)
             return Drafted(shares)
         return self._drafting.with_drafts(shares, min(self._runner.num_ranks, len(running)))
-
-    def _prompt_budget(self, prompts: Sequence[Request], num_others: int) -> int:
-        """The most prompt tokens in the next step, beside `num_others` decoding requests."""
-        if num_others:
-            return min(self._runner.batch_size - num_others, self._pace.num_tokens)
-        chunk = self._runner.prompt_chunk(sum(len(request.tokens) for request in prompts))
-        return chunk if len(prompts) == 1 else min(chunk, self._runner.batch_size)
-
-    def _share(self, request: Request, budget: int) -> int:
-        """Returns the tokens that a request may compute now; ends the request on an error."""
-        if not budget or request not in self._run_queue.running:
-            return 0
-        try:
-            return self._run_queue.share(request, budget)
-        except Exception as error:
-            self._end(request, "error", error)
-            return 0
 
     def _begin(self, shares: list[Share], drafts: StepDrafts | None) -> None:
         """Begins a step; a share without outputs counts as computed from here on."""
@@ -293,12 +263,12 @@ class Scheduler:
         num_prompt = sum([share.num_tokens for share in shares if share.is_prompt])
         if num_prompt:
             self.num_prefill_tokens += num_prompt
-            self._pace.record(num_prompt, seconds)
+            self._shares.record(num_prompt, seconds)
 
     def _failed(self, shares: list[Share], error: Exception) -> None:
         """Ends a failed step's request; if it had several, each runs alone to find the cause."""
         if len(shares) == 1:
-            self._end(shares[0].request, "error", error)
+            self._fail(shares[0].request, error)
             return
         for share in shares:
             self._suspects.add(share.request, share.num_tokens)
@@ -313,7 +283,7 @@ class Scheduler:
                 self.num_generated_tokens += 1
                 request.on_delta(self._next_delta(request, choice))
         except Exception as error:
-            self._end(request, "error", error)
+            self._fail(request, error)
             return
         if generation_state.finish_reason is not None:
             self._end(request, generation_state.finish_reason)
@@ -328,6 +298,9 @@ class Scheduler:
             return delta
         request.tokens.append(generation_state.ids[-1])
         return self._limit.checked(request, delta)
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        self._end(request, "error", error)
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is ignored."""

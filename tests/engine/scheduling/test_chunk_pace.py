@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharpi.engine.scheduling.chunk_pace import ChunkPace
+from sharpi.engine.scheduling.steps import ChunkPace
 
 
 def settled(fixed: float, marginal: float, batch_size: int = 512, steps: int = 60) -> int:

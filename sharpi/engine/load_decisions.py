@@ -1,0 +1,86 @@
+"""LoadDecisions: what is decided about a model before anything large is read."""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.config import RunConfig
+from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
+from sharpi.engine.kv.kv_cut import on_cpu
+from sharpi.engine.placement.choice import GpuChoice, OpenGpu
+from sharpi.engine.settings import EngineSettings, decide
+from sharpi.experts.profile import ExpertProfile, load_profile
+from sharpi.gguf.reader import GgufFile
+from sharpi.hardware.info import probe_hardware
+from sharpi.model.config import ModelConfig, read_config
+from sharpi.model.rope_override import with_rope
+from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.slot_notes import slot_notes
+
+if TYPE_CHECKING:
+    from sharpi.engine.cluster.sharing import Sharing
+
+
+class LoadDecisions(Struct, frozen=True, eq=False):
+    """How a model is run: where its weights are, and with which settings."""
+
+    config: RunConfig  # without drafts and GPUs that are of no use here
+    file: GgufFile  # with the tensors of an MTP head that has a file of its own
+    model: ModelConfig  # for the context size of the settings
+    settings: EngineSettings
+    gpu: GpuChoice
+    layers: range | None  # of this rank; None for all
+    facts: ModelFacts
+    plan: TierPlan | None
+    warning: str | None  # why there is no plan
+    profile: ExpertProfile | None
+    notes: tuple[str, ...]  # on settings, dropped keys and the head
+
+    @property
+    def plan_notes(self) -> tuple[str, ...]:
+        """Sentences on the plan for the user, or why there is none."""
+        if self.plan is None:
+            return () if self.warning is None else (self.warning,)
+        is_limited = self.config.moe_slots is not None
+        return (*slot_notes(self.plan, is_limited=is_limited), *self.plan.notes)
+
+
+def decide_load(
+    file: GgufFile, config: RunConfig, open_device: OpenGpu, sharing: "Sharing | None"
+) -> LoadDecisions:
+    """Decides how to run the model of a file; raises SharpiError if it cannot run."""
+    if sharing is not None:
+        file, config = sharing.complete(file), replace(config, device="cpu")
+    model = with_rope(read_config(file), config.rope)
+    hardware = probe_hardware(config.instruction_set)
+    config, keep_notes = on_cpu(config)
+    gpu = GpuChoice(config, open_device)
+    places = {"has_gpu": bool(gpu.devices), "is_shared": sharing is not None}
+    config = known_to_pay(config, **places)
+    shared = (file, model)  # all that several ranks have in common
+    file, model, config, head_notes = choose_head(
+        file, model, config,
+        why_no_head(config, is_follower=sharing is not None and not sharing.is_first),
+        keys_elsewhere=where_keys_are(config, **places),
+    )  # fmt: skip
+    settings = decide(config, file, model, hardware)
+    if sharing is not None:
+        settings = sharing.agree(config, *shared, settings, hardware)
+    layers = None if sharing is None else sharing.layers
+    model = model.for_context(settings.context_size)
+    placement, plan, warning = gpu.place(file, model, settings, hardware, layers)
+    notes = (*settings.notes, *keep_notes, *head_notes)
+    return LoadDecisions(
+        config, file, model, settings, gpu, layers, placement.facts, plan, warning,
+        _profile(config, model), notes,
+    )  # fmt: skip
+
+
+def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:
+    """Reads the expert uses of earlier runs, if there were any; raises StatsFileError."""
+    if config.experts.profile is None:
+        return None
+    name = config.model.name
+    return load_profile(config.experts.profile, name, model.num_layers, model.num_experts)

@@ -1,0 +1,206 @@
+"""The steps of a scheduler: which requests take part in the next, and those that have begun.
+
+Where several ranks run the layers, requests are dealt out to as many steps as there are ranks, so
+that all ranks work at once. On one machine a step ends before the next begins.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.runner import Runner, StepInFlight
+from sharpi.engine.scheduling.page_table import PageTable
+from sharpi.engine.scheduling.request import Request
+from sharpi.engine.scheduling.run_queue import RunQueue
+from sharpi.speculation.speculator import StepDrafts
+
+_STEP_SECONDS = 0.2  # of a step of both, where that is possible
+_LEAST_TOKENS, _FIRST_TOKENS = 32, 64
+# Even the fewest tokens of a prompt may read most experts: then more cost little, and a step may
+# take so many times as long as one of the fewest.
+_MOST_TIMES = 2.0
+_ROOM_TO_DOUBLE = 1.6
+_FORGOTTEN_AFTER = 32  # steps after which a size that took too long is tried again
+_NEWEST_SHARE = 0.3
+
+
+class Share(NamedTuple):
+    """A request's tokens in a step; `is_prompt` unless it decodes.
+
+    A decoding request may have `drafts`, to be checked after its newest token.
+    """
+
+    request: Request
+    num_tokens: int
+    is_prompt: bool
+    drafts: tuple[int, ...] = ()
+
+    def segment(self) -> Segment:
+        """Builds the request's part of the step."""
+        if self.drafts:
+            return self.request.checking_segment(self.drafts)
+        return self.request.segment(self.num_tokens)
+
+
+def takes_largest(shares: Sequence[Share]) -> bool:
+    """True if the step is one greedy request's next token, so that no logits are copied back.
+
+    A GPU's recorded step finds the largest logit of one output only. With several requests in a
+    step, all logits are copied back.
+    """
+    request, num_tokens, is_prompt, drafts = shares[0]
+    is_alone = len(shares) == num_tokens == 1 and not is_prompt and not drafts
+    return is_alone and request.generation_state.takes_largest
+
+
+class ChunkPace:
+    """Doubles and halves the chunk size by the time that steps took, up to `batch_size` tokens."""
+
+    def __init__(self, batch_size: int) -> None:
+        sizes = takewhile(lambda size: size < batch_size, (_LEAST_TOKENS << i for i in range(32)))
+        self._sizes = [*sizes, batch_size]
+        self._at = sum(size <= _FIRST_TOKENS for size in self._sizes[1:])
+        self._seconds: dict[int, float] = {}
+        self._num_steps = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens of the next step beside decoding requests."""
+        return self._sizes[self._at]
+
+    def record(self, num_tokens: int, seconds: float) -> None:
+        """Records the duration of a step with `num_tokens` prompt tokens."""
+        if num_tokens not in self._sizes:
+            return
+        before = self._seconds.get(num_tokens, seconds)
+        self._seconds[num_tokens] = before + (seconds - before) * _NEWEST_SHARE
+        if num_tokens == self.num_tokens:
+            self._follow(self._seconds[num_tokens])
+
+    def _follow(self, seconds: float) -> None:
+        self._num_steps += 1
+        if self._num_steps % _FORGOTTEN_AFTER == 0:
+            for size in self._sizes[self._at + 1 :]:
+                self._seconds.pop(size, None)
+        limit = max(_STEP_SECONDS, _MOST_TIMES * self._seconds.get(self._sizes[0], 0.0))
+        if seconds > limit:
+            self._at = max(0, self._at - 1)
+        elif self._at + 1 < len(self._sizes):
+            larger = self._seconds.get(self._sizes[self._at + 1], seconds * _ROOM_TO_DOUBLE)
+            self._at += larger <= limit
+
+
+class StepShares:
+    """Deals out a step: one token of each decoding request, then parts of prompts.
+
+    A request that cannot go on is handed to `fail`, with its error.
+    """
+
+    def __init__(
+        self, runner: Runner, queue: RunQueue, fail: Callable[[Request, Exception], None]
+    ) -> None:
+        self._runner, self._queue, self._fail = runner, queue, fail
+        self._pace = ChunkPace(runner.batch_size)
+
+    def next(self, requests: Sequence[Request]) -> list[Share]:
+        """Returns the shares of these running requests; has none for those that have to wait."""
+        prompts = [request for request in requests if not request.is_decoding]
+        num_others = len(self._queue.running) - len(prompts)
+        budget = self._prompt_budget(prompts, num_others) if prompts else 0
+        shares: list[Share] = []
+        for request in requests:
+            is_prompt = request in prompts
+            count = self._count(request, budget if is_prompt else 1)
+            if count:
+                shares.append(Share(request, count, is_prompt))
+                budget -= count if is_prompt else 0
+        return shares
+
+    def record(self, num_prompt: int, seconds: float) -> None:
+        """Records the duration of a step with so many prompt tokens."""
+        self._pace.record(num_prompt, seconds)
+
+    def _prompt_budget(self, prompts: Sequence[Request], num_others: int) -> int:
+        """The most prompt tokens in the next step, beside `num_others` decoding requests."""
+        if num_others:
+            return min(self._runner.batch_size - num_others, self._pace.num_tokens)
+        chunk = self._runner.prompt_chunk(sum(len(request.tokens) for request in prompts))
+        return chunk if len(prompts) == 1 else min(chunk, self._runner.batch_size)
+
+    def _count(self, request: Request, budget: int) -> int:
+        """Returns the tokens that a request may compute now."""
+        if not budget or request not in self._queue.running:
+            return 0
+        try:
+            return self._queue.share(request, budget)
+        except Exception as error:
+            self._fail(request, error)
+            return 0
+
+
+class Begun(Struct, frozen=True):
+    """A step that has begun: its shares, with the tables that they are computed in."""
+
+    shares: Sequence[Share]
+    segments: Sequence[Segment]
+    tables: Sequence[PageTable | None]
+    step: StepInFlight
+    start: float  # of the step, in seconds
+    drafts: StepDrafts | None = None  # None where no drafts were looked for
+
+    def is_wanted(self, row: int) -> bool:
+        """True unless the request of share `row` has ended since, or has lost its pages."""
+        return self.shares[row].request.table is self.tables[row]
+
+    def awaits(self, request: Request) -> bool:
+        """True if this step computes the logits of the request's next token."""
+        return any(
+            share.request is request and len(self.segments[row].outputs) and self.is_wanted(row)
+            for row, share in enumerate(self.shares)
+        )
+
+
+class Flight:
+    """The steps that have begun, at most `num_ranks`."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+        self._steps: deque[Begun] = deque()
+        self._last_end = 0.0
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def is_full(self) -> bool:
+        """True if a step must end before another begins."""
+        return len(self._steps) >= self._num_ranks
+
+    def add(self, begun: Begun) -> None:
+        """Adds a step that has begun."""
+        self._steps.append(begun)
+
+    def next(self) -> Begun:
+        """Takes the step that ends first."""
+        return self._steps.popleft()
+
+    def seconds_of(self, begun: Begun) -> float:
+        """Returns the duration of a step that has ended just now, for one call.
+
+        Where several are in progress, that is the time since the one before ended: what it adds to
+        the time of all.
+        """
+        start, self._last_end = max(begun.start, self._last_end), time.perf_counter()
+        return self._last_end - start
+
+    def idle(self, requests: Sequence[Request]) -> list[Request]:
+        """Returns requests that wait for no begun step, at most one rank's share of all."""
+        if not self._steps and self._num_ranks == 1:
+            return list(requests)
+        idle = [each for each in requests if not any(step.awaits(each) for step in self._steps)]
+        return idle[: -(-len(requests) // self._num_ranks)]
