@@ -112,7 +112,7 @@ class Device(Protocol):
         """
 
     def attends(self, shape: AttendShape) -> bool:
-        """Says if `attend` takes heads of this shape, for any number of tokens and positions."""
+        """Returns True if `attend` takes such heads, for any number of tokens and positions."""
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape

@@ -7,7 +7,7 @@ _TRIED = 16  # rows and columns
 
 
 def has_grouped_products(torch: Any, capability: int) -> bool:
-    """Says if this GPU's torch multiplies in groups without a wait; it is tried once.
+    """Returns True if this GPU's torch multiplies in groups without a wait; it is tried once.
 
     torch keeps the function private, so that another version may lack it or take other arguments.
     """

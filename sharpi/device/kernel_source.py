@@ -27,7 +27,7 @@ def kernel_source(name: str) -> str:
 
 @cache
 def waits_for_last_launch(name: str) -> bool:
-    """Says if a file's kernels begin with `wait_for_last_launch` (launch_order.cuh)."""
+    """Returns True if a file's kernels begin with `wait_for_last_launch` (launch_order.cuh)."""
     return "wait_for_last_launch();" in kernel_source(name)
 
 

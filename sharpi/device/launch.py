@@ -48,7 +48,7 @@ Argument: TypeAlias = Span | Scalar | None
 
 
 def is_same_place(one: Argument, other: Argument) -> bool:
-    """Says if two arguments are spans that begin at the same place."""
+    """Returns True if two arguments are spans that begin at the same place."""
     if not (isinstance(one, Span) and isinstance(other, Span)):
         return False
     return one.memory is other.memory and one.offset == other.offset

@@ -39,12 +39,12 @@ def layer_of(name: str) -> int | None:
 
 
 def is_routed(name: str) -> bool:
-    """Says if a tensor belongs to routed experts, of which a token uses only a few."""
+    """Returns True if a tensor belongs to routed experts, of which a token uses only a few."""
     return _EXPERT_TENSOR.search(name) is not None
 
 
 def is_expert_matrix(name: str) -> bool:
-    """Says if a tensor holds matrices of routed experts, which may stay on disk; biases may not."""
+    """Returns True for matrices of routed experts, which may stay on disk; biases may not."""
     return is_routed(name) and name.endswith(".weight")
 
 

@@ -61,7 +61,7 @@ def load_assistant(
     tensors = replace(source, prefix=prefix)
     own, hidden = settings.hidden_size, config.hidden_size
     if tensors.has("rope_freqs.weight"):
-        tensors.tensor("rope_freqs.weight")  # a copy of the model's, which are used
+        tensors.tensor("rope_freqs.weight")  # a copy: the model's are used
     feed_forward = replace(config.feed_forward, hidden_size=own, norm_epsilon=settings.norm_epsilon)
     return Assistant(
         embedding=embedding,

@@ -14,7 +14,7 @@ from sharpi.model.mixers.mixers import read_head_mixer
 
 
 def has_head(file: GgufFile, config: ModelConfig) -> bool:
-    """Says if the file has an MTP head that sharpi can run.
+    """Returns True if the file has an MTP head that sharpi can run.
 
     Some files have the key but not the tensors; others do not say how their head attends.
     """

@@ -46,7 +46,7 @@ class HyperparameterReader:
         return file_error(self.metadata.path, what)
 
     def has(self, key: str) -> bool:
-        """Says if the file has the key."""
+        """Returns True if the file has the key."""
         return self.name(key) in self.metadata
 
     def integer(self, key: str, default: int | None = None) -> int:

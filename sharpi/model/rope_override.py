@@ -49,7 +49,7 @@ def _scalings(model: ModelConfig) -> Iterator[RopeScaling]:
 
 
 def _is_scaled(rope: Rope | None) -> TypeGuard[Rope]:
-    """Says if a rope has the file's scaling, and this scaling can be replaced.
+    """Returns True if a rope has the file's scaling, and this scaling can be replaced.
 
     Layers with a window and another base have none. One of kind "divided" cannot be replaced.
     """

@@ -172,7 +172,7 @@ def _check(architecture: str, values: dict[str, Any]) -> None:
 
 
 def _is_of_kind(value: object, kind: Any) -> bool:
-    """Says if a value has the type that a field declares."""
+    """Returns True if a value has the type that a field declares."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     wanted = get_origin(kind) or kind

@@ -39,7 +39,7 @@ class TensorSource(Struct, frozen=True):
         return replace(self, prefix=f"blk.{index}.")
 
     def has(self, name: str) -> bool:
-        """Says if the file has this tensor."""
+        """Returns True if the file has this tensor."""
         return self._full_name(name) in self.file.tensors
 
     def unused(self) -> tuple[str, ...]:

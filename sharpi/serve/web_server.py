@@ -28,8 +28,8 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NUM_PREPARING = 12  # threads; half of them may wait for grammars
 _SWITCH_SECONDS = 0.0005  # a tenth of Python's own: after it, a thread lets another one compute
 _OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new ones that nothing has freed
-# Connections accepted at once, before any is made known: with those that wait for that, fewer than
-# the files that are kept free.
+# Connections that one call accepts, before their protocols are made. Together with connections that
+# wait for their protocol they are fewer than the file descriptors that are kept free.
 _NUM_ACCEPTED = 16
 _NUM_KNOCKING = 2048  # connections that the system keeps until they are accepted
 _TICKS_BETWEEN_TRIMS = 100  # of uvicorn, which ticks ten times a second

@@ -16,7 +16,7 @@ class Mapping(Struct, frozen=True):
     is_writable: bool
 
     def has(self, begin: int, end: int) -> bool:
-        """Says if the bytes from `begin` to before `end` are within the mapping."""
+        """Returns True if the bytes from `begin` to before `end` are within the mapping."""
         return self.begin <= begin and end <= self.end
 
 

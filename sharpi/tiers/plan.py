@@ -116,7 +116,7 @@ class TierPlan(Struct, frozen=True):
     ram_budget: int
     vram_budget: int
     status: SlotStatus
-    ratio: float  # the fewest slots of a layer over its recommended ones, at most 1
+    ratio: float  # lowest of all layers: slots / recommended slots, at most 1
     num_staging: int  # buffers of the largest expert for reads, 0 without slots in RAM
     lines: tuple[PlanLine, ...]
     layers: tuple[LayerPlan, ...]

@@ -79,7 +79,7 @@ class SpanAttention {
     q.prepared = memory;
   }
 
-  // Says if any of the queries sees a position of the span.
+  // Returns true if any of the queries sees a position of the span.
   bool sees(const Step& step, const Queries& q, int span) const {
     return first_span(step, q) <= span && span <= step.slot(q.tokens[q.count - 1]) / kSpan;
   }

@@ -196,7 +196,7 @@ template <int N, int P, Bytes kBytes, int kQueryApart, int kRowApart>
   }
 }
 
-// Adds those of kRows rows.
+// Adds the products of kRows rows to `sums`.
 template <int N, int P, Bytes kBytes, int kRows, int kQueryApart, int kRowApart>
 [[gnu::always_inline]] inline void add_rows(ByteRows rows, Wide zero, Ahead& ahead,
                                             Wide sums[N][P]) {

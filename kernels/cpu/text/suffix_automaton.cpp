@@ -206,7 +206,7 @@ SHARPI_API int sharpi_suffix_add(void* automaton, const int32_t* tokens, int64_t
   return 1;
 }
 
-// Moves `place`, a state and the length of the run, by the tokens.
+// Follows the tokens from `place`, a state and the length of its run, and updates `place`.
 SHARPI_API void sharpi_suffix_follow(void* automaton, int32_t* place, const int32_t* tokens,
                                      int64_t count) {
   Place at{place[0], place[1]};

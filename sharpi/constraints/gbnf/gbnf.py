@@ -20,7 +20,7 @@ from sharpi.constraints.gbnf.gbnf_nodes import (
 from sharpi.errors import GrammarError
 
 _MAX_DEPTH = 50
-_MAX_TIMES = 3  # repetitions of repetitions; they nest as groups do
+_MAX_TIMES = 3  # repetitions of one thing, as in a*+?; they nest as groups do
 _LEXEMES = re.compile(
     r"(?P<blank>(?:[ \t]|\#[^\r\n]*)+)|(?P<line>(?:\r\n?|\n))"
     r"|(?P<is>::=)|(?P<name>[A-Za-z0-9_-]+)"

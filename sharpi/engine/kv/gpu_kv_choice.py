@@ -1,4 +1,4 @@
-"""Says if f16 keys and values of a whole context leave a GPU's layers the slots that they need."""
+"""Decides if f16 keys and values of a context leave a GPU's layers the slots that they need."""
 
 from msgspec import Struct
 

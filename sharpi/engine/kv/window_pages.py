@@ -89,7 +89,7 @@ class WindowPages:
         return length
 
     def is_snapshot(self, index: int) -> bool:
-        """Says if page `index` of a text is read by the token after a snapshot.
+        """Returns True if page `index` of a text is read by the token after a snapshot.
 
         Snapshots end at whole pages, so far apart that they take at most a quarter of all pages.
         """

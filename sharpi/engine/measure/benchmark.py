@@ -17,7 +17,7 @@ from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.model.weights import load_weights
 
 _SEED = 1
-# Int8 products of a weight for each token; None if activations are floats.
+# Int8 products that a weight takes part in for each token; None where activations are floats.
 _PRODUCTS_OF_A_WEIGHT = {"int8": 1, "int16": 2, "f32": None}
 
 

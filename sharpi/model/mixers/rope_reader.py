@@ -47,7 +47,7 @@ class RopeReader:
         return scaling
 
     def _rotates(self) -> bool:
-        """Says if layers rotate at all.
+        """Returns True if layers rotate at all.
 
         Granite files have the flag `rope.scaling.finetuned` for that.
         """

@@ -30,7 +30,7 @@ class KvFormat(Struct, frozen=True):
 
     @property
     def is_packed(self) -> bool:
-        """Says if numbers are stored as codes, in blocks."""
+        """True if numbers are stored as codes, in blocks."""
         return self.bits < 16
 
     def row_bytes(self, dim: int) -> int:

@@ -63,7 +63,7 @@ def bits(power: int) -> int:
 
 
 def takes_floats(quant_type: QuantType, planes: int) -> bool:
-    """Says if a product takes float activations, not rounded ones."""
+    """Returns True if a product takes float activations, not rounded ones."""
     return planes == 0 or quant_type in FLOAT_TYPES
 
 

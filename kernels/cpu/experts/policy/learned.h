@@ -26,8 +26,8 @@ class Learned : public SlotPolicy {
  public:
   explicit Learned(const PolicySettings& settings);
   void reset_sequence() override;
-  // Without prefetching, the variants that prefetch only keep or retain what was missed, and the
-  // one that keeps computes nothing for prefetches.
+  // With `prefetches` false, the variants that prefetch load only experts that were missed, and
+  // keep or retain them as usual. `learned-keep` then computes nothing for prefetches.
   void set_prefetching(bool prefetches) override;
   void set_learning(bool learns) override;
 

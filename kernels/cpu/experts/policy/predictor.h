@@ -64,8 +64,8 @@ class Predictor {
   using Routes = std::vector<std::vector<int32_t>>;  // by layer: the route of its last use
 
   void score(int layer, const Routes& routes);
-  // Returns the route before that of `layer`: of the layer below, or for the first layer the last
-  // layer's route of the previous token.
+  // Returns the route that came before `layer`: the layer below's; for the first layer, the last
+  // layer's of the previous token.
   static const std::vector<int32_t>& below(const Routes& routes, int layer) {
     return routes[layer ? layer - 1 : routes.size() - 1];
   }

@@ -54,15 +54,15 @@ class GpuExpertWeights:
         self._parts: dict[int, GpuStackedMatrix] = {}
 
     def is_slotted(self, expert_weights: ExpertWeights) -> bool:
-        """Says if these experts have slots; otherwise all of them are on the GPU."""
+        """Returns True if these experts have slots; otherwise all of them are on the GPU."""
         return self.slotted is not None and self.slotted.has(expert_weights)
 
     def fetches_early(self, layer: int) -> bool:
-        """Says if predicted experts of a layer can be prefetched to early slots."""
+        """Returns True if predicted experts of a layer can be prefetched to early slots."""
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
     def tells_host(self, layer: int) -> bool:
-        """Says if the GPU passes a layer's predicted experts to the host, which reads them early.
+        """Returns True if the GPU names a layer's predicted experts to the host, to be read early.
 
         This is for layers that the GPU cannot prefetch, because RAM does not have all experts.
         """

@@ -21,5 +21,5 @@ class SlotSettings(Struct, frozen=True):
     computed: frozenset[int] = frozenset()  # layers whose missed experts the CPU always computes
 
     def reaches(self, number: int) -> bool:
-        """Says if the GPU can read the host copies of a layer's experts."""
+        """Returns True if the GPU can read the host copies of a layer's experts."""
         return self.is_reached and number not in self.computed

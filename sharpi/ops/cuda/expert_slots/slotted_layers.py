@@ -77,11 +77,11 @@ class SlottedLayers:
         return tuple(self._settings.first)
 
     def has(self, expert_weights: ExpertWeights) -> bool:
-        """Says if these experts are those of a layer with slots."""
+        """Returns True if these experts are those of a layer with slots."""
         return expert_weights.layer in self._settings.first
 
     def fetches_early(self, number: int) -> bool:
-        """Says if predicted experts of a layer can be prefetched."""
+        """Returns True if predicted experts of a layer can be prefetched."""
         s = self._settings
         return s.num_early > 0 and s.reaches(number) and number in s.first
 

@@ -227,7 +227,7 @@ def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
 
 
 def _is_plain(product: Launch, given: MatvecArguments) -> bool:
-    """Says if a product has one matrix and one token, and nothing is folded into it."""
+    """Returns True if a product has one matrix and one token, and nothing is folded into it."""
     is_of_token = product.kernel.entry.startswith("matvec_one_")
     is_folded = given.norm != NO_NORM or given.route != RouteTail()
     return is_of_token and given.b == NO_PART and not is_folded

@@ -20,7 +20,7 @@ _FLOAT: Final = 4
 
 
 def takes_chunks(shape: DeltaNetShape | Mamba2Shape) -> bool:
-    """Says if the kernels have room for the keys of a head's state."""
+    """Returns True if the kernels have room for the keys of a head's state."""
     return _keys(shape) <= MAX_CHUNK_KEYS
 
 

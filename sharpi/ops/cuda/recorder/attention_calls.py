@@ -116,7 +116,7 @@ class _Attention(Struct, frozen=True):
             yield from self._attend(first, count, step)
 
     def _is_fused(self, step: StepShape) -> bool:
-        """Says if the device's library supports this attention, and there are enough tokens."""
+        """Returns True if the device's library supports this attention; False for few tokens."""
         s = self.shape
         is_plain = self.sinks is None and not s.soft_cap
         sees_all = not s.window or step.end <= s.window
@@ -129,7 +129,7 @@ class _Attention(Struct, frozen=True):
         return self.recording.device.attends(self._attend_shape(step))
 
     def _is_tiled(self, step: StepShape) -> bool:
-        """Says if tensor cores compute this attention.
+        """Returns True if tensor cores compute this attention.
 
         They do for prompts, unless activations are kept as floats: f16 is not exact enough then.
         """

@@ -121,7 +121,7 @@ class ExpertLaunches(Struct, frozen=True):
         yield self.merge_group(tokens, group, places)
 
     def _are_tiled(self, tokens: int) -> bool:
-        """Says if experts have enough items on average for tiles on tensor cores to be faster."""
+        """Returns True if the mean number of items per expert makes tensor cores faster."""
         least = TILED_ITEMS * self.what.expert_weights.down.num_experts
         is_off = "tensor-cores" in self.recording.disabled
         return tokens * self.what.used >= least and not is_off

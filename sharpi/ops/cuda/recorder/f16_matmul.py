@@ -18,7 +18,7 @@ _HALF_BYTES = 2
 
 
 def is_product(rows: int, step: StepShape) -> bool:
-    """Says if the library computes matrix products of `rows` rows in this step.
+    """Returns True if the library computes matrix products of `rows` rows in this step.
 
     It does not in steps of several sequences: each sequence has few tokens, and must get the same
     bits as in a step of its own.

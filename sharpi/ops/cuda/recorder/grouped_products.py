@@ -67,6 +67,6 @@ def grouped_result_bytes(hidden_size: int, used: int, tokens: int) -> int:
 
 
 def _is_taken(stacked: StackedMatrix, planes: int) -> bool:
-    """Says if these weights are multiplied in groups: rounded ones without a bias."""
+    """Returns True if these weights are multiplied in groups: rounded ones without a bias."""
     is_even = stacked.rows % _MULTIPLE == 0 and stacked.columns % _MULTIPLE == 0
     return is_even and stacked.bias is None and not takes_floats(stacked.quant_type, planes)

@@ -146,7 +146,7 @@ class _Linear(Struct, frozen=True):
         )
 
     def _is_tiled(self, part: Part, rows: int) -> bool:
-        """Says if tensor cores compute this product, instead of reading weights per 8 tokens."""
+        """Returns True if tensor cores compute it; else weights are read for every 8 tokens."""
         is_off = "tensor-cores" in self.recording.disabled
         one_plane = self.recording.planes == 1 and not self._takes_floats(part)
         return rows > MAX_TOKENS and one_plane and not is_off

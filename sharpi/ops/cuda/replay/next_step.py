@@ -27,7 +27,7 @@ class NextStep(Struct, frozen=True):
         return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), reply)
 
     def is_for(self, sequences: Sequence[SequenceInputs], token: int) -> bool:
-        """Says if it is the step of these inputs; `token` is what the step before has chosen."""
+        """Returns True if it is the step of these inputs; `token` was chosen by the step before."""
         if len(sequences) != 1 or len(sequences[0].ids) != 1:
             return False
         own, before = sequences[0], self.before
@@ -41,7 +41,7 @@ class NextStep(Struct, frozen=True):
 
 
 def may_follow(before: SequenceInputs) -> bool:
-    """Says if the position after these inputs is in the page of the last one.
+    """Returns True if the position after these inputs is in the page of the last one.
 
     The next page may not belong to the sequence yet.
     """

@@ -21,7 +21,7 @@ class StashRoom(Struct, frozen=True):
     host_pages: int = 0  # in page-locked memory
 
     def holds(self, tokens: int) -> bool:
-        """Says if there are pages for `tokens` tokens."""
+        """Returns True if there are pages for `tokens` tokens."""
         pages = -(-tokens // self.page_tokens)
         return tokens <= self.max_tokens and pages <= self.gpu_pages + self.host_pages
 

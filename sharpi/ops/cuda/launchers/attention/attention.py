@@ -186,8 +186,8 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
 def _by_use(heads: Launch, given: AttentionArguments) -> list[GroupArguments] | None:
     """Returns the groups of queries, of keys and of values in a launch of `heads`.
 
-    NO_GROUP stands for missing keys or values. Returns None without queries, or if there is a group
-    of anything else.
+    NO_GROUP stands for missing keys or values. Returns None if the launch has no queries, or has a
+    group that is none of the three.
     """
     found = [NO_GROUP] * 3
     for group in groups_of(heads):

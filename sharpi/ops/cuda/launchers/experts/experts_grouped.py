@@ -29,7 +29,7 @@ _LEAST_BLOCKS_OF_ROWS = 16
 
 
 def takes_tiles(quant_type: QuantType, planes: int) -> bool:
-    """Says if tensor cores can multiply weights of this type with activations of these planes."""
+    """Returns True if tensor cores can multiply this type with activations of so many planes."""
     return planes == 1 and not takes_floats(quant_type, planes)
 
 
