@@ -99,7 +99,7 @@ inline Ints sub32(Ints a, Ints b) {
 inline Ints multiply32(Ints a, Ints b) {
   return {_mm_mullo_epi32(a.low, b.low), _mm_mullo_epi32(a.high, b.high)};
 }
-// Sums of two neighbouring products: of signed words, and of unsigned bytes with signed bytes.
+// Sums of two adjacent products: of signed words, and of unsigned bytes with signed bytes.
 inline Ints madd16(Ints a, Ints b) {
   return {_mm_madd_epi16(a.low, b.low), _mm_madd_epi16(a.high, b.high)};
 }
