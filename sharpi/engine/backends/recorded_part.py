@@ -30,7 +30,10 @@ class PartStates(Protocol):
 
 
 class RecordedPart(ABC, Generic[P]):
-    """Records a program for each `max_outputs` at its first use; `_latest` is the one run last."""
+    """Records a program for each `max_outputs` at its first use; `_latest` is the one run last.
+
+    Its methods for pages and states are those of `ModelPart`.
+    """
 
     _cache: PartCache
     _states: PartStates
@@ -72,35 +75,27 @@ class RecordedPart(ABC, Generic[P]):
         return [] if self._latest is None else self._latest.router_logits
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies what its layers keep in one page of the KV cache to another page."""
         self._cache.copy_page(source, target)
 
     def copy_state(self, source: int, target: int) -> None:
-        """Copies what its recurrent layers keep in one state to another state."""
         self._states.copy(source, target)
 
     @property
     def page_bytes(self) -> int:
-        """Bytes that its layers keep in one page of the KV cache."""
         return self._cache.page_bytes
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that its recurrent layers keep in one state."""
         return self._states.state_bytes
 
     def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies what its layers keep in a page to `target`, (page_bytes,)."""
         self._cache.read_page(page, target)
 
     def write_page(self, page: int, source: HostBytes) -> None:
-        """Sets a page to what `read_page` read."""
         self._cache.write_page(page, source)
 
     def read_state(self, state: int, target: HostBytes) -> None:
-        """Copies what its recurrent layers keep in a state to `target`, (state_bytes,)."""
         self._states.read(state, target)
 
     def write_state(self, state: int, source: HostBytes) -> None:
-        """Sets a state to what `read_state` read."""
         self._states.write(state, source)

@@ -10,7 +10,7 @@ from sharpi.engine.backends.gpu.host_filling import HostFilling
 from sharpi.engine.backends.gpu.miss_choice import MissChoice
 from sharpi.engine.backends.gpu.report import GpuReport
 from sharpi.engine.backends.gpu.slots import GpuSlots
-from sharpi.engine.backends.pin_messages import announce_pin, missed_pin
+from sharpi.engine.backends.warm_pin import announce_pin, missed_pin
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.stats.counts import HitCount
 from sharpi.experts.stats.stats import ExpertStats

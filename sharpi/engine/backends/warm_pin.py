@@ -1,0 +1,60 @@
+"""PinWatch waits for a warm pin; messages say when it happens, and at the end if it did not."""
+
+import sys
+
+from sharpi.experts.native.store import ExpertStore
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.stats.counts import HitCount
+
+
+def announce_pin(settings: PolicySettings, before: HitCount, tier: str) -> None:
+    """Tells the user on stderr that a tier's slots now keep the most used experts."""
+    rate = f"{100 * (before.rate or 0):.1f} %"
+    print(
+        f"note: {_what(settings)} in {tier} after {before.accesses} lookups, of which {rate} hit",
+        file=sys.stderr,
+    )
+
+
+def missed_pin(settings: PolicySettings, accesses: int, tier: str) -> str | None:
+    """Returns a sentence about a pin that did not happen; None if none was due or nothing ran."""
+    due = settings.next_pin(-1)
+    if due is None or not accesses:
+        return None
+    name = "frequency set" if settings.kind is PolicyKind.STATIC else "warm pin"
+    return f"no {name} in {tier}: there were {accesses} lookups of experts, and it is due at {due}"
+
+
+def _what(settings: PolicySettings) -> str:
+    if settings.kind is PolicyKind.STATIC:
+        return "frequency set: the most used experts of each layer got the slots"
+    most = max(settings.slots) // 2
+    pinned = min(settings.warm_pin, most)
+    experts = "expert" if pinned == 1 else f"{pinned} experts"
+    return f"warm pin: the most used {experts} of each layer pinned"
+
+
+class PinWatch:
+    """Watches the pin of slots in RAM; a token looks up `accesses_per_token` experts."""
+
+    def __init__(self, settings: PolicySettings, accesses_per_token: int) -> None:
+        self._settings, self._accesses_per_token = settings, accesses_per_token
+        self._due = settings.next_pin(-1)  # in lookups; None once it happened, or never does
+        self._most_accesses = 0  # an upper bound
+
+    def end_step(self, store: ExpertStore, num_tokens: int) -> None:
+        """Announces the pin; asks the store only once there may be enough lookups."""
+        if self._due is None:
+            return
+        self._most_accesses += num_tokens * self._accesses_per_token
+        before = store.before_pin() if self._most_accesses >= self._due else None
+        if before is not None:
+            self._due = None
+            announce_pin(self._settings, HitCount(*before), "RAM")
+
+    def note(self, store: ExpertStore) -> str | None:
+        """Returns a sentence if the pin that the user asked for did not happen."""
+        if self._due is None:
+            return None
+        accesses = sum(each.accesses for each in store.counts())
+        return missed_pin(self._settings, accesses, "RAM")
