@@ -7,7 +7,7 @@ from llguidance import LLMatcher
 
 from sharpi.constraints.constraint import TokenMask
 from sharpi.constraints.different.leaf import Plan
-from sharpi.constraints.different.reader import Reader, State
+from sharpi.constraints.different.reader import Choice, Reader, State
 from sharpi.constraints.different.token_sets import TokenSets, ids_in
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.errors import GrammarError
@@ -44,19 +44,41 @@ class DifferentItems(GrammarConstraint):
             self._state = after
 
     def _candidates(self, mask: TokenMask) -> Iterable[int]:
-        """Returns the allowed tokens that might have to be forbidden."""
+        """Returns the allowed tokens that might have to be forbidden.
+
+        Forbids tokens of several digits where a number is limited, so that few are to be tried.
+        """
         sets, state = self._sets, self._state
         if not state.is_watched:
             return ids_in(mask & (sets.quoted_arrays if state.is_in_text else sets.arrays))
-        if state.is_in_text and state.leaf is None:
-            return ids_in(mask & sets.quotes)
+        leaf = self._reader.leaf(state)
         if not state.is_in_text:
-            is_free = state.leaf is None and (state.text or not self._reader.has_leaf(state))
-            return ids_in(mask & sets.structure if is_free else mask)
-        spelled = sets.after_backslash if state.is_escaped else sets.second_spellings
-        found = ids_in(mask & (sets.quotes | spelled))
-        begun = len(state.text)
-        for text in state.leaf[1] if state.leaf else ():
-            if text.startswith(state.text):
-                found += sets.beginning(text[begun:])
+            return self._outside(mask, leaf)
+        if state.is_escaped:
+            return ids_in(mask & (sets.quotes | sets.after_backslash))
+        if self._reader.is_counted(state):
+            return ids_in(mask & (sets.quotes | sets.second_spellings)) + self._taken(leaf)
+        matter = sets.run_on | sets.second_spellings if leaf else sets.run_on
+        return ids_in(mask & matter) + self._taken(leaf)
+
+    def _outside(self, mask: TokenMask, leaf: Choice | None) -> list[int]:
+        sets, text = self._sets, self._state.text
+        if leaf is None:
+            return ids_in(mask & sets.structure)
+        if not leaf[0].numbers:
+            rest = mask & ~sets.text_starts
+        elif leaf[0].has_free_digits(text):
+            rest = mask & ~(sets.text_starts | sets.digits)
+            rest |= mask & sets.zeros
+        else:
+            mask &= ~sets.long_digits
+            rest = mask & ~sets.text_starts
+        return ids_in(rest) + self._taken(leaf)
+
+    def _taken(self, leaf: Choice | None) -> list[int]:
+        """Returns the tokens that write what is taken, or a part of it."""
+        text, found = self._state.text, list[int]()
+        for each in leaf[1] if leaf else ():
+            if each.startswith(text):
+                found += self._sets.writing(each[len(text) :])
         return found

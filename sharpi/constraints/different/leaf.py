@@ -33,6 +33,13 @@ class Leaf(Struct, frozen=True):
             return True
         return sum(each.startswith(begun) for each in self.listed) > most
 
+    def has_free_digits(self, begun: bytes) -> bool:
+        """Returns whether any digits that the grammar allows lead to numbers, but for a zero first.
+
+        Only such numbers may be lacking then that are taken.
+        """
+        return b"." not in begun or all(each.low is each.high is None for each in self.numbers)
+
 
 class Way(Struct, frozen=True):
     """How objects or arrays differ: by the value at a path, which each of them has.

@@ -3,7 +3,7 @@
 Its states are never changed, so that each token can be tried.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, TypeAlias
 
 from sharpi.constraints.different.leaf import Leaf, Place, Plan, Rule
 from sharpi.constraints.different.numbers import is_plain_number
@@ -13,6 +13,10 @@ _QUOTE, _BACKSLASH, _COMMA, _OPEN_OBJECT, _OPEN_ARRAY = b'"\\,{['
 _CLOSING, _BLANKS, _COLON = b"}]", b" \t\r\n", b":"[0]
 _SECOND_SPELLINGS = b"u/"
 _NOWHERE = Place({})
+_MAX_CHOICES = 64
+
+
+Choice: TypeAlias = tuple[Leaf, frozenset[bytes]]  # what a scalar may be, and what is taken
 
 
 class Frame(NamedTuple):
@@ -36,7 +40,7 @@ class State(NamedTuple):
     text: bytes = b""  # the scalar or name that has begun
     is_name: bool = False
     is_escaped: bool = False
-    leaf: tuple[Leaf, frozenset[bytes]] | None = None
+    leaf: Choice | None = None
 
     @property
     def is_in_text(self) -> bool:
@@ -54,6 +58,7 @@ class Reader:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._choices: dict[int, tuple[Frame | None, Choice | None]] = {}  # by a frame's id
 
     def read(self, state: State, data: bytes) -> State | None:
         """Returns the state after more bytes of valid JSON; None if they must not come.
@@ -67,9 +72,18 @@ class Reader:
             state = after
         return state if _is_alive(state) else None
 
-    def has_leaf(self, state: State) -> bool:
-        """Returns whether items differ by a scalar that may come next."""
-        return _leaf(state.frame) is not None
+    def leaf(self, state: State) -> Choice | None:
+        """Returns the choice for the scalar that has begun or may come next."""
+        return state.leaf if state.text else self._leaf(state.frame)
+
+    def is_counted(self, state: State) -> bool:
+        """Returns whether the values of an array that has begun may be used up."""
+        frame = state.frame
+        while frame is not None and frame.is_watched:
+            if frame.rule is not None and frame.rule.num_values is not None:
+                return True
+            frame = frame.parent
+        return False
 
     def _next(self, state: State, byte: int) -> State | None:
         if state.is_in_text:
@@ -107,7 +121,16 @@ class Reader:
             return State(frame, b'"', is_name=True)
         if byte in (_OPEN_OBJECT, _OPEN_ARRAY):
             return State(self._opened(frame, byte))
-        return State(frame, bytes([byte]), leaf=_leaf(frame))
+        return State(frame, bytes([byte]), leaf=self._leaf(frame))
+
+    def _leaf(self, frame: Frame | None) -> Choice | None:
+        """Returns the choice for a scalar that comes next; remembers it for a few frames."""
+        known = self._choices.get(id(frame))
+        if known is None:
+            if len(self._choices) >= _MAX_CHOICES:
+                self._choices.clear()
+            known = self._choices[id(frame)] = frame, _leaf(frame)
+        return known[1]
 
     def _opened(self, frame: Frame | None, byte: int) -> Frame:
         place = self._place(frame)
@@ -160,7 +183,7 @@ def _after_comma(frame: Frame | None) -> State | None:
     rule = frame.rule
     if rule is not None and rule.num_values is not None and frame.num >= rule.num_values:
         return None
-    return State(frame._replace(wants_name=frame.is_object))
+    return State(frame._replace(wants_name=True) if frame.is_object else frame)
 
 
 def _is_alive(state: State) -> bool:
@@ -173,7 +196,7 @@ def _is_alive(state: State) -> bool:
     return leaf.has_other(state.text, taken)
 
 
-def _leaf(frame: Frame | None) -> tuple[Leaf, frozenset[bytes]] | None:
+def _leaf(frame: Frame | None) -> Choice | None:
     """Returns what a scalar may be that comes next in a frame, and which values it must not have.
 
     None if no array around tells its items apart by this scalar.
@@ -205,6 +228,8 @@ def _own_leaf(rule: Rule, path: tuple[Frame, ...]) -> Leaf | None:
 
 def _taken(key: object, path: tuple[Frame, ...]) -> list[bytes]:
     """Returns the scalar of an item at a path, if what is before it is as in the path."""
+    if not path and isinstance(key, bytes) and key[:1] == b'"':
+        return [key]
     for frame in path:
         if not isinstance(key, Whole) or isinstance(key.members, dict) != frame.is_object:
             return []

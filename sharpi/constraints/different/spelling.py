@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 _NUMBER = re.compile(rb"(-?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
+_NUMBER_KEY = re.compile(rb"(-?)(\d+)e(-?\d+)")
 _MAX_PLAIN = 400  # digits
 
 
@@ -69,7 +70,7 @@ def plain_spelling(key: Key) -> bytes | None:
     """
     if isinstance(key, Whole):
         return None
-    found = re.fullmatch(rb"(-?)(\d+)e(-?\d+)", key)
+    found = None if key[:1] == b'"' else _NUMBER_KEY.fullmatch(key)
     if found is None:
         return key
     sign, digits, power = found[1], found[2], int(found[3])

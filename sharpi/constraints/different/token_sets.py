@@ -1,5 +1,7 @@
 """TokenSets: which tokens of a vocabulary may matter to the items of an array."""
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -7,42 +9,74 @@ import numpy as np
 from sharpi.constraints.constraint import TokenMask
 from sharpi.constraints.mask import mask_of
 
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRUCTURE = b'"[]{},'
+# After the end of a string: nothing that ends a value, and no more of a new one than its quote.
+_SIMPLE_TAIL = re.compile(rb'[ \t\r\n]*(?:[,:][ \t\r\n]*)?"?')
 
 
 class TokenSets:
     """The bytes of each token, and masks of some of them.
 
     `arrays` begin an array and go on, as do `quoted_arrays` after the end of a string. `quotes`
-    have a quote, `structure` a sign that begins or ends something. `second_spellings` spell a
-    letter in a second way, as do those `after_backslash` where that has come.
+    have a quote, `structure` a sign that begins or ends something. Of those with a quote,
+    `run_on` go on beyond what follows it, and `text_starts` begin a string and do not end it.
+    `digits` are digits alone, `zeros` those that begin with a zero, `long_digits` several.
+    `second_spellings` spell a letter in a second way, as do those `after_backslash` if that has
+    come.
     """
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
         self.tokens = tokens
-        self.ids = {data: token for token, data in enumerate(tokens) if data}
+        self._ids = {data: token for token, data in enumerate(tokens) if data}
+        self._ends: defaultdict[bytes, list[int]] = defaultdict(list)
         found: dict[str, list[int]] = {name: [] for name in _KINDS}
         for token, data in enumerate(tokens):
             for name, holds in _KINDS.items():
                 if holds(data):
                     found[name].append(token)
-        masks = [mask_of(ids, len(tokens)) for ids in found.values()]
-        self.arrays, self.quoted_arrays, self.quotes, self.structure = masks[:4]
-        self.second_spellings, self.after_backslash = masks[4:]
+        for token in found["quotes"]:
+            content, quote, _ = _without_escapes(tokens[token]).partition(b'"')
+            if quote:
+                self._ends[tokens[token][: len(content) + 1]].append(token)
+        masks = {name: mask_of(ids, len(tokens)) for name, ids in found.items()}
+        self.arrays, self.quoted_arrays = masks["arrays"], masks["quoted_arrays"]
+        self.quotes, self.structure = masks["quotes"], masks["structure"]
+        self.run_on, self.text_starts = masks["run_on"], masks["text_starts"]
+        self.digits, self.zeros = masks["digits"], masks["zeros"]
+        self.long_digits = masks["long_digits"]
+        self.second_spellings = masks["second_spellings"]
+        self.after_backslash = masks["after_backslash"]
 
-    def beginning(self, text: bytes) -> Iterator[int]:
-        """Yields the tokens that are a beginning of a text."""
+    def writing(self, text: bytes) -> Iterator[int]:
+        """Yields the tokens that are a beginning of a text, or end it with its quote and go on."""
         for end in range(1, len(text) + 1):
-            token = self.ids.get(text[:end])
+            token = self._ids.get(text[:end])
             if token is not None:
                 yield token
+        yield from self._ends.get(text, ())
+
+
+def _without_escapes(data: bytes) -> bytes:
+    """Returns a text of the same length, without escaped quotes."""
+    return _ESCAPE.sub(b"__", data)
+
+
+def _runs_on(data: bytes) -> bool:
+    _, quote, tail = _without_escapes(data).partition(b'"')
+    return bool(quote) and _SIMPLE_TAIL.fullmatch(tail) is None
 
 
 _KINDS: dict[str, Callable[[bytes], bool]] = {
     "arrays": lambda data: b"[" in data[:-1],
-    "quoted_arrays": lambda data: b"[" in data.partition(b'"')[2],
+    "quoted_arrays": lambda data: b'"' in data and b"[" in data.partition(b'"')[2],
     "quotes": lambda data: b'"' in data,
     "structure": lambda data: any(byte in _STRUCTURE for byte in data),
+    "run_on": lambda data: b'"' in data and _runs_on(data),
+    "text_starts": lambda data: data[:1] == b'"' and b'"' not in _without_escapes(data[1:]),
+    "digits": bytes.isdigit,
+    "zeros": lambda data: data[:1] == b"0" and data.isdigit(),
+    "long_digits": lambda data: len(data) > 1 and data.isdigit(),
     "second_spellings": lambda data: b"\\u" in data or b"\\/" in data,
     "after_backslash": lambda data: data[:1] in (b"u", b"/"),
 }
