@@ -152,6 +152,13 @@ def test_what_is_refused_has_a_reason(schema: dict[str, Any], reason: str) -> No
         unique_items(schema)
 
 
+def test_definitions_that_no_value_has_to_keep_do_not_matter() -> None:
+    unused = array({"type": "number", "multipleOf": 0.1})
+    found = unique_items({"type": "object", "$defs": {"a": {"items": unused}}})
+    assert found.plan == []
+    assert "uniqueItems" not in json.dumps(found.schema)
+
+
 def test_keys_of_equal_values() -> None:
     for texts in (
         ("1", "1.0", "10e-1", "0.1E1"),

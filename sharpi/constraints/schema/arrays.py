@@ -30,7 +30,7 @@ def different_items(
     values = values_of(schema.get("items", True), references)
     if values is None:
         raise GrammarError(
-            "not supported in a JSON schema: uniqueItems, but of an enum or of texts without limits"
+            "not supported in a JSON schema: uniqueItems of many values in what must not match"
         )
     budget.spend(len(values))
     if len(values) > _MAX_BRANCHES and low <= 1:

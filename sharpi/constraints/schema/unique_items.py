@@ -15,6 +15,7 @@ from sharpi.constraints.schema.unique_rules import Rules
 _SAME_VALUE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies")
 _MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "dependencies"])
 _OTHERS = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+_DATA = ("enum", "const", "default", "examples")
 _MAX_PLACES = 4000
 _MAX_LISTS = 1000  # of few values, which are better listed
 _BESIDE = ("prefixItems", "contains", "additionalItems", "unevaluatedItems")
@@ -36,9 +37,8 @@ def unique_items(root: Schema) -> UniqueItems:
     if not isinstance(root, dict) or not _mentions(root, "uniqueItems"):
         return UniqueItems(root, [])
     found = _Places(root)
-    if not any(place.rule for place in found.plan):
-        return UniqueItems(root, [])
-    return UniqueItems(_patched(root, found.patches), found.plan)
+    plan = found.plan if any(place.rule for place in found.plan) else []
+    return UniqueItems(_patched(root, found.patches), plan)
 
 
 class _Places:
@@ -54,6 +54,8 @@ class _Places:
         self._number([root])
         for schemas in self._left:
             self._fill(self.plan[self._numbers[_ids(schemas)]], schemas)
+        for key in ("$defs", "definitions"):
+            self._drop_unused(root.get(key))
 
     @property
     def patches(self) -> Patches:
@@ -62,6 +64,19 @@ class _Places:
         for key, value in self._dropped.items():
             found.setdefault(key, {}).update(value)
         return found
+
+    def _drop_unused(self, root: Any) -> None:
+        """Drops `uniqueItems` in definitions of which no value of the answer has to be one."""
+        used = {number for each in self._numbers for number in each}
+        left = [root]
+        while left:
+            each = left.pop()
+            if isinstance(each, list):
+                left += each
+            elif isinstance(each, dict):
+                left += (value for key, value in each.items() if key not in _DATA)
+                if id(each) not in used and each.get("uniqueItems") is True:
+                    self._dropped[id(each)] = {"uniqueItems": None}
 
     def _number(self, schemas: Iterable[Any]) -> int:
         """Returns the number of the place where any of these schemas may hold."""
