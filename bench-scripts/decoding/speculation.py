@@ -3,20 +3,30 @@
 Three texts are continued: one that is mostly copied, code, and a story. With `--acceptance` the
 drafts are right with that chance instead, whatever the model says: for models of random weights.
 `--rows` measures steps of 1 to 8 rows, which is what a check costs. With `--ram` below the model's
-size, experts are read from the disk. All ways are timed in turns, and medians are shown.
+size, experts are read from the disk. With `--limit` all of this runs in a memory cgroup of that
+size, and with `--read-rate` from a disk that is slowed down to so many bytes a second; both take
+root. What steps of each length read then bounds the gain, and is shown. All ways are timed in
+turns, and medians are shown.
 """
 
 import argparse
 import gc
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
 import numpy as np
+from decoding.step_counts import Step, StepCounts, bounds, report
+from memory.disk_group import DiskGroup
+from memory.memory_group import MemoryGroup
 
 from sharpi.config import DraftKind, GenerationRequest, RunConfig, SamplingParams
 from sharpi.config import SpeculationConfig as Speculation
@@ -25,6 +35,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import SharpiError
 from sharpi.speculation.draft import Draft
+from sharpi.units import parse_size
 
 FREE: tuple[DraftKind, ...] = ("ngram", "suffix")
 WAYS = {
@@ -66,12 +77,13 @@ TEXTS = {"edit": EDIT, "code": CODE, "story": STORY}
 
 
 class Turn(NamedTuple):
-    """One answer: tokens per second, tokens and distinct experts of a step, and its tokens."""
+    """One answer: tokens per second, tokens and distinct experts of a step, and its steps."""
 
     speed: float
     tokens_per_step: float
     experts_per_step: float
     ids: list[int]
+    steps: list[Step]
 
 
 class Scripted:
@@ -102,6 +114,8 @@ def main() -> None:
     """Parses the command line, measures and prints."""
     options = parse_options()
     try:
+        if options.limit or options.read_rate:
+            sys.exit(run_limited(options))
         if options.rows:
             print_rows(options)
         else:
@@ -127,7 +141,23 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--acceptance", type=float, default=None, help="of scripted drafts")
     parser.add_argument("--ram", type=int, default=None, help="bytes for the model")
     parser.add_argument("--rows", action="store_true", help="measure steps of 1 to 8 rows")
+    parser.add_argument("--limit", help="of a memory cgroup, such as 2800MB")
+    parser.add_argument("--read-rate", help="of the disk in it, bytes per second, such as 1GB")
     return parser.parse_args()
+
+
+def run_limited(options: argparse.Namespace) -> int:
+    """Runs this program without both limits in a process that has them; returns its exit code."""
+    arguments = iter(sys.argv)
+    own = [a for a in arguments if not (a in ("--limit", "--read-rate") and next(arguments))]
+    with ExitStack() as groups:
+        launcher: list[str] = []
+        if options.limit:
+            launcher += groups.enter_context(MemoryGroup(parse_size(options.limit))).launcher
+        if options.read_rate:
+            rate = parse_size(options.read_rate)
+            launcher += groups.enter_context(DiskGroup(rate, options.model)).launcher
+        return subprocess.call([*launcher, sys.executable, *own])
 
 
 def engine_of(options: argparse.Namespace, speculation: Speculation) -> Engine:
@@ -162,6 +192,11 @@ def print_ways(name: str, options: argparse.Namespace) -> None:
             f" {own[-1].experts_per_step:6.1f} experts a layer",
             flush=True,
         )
+        steps = [step for turn in own for step in turn.steps]
+        print(*report(steps), sep="\n", end="\n" if steps[0].accesses else "")
+        if way != "off":
+            alone = [step for turn in turns["off"] for step in turn.steps]
+            print(*(f"{line}\n" for line in bounds(alone, steps)), sep="", end="", flush=True)
 
 
 def play_alone(way: str, text: str, known: list[int], options: argparse.Namespace) -> Turn:
@@ -192,15 +227,16 @@ def play(engine: Engine, text: str, known: list[int], options: argparse.Namespac
     other = TEXTS["code"] if text != TEXTS["code"] else TEXTS["story"]
     warm_up = engine.tokenizer.encode(other, add_bos=True, parse_special=False)
     list(session.generate(warm_up, request(16, options)))
-    distinct = count_experts(engine)
+    counts = StepCounts(engine)
     generation = session.generate(prompt, request(options.tokens, options))
     list(generation)
     drafts = engine.speculator.statistics
     return Turn(
         generation.timings.decode_tokens_per_second,
         drafts.tokens_per_step or 1.0,
-        statistics.fmean(distinct) if distinct else 0.0,
+        statistics.fmean(counts.distinct) if counts.distinct else 0.0,
         generation.ids,
+        counts.steps,
     )
 
 
@@ -208,23 +244,6 @@ def request(num_tokens: int, options: argparse.Namespace) -> GenerationRequest:
     """Returns a request of the same tokens in every round."""
     sampling = SamplingParams(temperature=options.temperature, seed=1)
     return GenerationRequest(max_tokens=num_tokens, ignore_end=True, sampling=sampling)
-
-
-def count_experts(engine: Engine) -> list[float]:
-    """Lets every eighth decoding step count its distinct experts, by the mean of its layers."""
-    distinct: list[float] = []
-    runner, begin, count = engine.runner, engine.runner.begin, [0]
-
-    def counting(segments: Sequence[Any], **options: Any) -> Any:
-        begun = begin(segments, **options)
-        rows = sum(len(segment.ids) for segment in segments)
-        count[0] += 1
-        if rows <= 16 and count[0] % 8 == 0 and runner.routes:
-            distinct.append(statistics.fmean(len(np.unique(r[:rows])) for r in runner.routes))
-        return begun
-
-    runner.begin = counting  # type: ignore[method-assign]
-    return distinct
 
 
 def print_rows(options: argparse.Namespace) -> None:

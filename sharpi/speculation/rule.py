@@ -50,7 +50,7 @@ class Rule:
         num = len(chances)
         none = Choice((0,) * num, float(num))
         offers = _best_first(chances)[:most]
-        if not offers or not self.times.count(num):
+        if not offers or not self.times.count(num) or self._has_lost:
             return none
         usual = self.times.seconds(num)
         best, utility = self._best(offers, num, usual)
@@ -63,6 +63,11 @@ class Rule:
         if self._num_checks >= _STALE_AFTER and self.budget.allows(usual * (utility - 1)):
             return none._replace(is_trial=True)
         return choice
+
+    @property
+    def _has_lost(self) -> bool:
+        """True if checks have lost too much, as their times scatter where they read from a disk."""
+        return self._reads_disk and self.budget.is_overdrawn
 
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
         """Returns a trial of as many offers as the budget allows; None if it allows none."""
@@ -124,13 +129,12 @@ class Rule:
         self._num_checked += rows > num
         self._num_checks = self._num_checks + 1 if rows > num else 0
         usual = self.times.seconds(num)
-        lost = 0.0
-        if choice.is_trial:
-            should = usual if rows > num else seconds
-            lost = max(0.0, seconds - num_tokens / num * should)
+        more = seconds - num_tokens / num * usual if rows > num else 0.0
         if self._reads_disk and self._num_checked <= _FIRST_CHECKS:
-            lost = min(lost, max(0, rows - num_tokens) / num * usual)
-        self.budget.record(seconds, lost, usual)
+            more = min(more, max(0, rows - num_tokens) / num * usual)
+        self.budget.record(seconds, max(0.0, more) if choice.is_trial else 0.0, usual)
+        if rows > num:
+            self.budget.check(more)
 
 
 def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:

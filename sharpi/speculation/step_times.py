@@ -63,6 +63,17 @@ class StepTimes:
             answer = self._answers[rows] = self._estimate(rows)
         return answer
 
+    def _slope(self, sizes: list[int], lower: int, base: float) -> float:
+        """Returns the seconds that a row more than were measured may take.
+
+        Without a disk that is little, so that it is tried. With one, each row so far has read, and
+        further ones will.
+        """
+        hoped, first = _HOPED_SLOPE * base / lower, sizes[0]
+        if self._least == 1 or lower == first:
+            return hoped
+        return max(hoped, (base - self._seconds[first]) / (lower - first))
+
     def _estimate(self, rows: int) -> float:
         sizes = sorted(size for size in self._seconds if not self._is_old(size))
         sizes = [size for size in sizes if size == sizes[0] or self._counts[size] >= self._least]
@@ -73,6 +84,6 @@ class StepTimes:
         lower = smaller[-1]
         base = min(self._seconds[size] for size in sizes if size >= lower)
         if not larger:
-            return base * (1 + _HOPED_SLOPE * (rows - lower) / lower)
+            return base + self._slope(sizes, lower, base) * (rows - lower)
         upper = next(size for size in sizes if size >= rows)
         return base + (min(larger) - base) * (rows - lower) / (upper - lower)

@@ -103,6 +103,21 @@ def test_a_stall_of_the_disk_in_a_first_check_is_no_verdict(stalls: tuple[int, .
     assert tokens / seconds > 1.15
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_little_is_lost_where_checks_stall_now_and_then(seed: int) -> None:
+    """As on a disk of 1 GB/s: most checks would gain, and those that stall lose more than that."""
+    rule, dice, tokens, seconds = Rule(reads_disk=True), random.Random(seed), 0.0, 0.0
+    for _ in range(150):
+        choice = rule.choose([[0.62, 0.4, 0.25]], 3)
+        length, right = choice.lengths[0], 0
+        while right < length and dice.random() < 0.62:
+            right += 1
+        took = 1 + 0.2 * length + 2.5 * length * (length > 0 and dice.random() < 0.35)
+        rule.record(choice, took, 1 + right)
+        tokens, seconds = tokens + 1 + right, seconds + took
+    assert tokens / seconds > 0.93  # four first checks, and three steps
+
+
 @pytest.mark.parametrize(
     ("kind", "level", "chance"), [("mtp", 0, 0.05), ("draft", 9, 0.95), ("ngram", 3, 0.5)]
 )

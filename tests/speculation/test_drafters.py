@@ -5,9 +5,11 @@ from array import array
 
 import pytest
 
+from sharpi.config import SpeculationConfig
 from sharpi.serve.status.status_routes import resident_bytes
 from sharpi.speculation.ngram import NgramDrafter
 from sharpi.speculation.seen_text import SeenText, SuffixDrafter
+from sharpi.speculation.speculator import Asked, Speculator
 from sharpi.speculation.suffix_automaton import Place, SuffixAutomaton
 from tests.speculation.plain_suffix_automaton import ROOT, PlainSuffixAutomaton
 
@@ -189,3 +191,14 @@ def test_the_seen_text_is_bounded(length: int) -> None:
     for seed in range(20):
         seen.add(text_of(seed, length))
         assert seen.num_tokens <= 2 * (64 + 1)
+
+
+@pytest.mark.parametrize(("least", "lengths"), [(0, (2, 4)), (3, (0, 4)), (5, (0, 0))])
+def test_drafts_shorter_than_asked_for_are_not_checked(
+    least: int, lengths: tuple[int, int]
+) -> None:
+    """What `--spec-draft-n-min` says: the first text leaves room for two drafts, the other four."""
+    settings = SpeculationConfig(kinds=("ngram",), max_drafts=4, min_drafts=least)
+    speculator = Speculator(settings, 8)
+    asked = [Asked(speculator.begin([1, 2, 3, 4, 5] * 4), most) for most in (2, 4)]
+    assert speculator.choose(asked).choice.lengths == lengths

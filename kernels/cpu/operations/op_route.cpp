@@ -114,9 +114,12 @@ class Acquire : public Stage {
   }
 
  private:
-  static StepKind kind_of(const Step& step) {
+  // The experts of drafts stay in slots as those of single tokens do, and those of prompts do not.
+  StepKind kind_of(const Step& step) const {
+    const bool is_prompt = p_.feed->phase() == Phase::Prompt;
     for (int t = 1; t < step.num_tokens; t++)
-      if (step.sequences[t] == step.sequences[t - 1]) return StepKind::Batch;
+      if (step.sequences[t] == step.sequences[t - 1])
+        return is_prompt ? StepKind::Batch : StepKind::Drafted;
     return step.num_tokens == 1 ? StepKind::Token : StepKind::Tokens;
   }
 

@@ -49,7 +49,7 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
   if (!predictor_) return;
   learn(layer, routes, tokens, k, kind);
   const bool knows_better = asks_router_ && layer != last_layer_;
-  if (predicts_ && kind != StepKind::Batch && !knows_better) predict(next_[layer]);
+  if (predicts_ && kind <= StepKind::Tokens && !knows_better) predict(next_[layer]);
 }
 
 // Notes the experts that other ranks have and that are in no buffer here; a free slot is filled
@@ -72,7 +72,7 @@ void ExpertFeed::await_ranks() {
 }
 
 void ExpertFeed::learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
-  const bool knows_rows = kind != StepKind::Batch && tokens == int(histories_.size());
+  const bool knows_rows = kind <= StepKind::Tokens && tokens == int(histories_.size());
   for (int row = 0; row < tokens; row++) {
     const int32_t* route = routes + size_t(row) * k;
     if (knows_rows) predictor_->observe(layer, route, k, histories_[row]);

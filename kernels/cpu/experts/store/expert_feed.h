@@ -20,8 +20,9 @@ struct FeedCounts {
   int64_t predicted = 0, used = 0, right = 0, steps = 0, predicted_steps = 0, is_worth_it = 1;
 };
 
-// One decoded token, one token of each of several sequences, or more than one of some sequence.
-enum class StepKind { Token, Tokens, Batch };
+// One decoded token, one of each of several sequences, such tokens with drafts after some of them,
+// or a batch with a part of a prompt.
+enum class StepKind { Token, Tokens, Drafted, Batch };
 
 class ExpertFeed {
  public:

@@ -1,0 +1,125 @@
+"""StepCounts: the seconds, tokens and disk reads of each decoding step of one answer."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sharpi.engine.engine import Engine
+
+_MOST_ROWS = 16  # more are a prompt
+_COUNTED = 8  # every so many steps, the distinct experts are counted
+
+
+class Step(NamedTuple):
+    """One step of `rows` tokens: what it gave, took and read."""
+
+    rows: int
+    tokens: int
+    seconds: float
+    accesses: int  # distinct experts of the layers
+    misses: int  # of them those that were not in memory
+    bytes_read: int
+
+
+class Size(NamedTuple):
+    """The steps of one number of rows: their count, and the means of what one gave and took."""
+
+    rows: int
+    num_steps: int
+    tokens: float
+    seconds: float  # the median
+    misses: float
+    bytes_read: float
+
+
+class StepCounts:
+    """Watches an engine's steps from now on; `distinct` are experts of a layer in some of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.steps, self.distinct = engine, list[Step](), list[float]()
+        self._begun: tuple[int, int, float, tuple[int, int, int]] | None = None
+        self._begin: Callable[..., Any] = engine.runner.begin
+        self._num_begun = 0
+        engine.runner.begin = self._counted  # type: ignore[method-assign]
+
+    def _counted(self, segments: Sequence[Any], **options: Any) -> Any:
+        rows, position = sum(len(each.ids) for each in segments), segments[0].position
+        self._end(position)
+        self._begun = (rows, position, time.perf_counter(), self._reads())
+        begun = self._begin(segments, **options)
+        self._num_begun += 1
+        routes = self._engine.runner.routes
+        if rows <= _MOST_ROWS and self._num_begun % _COUNTED == 0 and routes:
+            self.distinct.append(statistics.fmean(len(np.unique(r[:rows])) for r in routes))
+        return begun
+
+    def _end(self, position: int) -> None:
+        """Ends the step before the one at `position`."""
+        if self._begun is None:
+            return
+        rows, start, time_begun, before = self._begun
+        grown = (new - old for new, old in zip(self._reads(), before, strict=True))
+        if rows <= _MOST_ROWS and position > start:
+            seconds = time.perf_counter() - time_begun
+            self.steps.append(Step(rows, position - start, seconds, *grown))
+
+    def _reads(self) -> tuple[int, int, int]:
+        """Returns the accesses, misses and bytes read so far; zeros where nothing is read."""
+        tier = self._engine._tier
+        if tier is None or tier.is_mapped:
+            return 0, 0, 0
+        counts = tier.counts()
+        accesses = sum(each.accesses for each in counts)
+        hits, read = sum(each.hits for each in counts), sum(each.bytes_read for each in counts)
+        return accesses, accesses - hits, read
+
+
+def sizes(steps: Sequence[Step]) -> Iterator[Size]:
+    """Yields what steps of each number of rows gave and took."""
+    for rows in sorted({step.rows for step in steps}):
+        own = [step for step in steps if step.rows == rows]
+        yield Size(
+            rows,
+            len(own),
+            statistics.fmean(step.tokens for step in own),
+            statistics.median(step.seconds for step in own),
+            statistics.fmean(step.misses for step in own),
+            statistics.fmean(step.bytes_read for step in own),
+        )
+
+
+def report(steps: Sequence[Step]) -> Iterator[str]:
+    """Yields lines on the reads of these steps, and on those of each number of rows."""
+    tokens, accesses = sum(step.tokens for step in steps), sum(step.accesses for step in steps)
+    if not accesses:
+        return
+    hits = 1 - sum(step.misses for step in steps) / accesses
+    read = sum(step.bytes_read for step in steps) / tokens / 1e6
+    yield f"  {100 * hits:.1f} % of experts in memory, {read:.1f} MB read a token"
+    for size in sizes(steps):
+        yield (
+            f"  {size.rows} rows: {size.num_steps} steps, {size.tokens:.2f} tokens,"
+            f" {1e3 * size.seconds:.1f} ms, {size.misses:.1f} experts missing,"
+            f" {size.bytes_read / 1e6:.1f} MB"
+        )
+
+
+def bounds(alone: Sequence[Step], drafted: Sequence[Step]) -> Iterator[str]:
+    """Yields for each number of rows the gain that its steps' reads, and their time, leave.
+
+    `alone` are steps of answers without drafts. A step that gives `tokens` and reads x times as
+    much as one of them gains at most tokens / x where the disk decides.
+    """
+    seconds = statistics.median(step.seconds for step in alone)
+    read = statistics.fmean(step.bytes_read for step in alone)
+    for size in sizes(drafted):
+        if size.rows > 1 and read:
+            yield (
+                f"  {size.rows} rows give {size.tokens:.2f} tokens and read"
+                f" {size.bytes_read / read:.2f} times one token: bound"
+                f" {size.tokens * read / max(1.0, size.bytes_read):.2f} by reads,"
+                f" {size.tokens * seconds / size.seconds:.2f} by their time"
+            )
