@@ -74,7 +74,9 @@ class Runner:
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
         self.pages = PagePool(settings.num_pages)
-        drops = settings.window_pages and all(isinstance(part, CpuPart) for part in parts)
+        drops = settings.window_pages and all(
+            isinstance(part, CpuPart) or part is remote for part in parts
+        )
         limit = settings.window_pages if drops else 0
         self.windows = WindowPages(settings.window, limit, self._drop_windows)
         count = num_states(settings.num_parallel) if has_states else 0
@@ -268,8 +270,11 @@ class Runner:
             owner.copy_page(source, target)
 
     def _drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
+        free = {"is_before_free": is_before_free, "is_after_free": is_after_free}
         for part in self._trimmed_parts():
-            part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
+            part.drop_windows(page, **free)
+        if self._remote is not None:
+            self._remote.drop_windows(page, **free)
 
     def _page_owners(self) -> "Iterator[ModelPart | DraftHead]":
         yield from self.parts
@@ -340,7 +345,7 @@ class Runner:
             self.head.write_page(page, source[at:])
 
     def _trimmed_parts(self) -> Iterator[CpuPart]:
-        """Yields the parts whose layers with windows drop pages."""
+        """Yields the parts here whose layers with windows drop pages."""
         if self.windows.is_on:
             yield from (part for part in self.parts if isinstance(part, CpuPart))
 

@@ -45,14 +45,20 @@ class Division(Struct, frozen=True):
         return 1 / max(self.stage_seconds)
 
 
-def layer_loads(model: ModelFacts, num_pages: int, num_states: int) -> list[LayerLoad]:
-    """Returns for each layer the bytes of RAM that it takes, and those that a token reads."""
+def layer_loads(
+    model: ModelFacts, num_pages: int, num_states: int, window_pages: int = 0
+) -> list[LayerLoad]:
+    """Returns for each layer the bytes of RAM that it takes, and those that a token reads.
+
+    `window_pages`: the pages of layers with windows, 0 for all.
+    """
     used = model.num_experts_per_token
+    in_windows = min(num_pages, window_pages or num_pages)
     return [
         LayerLoad(
             layer.dense_weights_bytes
             + layer.experts_bytes
-            + num_pages * layer.kv_page_bytes
+            + (in_windows if layer.has_window else num_pages) * layer.kv_page_bytes
             + num_states * layer.state_bytes,
             layer.dense_weights_bytes + min(used, layer.num_experts) * (layer.expert_bytes or 0),
         )

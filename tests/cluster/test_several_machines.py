@@ -68,6 +68,19 @@ def test_drafts_from_the_text_are_looked_for_by_default(tmp_path: Path) -> None:
         machines.close()
 
 
+def test_layers_with_windows_drop_pages_on_every_rank() -> None:
+    machines = Machines(Path(__file__).parents[1] / "references" / "data" / "gpt-oss.gguf")
+    own = ["la la lo " * 150, *PROMPT[1:], "-n", "24", "-c", "4096", "-b", "64", "--ignore-eos"]
+    try:
+        joined = machines.join()
+        code, out, err = ended(machines.run(*own))
+        alone = ended(machines.start("run", str(machines.model), *own, "--no-log"))
+        assert (code, out) == (0, alone[1]), err
+        assert ended(joined)[0] == 0
+    finally:
+        machines.close()
+
+
 def test_torchrun_starts_both_ranks(machines: Machines) -> None:
     own = ["-m", "sharpi", "run", str(machines.model), *PROMPT, "-n", "24", "--no-log"]
     port = f"--master-port={free_port()}"

@@ -27,7 +27,8 @@ class LateLayers:
     progress = 0.0
 
     def __init__(self, part: CpuPart, num_ranks: int, width: int) -> None:
-        self._part, self.num_ranks, self._width = part, num_ranks, width
+        self.part = self._part = part
+        self.num_ranks, self._width = num_ranks, width
         self._orders: deque[tuple[int | None, Callable[[], Values | None]]] = deque()
         self._number, self._wanted = 0, set[int]()
         self._done: dict[int, Values] = {}
@@ -74,6 +75,9 @@ class LateLayers:
 
     def copy_page(self, source: int, target: int) -> None:
         self._orders.append((None, lambda: self._part.copy_page(source, target)))
+
+    def drop_windows(self, page: int, **free: bool) -> None:
+        self._orders.append((None, lambda: self._part.drop_windows(page, **free)))
 
     def copy_state(self, source: int, target: int) -> None:
         self._orders.append((None, lambda: self._part.copy_state(source, target)))

@@ -196,3 +196,6 @@ class RemoteLayers(ModelPart, Protocol):
 
     def forget(self, number: int) -> None:
         """Drops a step's outputs: `receive` will not be called for them."""
+
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
+        """Lets layers with windows there drop a page; see `KvCache.drop_windows`."""

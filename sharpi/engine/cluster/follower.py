@@ -7,6 +7,7 @@ import numpy as np
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
+from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.step_message import (
@@ -58,6 +59,11 @@ class Follower:
         if message.kind in (Kind.COPY_PAGE, Kind.COPY_STATE):
             copy = self._part.copy_page if message.kind is Kind.COPY_PAGE else self._part.copy_state
             copy(*read_pair(message.body))
+        if message.kind is Kind.DROP_WINDOWS:
+            page, free = read_pair(message.body)
+            assert isinstance(self._part, CpuPart)  # ranks compute on their CPUs
+            before, after = bool(free & 1), bool(free & 2)
+            self._part.drop_windows(page, is_before_free=before, is_after_free=after)
         if message.kind is Kind.FAILED or not self._is_last:
             self._channel.send(message)
 

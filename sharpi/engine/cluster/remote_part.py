@@ -117,6 +117,10 @@ class RemotePart:
     def copy_page(self, source: int, target: int) -> None:
         self._send(Kind.COPY_PAGE, pair_body(source, target))
 
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
+        """Lets the other ranks' layers with windows drop a page; see `KvCache.drop_windows`."""
+        self._send(Kind.DROP_WINDOWS, pair_body(page, is_before_free | is_after_free << 1))
+
     def copy_state(self, source: int, target: int) -> None:
         self._send(Kind.COPY_STATE, pair_body(source, target))
 

@@ -52,6 +52,7 @@ class Terms(Struct, frozen=True):
     num_parallel: int
     max_drafts: int
     num_kv_pages: int
+    window_pages: int
     kv_types: KvTypes
     rounding: Rounding
     layers: tuple[tuple[int, int], ...]
@@ -116,7 +117,7 @@ def divide(
     """Divides the layers by the ranks' memory and speed; raises UsageError for too many ranks."""
     facts = read_facts(file, model, settings.kv_types)
     states = num_states(settings.num_parallel, settings.max_drafts)
-    loads = layer_loads(facts, settings.num_pages, states)
+    loads = layer_loads(facts, settings.num_pages, states, settings.window_pages)
     lacking = [lacking_layers(file, parts) for parts in lacking_parts]
     return divide_layers(loads, _alike(machines), first_layers(facts), _output(facts), lacking)
 

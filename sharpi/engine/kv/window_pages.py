@@ -38,7 +38,7 @@ def window_pages(config: RunConfig, model: ModelConfig) -> int:
     continued at its end or a little before it.
     """
     windows = windows_of(model)
-    if not windows or config.cluster is not None or model.states:
+    if not windows or model.states:
         return 0
     positions = 2 * max(windows.values()) + config.batch_size
     return config.num_parallel * (-(-positions // PAGE_POSITIONS) + 2)

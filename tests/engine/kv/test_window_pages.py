@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from remote_model import remote_model
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.engine import settings
@@ -114,6 +115,27 @@ def test_a_prompt_cache_keeps_windows_alone(load: Load, tmp_path: Path) -> None:
     assert engine.runner.settings.window_pages == window_pages(engine.config, engine.model_config)
     assert engine.runner.settings.window_pages > 0
     assert window_pages(plain.config, plain.model_config) == 0
+
+
+def test_layers_of_other_machines_drop_the_same_pages(load: Load, load_whole: Load) -> None:
+    prompts = [ids(600), [*ids(300), *ids(250, 2)], ids(550)]
+    whole = load_whole("gpt-oss", **OPTIONS)
+    expected = [alone(whole, each, asked()) for each in prompts]
+    engine = load("gpt-oss", **OPTIONS)
+    far = remote_model(engine, 2)
+    scheduler = Scheduler(far, 2)  # type: ignore[arg-type]
+    heard = [submit(scheduler, each, asked()) for each in prompts]
+    finish(scheduler)
+    assert [(each.text, each.ids) for each in heard] == expected
+    submit(scheduler, ids(9), asked(1))  # by now all drops have come
+    finish(scheduler)
+    windows, own, late = far.runner.windows, far.runner.parts[0], far.remote.part
+    assert 0 < windows.num_present <= engine.runner.settings.window_pages
+    for part in (own, late):
+        layers = part.cache.layers.keys() & windows_of(engine.model_config).keys()
+        assert layers
+        for layer in layers:
+            assert part.cache.layers[layer].any(axis=1).sum() <= windows.num_present + 1
 
 
 def test_what_was_left_longest_ago_is_dropped_first() -> None:
