@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
+from sharpi.engine.kv.gpu_kv_choice import gpu_request
+from sharpi.engine.placement.memory import gpu_scratch_bytes
 from sharpi.engine.settings import EngineSettings, active_bytes, decide
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
@@ -14,7 +16,9 @@ from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.topology import Core, Topology
 from sharpi.model.config import read_config
+from sharpi.model.weights import load_weights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.tiers.facts import read_facts
 
 MODEL = Path(__file__).parents[1] / "references" / "data" / "qwen3moe.gguf"
 MACHINE = HardwareInfo(
@@ -111,18 +115,30 @@ def test_on_a_gpu_the_type_follows_from_what_vram_leaves_for_layers_and_slots() 
     """Of 2 layers with 8 experts, 4 of them recommended; 32,768 positions are 16 MiB of f16."""
     found = {
         kib: settings(context_size=32768, vram=(512 << 20) + (kib << 10))
-        for kib in (15_000, 21_100, 21_300, 21_500)
+        for kib in (64_152, 70_252, 70_452, 70_652)
     }
     assert [str(each.kv_types) for each in found.values()] == ["q8_0", "q8_0", "q8_0", "f16"]
     said = [each.kv_notes[0] if each.kv_notes else "" for each in found.values()]
-    assert "526.6 MiB of VRAM would have room for 1 of 2 layers, not for 2;" in said[0]
+    assert "574.6 MiB of VRAM would have room for 1 of 2 layers, not for 2;" in said[0]
     assert "room for 0 of the 4 recommended experts of a layer, not for 4;" in said[1]
     assert "room for 3 of the 4 recommended experts of a layer, not for 4;" in said[2]
     assert said[3] == ""
-    asked = settings(context_size=32768, vram=525 << 20, kv_type="f16")
+    asked = settings(context_size=32768, vram=574 << 20, kv_type="f16")
     assert (str(asked.kv_types), asked.notes[1:]) == ("f16", ())
-    on_cpu = settings(context_size=32768, vram=525 << 20, device="cpu")
+    on_cpu = settings(context_size=32768, vram=574 << 20, device="cpu")
     assert str(on_cpu.kv_types) == "f16"
+
+
+@pytest.mark.parametrize("context_size", [4096, 32768])
+def test_a_gpus_buffers_are_estimated_a_little_above_those_of_the_plan(context_size: int) -> None:
+    config = RunConfig(model=MODEL, context_size=context_size, vram=8 << 30)
+    with open_gguf(MODEL) as file:
+        model = read_config(file)
+        decided = decide(config, file, model, MACHINE)
+        counted = gpu_scratch_bytes(model, load_weights(file, model), decided)
+        request = gpu_request(config, read_facts(file, model), model, MACHINE, context_size)
+    assert request.gpu_scratch is not None
+    assert counted <= request.gpu_scratch <= counted + (32 << 20)
 
 
 def test_ram_is_asked_for_what_no_gpu_keeps() -> None:

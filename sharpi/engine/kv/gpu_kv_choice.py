@@ -1,17 +1,23 @@
 """Decides if f16 keys and values of a context leave a GPU's layers the slots that they need."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.config import KvTypes, RunConfig
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import kv_bytes
-from sharpi.tiers.facts import read_facts
+from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.request import TierRequest, tier_request
+from sharpi.tiers.scratch import scratch_bytes
 from sharpi.units import format_bytes
+
+# What attention on a GPU takes besides (sharpi/ops/cuda/recorder/attention_calls.py): results of
+# parts of a context, and a layer's keys and values, gathered and ordered.
+_PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
 
 
 class GpuRoom(Struct, frozen=True, order=True):
@@ -30,24 +36,22 @@ def gpu_layers_of(
     config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo, positions: int
 ) -> frozenset[int]:
     """Returns the layers that GPUs compute with f16 keys and values of a whole context."""
-    request = _request(config, hardware, positions)
+    facts = read_facts(file, model)
+    request = gpu_request(config, facts, model, hardware, positions)
     if not request.vram:
         return frozenset()
-    plan = plan_tiers(read_facts(file, model), hardware, request)
-    return frozenset(i for place in plan.gpus for i in place.layers)
+    return _on_gpu(plan_tiers(facts, hardware, request))
 
 
 def why_not_f16(
     config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo, positions: int
 ) -> str | None:
     """Returns why f16 takes too much of VRAM where q8_0 takes less; None if it does not."""
-    request = _request(config, hardware, positions)
+    f16_facts, q8_facts = (read_facts(file, model, KvTypes(kind, kind)) for kind in ("f16", "q8_0"))
+    request = gpu_request(config, f16_facts, model, hardware, positions)
     if not request.vram:
         return None
-    f16, q8 = (
-        _room(plan_tiers(read_facts(file, model, types), hardware, request))
-        for types in (KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0"))
-    )
+    f16, q8 = (_room(plan_tiers(facts, hardware, request)) for facts in (f16_facts, q8_facts))
     if q8 <= f16:
         return None
     needed = format_bytes(kv_bytes(model.attention, positions))
@@ -59,9 +63,18 @@ def why_not_f16(
     return f"{beside} {f16.slots} {wanted}, not for {q8.slots}"
 
 
-def _request(config: RunConfig, hardware: HardwareInfo, positions: int) -> TierRequest:
-    """Returns a request for whole contexts, of which no part is given to slots at first."""
-    return tier_request(
+def gpu_request(
+    config: RunConfig,
+    facts: ModelFacts,
+    model: ModelConfig,
+    hardware: HardwareInfo,
+    positions: int,
+) -> TierRequest:
+    """Returns a request for whole contexts, of which no part is given to slots at first.
+
+    A GPU's buffers, which the plan counts later, are estimated: a little above that.
+    """
+    request = tier_request(
         config,
         hardware,
         context_size=positions,
@@ -69,10 +82,24 @@ def _request(config: RunConfig, hardware: HardwareInfo, positions: int) -> TierR
         rounding="int8",
         num_threads=1,
     )
+    largest = max((kv_bytes([shape], positions) for shape in model.attention), default=0)
+    buffers = scratch_bytes(
+        facts.widths,
+        batch_size=request.batch_size,
+        num_positions=positions,
+        rounding=request.rounding,
+        num_threads=request.num_threads,
+    )
+    attention = _PARTS_BYTES + 2 * min(largest, _GATHERED_BYTES)
+    return replace(request, gpu_scratch=buffers + attention)
+
+
+def _on_gpu(plan: TierPlan) -> frozenset[int]:
+    return frozenset(i for place in plan.gpus for i in place.layers)
 
 
 def _room(plan: TierPlan) -> GpuRoom:
-    on_gpu = {i for place in plan.gpus for i in place.layers}
+    on_gpu = _on_gpu(plan)
     counts = [
         (min(layer.vram_slots, layer.recommended_slots), layer.recommended_slots)
         for layer in plan.layers
