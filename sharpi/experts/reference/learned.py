@@ -9,8 +9,7 @@ The variants that decide two layers ahead learn the worth of a slot to an expert
 at the next use, plus the expert's later worth above the threshold at which experts are evicted.
 That later worth is at most the margin, since the expert could be loaded later at that price.
 
-A prefetch costs a read of its own. Its budget shrinks where fewer than half of the prefetches are
-used, or four of them save less than one miss, and grows again once they do better.
+A prefetch costs a read of its own. Its budget shrinks where more than four of them save one miss.
 """
 
 from collections.abc import Iterator, Sequence
@@ -195,7 +194,7 @@ class Learned(SlotPolicy):
         if used + wasted < _JUDGED:
             return
         self._judged = now
-        if used >= wasted and saved * _LOADS_FOR_MISS >= used + wasted:
+        if saved * _LOADS_FOR_MISS >= used + wasted:
             self._allowance = min(1.0, self._allowance * _GROWS)
         else:
             self._allowance = max(_LEAST_ALLOWANCE, self._allowance * _SHRINKS)

@@ -52,3 +52,11 @@ def test_prefetches_that_are_used_stay_and_return() -> None:
     first, after = early_loads(12, cyclic(1500), np.concatenate((uniform(1500), cyclic(3000))))
     assert first > 0.8 * BUDGET
     assert after > 0.8 * BUDGET
+
+
+def test_prefetches_stay_where_fewer_than_half_are_used_but_save_a_miss_for_four() -> None:
+    routes = cyclic(2500)
+    is_random = np.random.default_rng(5).random((2500, LAYERS)) < 0.6
+    routes[is_random] = uniform(2500)[is_random]
+    (loads,) = early_loads(12, routes)
+    assert loads > 0.8 * BUDGET

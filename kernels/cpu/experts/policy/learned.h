@@ -10,8 +10,8 @@
 // use, and afterwards what it is worth above the threshold at which experts are evicted, but never
 // more than the margin, for which it could be loaded later.
 //
-// A prefetch costs a read of its own. Where fewer than half of them are used, the budget for
-// prefetches shrinks, and grows again once enough are.
+// A prefetch costs a read of its own. Where more than four of them save one miss, the budget for
+// prefetches shrinks, and grows again once they save more.
 #pragma once
 #include <optional>
 
