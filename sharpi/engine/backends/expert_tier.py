@@ -221,7 +221,9 @@ class ExpertTier:
     def stats(self, run: RunFacts, mapped: MappedUses | None = None) -> ExpertStats:
         """Returns the statistics so far; `mapped`: the lookups without slots."""
         present = None if self.is_mapped else self._collect(run)
-        return self._past.stats(present, run, mapped)
+        stats = self._past.stats(present, run, mapped)
+        changes = self._file.notes if self._file is not None else []
+        return replace(stats, notes=(*stats.notes, *changes))
 
     def _collect(self, run: RunFacts) -> ExpertStats:
         """Returns the statistics of the present slots."""

@@ -27,6 +27,7 @@ class FileChoice:
         self._waits = 0.0, 0, 0  # when the window began
         self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # the same
         self._faults = 0
+        self.notes: list[str] = []  # the changes, for the statistics
 
     @property
     def is_wanted(self) -> bool:
@@ -63,6 +64,7 @@ class FileChoice:
             line = f"experts are now used where the file is mapped: {times}"
         else:
             line = f"experts have slots again: where the file is mapped, {times}"
+        self.notes.append(line)
         print(f"note: {line}", file=sys.stderr)
 
     def _begin_window(self, store: ExpertStore) -> None:

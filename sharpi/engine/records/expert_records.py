@@ -142,7 +142,8 @@ class ExpertRecords:
 
     @property
     def _counts_now(self) -> bool:
-        return self._counts_uses or time.monotonic() < self._watched_until
+        gave_slots_up = self._tier is not None and self._tier.is_mapped
+        return self._counts_uses or gave_slots_up or time.monotonic() < self._watched_until
 
     def _count(self, routes: list[IntArray], is_decode: bool) -> None:
         num_experts = self._uses.shape[1]

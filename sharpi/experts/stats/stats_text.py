@@ -43,7 +43,8 @@ def summary_lines(stats: ExpertStats) -> Iterator[str]:
 def tier_lines(stats: ExpertStats) -> Iterator[str]:
     """Yields the lines about one tier's slots."""
     yield f"slots       in {stats.tier}, policy {stats.policy}"
-    yield f"hits        {_hits(stats.hit_count)}"
+    mapped = f"; {stats.total.mapped} in the mapped file" if stats.total.mapped else ""
+    yield f"hits        {_hits(stats.hit_count)}{mapped}"
     if stats.hit_count.accesses:
         yield f"prompts     {_phase(stats.prompt)}"
         yield f"decode      {_phase(stats.decode)}{_per_token(stats)}"

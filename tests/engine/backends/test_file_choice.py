@@ -17,6 +17,7 @@ from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.slot_window import WindowCounts
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
+from sharpi.experts.stats.stats_text import tier_lines
 
 pytestmark = pytest.mark.native
 TOKENS = 60
@@ -117,6 +118,12 @@ def test_a_window_is_judged_by_what_happened_in_it(
     monkeypatch.setattr(FileTrial, "judge_slots", judge)
     with load_engine(RunConfig(DEMO, context_size=256, moe_slots=4)) as engine:
         decode(engine, max_tokens=TOKENS)
+        stats = engine.expert_stats()
+    assert stats is not None
+    assert "experts are now used where the file is mapped" in stats.notes[-1]
+    assert stats.decode.accesses == (TOKENS - 1) * NUM_LAYERS * NUM_USED
+    assert stats.total.mapped > 0  # counted although nobody asked for a file of statistics
+    assert f"; {stats.total.mapped} in the mapped file\n" in "\n".join(tier_lines(stats))
     (counts, room), *_ = windows
     assert counts.uses.sum() == 15 * NUM_LAYERS * NUM_USED  # the first token begins the window
     assert np.all(counts.uses >= 0)
