@@ -6,6 +6,7 @@ names that match one set of the patterns and none of the rest.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from sharpi.constraints.patterns.automaton import automaton_of
 from sharpi.constraints.patterns.characters import Characters, united
@@ -44,6 +45,13 @@ class _Product:
             if len(states) > _MAX_STATES:
                 raise GrammarError("the patterns of property names are too complex together")
 
+    def label_of(self, name: str) -> _Label:
+        """Returns the label of a name."""
+        state = 0
+        for letter in name:
+            state = _next(self.goes[state], ord(letter))
+        return self.labels[state]
+
     def _label(self, state: tuple[int, ...]) -> _Label:
         ends = [at in each.accepting for at, each in zip(state, self._automata, strict=True)]
         wide, narrow = tuple(ends[::2]), tuple(ends[1::2])
@@ -76,39 +84,57 @@ def overlap(patterns: Sequence[str]) -> bool:
         return False  # llguidance says whether it can use them
 
 
-def disjoint(
-    patterns: Mapping[str, Schema], names: str | None = None, others: Schema = True
-) -> dict[str, Schema]:
-    """Returns patterns that mean the same, of which no name matches two.
+def make_disjoint(schema: dict[str, Any], names: str | None = None) -> None:
+    """Replaces the patterns of an object by others that mean the same and do not overlap.
 
-    With `names`, others than these are not allowed, and `others` holds for those of no pattern.
-    Names about which programs differ are not allowed. Raises GrammarError for patterns that are too
-    complex.
+    With `names`, others than these are not allowed. Names about which programs differ are not
+    allowed. If each name matches a pattern, the most complex one becomes `additionalProperties`.
+    Raises GrammarError for patterns that are too complex.
     """
+    patterns = schema["patternProperties"]
     if len(patterns) > _MAX_PATTERNS:
         raise GrammarError("the JSON schema has too many patterns of property names")
     found = _Product([*patterns, *([] if names is None else [names])])
-    schemas = list(patterns.values())
-    new: dict[str, Schema] = {}
+    others = False if names is not None else None
+    values = list(patterns.values())
+    known: dict[_Label, tuple[str, Schema]] = {}
     for label in dict.fromkeys(found.labels):
-        schema = _schema(label, schemas, others, has_names=names is not None)
-        if schema is not None:
-            ends = {state for state, each in enumerate(found.labels) if each == label}
-            pattern = pattern_of_ends(found.goes, ends)
-            if pattern is not None:
-                new[pattern] = schema
-    return new
+        value = _schema(label, values, schema.get("additionalProperties", True), names)
+        ends = {state for state, each in enumerate(found.labels) if each == label}
+        pattern = None if value is None else pattern_of_ends(found.goes, ends)
+        if value is not None and pattern is not None:
+            known[label] = pattern, value
+        elif value is None:
+            others = False
+    if others is None and known:
+        _drop_most_complex(schema, known, found)
+    elif names is not None:
+        schema["additionalProperties"] = False
+    schema["patternProperties"] = dict(known.values())
+
+
+def _drop_most_complex(
+    schema: dict[str, Any], known: dict[_Label, tuple[str, Schema]], product: _Product
+) -> None:
+    """Lets `additionalProperties` stand for one pattern, also for listed properties."""
+    label = max(known, key=lambda each: len(known[each][0]))
+    schema["additionalProperties"] = value = known.pop(label)[1]
+    listed = schema.get("properties", {})
+    schema["properties"] = {
+        name: {"allOf": [each, value]} if product.label_of(name) == label else each
+        for name, each in listed.items()
+    }
 
 
 def _schema(
-    label: _Label, schemas: Sequence[Schema], others: Schema, *, has_names: bool
+    label: _Label, schemas: Sequence[Schema], others: Schema, names: str | None
 ) -> Schema | None:
     """Returns the schema of the values by names of a label; None for names of no pattern."""
     if label is None:
         return False
     own = [each for each, is_matched in zip(schemas, label, strict=False) if is_matched]
-    if has_names and not label[-1]:
+    if names is not None and not label[-1]:
         return None
     if not own:
-        return others if has_names else None
+        return None if names is None else others
     return own[0] if len(own) == 1 else {"allOf": own}

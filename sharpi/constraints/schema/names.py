@@ -6,12 +6,14 @@ It wants patterns of which no name matches two.
 import re
 from typing import Any
 
+from sharpi.constraints.schema.other_matches import pattern_of_others
 from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.references import Schema
 from sharpi.errors import GrammarError
 
 _FINITE = re.compile(r"\^[^.*+\\]*\$")  # such a pattern may match only a few texts
 _MAX_NAMES = 16
+_NO_NAME = r"^[^\s\S]$"
 _UNIVERSAL = frozenset(["", ".*", "^"])
 
 
@@ -56,11 +58,15 @@ def replace_universal_patterns(schema: dict[str, Any]) -> None:
 def pattern_of_names(names: Schema) -> str | None:
     """Returns the pattern of allowed names; None if all are allowed."""
     if not isinstance(names, dict):
-        return None if names else r"^[^\s\S]$"
+        return None if names else _NO_NAME
     if "enum" in names or "const" in names:
         values = names.get("enum", [names.get("const")])
         texts = [re.escape(value) for value in values if isinstance(value, str)]
         return f"^({'|'.join(texts)})$"
+    if {"not"} == set(names) and isinstance(names["not"], dict):
+        inner = names["not"]
+        if set(inner) & {"enum", "const", "pattern"}:
+            return pattern_of_others(str(pattern_of_names(inner))) or _NO_NAME
     if "pattern" in names and not {"minLength", "maxLength"} & set(names):
         return str(names["pattern"])
     if {"minLength", "maxLength"} & set(names) and "pattern" not in names:

@@ -11,7 +11,7 @@ from sharpi.constraints.schema.arrays import containing, different_items
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.facts import exclude_each_other, facts_of
 from sharpi.constraints.schema.formats import FORMATS
-from sharpi.constraints.schema.name_patterns import disjoint, overlap
+from sharpi.constraints.schema.name_patterns import make_disjoint, overlap
 from sharpi.constraints.schema.names import (
     list_few_names,
     pattern_of_names,
@@ -161,11 +161,10 @@ class Rewriting:
         others = schema.get("additionalProperties", True)
         if "patternProperties" in schema:
             self._spend_on(schema["patternProperties"])
-            known = disjoint(schema["patternProperties"], pattern, others)
-            schema["patternProperties"] = known
+            make_disjoint(schema, pattern)
         else:
             schema["patternProperties"] = {pattern: others}
-        schema["additionalProperties"] = False
+            schema["additionalProperties"] = False
         return []
 
     def _patterns(self, schema: dict[str, Any], depth: int) -> list[Schema]:
@@ -175,7 +174,7 @@ class Rewriting:
         if len(patterns) > 1:
             self._spend_on(patterns)
             if overlap(list(patterns)):
-                schema["patternProperties"] = disjoint(patterns)
+                make_disjoint(schema)
         return []
 
     def _spend_on(self, patterns: Mapping[str, Schema]) -> None:

@@ -122,6 +122,25 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"ab": 3}, {"c": 9}],
         [{"ab": 9}, {"c": "x"}],
     ),
+    "patterns of names, one of which matches every name": (
+        {
+            "type": "object",
+            "properties": {"b": {"maximum": 7}, "xadditional": {"minimum": 1}},
+            "patternProperties": {".*": {"type": "integer"}, "additional": {"maximum": 5}},
+        },
+        [{"b": 7, "xadditional": 3}, {"c": 9, "additionally": 5}],
+        [{"b": 8}, {"b": "x"}, {"xadditional": 0}, {"xadditional": 6}, {"additionally": 6}],
+    ),
+    "names that are not allowed": (
+        {"type": "object", "propertyNames": {"not": {"pattern": "b"}}},
+        [{"a": 1}, {}],
+        [{"b": 1}, {"ab": 1}],
+    ),
+    "a name that has to be there": (
+        {"type": "object", "not": {"propertyNames": {"not": {"enum": ["b", "c"]}}}},
+        [{"b": 1}, {"b": 1, "x": 2}],
+        [{}, {"a": 1}],
+    ),
     "patterns of names that programs may read in two ways": (
         {
             "type": "object",
