@@ -47,6 +47,9 @@ ARRAYS = {
     "limited": array(SHORT, minItems=4),
     "of one letter": array({"type": "string", "minLength": 1, "maxLength": 1}, minItems=8),
     "enum": array({"enum": [*"abcdefgh", 1, 2, None, True]}, minItems=12),
+    "one of enums": array(
+        {"type": "string", "oneOf": [{"enum": ["a", "b"]}, {"enum": ["b", "c", "d"]}]}, minItems=3
+    ),
     "dates": array({"type": "string", "format": "date"}, minItems=3),
     "addresses": array({"type": "string", "format": "email"}, minItems=3),
     "identities": array({"type": "string", "format": "uuid"}, minItems=3),

@@ -163,6 +163,9 @@ class _Places:
             return True
         if any(isinstance(value, dict | list | float) for value in values):
             return False
+        items = self._references.resolved(schema["items"])
+        if isinstance(items, dict) and ("anyOf" in items or "oneOf" in items):
+            return True
         low, high = schema.get("minItems", 0), schema.get("maxItems", len(values))
         num = 0
         for size in range(low, min(high, len(values)) + 1):

@@ -57,17 +57,22 @@ class Leaves:
         self._texts: list[Texts] = []
         self._numbers: list[Numbers] = []
         self._listed: set[bytes] = set()
+        self._twice: set[bytes] = set()
 
     def leaf(self) -> Leaf:
         """Returns what was collected."""
-        return Leaf(tuple(self._texts), tuple(self._numbers), frozenset(self._listed))
+        return Leaf(tuple(self._texts), tuple(self._numbers), frozenset(self._listed - self._twice))
 
     def add_values(self, values: list[Any]) -> None:
-        """Adds listed values; raises GrammarError for others than texts, integers and literals."""
+        """Adds listed values; raises GrammarError for others than texts, integers and literals.
+
+        What is listed twice is not counted on: `oneOf` does not allow it.
+        """
         for value in values:
             if isinstance(value, dict | list | float):
                 raise refusal("of listed objects, arrays or fractions beside other items")
-            self._listed.add(json.dumps(value, ensure_ascii=False).encode())
+            spelled = json.dumps(value, ensure_ascii=False).encode()
+            (self._twice if spelled in self._listed else self._listed).add(spelled)
 
     def add(self, merged: Merged, kind: str) -> None:
         """Adds the scalars of one type; raises GrammarError."""
