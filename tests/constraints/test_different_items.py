@@ -162,6 +162,15 @@ def test_definitions_that_no_value_has_to_keep_do_not_matter() -> None:
     assert "uniqueItems" not in json.dumps(found.schema)
 
 
+def test_a_schema_of_very_many_places_is_refused() -> None:
+    def branch(i: int) -> dict[str, Any]:
+        return {"properties": {f"p{i}": array({"type": "string"}), "q": {"$ref": "#/$defs/a"}}}
+
+    schema = {"$defs": {"a": {"anyOf": [branch(i) for i in range(3000)]}}, "$ref": "#/$defs/a"}
+    with pytest.raises(GrammarError, match="in so large a schema"):
+        unique_items(schema)
+
+
 def test_keys_of_equal_values() -> None:
     for texts in (
         ("1", "1.0", "10e-1", "0.1E1"),

@@ -17,6 +17,7 @@ _MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "depen
 _OTHERS = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 _DATA = ("enum", "const", "default", "examples")
 _MAX_PLACES = 4000
+_MAX_STEPS = 500_000  # schemas looked at for all places; about 0.1 s
 _MAX_LISTS = 1000  # of few values, which are better listed
 _BESIDE = ("prefixItems", "contains", "additionalItems", "unevaluatedItems")
 _Schemas = tuple[dict[str, Any], ...]
@@ -50,6 +51,7 @@ class _Places:
         self._dropped: Patches = {}
         self._numbers: dict[tuple[int, ...], int] = {}
         self._left: list[_Schemas] = []
+        self._num_steps = 0
         self.plan: Plan = []
         self._number([root])
         for schemas in self._left:
@@ -64,6 +66,12 @@ class _Places:
         for key, value in self._dropped.items():
             found.setdefault(key, {}).update(value)
         return found
+
+    def _spend(self, num: int) -> None:
+        """Counts schemas that are looked at; raises GrammarError if they are too many."""
+        self._num_steps += num
+        if self._num_steps > _MAX_STEPS:
+            raise refusal("in so large a schema")
 
     def _drop_unused(self, root: Any) -> None:
         """Drops `uniqueItems` in definitions of which no value of the answer has to be one."""
@@ -96,11 +104,13 @@ class _Places:
         """Returns the schemas, and those that may hold for the same value."""
         found: dict[int, dict[str, Any]] = {}
         left = list(schemas)
+        self._spend(len(left))
         while left:
             each = left.pop()
             if not isinstance(each, dict) or id(each) in found:
                 continue
             found[id(each)] = each
+            self._spend(1 + len(each) // 8)
             left += _parts(each, _SAME_VALUE)
             if "$ref" in each:
                 left.append(self._references.target(each["$ref"]))
@@ -110,6 +120,7 @@ class _Places:
         others = [each for schema in schemas for each in _parts(schema, _OTHERS)]
         place.other = self._number(others)
         names = {name for schema in schemas for name in schema.get("properties", {})}
+        self._spend(len(names) * len(schemas))
         for name in sorted(names):
             own = [
                 schema["properties"].get(name, True) for schema in schemas if "properties" in schema
