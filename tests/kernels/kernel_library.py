@@ -20,12 +20,19 @@ ISAS = (
 )
 INT8, EXACT = 0, 1
 
-# 256 rounded activations, their sums of 32 and of 16, their scales: one for every 32.
+# 256 rounded activations, their sums of 32 and of 16, their scales: one for every 32. AVX-512's
+# kernels need no sums of 8 and leave them alone.
 ACTIVATION = np.dtype(
     {
-        "names": ["q", "sum32", "sum16", "scale"],
-        "formats": [(np.int8, 256), (np.int16, 8), (np.int16, 16), (np.float32, 8)],
-        "offsets": [0, 256, 272, 304],
+        "names": ["q", "sum32", "sum16", "scale", "sum8"],
+        "formats": [
+            (np.int8, 256),
+            (np.int16, 8),
+            (np.int16, 16),
+            (np.float32, 8),
+            (np.int16, 16),
+        ],
+        "offsets": [0, 256, 272, 304, 336],
         "itemsize": 384,
     }
 )

@@ -3,8 +3,6 @@
 // A part's products, scales included, are an integer, and so are its sums of 16 times their mins.
 // Each part adds its float to the block's total, which d multiplies once.
 #pragma once
-#include <bit>
-
 #include "token_block.h"
 
 namespace sharpi::avx2 {
@@ -16,14 +14,6 @@ struct BlockTotal {
 
   [[gnu::always_inline]] void begin() { products = mins = zero_floats(); }
 
-  // Subtracts the bias's share from `product`; `scales` are the part's two scales, as words.
-  template <TileKind kKind>
-  [[gnu::always_inline]] static Ints unbias(Ints product, Ints scales, int part,
-                                            const TokenBlock<kKind>& token) {
-    constexpr int kShift = std::bit_width(unsigned(kKind.bias)) - 1;
-    static_assert(kKind.bias == 1 << kShift);
-    return sub32(product, shl32(times_sums(scales, part, token), kShift));
-  }
   template <TileKind kKind>
   [[gnu::always_inline]] void add_products(Ints product, int part, const TokenBlock<kKind>& token) {
     add_scaled_products(to_float(product), part, token);

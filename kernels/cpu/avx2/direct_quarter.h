@@ -76,7 +76,7 @@ struct DirectQuarter {
     const unsigned group = piece / kGroupPieces % kGroups;
 #pragma GCC unroll 3
     for (int n = 0; n < kTokens; n++) {
-      Ints sum = multiply_piece<kKind>(w, tokens[n].q + 16 * piece, whole_scales[group]);
+      Ints sum = multiply_piece<kKind>(w, piece, tokens[n], whole_scales[group]);
       if (n == 0) share_of_part(fetch, piece / 2, piece % 2, 2, sum);
       products[n][group] = piece % kGroupPieces ? add32(products[n][group], sum) : sum;
     }
@@ -154,10 +154,6 @@ struct DirectQuarter {
     for (int n = 0; n < kTokens; n++) {
       Ints product = products[n][kEach * part];
       if constexpr (kEach == 2) product = add32(product, products[n][2 * part + 1]);
-      if constexpr (kKind.bias > 0) {
-        const Ints scales = both_scales(whole_scales[2 * part], whole_scales[2 * part + 1]);
-        product = BlockTotal::unbias(product, scales, part, tokens[n]);
-      }
       totals[n].add_products(product, part, tokens[n]);
       if constexpr (kKind.has_offsets) totals[n].add_mins(offsets[part], part, tokens[n]);
     }
@@ -202,20 +198,22 @@ struct DirectQuarter {
 #pragma GCC unroll 8
       for (int g = 0; g < kEach; g++) {
         const unsigned group = piece / kGroupPieces + g * kStep, at = group % kGroups;
-        Ints sum = sum_halves(half[0][n][g], half[1][n][g], at);
+        Ints sum = sum_halves(half[0][n][g], half[1][n][g], group, tokens[n]);
         if (n == 0) fetch.share(group, kPieces / kGroupPieces, sum);
         products[n][at] = sum;
       }
   }
   // Adds up a group's products to one dword a row, from the rows 0, 1, 0, 1 and 2, 3, 2, 3 of each
   // four, and multiplies them by its scale if that is whole.
-  [[gnu::always_inline]] Ints sum_halves(Ints first, Ints last, unsigned at) const {
+  [[gnu::always_inline]] Ints sum_halves(Ints first, Ints last, unsigned group,
+                                         const TokenBlock<kKind>& token) const {
     using Sums = RowSums<kSafe, 2 * kGroupPieces>;
     using All = RowSums<kSafe, 4 * kGroupPieces>;
-    const Ints scales = whole_scales[at];
+    const Ints scales = whole_scales[group % kGroups];
     if constexpr (!kKind.whole_scales || kHasDot)
       return All::wide(Sums::add_pairs_of_dwords(first, last));
-    else if constexpr (All::kShort) return madd16(Sums::add_pairs_of_dwords(first, last), scales);
+    else if constexpr (All::kShort)
+      return madd16(token.unbias_words(Sums::add_pairs_of_dwords(first, last), group), scales);
     else
       return All::add_pairs_of_dwords(madd16(first, shuffle_dwords<0x44>(scales)),
                                       madd16(last, shuffle_dwords<0xee>(scales)));

@@ -16,8 +16,10 @@ namespace {
 // Multiplies 16 turned columns of 8 rows to int32. Without dot products, whole scales are
 // multiplied in here.
 template <TileKind kKind>
-[[gnu::always_inline]] inline Ints multiply_piece(const Ints w[4], const int8_t* q,
+[[gnu::always_inline]] inline Ints multiply_piece(const Ints w[4], unsigned piece,
+                                                  const TokenBlock<kKind>& token,
                                                   const Ints& scales) {
+  const int8_t* q = token.q + 16 * piece;
   if constexpr (kHasDot) return dot_piece(w, q);
   constexpr int kRun = kKind.safe_additions() < 4 ? kKind.safe_additions() : 4;
   Ints sum;
@@ -29,6 +31,7 @@ template <TileKind kKind>
       const Ints product = multiply_four<kKind>(w[i], dwords(load_dword(q + 4 * i)));
       run = i > k ? add16(run, product) : product;
     }
+    run = token.unbias_words(run, piece);
     run = kKind.whole_scales ? madd16(run, scales) : add_pairs(run);
     sum = k ? add32(sum, run) : run;
   }

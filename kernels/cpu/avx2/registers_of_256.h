@@ -60,6 +60,7 @@ inline Ints add8(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
 inline Ints add16(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
 inline Ints add32(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Ints sub8(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
+inline Ints sub16(Ints a, Ints b) { return _mm256_sub_epi16(a, b); }
 inline Ints sub32(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
 inline Ints multiply32(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
 // Multiply words, or unsigned bytes with signed ones, and add every two products.
@@ -95,8 +96,6 @@ inline Ints interleave_high64(Ints a, Ints b) { return _mm256_unpackhi_epi64(a, 
 
 inline Ints low_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x20); }
 inline Ints high_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x31); }
-// Joins a's and b's words, each of which is in its dword twice, to pairs.
-inline Ints both_scales(Ints a, Ints b) { return _mm256_blend_epi16(a, b, 0xaa); }
 
 inline Floats zero_floats() { return _mm256_setzero_ps(); }
 inline Floats floats(float x) { return _mm256_set1_ps(x); }

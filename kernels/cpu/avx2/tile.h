@@ -66,8 +66,8 @@ struct TileQuarter {
 // Adds the integer products of one group: p[n][r] += w[r] . q[n], times the group's scale if that
 // is whole.
 template <TileKind kKind, int kTokens, int kRegisters>
-inline void multiply_group(const uint8_t* w, const float* scale, const int8_t* const q[],
-                           Ints p[][kRegisters]) {
+inline void multiply_group(const uint8_t* w, const float* scale, int group,
+                           const TokenBlock<kKind>* tokens, Ints p[][kRegisters]) {
   constexpr int kRun = kKind.safe_additions(), kSteps = kKind.group_columns / 4;
 #pragma GCC unroll 8
   for (int k = 0; k < kSteps; k += kRun) {
@@ -75,14 +75,15 @@ inline void multiply_group(const uint8_t* w, const float* scale, const int8_t* c
 #pragma GCC unroll 8
     for (int i = 0; i < kRun; i++) {
       Ints x[kTokens];
-      for (int n = 0; n < kTokens; n++) x[n] = dwords(load_dword(q[n] + 4 * (k + i)));
+      for (int n = 0; n < kTokens; n++)
+        x[n] = dwords(load_dword(tokens[n].q + group * kKind.group_columns + 4 * (k + i)));
 #pragma GCC unroll 4
       for (int r = 0; r < kRegisters; r++) {
         const Ints weights = load(w + (k + i) * kQuarters * 32 + 32 * r);
 #pragma GCC unroll 4
         for (int n = 0; n < kTokens; n++) {
           const Ints product = multiply_four<kKind>(weights, x[n]);
-          run[n][r] = i ? add16(run[n][r], product) : product;
+          run[n][r] = i ? add16(run[n][r], product) : tokens[n].unbias_words(product, group);
           settle(run[n][r]);  // otherwise additions are put off and every product spills
         }
       }
@@ -125,7 +126,7 @@ inline void multiply_part(const Tile& tile, int first, int part, const TokenBloc
     }
     const uint8_t* w = tile.w[g * kSteps][first / kLanes];
     if constexpr (kHasDot) dot_group<kKind, kTokens, kRegisters>(w, q, p);
-    else multiply_group<kKind, kTokens, kRegisters>(w, nullptr, q, p);
+    else multiply_group<kKind, kTokens, kRegisters>(w, nullptr, g, tokens, p);
     for (int n = 0; n < kTokens; n++)
       for (int r = 0; r < kRegisters; r++)
         add_group<kKind>(total[n][r], sum[n][r], p[n][r], j, g,

@@ -16,22 +16,13 @@ inline void multiply_part(const Tile& tile, int first, int part, const TokenBloc
   for (auto& row : p)
     for (Ints& x : row) x = zero();
   const auto group = [&](int g) __attribute__((always_inline)) {
-    const int8_t* q[kTokens];
-    for (int n = 0; n < kTokens; n++) q[n] = tokens[n].q + g * kKind.group_columns;
     multiply_group<kKind, kTokens, kRegisters>(tile.w[g * kSteps][first / kLanes],
-                                               tile.scale[g] + first, q, p);
+                                               tile.scale[g] + first, g, tokens, p);
   };
   group(part * kGroups);
   if constexpr (kGroups == 2) group(part * kGroups + 1);
   for (int n = 0; n < kTokens; n++)
-    for (int r = 0; r < kRegisters; r++) {
-      if constexpr (kKind.bias > 0) {
-        const Ints scales = both_scales(load(tile.scale[2 * part] + first + r * kLanes),
-                                        load(tile.scale[2 * part + 1] + first + r * kLanes));
-        p[n][r] = BlockTotal::unbias(p[n][r], scales, part, tokens[n]);
-      }
-      total[n][r].add_products(p[n][r], part, tokens[n]);
-    }
+    for (int r = 0; r < kRegisters; r++) total[n][r].add_products(p[n][r], part, tokens[n]);
 }
 
 // Does the same with dot products; integers have at most 24 bits, so floats have the same sums.

@@ -1,5 +1,7 @@
 // TileKind, the arithmetic of a quant type, and TokenBlock, a token's side of the products.
 #pragma once
+#include <bit>
+
 #include "matmul/matmul.h"
 #include "row_sums.h"
 
@@ -23,8 +25,12 @@ struct TileKind {
   bool whole_scales = false;
   bool odd_by_four = false;  // weights of odd parts are four times what they mean
 
+  // Tells whether a group of 16 begins at -bias * its sums, as int16. Its sums then stand for
+  // weights of at most `bias`, which fit; those on the way may wrap.
+  constexpr bool starts_as_words() const { return whole_scales && bias > 0 && !kHasDot; }
   // Returns how many products of four columns fit int16; each is at most 2 * max_weight * 127.
   constexpr int safe_additions() const {
+    if (starts_as_words()) return group_columns / 4;
     const int safe = max_weight <= 15 ? 8 : max_weight <= 31 ? 4 : max_weight <= 63 ? 2 : 1;
     return safe < group_columns / 4 ? safe : group_columns / 4;
   }
@@ -43,7 +49,8 @@ struct TokenBlock {
   const int8_t* q;
   const float* scale;                     // of each part
   const int16_t* sum16;                   // of each 16
-  alignas(32) int32_t start[kMaxGroups];  // -bias * sum of the group: its integer sum begins there
+  alignas(32) int32_t start[kMaxGroups];  // -bias * sum of the group: its integer sum begins there;
+                                          // or two words, bias * its sums, to be subtracted
   alignas(32) float sum[kMaxGroups];      // of the group's activations, to multiply the offsets
   alignas(32) float of_product[kParts];   // where weights of odd parts are too large: the scales
 
@@ -53,7 +60,24 @@ struct TokenBlock {
     sum16 = a.sum16;
     if constexpr (kKind.odd_by_four)
       store_floats(of_product, load_any_floats(scale) * alternate(1.f, 0.25f));
-    if (kKind.whole_scales && kKind.group_columns == 16 && !kHasDot) return;  // sum16 serves
+    if constexpr (kKind.starts_as_words()) set_words(a);
+    else if constexpr (kHasDot || !kKind.whole_scales || kKind.group_columns == 32) set_all_sums(a);
+    // Broadcasts from memory cost less than those that compilers make of a register.
+    asm("" : "+m"(start), "+m"(sum), "+m"(of_product));
+  }
+  // Returns the address of the scale of a part's products.
+  const float* product_scale(int part) const {
+    return (kKind.odd_by_four ? of_product : scale) + part;
+  }
+  Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
+  // Subtracts the bias's share of a group from sums of its products that are words.
+  Ints unbias_words(Ints sums, int group) const {
+    if constexpr (kKind.starts_as_words()) return sub16(sums, dwords(start[group]));
+    else return sums;
+  }
+
+ private:
+  void set_all_sums(const Activation& a) {
     const Floats scales = load_any_floats(a.scale);
     if constexpr (kKind.group_columns == 32) {
       set_sums(0, a.sum32, scales);
@@ -62,13 +86,14 @@ struct TokenBlock {
       set_sums(8, a.sum16 + 8, last_twice(scales));
     }
   }
-  // Returns the address of the scale of a part's products.
-  const float* product_scale(int part) const {
-    return (kKind.odd_by_four ? of_product : scale) + part;
+  void set_words(const Activation& a) {
+    static_assert(kKind.group_columns == 16 && kKind.bias * 127 * 8 <= INT16_MAX);
+    for (int g = 0; g < kMaxGroups; g += kLanes) {
+      const Ints last = load_words(a.sum8 + g), first = sub32(load_words(a.sum16 + g), last);
+      const Ints both = bit_or(bit_and(first, dwords(0xffff)), shl32(last, 16));
+      store(start + g, shl16(both, std::bit_width(unsigned(kKind.bias)) - 1));
+    }
   }
-  Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
-
- private:
   void set_sums(int group, const int16_t* sums, Floats scales) {
     const Ints eight = load_words(sums);
     if constexpr (kKind.bias && kKind.odd_by_four) {

@@ -36,6 +36,10 @@ inline Ints join(Ints a, Ints b, int mask) {
 [[gnu::always_inline]] inline Ints signed_scale(const Ints bytes[], int g) {
   return sar16(pick_byte(bytes, g, 0, 1), 8);
 }
+// Returns it times 256, which takes a shift less.
+[[gnu::always_inline]] inline Ints large_scale(const Ints bytes[], int g) {
+  return pick_byte(bytes, g, 0, 1);
+}
 // Returns bytes g and g + 1 of every four, all below 128, as words.
 [[gnu::always_inline]] inline Ints two_bytes(const Ints bytes[], int g) {
   const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);

@@ -80,6 +80,7 @@ struct UnpackTQ2_0 {
 };
 
 struct UnpackQ3_K {
+  static constexpr bool kOrdersEarly = true;
   static constexpr TileKind kKind{16, false, 4, 7, true};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ3_K);
 
@@ -129,9 +130,9 @@ struct UnpackQ3_K {
       const Ints low = i < 2 ? s[i] : shr16(s[i - 2], 4);
       scales[i] = sub8(join(low, shift_bits<4>(s[2], 2 * i), 0x30), bytes(32));
     }
-    out.factors(high_half(x[3]), zero_floats());
+    out.factors(high_half(x[3]) * floats(0x1p-8f), zero_floats());  // exact: scales are times 256
 #pragma GCC unroll 16
-    for (int g = 0; g < 16; g++) out.whole_scale(g, signed_scale(scales, g));
+    for (int g = 0; g < 16; g++) out.whole_scale(g, large_scale(scales, g));
   }
 };
 

@@ -56,6 +56,7 @@ struct alignas(64) Activation {
   int16_t sum32[8];   // sums of 32
   int16_t sum16[16];  // sums of 16
   float scale[8];     // value = q * scale[i / 32]
+  int16_t sum8[16];   // of columns 2, 3, 6, 7, 10, 11, 14 and 15 of every 16: for AVX2's kernels
 };
 
 // Exact: activations stay float32 and weights are dequantised to float32 on the fly (for parity

@@ -29,9 +29,10 @@ inline float peak_of(const float* x) {
 
 inline void set_sums(Activation& a) {
   for (int g = 0; g < 16; g++) {
-    int sum = 0;
-    for (int i = 0; i < 16; i++) sum += a.q[16 * g + i];
-    a.sum16[g] = int16_t(sum);
+    int sums[2] = {};
+    for (int i = 0; i < 16; i++) sums[i / 2 % 2] += a.q[16 * g + i];
+    a.sum16[g] = int16_t(sums[0] + sums[1]);
+    a.sum8[g] = int16_t(sums[1]);
   }
   for (int g = 0; g < 8; g++) a.sum32[g] = int16_t(a.sum16[2 * g] + a.sum16[2 * g + 1]);
 }

@@ -93,6 +93,9 @@ inline Ints add32(Ints a, Ints b) {
 inline Ints sub8(Ints a, Ints b) {
   return {_mm_sub_epi8(a.low, b.low), _mm_sub_epi8(a.high, b.high)};
 }
+inline Ints sub16(Ints a, Ints b) {
+  return {_mm_sub_epi16(a.low, b.low), _mm_sub_epi16(a.high, b.high)};
+}
 inline Ints sub32(Ints a, Ints b) {
   return {_mm_sub_epi32(a.low, b.low), _mm_sub_epi32(a.high, b.high)};
 }
@@ -175,10 +178,6 @@ inline Ints interleave_high64(Ints a, Ints b) {
 
 inline Ints low_halves(Ints a, Ints b) { return {a.low, b.low}; }
 inline Ints high_halves(Ints a, Ints b) { return {a.high, b.high}; }
-// Joins a's and b's words, each of which is in its dword twice, to pairs.
-inline Ints both_scales(Ints a, Ints b) {
-  return {_mm_blend_epi16(a.low, b.low, 0xaa), _mm_blend_epi16(a.high, b.high, 0xaa)};
-}
 
 inline Floats operator+(Floats a, Floats b) { return {a.low + b.low, a.high + b.high}; }
 inline Floats operator-(Floats a, Floats b) { return {a.low - b.low, a.high - b.high}; }
