@@ -3,7 +3,7 @@
 llvm-mca simulates the code of 8 rows of 256 weights, the straight line of the installed library
 that the kernels of one token spend their time in, with all data in L1. It has no model of Alder
 Lake's E cores: for these the table has a lower bound, as 256 bits are two operations there, of
-which three begin in a cycle.
+which three begin in a cycle. A last column has the rate at which Zen 3's cycles take in weights.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.resources import native_library
 
 TYPES: tuple[str, ...] = ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K")
@@ -32,25 +33,35 @@ class Kernel:
     code: list[str]
 
     @property
-    def cycles_of_an_e_core(self) -> float:
+    def bytes_read(self) -> int:
+        return 8 * row_bytes(QuantType[self.quant_type], 256)
+
+    @property
+    def operations(self) -> list[str]:
+        """Returns the vector instructions that compute; the others load, store or fetch."""
         vectors = [each for each in self.code if each.startswith(("v", "{vex}"))]
-        computing = [each for each in vectors if not each.startswith(_MOVES)]
-        return sum(2 if "ymm" in each else 1 for each in computing) / 3
+        return [each for each in vectors if not each.startswith(_MOVES)]
+
+    @property
+    def cycles_of_an_e_core(self) -> float:
+        return sum(2 if "ymm" in each else 1 for each in self.operations) / 3
 
 
 def main() -> None:
     """Parses the command line and prints a row for each type."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--llvm-mca", default="llvm-mca", help="version 16 or later")
+    parser.add_argument("--ghz", type=float, default=3.5, help="the clock of the last column")
     options = parser.parse_args()
     if not shutil.which(options.llvm_mca):
         parser.error(f"no {options.llvm_mca}: install llvm, or name it with --llvm-mca")
     kernels = {(each.quant_type, each.instruction_set): each for each in read_kernels()}
-    print("| type | set | instructions | Zen 3 | Alder Lake P | Alder Lake E, at least |")
-    print("|---|---|---|---|---|---|")
+    print("| type | set | instructions | operations ", end="")
+    print(f"| Zen 3 | Alder Lake P | Alder Lake E, at least | Zen 3 at {options.ghz} GHz |")
+    print("|---|---|---|---|---|---|---|---|")
     for quant_type in TYPES:
         for name in ("avx2", "avx_vnni"):
-            print(row(kernels[quant_type, name], options.llvm_mca))
+            print(row(kernels[quant_type, name], options.llvm_mca, options.ghz))
 
 
 def read_kernels() -> Iterator[Kernel]:
@@ -91,12 +102,13 @@ def without_symbols(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+\(%rip\)", "0(%rip)", re.sub(r"\s*(#.*|<.*>)", "", text))
 
 
-def row(kernel: Kernel, llvm_mca: str) -> str:
+def row(kernel: Kernel, llvm_mca: str, ghz: float) -> str:
     zen3, alder_lake = (simulate(kernel.code, llvm_mca, cpu) for cpu in ("znver3", "alderlake"))
-    cells = [f"{len(kernel.code)}", f"{zen3:.0f}", f"{alder_lake:.0f}"]
+    rate = f"{kernel.bytes_read * ghz / zen3:.1f} GB/s"
+    cells = [f"{len(kernel.code)}", f"{len(kernel.operations)}", f"{zen3:.0f}", f"{alder_lake:.0f}"]
+    cells += [f"{kernel.cycles_of_an_e_core:.0f}", rate]
     if kernel.instruction_set == "avx_vnni":
-        cells[1] = "-"  # Zen 3 lacks it
-    cells.append(f"{kernel.cycles_of_an_e_core:.0f}")
+        cells[2] = cells[5] = "-"  # Zen 3 lacks it
     return f"| {kernel.quant_type} | {kernel.instruction_set} | " + " | ".join(cells) + " |"
 
 

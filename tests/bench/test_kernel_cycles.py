@@ -28,7 +28,10 @@ def test_a_line_ends_where_jumps_lead_and_begin() -> None:
 
 def test_operations_of_256_bits_are_two_on_an_e_core() -> None:
     code = ["vmovdqa (%rdi),%ymm0", "vpaddd %ymm1,%ymm0,%ymm0", "vpaddd %xmm1,%xmm0,%xmm0"]
-    assert Kernel("Q4_0", "avx2", code).cycles_of_an_e_core == 1
+    kernel = Kernel("Q4_0", "avx2", code)
+    assert kernel.operations == code[1:]
+    assert kernel.cycles_of_an_e_core == 1
+    assert kernel.bytes_read == 8 * 8 * 18, "8 rows of 8 blocks"
 
 
 @pytest.mark.slow

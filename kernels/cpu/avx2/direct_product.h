@@ -42,12 +42,13 @@ struct DirectLayout<Unpack, 1> {
   using Type = typename Unpack::Direct;
 };
 
-// Tells whether gcc is to order instructions before it chooses registers. The kernels of one token
+// Tells whether gcc is to order instructions before it chooses registers. Most kernels of one token
 // with rows in pairs, and Q3_K's, are up to a tenth faster so; the others are slower.
 template <class Unpack, int kTokens>
 constexpr bool orders_early() {
-  return kTokens == 1 && !kTwoRegisters &&
-         (requires { typename Unpack::Direct; } || requires { Unpack::kOrdersEarly; });
+  if constexpr (kTokens > 1 || kTwoRegisters) return false;
+  else if constexpr (requires { Unpack::kOrdersEarly; }) return Unpack::kOrdersEarly;
+  else return requires { typename Unpack::Direct; };
 }
 #if defined(__GNUC__) && !defined(__clang__)
 #define SHARPI_ORDERED_EARLY gnu::optimize("schedule-insns", "sched-pressure")

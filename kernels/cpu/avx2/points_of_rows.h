@@ -29,11 +29,14 @@ struct Turned : TurnedPoints<Points, kLanes> {
 };
 
 // Returns the points of 32 columns of one row; number(i) is the index of point i in the grid.
-template <class Points, class Number>
+// kJoin: points of 8 bytes are joined with fewer instructions, which is faster where indices are
+// made first.
+template <class Points, bool kJoin, class Number>
 [[gnu::always_inline]] inline Ints points_of_row(Number number) {
   if constexpr (sizeof(typename Points::Point) == 8) {
     const auto at = [&](int i) __attribute__((always_inline)) { return Points::at(number(i)); };
-    return load_qwords(at(0), at(1), at(2), at(3));
+    return kJoin ? join_qwords(at(0), at(1), at(2), at(3))
+                 : load_qwords(at(0), at(1), at(2), at(3));
   } else {
     const auto at = [&](int i)
                         __attribute__((always_inline)) { return int(*Points::at(number(i))); };
@@ -53,8 +56,28 @@ struct NumbersInPlace {
     const uint8_t* block = blocks.at(r);
     asm(""
         : "+r"(block));  // else each of its bytes has an address of its own, most of them in memory
-    return points_of_row<Points>(
+    return points_of_row<Points, false>(
         [&](int i) { return Points::number(block, kCount * unsigned(part) + unsigned(i)); });
+  }
+};
+
+// Reads them from 64 bytes of each block that begin at kFirst: words, whose low bits `kMask` they
+// are. All of a block's are masked at once.
+template <class Points, int kFirst, int kMask>
+struct NumbersInWords {
+  alignas(32) uint16_t numbers[kLanes][4 * kParts];
+
+  template <class Type>
+  [[gnu::always_inline]] NumbersInWords(const Type&, Rows blocks) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kLanes; r++)
+      for (int half = 0; half < 2; half++) {
+        const uint8_t* at = blocks.at(r) + kFirst + 32 * half;
+        store(numbers[r] + 16 * half, bit_and(load_halves(at, at + 16), words(kMask)));
+      }
+  }
+  [[gnu::always_inline]] Ints row(int part, int r) const {
+    return points_of_row<Points, true>([&](int i) { return numbers[r][4 * part + i]; });
   }
 };
 
@@ -77,7 +100,7 @@ struct NumbersMade {
   }
   [[gnu::always_inline]] Ints row(int part, int r) const {
     const int at = r / 2 % 2 * 16 + r / 4 * 8 + r % 2 * 4;
-    return points_of_row<Points>([&](int i) { return numbers[part][i / 4][at + i % 4]; });
+    return points_of_row<Points, true>([&](int i) { return numbers[part][i / 4][at + i % 4]; });
   }
 };
 

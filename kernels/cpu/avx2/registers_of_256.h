@@ -48,6 +48,14 @@ inline Ints load_qwords(const void* a, const void* b, const void* c, const void*
   return _mm256_blend_epi32(_mm256_blend_epi32(all(a), all(b), 0x0c),
                             _mm256_blend_epi32(all(c), all(d), 0xc0), 0xf0);
 }
+// Does the same with two instructions less, where ports are not what is short.
+inline Ints join_qwords(const void* a, const void* b, const void* c, const void* d) {
+  const auto two = [](const void* low, const void* high) {
+    const __m128i first = _mm_loadl_epi64((const __m128i*)low);
+    return _mm_castps_si128(_mm_loadh_pi(_mm_castsi128_ps(first), (const __m64*)high));
+  };
+  return halves(two(a, b), two(c, d));
+}
 inline void store(void* p, Ints x) { _mm256_store_si256((Ints*)p, x); }
 
 inline Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }

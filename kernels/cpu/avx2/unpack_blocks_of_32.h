@@ -17,6 +17,7 @@ struct UnpackBlocksOf32 {
   using Direct = PairedRows;
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
+  static constexpr bool kOrdersEarly = kBlockBytes < 32;  // not Q8_0, with little to order
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Out& out) {

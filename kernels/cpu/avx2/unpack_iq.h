@@ -101,7 +101,7 @@ struct NibbleScales {
 struct IQ2_XS {
   using Block = BlockIQ2_XS;
   using Points = PointsOfIQ2_XS;
-  using Numbers = NumbersInPlace<Points>;
+  using Numbers = NumbersInWords<Points, offsetof(Block, qs), 511>;
   using Change = Signs<43>;
   static constexpr int kGroupColumns = 16;
   NibbleScales nibbles;

@@ -60,6 +60,9 @@ inline Ints load_unsigned_words(const void* p) {
 inline Ints load_qwords(const void* a, const void* b, const void* c, const void* d) {
   return qwords(load_qword(a), load_qword(b), load_qword(c), load_qword(d));
 }
+inline Ints join_qwords(const void* a, const void* b, const void* c, const void* d) {
+  return load_qwords(a, b, c, d);
+}
 inline void store(void* p, Ints x) {
   auto* both = (__m128i*)p;
   _mm_store_si128(both, x.low), _mm_store_si128(both + 1, x.high);
