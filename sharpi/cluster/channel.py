@@ -1,17 +1,18 @@
 """Channel: messages to the next rank and from the one before, over torch.distributed's sends.
 
-One thread sends and another receives, so that no step waits for an earlier step's transfer, and a
-lost rank is noticed at once. A message travels in frames. The receiver posts its receive for the
-next frame before that frame is sent, which saves gloo a round trip. If the last message came soon,
-`receive` polls for the next one with short sleeps, since a core that has slept for milliseconds
-computes slowly for the next few milliseconds.
+One thread waits for transfers to end and another receives, so that no step waits for an earlier
+step's transfer, and a lost rank is noticed at once. A message travels in frames. The receiver posts
+its receive for the next frame before that frame is sent, which saves gloo a round trip. A message
+of one frame is handed to gloo by the thread that sends it, unless earlier ones are still queued. If
+the last message came soon, the core is kept awake until the next one comes.
 """
 
 import queue
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
+from sharpi.cluster.awake import Awake
 from sharpi.cluster.message import HEADER_BYTES, Kind, Message, read_header
 from sharpi.cluster.watch import Watch
 from sharpi.cluster.wire_count import WireCount
@@ -22,8 +23,15 @@ FRAME_BYTES = 256 << 10
 _LEAVE_SECONDS = 5.0
 _TAG = 0
 _AWAKE_SECONDS = 0.1  # of waiting before a rank goes to sleep
-_NAP_SECONDS = 5e-5
 _MAX_QUEUED = 4  # messages each way, which bounds the memory of prompts' values
+
+
+class _Transfer(NamedTuple):
+    """A message that gloo has begun to send."""
+
+    work: Any
+    data: Any  # the tensor, which has to stay until the end
+    start: float
 
 
 class Channel(Closing):
@@ -35,7 +43,9 @@ class Channel(Closing):
         self._group = torch.distributed.group.WORLD
         self._received = torch.empty(FRAME_BYTES, dtype=torch.uint8)
         self._received_bytes = memoryview(self._received.numpy())
-        self._outbox: queue.Queue[Message | None] = queue.Queue(_MAX_QUEUED)
+        self._outbox: queue.Queue[Message | _Transfer | None] = queue.Queue(_MAX_QUEUED)
+        self._unsent, self._unsent_lock = 0, threading.Lock()  # messages that gloo does not have
+        self._awake: Awake | None = None
         self._inbox: queue.Queue[Message | str] = queue.Queue(_MAX_QUEUED)
         self._watch: Watch | None = None
         self._fault: str | None = None
@@ -50,33 +60,33 @@ class Channel(Closing):
     def start(self, watch: Watch, source: int, target: int) -> None:
         """Begins to send to `target` and to receive from `source`; reports failures to `watch`."""
         self._watch, self._source, self._target = watch, source, target
+        self._awake = Awake()
         for thread in self._threads:
             thread.start()
 
     def send(self, message: Message) -> None:
-        """Queues a message to be sent; blocks while the queue is full."""
+        """Sends a message, or queues it behind others; blocks while the queue is full."""
+        self._require_sound()
+        item = self._begun(message)
         while True:
             self._require_sound()
             try:
-                return self._outbox.put(message, timeout=0.2)
+                return self._outbox.put(item, timeout=0.2)
             except queue.Full:
                 continue
 
     def receive(self) -> Message:
         """Waits for the next message; raises ClusterError once the group is broken."""
         start = time.perf_counter()
-        if self._waits_awake:
-            self._wait_awake(start + _AWAKE_SECONDS)
-        message = self._inbox.get()
+        if self._waits_awake and self._awake is not None and self._inbox.empty():
+            with self._awake.waiting():
+                message = self._inbox.get()
+        else:
+            message = self._inbox.get()
         self._waits_awake = time.perf_counter() - start < _AWAKE_SECONDS
         if isinstance(message, str):
             raise ClusterError(message)
         return message
-
-    def _wait_awake(self, end: float) -> None:
-        """Polls with short sleeps until a message has come or the time `end` has passed."""
-        while self._inbox.empty() and time.perf_counter() < end:
-            time.sleep(_NAP_SECONDS)
 
     def fail(self, fault: str) -> None:
         """Makes this and every later `receive` and `send` raise `fault`; any thread may call it."""
@@ -96,6 +106,8 @@ class Channel(Closing):
             self._outbox.put(None)
         for thread in self._threads:
             thread.join(_LEAVE_SECONDS if self._fault is None else 0.1)
+        if self._awake is not None:
+            self._awake.close()
 
     def _drop_one(self) -> None:
         try:
@@ -109,21 +121,49 @@ class Channel(Closing):
 
     def _send_all(self) -> None:
         try:
-            while (message := self._outbox.get()) is not None:
-                self._send(message)
+            while (item := self._outbox.get()) is not None:
+                if isinstance(item, _Transfer):
+                    self._end(item)
+                    continue
+                self._send(item)
+                with self._unsent_lock:
+                    self._unsent -= 1
         except Exception as error:
             self._lost(self._target, error)
 
+    def _begun(self, message: Message) -> Message | _Transfer:
+        """Begins to send a message of one frame, unless earlier ones are queued."""
+        with self._unsent_lock:
+            if self._unsent or HEADER_BYTES + len(message.body) > FRAME_BYTES:
+                self._unsent += 1
+                return message
+            tensor, start = self._tensor(message), time.perf_counter()
+            try:
+                return _Transfer(self._group.send([tensor], self._target, _TAG), tensor, start)
+            except Exception as error:
+                self._lost(self._target, error)
+                return message
+
+    def _end(self, transfer: _Transfer) -> None:
+        transfer.work.wait()
+        self._count_sent(len(transfer.data), transfer.start)
+
     def _send(self, message: Message) -> None:
+        tensor, start = self._tensor(message), time.perf_counter()
+        for frame in tensor.split(FRAME_BYTES):
+            self._group.send([frame], self._target, _TAG).wait()
+        self._count_sent(len(tensor), start)
+
+    def _tensor(self, message: Message) -> Any:
+        """Returns the bytes of a message as a tensor of uint8."""
         data = bytearray(message.header())
         data += message.body
-        tensor = self._torch.frombuffer(data, dtype=self._torch.uint8)
-        start = time.perf_counter()
-        for frame in tensor.split(FRAME_BYTES) if len(data) > FRAME_BYTES else (tensor,):
-            self._group.send([frame], self._target, _TAG).wait()
+        return self._torch.frombuffer(data, dtype=self._torch.uint8)
+
+    def _count_sent(self, num_bytes: int, start: float) -> None:
         self.count.send_seconds += time.perf_counter() - start
         self.count.num_sent += 1
-        self.count.sent_bytes += len(data)
+        self.count.sent_bytes += num_bytes
 
     def _receive_all(self) -> None:
         try:
