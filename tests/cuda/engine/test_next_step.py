@@ -61,11 +61,33 @@ def test_the_host_writes_the_first_token_only(load: Load, written: list[int]) ->
     assert answers[:2] == answers[2:]
 
 
-def test_recurrent_states_are_not_run_ahead(load: Load, written: list[int]) -> None:
-    engine = load(DATA / "qwen3next.gguf", context_size=64)
-    written.clear()
-    answer(engine, IDS[:5], 4)
-    assert written == [5, 1, 1, 1]
+@pytest.mark.parametrize("case", ["qwen3next", "granitehybrid"])
+def test_recurrent_states_come_back_from_a_step_in_vain(
+    case: str, load: Load, written: list[int]
+) -> None:
+    """The last step that was begun is unwanted; whoever then reads states finds those before it."""
+    answers, states = [], []
+    for disabled in ((), ("graphs",)):
+        engine = load(DATA / f"{case}.gguf", context_size=128, batch_size=64, disabled=disabled)
+        written.clear()
+        answers.append(answer(engine, IDS[:5], 6))
+        assert written == ([5, 1] if not disabled else [5, *[1] * 5])
+        states.append(all_states(engine))
+        answers.append(answer(engine, [*IDS[:5], *answers[-1][:3], 7], 4))
+        states.append(all_states(engine))
+    assert answers[:2] == answers[2:]
+    for ahead, in_turn in zip(states[:2], states[2:], strict=True):
+        assert np.any(ahead)
+        np.testing.assert_array_equal(ahead, in_turn)
+
+
+def all_states(engine: Engine) -> Any:
+    """Returns the bytes of all recurrent states, (states, state_bytes)."""
+    runner = engine.runner
+    found = np.zeros((runner.states.num_states, runner.state_bytes), np.uint8)
+    for state, row in enumerate(found):
+        runner.read_state(state, row)
+    return found
 
 
 def inputs(token: int, position: int, pages: tuple[int, ...] = (4, 2), state: int = 0) -> Any:

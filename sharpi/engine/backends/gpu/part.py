@@ -104,17 +104,17 @@ class GpuPart(RecordedPart[GpuProgram]):
                 self.gpu_tier.notes,
             )
         shapes_of_states = [s for s in config.states if s.layer in self._layers]
+        is_whole = embeds and self._has_output and slots is None
+        self._goes_on = is_whole and "graphs" not in settings.disabled
         factor = settings.capacity_factor
         self._states = GpuStates(
             device,
             shapes_of_states,
             num_states(settings.num_parallel, settings.max_drafts),
-            has_backup=bool(factor),
+            has_backup=bool(factor) or self._goes_on,
         )
         trims = self._has_output and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
-        is_whole = embeds and self._has_output and not shapes_of_states
-        self._goes_on = is_whole and slots is None and "graphs" not in settings.disabled
         self._kept: StepRoutes | None = None
         self._routed: RoutedRows | None = None
         if factor is not None and config.is_moe:
@@ -301,6 +301,18 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._forget_next()
         self._make_room(1 + max(source, target))
         super().copy_page(source, target)
+
+    def copy_state(self, source: int, target: int) -> None:
+        self._forget_next()
+        super().copy_state(source, target)
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        self._forget_next()
+        super().read_state(state, target)
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        self._forget_next()
+        super().write_state(state, source)
 
     def write_page(self, page: int, source: HostBytes) -> None:
         self._forget_next()

@@ -276,5 +276,6 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             logits,
             self._router_logits,
             self._expert_weights,
+            self._states,
             hidden,
         )

@@ -2,7 +2,8 @@
 
 The host so has a whole step's time to take in the last token, and the GPU does not wait for it. A
 step that proves unwanted has left keys and values at the position after the last token, which the
-next step there overwrites. So it is for parts without recurrent states only.
+next step there overwrites. A recurrent state is saved before, and restored where that step is
+unwanted.
 """
 
 from collections.abc import Sequence

@@ -13,6 +13,7 @@ from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
+from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.recorded import (
     Attend,
     AwaitWord,
@@ -55,6 +56,7 @@ class GpuProgram:
         logits: RecordedTensor,
         router_logits: Sequence[RecordedTensor],
         expert_weights: GpuExpertWeights,
+        states: GpuStates,
         hidden: RecordedTensor | None = None,
     ) -> None:
         self.recording, self.inputs, self.outputs, self.expert_weights = (
@@ -63,7 +65,7 @@ class GpuProgram:
             outputs,
             expert_weights,
         )
-        self._device, self._limits = recording.device, recording.limits
+        self._device, self._limits, self._states = recording.device, recording.limits, states
         self._operations = operations
         self._logits = Rows4(recording.of(logits), logits.width)
         self._result_rows, self._num_results = logits.rows, 0
@@ -101,10 +103,11 @@ class GpuProgram:
         handling of experts that are not on the GPU. With `predicts` the layers of decoded tokens
         prefetch experts of the next layer.
         """
-        begun, self._next = self._next, None
+        begun = self._next
         if largest and begun is not None and begun.is_for(sequences, self.largest()):
-            self._reply = begun.reply
+            self._reply, self._next = begun.reply, None
         else:
+            self.forget_next()
             self._begin(sequences, incoming, largest=largest, misses=misses, predicts=predicts)
         if goes_on and may_follow(sequences[0]):
             self._go_on(sequences[0])
@@ -140,12 +143,18 @@ class GpuProgram:
 
     def _go_on(self, before: SequenceInputs) -> None:
         """Begins the step after that of `before`, whose input the GPU has made itself."""
+        self._states.save(before.state)
         self.replay(self.step(1, 1, before.end)._replace(largest=True))
         self._next = NextStep.after(before, self.outputs.send_largest())
 
     def forget_next(self) -> None:
-        """Drops the step that was begun before the host knew its token."""
-        self._next = None
+        """Drops the step that was begun before the host knew its token, and what it did to a state.
+
+        It comes before anything else reads or writes states.
+        """
+        if self._next is not None:
+            self._states.restore(self._next.before.state)
+            self._next = None
 
     @property
     def has_output(self) -> bool:
