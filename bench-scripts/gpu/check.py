@@ -67,7 +67,10 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--wheels", type=Path, help="a folder of wheels to use beside what is there"
     )
-    parser.add_argument("--part", type=int, choices=PARTS, help="one of four, in nine minutes each")
+    parser.add_argument(
+        "--part", type=int, choices=PARTS,
+        help="one of four, in nine minutes each; 0 before them builds and writes models",
+    )  # fmt: skip
     parser.add_argument("--layers", type=int, default=48, help="of the synthetic model")
     parser.add_argument("--ram", metavar="SIZE", help="RAM to count on for experts, as --ram")
     parser.add_argument("--seconds", type=float, help="for everything")
@@ -77,7 +80,7 @@ def _parse_options() -> argparse.Namespace:
     options.output = options.output.resolve()
     options.folder = options.folder and options.folder.resolve()
     if options.seconds is None:
-        options.seconds = PART_SECONDS * (1 if options.part else len(PARTS))
+        options.seconds = PART_SECONDS * (len(PARTS) - 1 if options.part is None else 1)
     return options
 
 

@@ -15,8 +15,16 @@ from gpu.check import _hold_together, _pack_logs
 from gpu.check_report import aims, write_report
 from gpu.check_residency import residency_aims, residency_lines
 from gpu.check_sanitizer import read_output
-from gpu.check_step import Findings, Outcome, Step, run_step, without_places
-from gpu.check_steps import PART_SECONDS, PARTS, TEST_PACKAGES, Choice, steps
+from gpu.check_step import ROOT, Findings, Outcome, Step, run_step, without_places
+from gpu.check_steps import (
+    PART_SECONDS,
+    PARTS,
+    TEST_PACKAGES,
+    Choice,
+    build_step,
+    steps,
+    unused_sets,
+)
 from gpu.check_tests import GPU_TESTS, finish_results, pytest_command, read_results
 from gpu.facts import COMPILED, look_at_packages
 from gpu.llama_bench import read_rows
@@ -230,8 +238,31 @@ def test_each_part_has_the_time_that_its_steps_may_take() -> None:
     choice = Choice(Path("work"), is_dry=False, shape=(), experts=128)
     everything = {step.name for step in steps(choice)}
     assert everything == {"packages", "build"}.union(*(names for _, names in PARTS.values()))
+    assert sum(step.seconds for step in steps(choice)) <= 4 * PART_SECONDS
     for part in PARTS:
         assert sum(step.seconds for step in steps(choice, part)) <= PART_SECONDS < 540
+
+
+def test_a_build_by_few_cores_has_a_part_of_its_own() -> None:
+    """The whole check and part 0, which needs no GPU, give it more than the parts with one can."""
+    choice = Choice(Path("work"), is_dry=False, shape=(), experts=128)
+    limits = {
+        part: next(step.seconds for step in steps(choice, part) if step.name == "build")
+        for part in (None, *PARTS)
+    }
+    assert min(limits[None], limits[0]) >= 3 * max(limits[part] for part in PARTS if part)
+    assert [step.name for step in steps(choice, 0)] == ["build", "synthetic", "skewed"]
+
+
+def test_only_the_sets_that_a_machine_chooses_are_optimised() -> None:
+    avx2 = {"avx2", "fma", "f16c", "bmi2", "avx_vnni"}
+    avx512 = avx2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
+    assert unused_sets(avx512) == ("sse41", "avx2", "avx_vnni")
+    assert unused_sets(avx2) == ("sse41", "avx512", "avx512_vbmi", "avx512_bf16")
+    assert unused_sets({"asimd"}) == ()
+    step = build_step(Choice(Path("w"), False, (), 8), 10, ("sse41", "avx2"))
+    assert "'-DSHARPI_UNUSED_SETS=sse41;avx2'" in step.command[-1]
+    assert "SHARPI_UNUSED_SETS" in (ROOT / "kernels/cpu/CMakeLists.txt").read_text()
 
 
 def test_logs_are_packed(tmp_path: Path) -> None:
