@@ -100,7 +100,7 @@ class SlotWindow:
         return Promise(with_slots, stake)
 
     def _kept(self, counts: WindowCounts, room: int) -> float:
-        """Returns the part of the waits that the file would not have, 0 to 1."""
+        """Returns the share of the time spent waiting that the mapped file would save, 0 to 1."""
         fitting = int(_FILLED * room)
         outside = uses_outside(counts.uses, self._expert_bytes, fitting, counts.all_uses)
         return max(0.0, 1 - _FAULT_COST * outside / max(1, counts.misses_again))

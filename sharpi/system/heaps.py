@@ -1,7 +1,7 @@
 """Heaps of the C library: how many there are, and what they keep of freed memory.
 
 glibc keeps freed memory that lies between blocks in use. Where short and long uses alternate, as in
-a server, a heap grows for hours though no more of it is in use.
+a server, a heap keeps growing for hours, although no more of it is in use than before.
 """
 
 import contextlib

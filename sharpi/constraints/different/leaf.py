@@ -60,7 +60,7 @@ class Rule(Struct, frozen=True):
     num_values: int | None = None  # of all items that there are, if these are few
 
     def way_of(self, first: int) -> Way | None:
-        """Returns how items that begin with this byte differ."""
+        """Returns how items whose JSON begins with byte `first` differ; None if there are none."""
         if first == b"{"[0]:
             return self.objects
         return self.arrays if first == b"["[0] else Way((), self.scalars)

@@ -1,6 +1,6 @@
 """Names of properties by pattern, in the form that llguidance enforces.
 
-It wants patterns of which no name matches two.
+llguidance requires that no name matches two of the patterns.
 """
 
 import re
