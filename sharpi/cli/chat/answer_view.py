@@ -15,6 +15,7 @@ from sharpi.cli.chat.reply import note_interrupted_prefill, stream
 from sharpi.cli.output.interruption import uninterrupted
 from sharpi.cli.output.prefill_bar import watched
 from sharpi.cli.output.terminal import can_draw, harmless
+from sharpi.system.running_notes import notes_after_answer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -29,6 +30,7 @@ _REASONING_LINES = 4  # that are shown while the model reasons
 _FENCES = ("```", "~~~")
 
 
+@notes_after_answer()
 def show_answer(generation: "Generation", prompt: str, is_plain: bool) -> None:
     """Shows the answer as it comes, until it ends or Ctrl-C ends it.
 

@@ -8,12 +8,14 @@ from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.output.prefill_bar import watched
 from sharpi.cli.output.terminal import harmless, note
 from sharpi.cli.output.word_wrap import WordWrap
+from sharpi.system.running_notes import notes_after_answer
 
 if TYPE_CHECKING:
     from sharpi.cli.options.answer_form import ConstrainedAnswers
     from sharpi.engine.generation import Generation
 
 
+@notes_after_answer()
 def stream(
     generation: "Generation",
     style: ReasoningStyle,

@@ -1,7 +1,6 @@
 """FileChoice: watches slots in RAM, and says on stderr when the mapped file takes over."""
 
 import resource
-import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.native.store_layout import StoreLayout
 from sharpi.experts.slot_window import WindowCounts
 from sharpi.hardware.memory import probe_memory
+from sharpi.system.running_notes import tell
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.planner import MAPPED_MARGIN
 
@@ -65,7 +65,7 @@ class FileChoice:
         else:
             line = f"experts have slots again: where the file is mapped, {times}"
         self.notes.append(line)
-        print(f"note: {line}", file=sys.stderr)
+        tell(line)
 
     def _begin_window(self, store: ExpertStore) -> None:
         self._waits = _waits(store)

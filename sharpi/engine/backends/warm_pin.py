@@ -1,19 +1,15 @@
 """PinWatch waits for a warm pin; messages say when it happens, and at the end if it did not."""
 
-import sys
-
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.stats.counts import HitCount
+from sharpi.system.running_notes import tell
 
 
 def announce_pin(settings: PolicySettings, before: HitCount, tier: str) -> None:
     """Tells the user on stderr that a tier's slots now keep the most used experts."""
     rate = f"{100 * (before.rate or 0):.1f} %"
-    print(
-        f"note: {_what(settings)} in {tier} after {before.accesses} lookups, of which {rate} hit",
-        file=sys.stderr,
-    )
+    tell(f"{_what(settings)} in {tier} after {before.accesses} lookups, of which {rate} hit")
 
 
 def missed_pin(settings: PolicySettings, accesses: int, tier: str) -> str | None:

@@ -1,6 +1,5 @@
 """Sharing: loads a model that several ranks run: they agree on settings, and divide its layers."""
 
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +32,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.system.closing import Closing
+from sharpi.system.running_notes import tell
 from sharpi.tiers.layer_division import Division
 
 _LOOK_SECONDS = 0.2
@@ -162,7 +162,7 @@ class Sharing(Closing):
 
     def _lend(self, loaded: LoadedModel) -> None:
         """Agrees with the other ranks which experts are lent, and starts asker and lenders."""
-        self._round = LendingRound(self._group, loaded, self._config.remote_experts, self._say)
+        self._round = LendingRound(self._group, loaded, self._config.remote_experts, tell)
         self.notes = (*self.notes, *self._round.notes)
         asker = self._round.asker
         if asker is not None and loaded.tier is not None:
@@ -178,10 +178,6 @@ class Sharing(Closing):
         """Returns the expert statistics of the other ranks, by rank, once they have ended."""
         reports = (self.reports[rank] for rank in sorted(self.reports) if rank)
         return [report.experts for report in reports if report.experts is not None]
-
-    @staticmethod
-    def _say(line: str) -> None:
-        print(f"note: {line}", file=sys.stderr, flush=True)
 
     def follow(self, part: ModelPart, hidden_size: int) -> None:
         """Runs the layers of this rank, which is not the first, until the first rank ends."""

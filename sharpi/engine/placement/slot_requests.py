@@ -1,5 +1,6 @@
 """Decides about the requests for slots in each tier: on a GPU, and in RAM."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -53,6 +54,15 @@ def may_map(config: RunConfig, plan: TierPlan) -> bool:
               "resident", "resident_ids")  # fmt: skip
     is_usual = all(getattr(asked, name) == getattr(usual, name) for name in chosen)
     return is_usual and not is_asked and not has_gpu_layers(plan)
+
+
+def file_notes(config: RunConfig, plan: TierPlan) -> Iterator[str]:
+    """Yields a note if slots in RAM may give way to the mapped file while the model runs."""
+    if any(layer.ram_slots for layer in plan.layers) and may_map(config, plan):
+        yield (
+            "slots in RAM give way to the mapped file while the model runs, if that is measured to"
+            " be faster; --moe-slots keeps them"
+        )
 
 
 def _has_slots(plan: TierPlan) -> bool:

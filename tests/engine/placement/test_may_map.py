@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.placement.placement import Placement
-from sharpi.engine.placement.slot_requests import may_map
+from sharpi.engine.placement.slot_requests import file_notes, may_map
 from sharpi.engine.settings import decide
 from sharpi.gguf.reader import open_gguf
 from sharpi.hardware.info import probe_hardware
@@ -60,3 +60,12 @@ def test_not_with_flags_about_slots(asked: dict[str, Any], plan: TierPlan) -> No
 def test_records_change_nothing(plan: TierPlan) -> None:
     records = ExpertConfig(stats=Path("s.json"), trace=Path("t.npz"), profile=Path("p.json"))
     assert may_map(replace(USUAL, experts=records), plan)
+
+
+def test_the_plan_says_so_where_there_are_slots(plan: TierPlan) -> None:
+    assert list(file_notes(USUAL, plan)) == []
+    layers = tuple(replace(layer, ram_slots=3) for layer in plan.layers)
+    (note,) = file_notes(USUAL, replace(plan, layers=layers))
+    assert note.startswith("slots in RAM give way to the mapped file")
+    asked = replace(USUAL, moe_slots=3)
+    assert list(file_notes(asked, replace(plan, layers=layers))) == []

@@ -121,6 +121,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
     from sharpi.engine.kv.kv_savings import kv_notes
     from sharpi.engine.placement.placement import Placement
+    from sharpi.engine.placement.slot_requests import file_notes
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
@@ -145,6 +146,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     idle = _idle_notes(config, model, decided)
     notes = (*notes, *draft_notes(placement.facts, decided))
     notes = (*notes, *draft_model_notes(config, file, decided, hardware))
+    notes = (*file_notes(config, decided), *notes)
     return replace(decided, notes=(*decided.notes, *idle, *notes))
 
 

@@ -1,0 +1,36 @@
+"""Notes of a running engine on stderr; they wait while an answer is written to a terminal."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_waiting: list[str] | None = None
+
+
+def tell(text: str) -> None:
+    """Prints a note now, or after the answer that is being written."""
+    if _waiting is None:
+        _print(text)
+    else:
+        _waiting.append(text)
+
+
+@contextmanager
+def notes_after_answer() -> Iterator[None]:
+    """Holds notes back while stdout is a terminal, where they would come within a line."""
+    global _waiting
+    if not sys.stdout.isatty():
+        yield
+        return
+    waiting = _waiting = list[str]()
+    try:
+        yield
+    finally:
+        _waiting = None
+        for text in waiting:
+            _print(text)
+
+
+def _print(text: str) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        print(f"note: {text}", file=sys.stderr, flush=True)

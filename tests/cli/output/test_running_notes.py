@@ -1,0 +1,41 @@
+"""Notes of a running engine come after the answer on a terminal, at once elsewhere."""
+
+import sys
+
+import pytest
+
+from sharpi.system.running_notes import notes_after_answer, tell
+
+
+def test_at_once_without_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("the pin happened")
+    assert capsys.readouterr().err == "note: the pin happened\n"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_terminal_gets_them_after_the_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    with notes_after_answer():
+        tell("one")
+        during = capsys.readouterr().err
+    assert during == ("" if is_terminal else "note: one\n")
+    assert during + capsys.readouterr().err == "note: one\n"
+    tell("two")
+    assert capsys.readouterr().err == "note: two\n"
+
+
+def test_a_failing_answer_loses_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    @notes_after_answer()
+    def answer() -> None:
+        tell("one")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        answer()
+    assert capsys.readouterr().err == "note: one\n"
