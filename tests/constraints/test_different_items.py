@@ -184,7 +184,7 @@ def test_keys_of_equal_values() -> None:
         text.encode() for text in numbers
     ]
     assert Whole({b'"a"': b"1e0", b'"b"': b"x"}) == Whole({b'"b"': b"x", b'"a"': b"1e0"})
-    assert Whole([b"1e0"]) != Whole([b"1e0", b"1e0"])
+    assert Whole((b"1e0",)) != Whole((b"1e0", b"1e0"))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 _NUMBER = re.compile(rb"(-?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
@@ -17,12 +16,9 @@ class Whole:
 
     __slots__ = ("_hash", "members")
 
-    def __init__(self, members: Mapping[bytes, Key] | Sequence[Key]) -> None:
-        self.members: dict[bytes, Key] | tuple[Key, ...] = (
-            dict(members) if isinstance(members, Mapping) else tuple(members)
-        )
-        parts: Any = self.members
-        self._hash = hash(frozenset(parts.items()) if isinstance(parts, dict) else parts)
+    def __init__(self, members: dict[bytes, Key] | tuple[Key, ...]) -> None:
+        self.members = members
+        self._hash = hash(frozenset(members.items()) if isinstance(members, dict) else members)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Whole) and self.members == other.members
@@ -33,6 +29,11 @@ class Whole:
 
 # A scalar's key is its text in JSON, with numbers as `digits`e`exponent`.
 Key: TypeAlias = bytes | Whole
+
+
+def spelling_of(value: Any) -> bytes:
+    """Returns a value in JSON, each letter spelled in the shortest way."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def scalar_key(spelled: bytes) -> bytes:
@@ -58,7 +59,7 @@ def text_key(spelled: bytes) -> bytes:
     if b"\\" not in spelled:
         return spelled
     try:
-        return json.dumps(json.loads(spelled), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return spelling_of(json.loads(spelled))
     except ValueError:
         return spelled
 

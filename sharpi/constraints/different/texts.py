@@ -2,12 +2,11 @@
 
 from msgspec import Struct, field
 
-from sharpi.constraints.patterns.automaton import Automaton
-from sharpi.constraints.patterns.characters import LAST, Characters
+from sharpi.constraints.patterns.automaton import Automaton, next_state
+from sharpi.constraints.patterns.characters import LAST, WRITABLE, Characters, common, num_of
+from sharpi.constraints.patterns.endless import reached, writable_steps
 
 MANY = 1 << 20  # more than any answer has items
-# What JSON may spell as it is, or by a letter after a backslash.
-_PLAIN: Characters = ((9, 10), (13, 13), (32, 126), (160, 0xD7FF), (0xE000, LAST))
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\"}
 _AFTER_BACKSLASH: Characters = ((9, 10), (13, 13), (34, 34), (92, 92))
 _UNESCAPED: Characters = ((32, 33), (35, 91), (93, 126), (160, 0xD7FF), (0xE000, LAST))
@@ -33,23 +32,13 @@ class Texts(Struct, frozen=True):
         if letters is None or rest is None:
             return False
         state = 0
-        for letter in letters:
-            after = self._next(state, ord(letter))
-            if after is None:
-                return False
-            state = after
+        if self.automaton is not None:
+            for letter in letters:
+                state = next_state(self.automaton.goes[state], ord(letter))
         num_read = len(letters)
-        if rest == _PLAIN:
+        if rest == WRITABLE:
             return self._num(state, num_read) > most
         return self._num_through(state, num_read, rest) > most
-
-    def _next(self, state: int, code: int) -> int | None:
-        if self.automaton is None:
-            return 0
-        for after, characters in self.automaton.goes[state].items():
-            if any(first <= code <= last for first, last in characters):
-                return after
-        return None
 
     def _num(self, state: int, num_read: int) -> int:
         """Returns the number of texts after some letters, at most MANY."""
@@ -64,7 +53,9 @@ class Texts(Struct, frozen=True):
             return known
         if self.high is None and self.automaton is not None and num_read == self.low:
             self._numbers[state, num_read] = MANY if self._is_in_circle(state) else 0
-        found = min(MANY, self._ends(state, num_read) + self._num_through(state, num_read, _PLAIN))
+        found = min(
+            MANY, self._ends(state, num_read) + self._num_through(state, num_read, WRITABLE)
+        )
         self._numbers[state, num_read] = max(found, self._numbers.get((state, num_read), 0))
         return self._numbers[state, num_read]
 
@@ -95,27 +86,9 @@ class Texts(Struct, frozen=True):
     def _is_in_circle(self, state: int) -> bool:
         """Returns whether a state leads back to itself and to the end of a text."""
         assert self.automaton is not None
-        goes = [
-            {after for after, each in ways.items() if num_of(common(each, _PLAIN))}
-            for ways in self.automaton.goes
-        ]
-        reached, left = set(goes[state]), list(goes[state])
-        while left:
-            new = goes[left.pop()] - reached
-            reached |= new
-            left += new
-        return state in reached and not reached.isdisjoint(self.automaton.accepting)
-
-
-def num_of(characters: Characters) -> int:
-    """Returns the number of characters."""
-    return sum(last - first + 1 for first, last in characters)
-
-
-def common(one: Characters, other: Characters) -> Characters:
-    """Returns the characters of both."""
-    pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
-    return tuple((first, last) for first, last in pairs if first <= last)
+        steps = writable_steps(self.automaton)
+        found = reached(steps[state], steps, set(range(len(steps))))
+        return state in found and not found.isdisjoint(self.automaton.accepting)
 
 
 def _letters(begun: bytes) -> tuple[str | None, Characters | None]:
@@ -140,7 +113,7 @@ def _letters(begun: bytes) -> tuple[str | None, Characters | None]:
             return "".join(found), _beginning_with(rest, size)
         found.append(rest[:size].decode("utf-8", "replace"))
         rest = rest[size:]
-    return "".join(found), _PLAIN
+    return "".join(found), WRITABLE
 
 
 def _beginning_with(begun: bytes, size: int) -> Characters:

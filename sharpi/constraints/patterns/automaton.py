@@ -1,7 +1,7 @@
 """Automaton: the finite automaton of a regular expression, as large as one of few lines needs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
@@ -13,6 +13,7 @@ from sharpi.constraints.patterns.characters import (
     LAST,
     Characters,
     common_letter,
+    has,
     united,
 )
 from sharpi.constraints.patterns.pattern_graph import PatternGraph
@@ -41,6 +42,11 @@ class Automaton(Struct, frozen=True):
                     known.add(after)
                     left.append((after, text + common_letter(characters)))
         return None
+
+
+def next_state(goes: Mapping[int, Characters], code: int) -> int:
+    """Returns the state that a character leads to; `goes` has one for each character."""
+    return next(after for after, characters in goes.items() if has(characters, code))
 
 
 def automaton_of(
@@ -102,11 +108,7 @@ def _steps(graph: PatternGraph, nodes: frozenset[int]) -> Iterator[tuple[tuple[i
         raise GrammarError("a pattern that must not match is too complex")
     ordered = sorted(bounds)
     for low, high in pairwise(ordered):
-        reached = frozenset(
-            node
-            for characters, node in edges
-            if any(first <= low <= last for first, last in characters)
-        )
+        reached = frozenset(node for characters, node in edges if has(characters, low))
         yield (low, high - 1), (False, graph.closure(reached))
 
 

@@ -12,6 +12,8 @@ from sharpi.errors import GrammarError
 Characters: TypeAlias = tuple[tuple[int, int], ...]  # (first, last)
 LAST = 0x10FFFF
 ALL: Characters = ((0, LAST),)
+# What JSON may spell as it is, or by a letter after a backslash.
+WRITABLE: Characters = ((9, 10), (13, 13), (32, 126), (160, 0xD7FF), (0xE000, LAST))
 _LAST_ASCII = 0x7F
 _CLASSES: dict[str, Characters] = {
     "DIGIT": ((48, 57),),
@@ -40,6 +42,22 @@ def others(characters: Characters) -> Characters:
             found.append((begin, first - 1))
         begin = last + 1
     return (*found, (begin, LAST)) if begin <= LAST else tuple(found)
+
+
+def common(one: Characters, other: Characters) -> Characters:
+    """Returns the characters of both."""
+    pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
+    return tuple((first, last) for first, last in pairs if first <= last)
+
+
+def num_of(characters: Characters) -> int:
+    """Returns the number of characters."""
+    return sum(last - first + 1 for first, last in characters)
+
+
+def has(characters: Characters, code: int) -> bool:
+    """Returns whether a character is one of these."""
+    return any(first <= code <= last for first, last in characters)
 
 
 def in_class(parts: Sequence[tuple[Any, Any]], *, is_wide: bool = True) -> Characters:

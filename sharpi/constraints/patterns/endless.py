@@ -1,13 +1,11 @@
 """Tells patterns of which each beginning of a match can go on in endless ways."""
 
 from collections.abc import Set
-from itertools import product
 
 from sharpi.constraints.patterns.automaton import MAX_STEPS, Automaton, automaton_of
-from sharpi.constraints.patterns.characters import LAST, Characters
+from sharpi.constraints.patterns.characters import WRITABLE, common
 
 _MAX_LETTERS = 100
-_PLAIN: Characters = ((9, 10), (13, 13), (32, 126), (160, 0xD7FF), (0xE000, LAST))
 
 
 def is_endless(pattern: str) -> bool:
@@ -28,22 +26,22 @@ def _short_automaton_of(pattern: str, *, is_wide: bool) -> Automaton:
 
 
 def _has_no_dead_end(found: Automaton) -> bool:
-    steps = [
-        {after for after, characters in goes.items() if _may_be_written(characters)}
+    steps = writable_steps(found)
+    live = _leading_to(found.accepting, steps)
+    circles = {state for state in live if state in reached(steps[state] & live, steps, live)}
+    return 0 in live and reached({0}, steps, live) <= _leading_to(circles, steps, live)
+
+
+def writable_steps(found: Automaton) -> list[set[int]]:
+    """Returns for each state the next ones, by characters that JSON may spell."""
+    return [
+        {after for after, characters in goes.items() if common(characters, WRITABLE)}
         for goes in found.goes
     ]
-    live = _leading_to(found.accepting, steps)
-    circles = {state for state in live if state in _reached(steps[state] & live, steps, live)}
-    return 0 in live and _reached({0}, steps, live) <= _leading_to(circles, steps, live)
 
 
-def _may_be_written(characters: Characters) -> bool:
-    pairs = product(characters, _PLAIN)
-    return any(max(a, low) <= min(b, high) for (a, b), (low, high) in pairs)
-
-
-def _reached(begin: Set[int], steps: list[set[int]], within: Set[int]) -> set[int]:
-    """Returns the states that are reached from some, which belong to them."""
+def reached(begin: Set[int], steps: list[set[int]], within: Set[int]) -> set[int]:
+    """Returns the states `within` that are reached from some, which belong to them."""
     found, left = set(begin), list(begin)
     while left:
         new = (steps[left.pop()] & within) - found
@@ -54,4 +52,4 @@ def _reached(begin: Set[int], steps: list[set[int]], within: Set[int]) -> set[in
 
 def _leading_to(ends: Set[int], steps: list[set[int]], within: Set[int] | None = None) -> set[int]:
     every = set(range(len(steps))) if within is None else set(within)
-    return {state for state in every if not ends.isdisjoint(_reached({state}, steps, every))}
+    return {state for state in every if not ends.isdisjoint(reached({state}, steps, every))}

@@ -7,9 +7,9 @@ import json
 from typing import Any, NamedTuple
 
 from sharpi.constraints.schema.arrays import values_of
-from sharpi.constraints.schema.references import References, Schema
+from sharpi.constraints.schema.references import TYPES, References, Schema, types_of
 
-_TYPES = frozenset(["null", "boolean", "object", "array", "number", "string"])
+_TYPES = frozenset(TYPES)
 _MAX_DEPTH = 8
 
 
@@ -53,9 +53,7 @@ def _own(schema: dict[str, Any]) -> Facts:
 
 
 def _types(schema: dict[str, Any]) -> frozenset[str]:
-    types = schema.get("type", _TYPES)
-    names = [types] if isinstance(types, str) else types
-    return frozenset("number" if each == "integer" else each for each in names)
+    return frozenset("number" if each == "integer" else each for each in types_of(schema))
 
 
 def _both(a: Facts, b: Facts) -> Facts:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sharpi.constraints.schema.references import References, Schema
+from sharpi.constraints.schema.references import References, Schema, types_of
 from sharpi.errors import GrammarError
 
 _CHOICES = ("$ref", "allOf", "anyOf", "oneOf")
@@ -20,7 +20,6 @@ _KNOWN = frozenset([
     "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
 ])  # fmt: skip
 _OBJECT = ("properties", "additionalProperties", "patternProperties")
-TYPES = ("null", "boolean", "object", "array", "number", "string")
 _MAX_WAYS, _MAX_DEPTH = 64, 12
 _MAX_PARTS = 20_000  # looked at in one document; about 50 ms
 
@@ -34,8 +33,7 @@ class Merged(Struct):
     @property
     def types(self) -> list[str]:
         """The types that values may have; integers are numbers or integers."""
-        found = self.keywords.get("type", TYPES)
-        return [found] if isinstance(found, str) else list(found)
+        return types_of(self.keywords)
 
 
 def refusal(reason: str) -> GrammarError:
@@ -102,12 +100,9 @@ def _add(found: Merged, part: dict[str, Any], key: str, value: Any) -> None:
             raise refusal("of objects whose properties are in several schemas")
         found.keywords[key], found.sources[key] = value, part
     elif key == "type":
-        found.keywords[key] = [each for each in _list(known) if each in _list(value)]
+        types = types_of(part)
+        found.keywords[key] = [each for each in found.types if each in types]
     elif key == "required":
         found.keywords[key] = [*known, *value]
     elif json.dumps(known) != json.dumps(value):
         raise refusal(f"of items with {key} in several schemas")
-
-
-def _list(types: Any) -> list[str]:
-    return [types] if isinstance(types, str) else list(types)

@@ -4,11 +4,11 @@ llguidance wants patterns of which no name matches two. So they are replaced by 
 names that match one set of the patterns and none of the rest.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sharpi.constraints.patterns.automaton import automaton_of
+from sharpi.constraints.patterns.automaton import automaton_of, next_state
 from sharpi.constraints.patterns.characters import Characters, united
 from sharpi.constraints.schema.other_matches import pattern_of_ends
 from sharpi.constraints.schema.references import Schema
@@ -49,7 +49,7 @@ class _Product:
         """Returns the label of a name."""
         state = 0
         for letter in name:
-            state = _next(self.goes[state], ord(letter))
+            state = next_state(self.goes[state], ord(letter))
         return self.labels[state]
 
     def _label(self, state: tuple[int, ...]) -> _Label:
@@ -62,16 +62,8 @@ class _Product:
         spans = [span for each in goes for characters in each.values() for span in characters]
         bounds = sorted({edge for first, last in spans for edge in (first, last + 1)})
         for low, high in pairwise(bounds):
-            after = tuple(_next(each, low) for each in goes)
+            after = tuple(next_state(each, low) for each in goes)
             yield ((low, high - 1),), after
-
-
-def _next(goes: Mapping[int, Characters], code: int) -> int:
-    return next(
-        after
-        for after, characters in goes.items()
-        if any(first <= code <= last for first, last in characters)
-    )
 
 
 def overlap(patterns: Sequence[str]) -> bool:

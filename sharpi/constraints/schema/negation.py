@@ -14,10 +14,9 @@ from sharpi.constraints.schema.names import pattern_of_names
 from sharpi.constraints.schema.other_matches import pattern_of_others
 from sharpi.constraints.schema.other_numbers import other_multiples
 from sharpi.constraints.schema.other_texts import other_texts
-from sharpi.constraints.schema.references import References, Schema
+from sharpi.constraints.schema.references import TYPES, References, Schema
 from sharpi.errors import GrammarError
 
-_TYPES = ("null", "boolean", "object", "array", "number", "string")
 _MAX_DEPTH = 24
 # Keywords whose violations are not described; unknown ones say nothing about an answer.
 _UNDESCRIBED = frozenset([
@@ -103,7 +102,7 @@ class Negation:
         types = [value] if isinstance(value, str) else value
         has_numbers = "number" in types or "integer" in types
         others = [
-            each for each in _TYPES if each not in types and (each != "number" or not has_numbers)
+            each for each in TYPES if each not in types and (each != "number" or not has_numbers)
         ]
         return [{"type": others}] if others else []
 

@@ -1,24 +1,38 @@
 """References: finds the schemas within a document that `$ref` names."""
 
+from collections.abc import Collection, Iterator
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from sharpi.errors import GrammarError
 
 Schema: TypeAlias = dict[str, Any] | bool
+TYPES = ("null", "boolean", "object", "array", "number", "string")  # integers are numbers
 _MAX_STEPS = 32
+
+
+def objects_in(root: Any, but: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yields all objects of a JSON value, except what is in the keys `but`."""
+    left = [root]
+    while left:
+        each = left.pop()
+        if isinstance(each, list):
+            left += each
+        elif isinstance(each, dict):
+            yield each
+            left += (value for key, value in each.items() if key not in but)
+
+
+def types_of(schema: dict[str, Any]) -> list[str]:
+    """Returns the types that a schema names; all of TYPES without names."""
+    types = schema.get("type", TYPES)
+    return [types] if isinstance(types, str) else list(types)
 
 
 def named_in_references(schema: Any) -> set[str]:
     """Returns the keys on the paths of all references in a document."""
-    found: set[str] = set()
-    left = [schema]
-    while left:
-        each = left.pop()
-        left += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-        if isinstance(each, dict) and isinstance(each.get("$ref"), str):
-            found |= set(each["$ref"].split("/")[1:])
-    return found
+    references = (each.get("$ref") for each in objects_in(schema))
+    return {key for each in references if isinstance(each, str) for key in each.split("/")[1:]}
 
 
 class References:

@@ -6,9 +6,10 @@ from math import perm
 from typing import Any, NamedTuple
 
 from sharpi.constraints.different.leaf import Place, Plan, Rule
+from sharpi.constraints.different.spelling import spelling_of
 from sharpi.constraints.schema.arrays import values_of
 from sharpi.constraints.schema.item_ways import refusal
-from sharpi.constraints.schema.references import References, Schema
+from sharpi.constraints.schema.references import References, Schema, objects_in, types_of
 from sharpi.constraints.schema.unique_leaves import Patches
 from sharpi.constraints.schema.unique_rules import Rules
 
@@ -35,7 +36,7 @@ def unique_items(root: Schema) -> UniqueItems:
 
     Raises GrammarError where it cannot be decided token by token whether items differ.
     """
-    if not isinstance(root, dict) or not _mentions(root, "uniqueItems"):
+    if not isinstance(root, dict) or not _has_unique(root):
         return UniqueItems(root, [])
     found = _Places(root)
     plan = found.plan if any(place.rule for place in found.plan) else []
@@ -76,15 +77,9 @@ class _Places:
     def _drop_unused(self, root: Any) -> None:
         """Drops `uniqueItems` in definitions of which no value of the answer has to be one."""
         used = {number for each in self._numbers for number in each}
-        left = [root]
-        while left:
-            each = left.pop()
-            if isinstance(each, list):
-                left += each
-            elif isinstance(each, dict):
-                left += (value for key, value in each.items() if key not in _DATA)
-                if id(each) not in used and each.get("uniqueItems") is True:
-                    self._dropped[id(each)] = {"uniqueItems": None}
+        for each in objects_in(root, but=_DATA):
+            if id(each) not in used and each.get("uniqueItems") is True:
+                self._dropped[id(each)] = {"uniqueItems": None}
 
     def _number(self, schemas: Iterable[Any]) -> int:
         """Returns the number of the place where any of these schemas may hold."""
@@ -125,8 +120,7 @@ class _Places:
             own = [
                 schema["properties"].get(name, True) for schema in schemas if "properties" in schema
             ]
-            spelled = json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogatepass")
-            place.names[spelled] = self._number([*own, *others])
+            place.names[spelling_of(name)] = self._number([*own, *others])
         self._fill_items(place, schemas)
         place.rule = self._rule(schemas)
 
@@ -147,7 +141,7 @@ class _Places:
         )
 
     def _rule(self, schemas: _Schemas) -> Rule | None:
-        arrays = [each for each in schemas if _may_be_array(each)]
+        arrays = [each for each in schemas if "array" in types_of(each)]
         unique = [each for each in arrays if self._is_different(each)]
         if not unique:
             return None
@@ -203,22 +197,8 @@ def _ids(schemas: _Schemas) -> tuple[int, ...]:
     return tuple(id(each) for each in schemas)
 
 
-def _may_be_array(schema: dict[str, Any]) -> bool:
-    types = schema.get("type", "array")
-    return "array" in (types if isinstance(types, list) else [types])
-
-
-def _mentions(root: Any, keyword: str) -> bool:
-    left = [root]
-    while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            if each.get(keyword) is True:
-                return True
-            left += each.values()
-        elif isinstance(each, list):
-            left += each
-    return False
+def _has_unique(root: dict[str, Any]) -> bool:
+    return any(each.get("uniqueItems") is True for each in objects_in(root))
 
 
 def _parts(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[Any]:

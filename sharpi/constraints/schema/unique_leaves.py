@@ -1,6 +1,5 @@
 """The scalars of a schema, as texts, numbers and listed values that are told apart."""
 
-import json
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -8,6 +7,7 @@ from typing import Any
 
 from sharpi.constraints.different.leaf import Leaf
 from sharpi.constraints.different.numbers import Numbers
+from sharpi.constraints.different.spelling import spelling_of
 from sharpi.constraints.different.texts import Texts
 from sharpi.constraints.patterns.automaton import MAX_STEPS, Automaton, automaton_of
 from sharpi.constraints.patterns.endless import is_endless
@@ -71,7 +71,7 @@ class Leaves:
         for value in values:
             if isinstance(value, dict | list | float):
                 raise refusal("of listed objects, arrays or fractions beside other items")
-            spelled = json.dumps(value, ensure_ascii=False).encode()
+            spelled = spelling_of(value)
             (self._twice if spelled in self._listed else self._listed).add(spelled)
 
     def add(self, merged: Merged, kind: str) -> None:

@@ -8,6 +8,7 @@ import json
 from typing import Any, NamedTuple
 
 from sharpi.constraints.different.leaf import Leaf, Path, Rule, Way
+from sharpi.constraints.different.spelling import spelling_of
 from sharpi.constraints.different.texts import MANY
 from sharpi.constraints.schema.item_ways import Merged, Ways, refusal
 from sharpi.constraints.schema.references import References, Schema
@@ -92,8 +93,7 @@ class Rules:
             if first is not None and all(_is_same(first, each) for each in found):
                 for way, each in zip(ways, found, strict=True):
                     self._need(way, name, each.needed if each else {})
-                spelled = json.dumps(name, ensure_ascii=False).encode()
-                return Way((spelled, *first.path), first.leaf)
+                return Way((spelling_of(name), *first.path), first.leaf)
         return None
 
     def _need(self, way: Merged, name: str, needed: dict[str, Any]) -> None:
