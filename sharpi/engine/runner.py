@@ -1,7 +1,7 @@
 """Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or more."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.ops.cuda.replay.gpu_values import Passed
 
+T = TypeVar("T")
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 # A prompt goes through several ranks in chunks: with few, the last rank waits long for the first
 # chunk; small ones read the weights more often.
@@ -308,17 +309,13 @@ class Runner:
 
     def read_page(self, page: int, target: HostBytes) -> None:
         """Copies a page of all layers to `target`, (page_bytes,)."""
-        at = 0
-        for owner in self._page_owners():
-            owner.read_page(page, target[at : at + owner.page_bytes])
-            at += owner.page_bytes
+        for owner, own in _shares(target, self._page_owners(), lambda each: each.page_bytes):
+            owner.read_page(page, own)
 
     def write_page(self, page: int, source: HostBytes) -> None:
         """Sets a page of all layers to what `read_page` read."""
-        at = 0
-        for owner in self._page_owners():
-            owner.write_page(page, source[at : at + owner.page_bytes])
-            at += owner.page_bytes
+        for owner, own in _shares(source, self._page_owners(), lambda each: each.page_bytes):
+            owner.write_page(page, own)
 
     @property
     def partial_bytes(self) -> int:
@@ -328,21 +325,17 @@ class Runner:
 
     def read_partial(self, page: int, target: HostBytes) -> None:
         """Copies a page without layers with windows to `target`, (partial_bytes,)."""
-        at = 0
-        for part in self._trimmed_parts():
-            part.read_partial(page, target[at : at + part.partial_bytes])
-            at += part.partial_bytes
+        for part, own in _shares(target, self._trimmed_parts(), lambda each: each.partial_bytes):
+            part.read_partial(page, own)
         if self.head is not None:
-            self.head.read_page(page, target[at:])
+            self.head.read_page(page, target[self.partial_bytes - self.head.page_bytes :])
 
     def write_partial(self, page: int, source: HostBytes) -> None:
         """Sets a page without layers with windows to what `read_partial` read."""
-        at = 0
-        for part in self._trimmed_parts():
-            part.write_partial(page, source[at : at + part.partial_bytes])
-            at += part.partial_bytes
+        for part, own in _shares(source, self._trimmed_parts(), lambda each: each.partial_bytes):
+            part.write_partial(page, own)
         if self.head is not None:
-            self.head.write_page(page, source[at:])
+            self.head.write_page(page, source[self.partial_bytes - self.head.page_bytes :])
 
     def _trimmed_parts(self) -> Iterator[CpuPart]:
         """Yields the parts here whose layers with windows drop pages."""
@@ -351,20 +344,13 @@ class Runner:
 
     def read_state(self, state: int, target: HostBytes) -> None:
         """Copies a state of all recurrent layers to `target`, (state_bytes,)."""
-        for part, own in self._shares(target):
+        for part, own in _shares(target, self.parts, lambda each: each.state_bytes):
             part.read_state(state, own)
 
     def write_state(self, state: int, source: HostBytes) -> None:
         """Sets a state of all recurrent layers to what `read_state` read."""
-        for part, own in self._shares(source):
+        for part, own in _shares(source, self.parts, lambda each: each.state_bytes):
             part.write_state(state, own)
-
-    def _shares(self, data: HostBytes) -> Iterator[tuple[ModelPart, HostBytes]]:
-        """Yields each part with its share of a state of all parts."""
-        at = 0
-        for part in self.parts:
-            yield part, data[at : at + part.state_bytes]
-            at += part.state_bytes
 
     def prepare(self) -> None:
         """Records the step of a generation now rather than at the first token."""
@@ -382,3 +368,13 @@ class Runner:
             self.head.close()
         for part in self.parts:
             part.close()
+
+
+def _shares(
+    data: HostBytes, owners: Iterable[T], size: Callable[[T], int]
+) -> Iterator[tuple[T, HostBytes]]:
+    """Yields each owner with its share of data; `size` has the bytes of one."""
+    at = 0
+    for owner in owners:
+        yield owner, data[at : at + size(owner)]
+        at += size(owner)

@@ -6,6 +6,7 @@ from functools import cache
 from msgspec import Struct
 
 from sharpi.errors import UsageError
+from sharpi.ops.cpu.kv_cache import pages_of
 from sharpi.tiers.facts import ModelFacts
 
 # Layers that are lacked, bytes without RAM, the slowest stage's seconds, and first layers.
@@ -53,12 +54,11 @@ def layer_loads(
     `window_pages`: the pages of layers with windows, 0 for all.
     """
     used = model.num_experts_per_token
-    in_windows = min(num_pages, window_pages or num_pages)
     return [
         LayerLoad(
             layer.dense_weights_bytes
             + layer.experts_bytes
-            + (in_windows if layer.has_window else num_pages) * layer.kv_page_bytes
+            + pages_of(num_pages, window_pages, has_window=layer.has_window) * layer.kv_page_bytes
             + num_states * layer.state_bytes,
             layer.dense_weights_bytes + min(used, layer.num_experts) * (layer.expert_bytes or 0),
         )

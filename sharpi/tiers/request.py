@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from sharpi.config import Miss, RunConfig
 from sharpi.hardware.info import HardwareInfo
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, pages_of
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.state_layout import MAX_STATES, num_states
 
@@ -54,9 +54,7 @@ class TierRequest(Struct, frozen=True):
 
     def pages_of(self, *, has_window: bool) -> int:
         """Returns the number of pages for which a layer has keys and values."""
-        return min(
-            self.num_pages, self.window_pages or self.num_pages if has_window else self.num_pages
-        )
+        return pages_of(self.num_pages, self.window_pages, has_window=has_window)
 
     def keeps_off_gpu(self, index: int) -> bool:
         """Returns True if the CPU computes all experts of a layer."""

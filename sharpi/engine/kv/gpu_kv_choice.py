@@ -32,35 +32,54 @@ class GpuRoom(Struct, frozen=True, order=True):
     recommended: int
 
 
-def gpu_layers_of(
-    config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo, positions: int
-) -> frozenset[int]:
-    """Returns the layers that GPUs compute with f16 keys and values of a whole context."""
-    facts = read_facts(file, model)
-    request = gpu_request(config, facts, model, hardware, positions)
-    if not request.vram:
-        return frozenset()
-    return _on_gpu(plan_tiers(facts, hardware, request))
+class KvOnGpu(Struct, frozen=True):
+    """The layers that GPUs compute, and why f16 takes too much of VRAM; None if it does not."""
+
+    layers: frozenset[int] = frozenset()
+    why_not_f16: str | None = None
 
 
-def why_not_f16(
+def choose_on_gpu(
     config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo, positions: int
-) -> str | None:
-    """Returns why f16 takes too much of VRAM where q8_0 takes less; None if it does not."""
+) -> KvOnGpu:
+    """Returns the layers on GPUs with f16 keys and values of a whole context.
+
+    It says why not f16 where q8_0 leaves more room. Without a GPU nothing is planned.
+    """
+    if not _request(config, hardware, positions).vram:
+        return KvOnGpu()
     f16_facts, q8_facts = (read_facts(file, model, KvTypes(kind, kind)) for kind in ("f16", "q8_0"))
     request = gpu_request(config, f16_facts, model, hardware, positions)
-    if not request.vram:
-        return None
-    f16, q8 = (_room(plan_tiers(facts, hardware, request)) for facts in (f16_facts, q8_facts))
+    f16, q8 = (plan_tiers(facts, hardware, request) for facts in (f16_facts, q8_facts))
+    reason = _why_not(f16, q8, model, positions, request.vram or 0)
+    return KvOnGpu(_on_gpu(f16), reason)
+
+
+def _why_not(
+    f16_plan: TierPlan, q8_plan: TierPlan, model: ModelConfig, positions: int, vram: int
+) -> str | None:
+    """Returns why f16 takes too much of VRAM where q8_0 takes less; None if it does not."""
+    f16, q8 = _room(f16_plan), _room(q8_plan)
     if q8 <= f16:
         return None
     needed = format_bytes(kv_bytes(model.attention, positions))
-    vram, of_layers = format_bytes(request.vram), f"of {model.num_layers} layers"
-    beside = f"f16 would take {needed}, and beside it {vram} of VRAM would have room for"
+    of_layers = f"of {model.num_layers} layers"
+    beside = f"f16 would take {needed}, and beside it {format_bytes(vram)} of VRAM would have room"
     if q8.num_layers > f16.num_layers:
-        return f"{beside} {f16.num_layers} {of_layers}, not for {q8.num_layers}"
+        return f"{beside} for {f16.num_layers} {of_layers}, not for {q8.num_layers}"
     wanted = f"of the {q8.recommended} recommended experts of a layer"
-    return f"{beside} {f16.slots} {wanted}, not for {q8.slots}"
+    return f"{beside} for {f16.slots} {wanted}, not for {q8.slots}"
+
+
+def _request(config: RunConfig, hardware: HardwareInfo, positions: int) -> TierRequest:
+    return tier_request(
+        config,
+        hardware,
+        context_size=positions,
+        batch_size=min(config.batch_size, positions),
+        rounding="int8",
+        num_threads=1,
+    )
 
 
 def gpu_request(
@@ -74,14 +93,7 @@ def gpu_request(
 
     A GPU's buffers, which the plan counts later, are estimated: a little above that.
     """
-    request = tier_request(
-        config,
-        hardware,
-        context_size=positions,
-        batch_size=min(config.batch_size, positions),
-        rounding="int8",
-        num_threads=1,
-    )
+    request = _request(config, hardware, positions)
     largest = max((kv_bytes([shape], positions) for shape in model.attention), default=0)
     buffers = scratch_bytes(
         facts.widths,

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from sharpi.config import KvTypes, RunConfig
-from sharpi.engine.kv.gpu_kv_choice import gpu_layers_of, why_not_f16
+from sharpi.engine.kv.gpu_kv_choice import choose_on_gpu
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed, layer_of
@@ -32,13 +32,13 @@ def choose_kv_types(
     if config.kv_type or config.key_type or config.value_type:
         both = config.kv_type or "f16"
         return KvTypes(config.key_type or both, config.value_type or both), ()
-    on_gpu = gpu_layers_of(config, file, model, hardware, num_positions)
-    window_pages = 0 if on_gpu else window_pages
-    reason = why_not_f16(config, file, model, hardware, num_positions)
+    on_gpu = choose_on_gpu(config, file, model, hardware, num_positions)
+    window_pages = 0 if on_gpu.layers else window_pages
+    reason = on_gpu.why_not_f16
     if reason is None:
-        shapes = [shape for shape in model.attention if shape.layer not in on_gpu]
+        shapes = [shape for shape in model.attention if shape.layer not in on_gpu.layers]
         needed = kv_bytes(shapes, num_positions, _F16, window_pages)
-        reason = _why_not_in_ram(needed, _room(config, file, hardware, on_gpu))
+        reason = _why_not_in_ram(needed, _room(config, file, hardware, on_gpu.layers))
     if reason is None or not _takes_q8(model):
         return _F16, ()
     halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))

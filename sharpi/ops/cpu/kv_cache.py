@@ -16,6 +16,7 @@ from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.interface import AttentionShape
 from sharpi.system.returnable import ReturnableMemory
 
+_Bytes = npt.NDArray[np.uint8]
 PAGE_POSITIONS = 64
 KV_BLOCK = 32
 
@@ -94,8 +95,18 @@ def kv_bytes(
     Layers with windows have at most `window_pages`; 0 does not limit them.
     """
     pages = -(-num_positions // PAGE_POSITIONS)
-    least = min(pages, window_pages or pages)
-    return sum((least if s.window else pages) * _page_bytes(s, types) for s in shapes)
+    return sum(
+        pages_of(pages, window_pages, has_window=s.window > 0) * _page_bytes(s, types)
+        for s in shapes
+    )
+
+
+def pages_of(num_pages: int, window_pages: int, *, has_window: bool) -> int:
+    """Returns the pages of a layer, of `num_pages` and at most `window_pages` in a window.
+
+    0 does not limit the pages in a window.
+    """
+    return min(num_pages, window_pages) if has_window and window_pages else num_pages
 
 
 def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
@@ -157,17 +168,11 @@ class KvCache:
 
     def read_page(self, page: int, target: npt.NDArray[np.uint8]) -> None:
         """Copies a page of all layers to `target`, (page_bytes,), one layer after the other."""
-        at = 0
-        for layer in self.layers.values():
-            target[at : at + layer.shape[1]] = layer[page]
-            at += layer.shape[1]
+        _read(self.layers.values(), page, target)
 
     def write_page(self, page: int, source: npt.NDArray[np.uint8]) -> None:
         """Sets a page of all layers to what `read_page` read."""
-        at = 0
-        for layer in self.layers.values():
-            layer[page] = source[at : at + layer.shape[1]]
-            at += layer.shape[1]
+        _write(self.layers.values(), page, source)
 
     @property
     def partial_bytes(self) -> int:
@@ -176,17 +181,11 @@ class KvCache:
 
     def read_partial(self, page: int, target: npt.NDArray[np.uint8]) -> None:
         """Copies a page of the layers without windows to `target`, (partial_bytes,)."""
-        at = 0
-        for layer in self._whole_layers():
-            target[at : at + layer.shape[1]] = layer[page]
-            at += layer.shape[1]
+        _read(self._whole_layers(), page, target)
 
     def write_partial(self, page: int, source: npt.NDArray[np.uint8]) -> None:
         """Sets a page of the layers without windows to what `read_partial` read."""
-        at = 0
-        for layer in self._whole_layers():
-            layer[page] = source[at : at + layer.shape[1]]
-            at += layer.shape[1]
+        _write(self._whole_layers(), page, source)
 
     def _whole_layers(self) -> list[npt.NDArray[np.uint8]]:
         return [pages for layer, pages in self.layers.items() if layer not in self._windows]
@@ -195,3 +194,17 @@ class KvCache:
     def num_bytes(self) -> int:
         """The bytes of all pages of all layers."""
         return sum(layer.nbytes for layer in self.layers.values())
+
+
+def _read(layers: Iterable[_Bytes], page: int, target: _Bytes) -> None:
+    at = 0
+    for layer in layers:
+        target[at : at + layer.shape[1]] = layer[page]
+        at += layer.shape[1]
+
+
+def _write(layers: Iterable[_Bytes], page: int, source: _Bytes) -> None:
+    at = 0
+    for layer in layers:
+        layer[page] = source[at : at + layer.shape[1]]
+        at += layer.shape[1]

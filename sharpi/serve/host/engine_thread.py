@@ -180,8 +180,12 @@ class EngineThread:
         return self._file is not None and not self._file.is_readable
 
     def _give_up_file(self, error: ModelFileError) -> None:
-        """Unloads a model whose file cannot be trusted any more; the next request loads it."""
+        """Unloads a model whose file cannot be trusted, and which was in use."""
         self.failure = "the model's file was changed or cannot be read"
+        self._unload_file(error)
+
+    def _unload_file(self, error: ModelFileError) -> None:
+        """Unloads a model whose file cannot be trusted any more; the next request loads it."""
         self._has_changed = True
         self._log(f"the model is unloaded: {error}")
         self._unload(FinishInfo("error", error=unreadable_model()))
@@ -216,9 +220,7 @@ class EngineThread:
         try:
             self._file.check_sometimes()
         except ModelFileError as error:
-            failure = self.failure
-            self._give_up_file(error)
-            self.failure = failure
+            self._unload_file(error)
 
     def _idle_left(self) -> float | None:
         """Returns the seconds until the model is unloaded; None if it stays loaded."""

@@ -8,7 +8,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 
 _MORE_BYTES = 1 << 20  # of a body, for schemas, tools and names
-_ESCAPE = 3  # bytes of JSON for a byte of text, where everything is escaped as \\uXXXX
+_ESCAPE = 3  # bytes of JSON for a byte of text, where each character is escaped by its number
 MOST_BODY_BYTES = 32 << 20
 
 
