@@ -86,13 +86,11 @@ class EmulatedChoice(EmulatedTokens):
             self._begin_window()
 
     def _begin_window(self) -> None:
-        self._before = self._uses.copy(), self.waited, self.late, self.loads
+        self._before, self._uses_before = self._waits, self._uses.copy()
 
     def _window(self) -> WindowCounts:
-        uses, waited, late, loads = self._before
-        late, loads = self.late - late, self.loads - loads
-        first = int(((uses == 0) & (self._uses > 0)).sum())
-        in_window = self._uses - uses
-        return WindowCounts(
-            self.waited - waited, late + loads, loads, in_window, self._uses.copy(), first
-        )
+        return WindowCounts.between(self._before, self._waits, self._uses_before, self._uses.copy())
+
+    @property
+    def _waits(self) -> tuple[float, int, int]:
+        return self.waited, self.late, self.loads

@@ -32,6 +32,22 @@ class WindowCounts(Struct, frozen=True):
     all_uses: NDArray[np.int64]  # since the start, (layers, experts)
     first_uses: int  # experts that were used for the first time, which any way has to read
 
+    @classmethod
+    def between(
+        cls,
+        before: tuple[float, int, int],
+        now: tuple[float, int, int],
+        uses_before: NDArray[np.int64],
+        uses: NDArray[np.int64],
+    ) -> "WindowCounts":
+        """Returns the counts from one moment to another.
+
+        Each has the seconds that tokens waited, late experts and loads, and the uses so far.
+        """
+        stall, late, loads = now[0] - before[0], now[1] - before[1], now[2] - before[2]
+        first_uses = int(((uses_before == 0) & (uses > 0)).sum())
+        return cls(stall, late + loads, loads, uses - uses_before, uses, first_uses)
+
     @property
     def misses_again(self) -> int:
         """The misses of experts that were evicted."""

@@ -36,9 +36,6 @@ inline int fold_lanes(Wide x, Fold fold) {
   all = fold(all, _mm_shuffle_epi32(all, 0x4e));
   return _mm_cvtsi128_si32(fold(all, _mm_shuffle_epi32(all, 0xb1)));
 }
-inline int sum_lanes(Wide x) {
-  return fold_lanes(x, [](__m128i a, __m128i b) { return _mm_add_epi32(a, b); });
-}
 inline int largest_lane(Wide x) {
   return fold_lanes(x, [](__m128i a, __m128i b) { return _mm_max_epi32(a, b); });
 }

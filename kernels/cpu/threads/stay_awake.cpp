@@ -13,6 +13,8 @@
 #include <sched.h>
 #endif
 
+#include "relax.h"
+
 #ifndef SHARPI_API
 #define SHARPI_API extern "C" __attribute__((visibility("default")))
 #endif
@@ -20,14 +22,6 @@
 namespace {
 
 constexpr auto kMost = std::chrono::milliseconds(100);  // of spinning for one wait
-
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 class StayAwake {
  public:
@@ -60,7 +54,7 @@ class StayAwake {
   void spin() {
     const auto end = std::chrono::steady_clock::now() + kMost;
     while (state_.load(std::memory_order_relaxed) == kSpin) {
-      for (int i = 0; i < 32; i++) relax();
+      for (int i = 0; i < 32; i++) sharpi::relax();
       uint32_t spinning = kSpin;
       if (std::chrono::steady_clock::now() > end) state_.compare_exchange_strong(spinning, kRest);
     }

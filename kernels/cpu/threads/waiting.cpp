@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "relax.h"
+
 namespace sharpi {
 namespace {
 
@@ -12,14 +14,6 @@ namespace {
 constexpr int kFewestSpins = 100;
 constexpr auto kShortSleep = std::chrono::microseconds(300);
 constexpr auto kBetweenMoves = std::chrono::microseconds(200);
-
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Prefetches memory while a thread waits, a few lines at a time, because faster ones would be
 // dropped. Nothing is read, so the memory may be gone.

@@ -39,9 +39,6 @@ template <class Fold>
 [[gnu::always_inline]] inline float sum(F32x16 v) {
   return fold(v, [](Own a, Own b) { return a + b; });
 }
-[[gnu::always_inline]] inline float maximum(F32x16 v) {
-  return fold(v, [](Own a, Own b) { return a > b ? a : b; });
-}
 
 // Sums several vectors over their lanes at the same time: eight vectors become one, in three steps
 // that each fold and pair them. Vector n's result is the one that `fold_lanes` has.

@@ -73,12 +73,7 @@ class FileChoice:
 
     def _window(self, store: ExpertStore) -> WindowCounts:
         """Returns the counts since the window began."""
-        stall, late, loads = (
-            now - then for now, then in zip(_waits(store), self._waits, strict=True)
-        )
-        uses = store.uses()
-        first = int(((self._uses == 0) & (uses > 0)).sum())
-        return WindowCounts(stall, int(late + loads), int(loads), uses - self._uses, uses, first)
+        return WindowCounts.between(self._waits, _waits(store), self._uses, store.uses())
 
 
 def _waits(store: ExpertStore) -> tuple[float, int, int]:

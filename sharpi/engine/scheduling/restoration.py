@@ -7,8 +7,8 @@ from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.prompt_cache.record import Record
 from sharpi.engine.prompt_cache.token_chain import page_links
-from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
-from sharpi.engine.scheduling.window_restoration import page_tokens, plan_with_windows
+from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.window_restoration import Beginning, plan_with_windows
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
@@ -30,12 +30,11 @@ def _restored(
     cache: PrefixCache, disk: PromptCache, tokens: Sequence[int]
 ) -> Generator[int, None, bool]:
     """Reads the longest beginning on disk; returns False if a record could not be used."""
-    known, links = cache.find(tokens), page_links(tokens)
-    make_plan = plan_with_windows if cache.windows.is_on else _plan
-    plan = make_plan(cache, disk, tokens, known, links)
+    text = Beginning(cache, disk, tokens, cache.find(tokens), page_links(tokens))
+    plan = plan_with_windows(text) if cache.windows.is_on else _plan(text)
     if not plan:
         return True
-    held = known.whole[: plan[-1].position // PAGE_POSITIONS]
+    held = text.known.whole[: plan[-1].position // PAGE_POSITIONS]
     for shared in held:
         cache.hold(shared)
     num_read = 0
@@ -58,36 +57,26 @@ def _restored(
             cache.let_go(placed)
 
 
-def _plan(
-    cache: PrefixCache,
-    disk: PromptCache,
-    tokens: Sequence[int],
-    known: Prefix,
-    links: list[bytes],
-) -> list[Record]:
+def _plan(text: Beginning) -> list[Record]:
     """Lists the records to read: whole pages, then the last page if it extends the prefix."""
+    cache, disk, _, known, links = text
     first = reach = len(known.whole)
     while reach + 1 < len(links) and disk.has_page(links[reach], links[reach + 1]):
         reach += 1
     last = reach
     has_states = cache.states.are_needed
-    count = disk.longest(links[last], page_tokens(tokens, last), has_state=has_states)
+    count = disk.longest(links[last], text.page_tokens(last), has_state=has_states)
     while has_states and not count and last > 0:
         last -= 1
-        count = disk.longest(links[last], page_tokens(tokens, last), has_state=True)
-    is_known = cache.cut_to_state(known, tokens).length if has_states else known.length
+        count = disk.longest(links[last], text.page_tokens(last), has_state=True)
+    is_known = cache.cut_to_state(known, text.tokens).length if has_states else known.length
     if last * PAGE_POSITIONS + count <= is_known:
         return []
     spans = [(number, PAGE_POSITIONS) for number in range(first, last)]
     if count and (has_states or last * PAGE_POSITIONS + count > known.length):
         spans.append((last, count))
     return [
-        disk.record(
-            links[number],
-            number * PAGE_POSITIONS,
-            page_tokens(tokens, number)[:length],
-            has_state=has_states and number == last,
-        )
+        text.record(number, length, has_state=has_states and number == last)
         for number, length in spans
     ]
 

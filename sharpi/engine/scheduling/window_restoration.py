@@ -6,6 +6,7 @@ enough.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.prompt_cache.record import Record
@@ -13,26 +14,50 @@ from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
-def page_tokens(tokens: Sequence[int], number: int) -> Sequence[int]:
-    """Returns the tokens of page `number`, fewer at the end of the text."""
-    return tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
+class Beginning(NamedTuple):
+    """A text whose beginning is to be restored: what memory has of it, and its whole pages' links.
 
-
-def plan_with_windows(
-    cache: PrefixCache,
-    disk: PromptCache,
-    tokens: Sequence[int],
-    known: Prefix,
-    links: list[bytes],
-) -> list[Record]:
-    """Lists the records that extend the usable prefix most, in order; empty if none does.
-
-    `known` is what memory has of the text, and `links` are those of its whole pages.
+    `links` has one more than there are whole pages, the first of which is before all.
     """
-    have_windows = list(_have_windows(cache, disk, known, links))
+
+    cache: PrefixCache
+    disk: PromptCache
+    tokens: Sequence[int]
+    known: Prefix
+    links: list[bytes]
+
+    def page_tokens(self, number: int) -> Sequence[int]:
+        """Returns the tokens of page `number`, fewer at the end of the text."""
+        return self.tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
+
+    def is_known(self, number: int) -> bool:
+        """Returns True if memory has the whole page, perhaps without its windows."""
+        return number < len(self.known.whole)
+
+    def has_windows(self, number: int) -> bool:
+        """Returns True if memory has the whole page with its windows."""
+        return self.is_known(number) and self.cache.windows.has(self.known.whole[number].page)
+
+    def record(
+        self, number: int, length: int, *, has_state: bool = False, is_partial: bool = False
+    ) -> Record:
+        """Returns the record on disk of the first `length` tokens of a page."""
+        return self.disk.record(
+            self.links[number],
+            number * PAGE_POSITIONS,
+            self.page_tokens(number)[:length],
+            has_state=has_state,
+            is_partial=is_partial,
+        )
+
+
+def plan_with_windows(text: Beginning) -> list[Record]:
+    """Lists the records that extend the usable prefix most, in order; empty if none does."""
+    cache, known = text.cache, text.known
+    have_windows = list(_have_windows(text))
     whole = len(have_windows)
     of_last = known.length - whole * PAGE_POSITIONS if whole == len(known.whole) else 0
-    count = disk.longest(links[whole], page_tokens(tokens, whole), has_state=False)
+    count = text.disk.longest(text.links[whole], text.page_tokens(whole), has_state=False)
     if count > of_last:
         have_windows.append(True)
     elif of_last and known.last is not None:
@@ -42,42 +67,29 @@ def plan_with_windows(
     if usable <= cache.cut_to_windows(known).length:
         return []
     numbers = range(min(whole, usable // PAGE_POSITIONS))
-    plan = [_record(cache, disk, tokens, known, links, number, usable) for number in numbers]
+    plan = [_record(text, number, usable) for number in numbers]
     if count and usable > whole * PAGE_POSITIONS:
-        last = page_tokens(tokens, whole)[:count]
-        plan.append(disk.record(links[whole], whole * PAGE_POSITIONS, last))
+        plan.append(text.record(whole, count))
     return [record for record in plan if record is not None]
 
 
-def _have_windows(
-    cache: PrefixCache, disk: PromptCache, known: Prefix, links: list[bytes]
-) -> Iterator[bool]:
+def _have_windows(text: Beginning) -> Iterator[bool]:
     """Says of each whole page, as far as pages are anywhere, if it has its windows anywhere."""
-    for number, link in enumerate(links[:-1]):
-        own = links[number + 1]
-        is_known = number < len(known.whole)
-        if (is_known and cache.windows.has(known.whole[number].page)) or disk.has_page(link, own):
+    for number, link in enumerate(text.links[:-1]):
+        own = text.links[number + 1]
+        if text.has_windows(number) or text.disk.has_page(link, own):
             yield True
-        elif is_known or disk.has_partial(link, own):
+        elif text.is_known(number) or text.disk.has_partial(link, own):
             yield False
         else:
             return
 
 
-def _record(
-    cache: PrefixCache,
-    disk: PromptCache,
-    tokens: Sequence[int],
-    known: Prefix,
-    links: list[bytes],
-    number: int,
-    length: int,
-) -> Record | None:
+def _record(text: Beginning, number: int, length: int) -> Record | None:
     """Returns the record to read for whole page `number` of `length` tokens; None for none."""
-    is_known = number < len(known.whole)
-    is_in_window = number >= cache.windows.first_needed(length)
-    if is_known and (not is_in_window or cache.windows.has(known.whole[number].page)):
+    is_in_window = number >= text.cache.windows.first_needed(length)
+    if text.is_known(number) and (not is_in_window or text.has_windows(number)):
         return None
-    position, own = number * PAGE_POSITIONS, page_tokens(tokens, number)
-    is_partial = not is_in_window and disk.has_partial(links[number], links[number + 1])
-    return disk.record(links[number], position, own, is_partial=is_partial)
+    links = text.links[number], text.links[number + 1]
+    is_partial = not is_in_window and text.disk.has_partial(*links)
+    return text.record(number, PAGE_POSITIONS, is_partial=is_partial)
