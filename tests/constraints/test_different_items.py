@@ -32,6 +32,17 @@ def array(items: Any, **more: Any) -> dict[str, Any]:
     return {"type": "array", "uniqueItems": True, "items": items, **more}
 
 
+def closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    """Returns a schema of objects with these properties alone."""
+    found = {"type": "object", "properties": properties, "required": list(required)}
+    return {**found, "additionalProperties": False}
+
+
+def upto(last: int) -> dict[str, Any]:
+    """Returns a schema of integers from 0 on."""
+    return {"type": "integer", "minimum": 0, "maximum": last}
+
+
 # Items of every kind; few values are asked for nearly all that there are.
 ARRAYS = {
     "digits": array({"type": "integer", "minimum": -3, "maximum": 3}, minItems=6),
@@ -76,6 +87,21 @@ ARRAYS = {
         {"type": "object", "properties": {"at": OPTIONAL}, "additionalProperties": False},
         minItems=3,
     ),
+    "ids": array(
+        closed({"id": upto(9999), "kind": {"enum": ["a", "b"]}}, "id", "kind"), minItems=4
+    ),
+    "few ids": array(
+        closed({"id": upto(4), "kind": {"enum": ["a", "b"]}}, "id", "kind"), minItems=5
+    ),
+    "few optional": array(closed({"kind": {"enum": ["a", "b", None]}}), minItems=3),
+    "few nested": array(
+        closed({"at": closed({"x": upto(2)}, "x"), "y": upto(1)}, "at"), minItems=3
+    ),
+    "few or texts": array({"anyOf": [closed({"id": upto(3)}, "id"), SHORT]}, minItems=4),
+    "few in two kinds": array(
+        {"anyOf": [closed({"id": upto(3), "a": upto(1)}, "id"), closed({"id": upto(3)}, "id")]},
+        minItems=4,
+    ),
     "without name": {"type": "array", "items": array(SHORT, minItems=2), "minItems": 2},
     "any name": {"type": "object", "additionalProperties": array({"type": "integer"}, minItems=2)},
 }
@@ -106,6 +132,11 @@ def test_answers_differ_and_end(grammars: Grammars, demo: Tokenizer, name: str) 
         ("enum", '["h", "a", null, 2, true, 1, "c"', True),
         ("objects", '[{"name": "a", "kind": "a"}, {"name": "b", "kind": "a"}', True),
         ("objects", '[{"name": "a", "kind": "a"}, {"name": "a"', False),
+        ("ids", '[{"id": 7, "kind": "a"}, {"id": 8, "kind": "a"}', True),
+        ("ids", '[{"id": 7, "kind": "a"}, {"id": 7, ', False),
+        ("few optional", '[{"kind": "a"}, {"kind": null}, {"kind": "b"}]', True),
+        ("few optional", '[{"kind": "a"}, {"kind": null}, {"kind": "b"},', False),
+        ("few optional", '[{"kind": "a"}, {"kind": "a', False),
         ("open", '[{}, {"a": true}, {"b": 1}, {"b": 2}]', True),
         ("open", "[{}, {}", False),
         ("open", '[{"a": true, "b": 1}, {"a": true, "b": 1.0}', False),
@@ -145,6 +176,7 @@ def test_an_array_of_all_values_ends(grammars: Grammars, demo: Tokenizer) -> Non
             "few values",
         ),
         (array({"type": "string", "pattern": "^[ab]$"}, minItems=3), "3 items"),
+        (array(closed({"id": upto(4)}, "id"), minItems=6), "6 items"),
         (array({"type": "number", "multipleOf": 0.1}), "multiples"),
         (array({"type": "string", "not": {"const": "a"}}), "with not"),
         (array({"type": "string"}, contains={"const": "a"}), "contains"),
