@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
+from sharpi.engine.sampling.sampler import Sampler
 from sharpi.engine.sampling.text_delta import (
     FinishInfo,
     FinishReason,
@@ -16,7 +17,6 @@ from sharpi.engine.sampling.text_delta import (
     TextDelta,
 )
 from sharpi.engine.sampling.timings import Timings
-from sharpi.engine.sampling.token_sampler import TokenSampler
 from sharpi.errors import UsageError
 from sharpi.tokenizer.stream import StopFilter, StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -49,8 +49,8 @@ class GenerationState:
         shown = tokenizer.hidden_ids - tokenizer.end_ids if request.shows_special else ()
         self._decoder = StreamDecoder(tokenizer, starts_text=starts_text, shown_ids=shown)
         self._stops = StopFilter(request.stop)
-        self._token_sampler = TokenSampler(request, prompt_ids, constraint)
-        self.takes_largest = self._token_sampler.takes_largest
+        self._sampler = Sampler(request, prompt_ids, constraint)
+        self.takes_largest = self._sampler.takes_largest
         self._start = self._prefill_start = self._decode_start = 0.0
         self.finish_reason: FinishReason | None = None
         self.end_token: int | None = None
@@ -81,12 +81,12 @@ class GenerationState:
             self.finish_reason = "length"
 
     def add(self, logits: npt.NDArray[np.float32]) -> TextDelta:
-        """Chooses a token by logits (vocabulary,); raises what `TokenSampler.choose` does."""
-        return self._add(self._token_sampler.choose(logits))
+        """Chooses a token by logits (vocabulary,); raises what `Sampler.choose` does."""
+        return self._add(self._sampler.choose(logits))
 
     def add_largest(self, token: int) -> TextDelta:
         """Adds the token of the largest logit, found by the caller."""
-        return self._add(self._token_sampler.accept(token))
+        return self._add(self._sampler.accept(token))
 
     def _add(self, choice: SampledToken) -> TextDelta:
         self._count()

@@ -1,6 +1,6 @@
-"""Chooses the next token: penalties, then top-k, top-p, min-p, then temperature, as llama.cpp does.
+"""Chooses an answer's tokens: bias and constraint, penalties, filters, then temperature.
 
-Every filter is a function from candidates to fewer candidates; the order is llama.cpp's default.
+The order of the filters is llama.cpp's default.
 """
 
 from collections import Counter, deque
@@ -10,13 +10,11 @@ from random import Random  # NumPy's own takes 10 ms to import, which the first 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import SamplingParams
-from sharpi.errors import ModelFileError
-
-FloatArray = npt.NDArray[np.float32]
-IdArray = npt.NDArray[np.int64]
-
-_COLUMN = 64  # logits that top-k passes over together
+from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint, TokenMask
+from sharpi.engine.sampling.candidates import FloatArray, IdArray, candidates, softmax, top_k
+from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.errors import ModelFileError, UsageError
 
 NOT_FINITE = (
     "the model computes logits that are not finite numbers; its file may be damaged,"
@@ -25,46 +23,80 @@ NOT_FINITE = (
 
 
 class Sampler:
-    """Chooses tokens for one answer, with its own random state and memory of recent tokens."""
+    """Chooses tokens for one answer, with its own random state and memory of recent tokens.
 
-    def __init__(self, params: SamplingParams, history: Iterable[int] = ()) -> None:
-        self._params = params
-        self._random = Random(params.seed)
-        last_n = params.penalty_last_n
+    `history` are the tokens before the answer.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        history: Iterable[int] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._params = request.sampling
+        self._random = Random(self._params.seed)
+        last_n = self._params.penalty_last_n
         self._recent: deque[int] = deque(history, maxlen=None if last_n < 0 else last_n)
+        self._constraint, self._num_logprobs = constraint, request.num_logprobs
+        self._bias = dict(request.logit_bias)
 
     @property
     def takes_largest(self) -> bool:
-        """True if every choice is the largest logit, so that `accept` may replace `sample`."""
-        return self._params.temperature <= 0 and not self._has_penalties
+        """True if every choice is the largest logit, so that `accept` may replace `choose`."""
+        is_free = self._constraint is None and not self._bias and self._num_logprobs is None
+        return is_free and self._params.temperature <= 0 and not self._has_penalties
 
-    def accept(self, token: int) -> None:
-        """Adds a token that the caller has chosen to the recent tokens."""
+    def accept(self, token: int) -> SampledToken:
+        """Returns the token that the caller found to have the largest logit as the chosen one."""
         self._recent.append(token)
+        return SampledToken(token)
 
-    def sample(self, logits: FloatArray) -> int:
+    def choose(self, logits: FloatArray) -> SampledToken:
         """Chooses the next token by logits (vocabulary,), which are left as they are.
 
-        Raises ModelFileError if the largest logit is not finite, as with damaged weights.
+        Raises ModelFileError if the largest logit is not finite, as with damaged weights,
+        UsageError if the constraint allows no token, and the errors of the constraint.
         """
+        token = self._sample(self._masked(self._biased(logits)))
+        if self._constraint is not None:
+            self._constraint.accept(token)
+        if self._num_logprobs is None:
+            return SampledToken(token)
+        return with_logprobs(token, logits, self._num_logprobs)
+
+    def _sample(self, logits: FloatArray) -> int:
         if not np.isfinite(logits.max()):
             raise ModelFileError(NOT_FINITE)
         p = self._params
-        if self._penalises():
+        if self._recent and self._has_penalties:
             logits = self._penalise(logits)
         greedy = p.temperature <= 0
         token = int(np.argmax(logits)) if greedy else self._draw(*candidates(logits, p))
         self._recent.append(token)
         return token
 
+    def _biased(self, logits: FloatArray) -> FloatArray:
+        if not self._bias:
+            return logits
+        biased = logits.copy()
+        biased[list(self._bias)] += np.fromiter(self._bias.values(), np.float32)
+        return biased
+
+    def _masked(self, logits: FloatArray) -> FloatArray:
+        mask = None if self._constraint is None else self._constraint.allowed()
+        if mask is None:
+            return logits
+        allowed = _bits(mask, len(logits))
+        if not allowed.any():
+            raise UsageError("the grammar allows none of the model's tokens here; loosen it")
+        return np.where(allowed, logits, np.float32(-np.inf))
+
     def _draw(self, ids: IdArray, scores: FloatArray) -> int:
         weights = softmax(scores / self._params.temperature)
         cumulative = np.cumsum(weights, dtype=np.float64)
         at = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
         return int(ids[min(int(at), len(ids) - 1)])
-
-    def _penalises(self) -> bool:
-        return bool(self._recent) and self._has_penalties
 
     @property
     def _has_penalties(self) -> bool:
@@ -82,63 +114,20 @@ class Sampler:
         return penalised
 
 
-def softmax(scores: FloatArray) -> FloatArray:
-    """Turns scores (n,) into probabilities."""
-    e = np.exp(scores - scores.max())
-    return np.asarray(e / e.sum(), dtype=np.float32)
+def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
+    """Unpacks the first `count` bits, least significant first; bits beyond the mask are unset."""
+    bits = np.unpackbits(mask.astype("<u4", copy=False).view(np.uint8), bitorder="little")
+    allowed = np.zeros(count, np.bool_)
+    known = min(count, len(bits))
+    allowed[:known] = bits[:known]
+    return allowed
 
 
-def candidates(logits: FloatArray, params: SamplingParams) -> tuple[IdArray, FloatArray]:
-    """Filters the logits; returns the ids and logits left, best first, ties by id, never empty.
-
-    Masked tokens, whose logit is -inf, are always dropped.
-    """
-    ids = top_k(logits, params.top_k)
-    ids = ids[logits[ids] > -np.inf]
-    scores = logits[ids]
-    if params.top_p < 1:
-        keep = top_p(scores, params.top_p)
-        ids, scores = ids[:keep], scores[:keep]
-    if params.min_p > 0:
-        keep = min_p(scores, params.min_p)
-        ids, scores = ids[:keep], scores[:keep]
-    return ids, scores
-
-
-def top_k(logits: FloatArray, k: int) -> IdArray:
-    """Finds the ids of the k largest logits, best first; k of 0 or less keeps all."""
-    if k <= 0 or k >= len(logits):
-        return np.argsort(-logits, kind="stable")
-    ids = _promising(logits, k)
-    scores = logits[ids]
-    ids = ids[scores >= _kth_largest(scores, k)]
-    return ids[np.argsort(-logits[ids], kind="stable")][:k]
-
-
-def _promising(logits: FloatArray, k: int) -> IdArray:
-    """Preselects ids in ascending order, the k largest logits among them.
-
-    The logits are laid out in columns, and a column is kept if its maximum is one of the k largest
-    maxima: one pass over a large vocabulary, in a sixth of the time of partitioning it.
-    """
-    width = len(logits) // _COLUMN
-    if width <= k:
-        return np.arange(len(logits))
-    peaks = logits[: width * _COLUMN].reshape(_COLUMN, width).max(axis=0)
-    columns = np.flatnonzero(peaks >= _kth_largest(peaks, k))
-    ids = np.arange(_COLUMN)[:, None] * width + columns
-    return np.concatenate([ids.ravel(), np.arange(width * _COLUMN, len(logits))])
-
-
-def _kth_largest(values: FloatArray, k: int) -> np.float32:
-    return np.float32(np.partition(values, len(values) - k)[len(values) - k])
-
-
-def top_p(scores: FloatArray, p: float) -> int:
-    """Counts the sorted scores that reach the probability p together; at least one."""
-    return int(np.searchsorted(np.cumsum(softmax(scores)), p) + 1)
-
-
-def min_p(scores: FloatArray, p: float) -> int:
-    """Counts the sorted scores with at least p times the best one's probability."""
-    return max(1, int(np.count_nonzero(scores >= scores[0] + np.log(np.float32(p)))))
+def with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
+    """Adds the token's log probability and the best `count` others, by the model's softmax."""
+    exact = logits.astype(np.float64)
+    peak = exact.max()
+    total = peak + np.log(np.exp(exact - peak).sum())
+    best = top_k(logits, min(count, len(logits))) if count > 0 else ()
+    alternatives = tuple((int(i), float(exact[i] - total)) for i in best)
+    return SampledToken(token, float(exact[token] - total), alternatives)

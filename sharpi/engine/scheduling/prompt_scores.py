@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharpi.engine.runner import Runner
+from sharpi.engine.sampling.sampler import with_logprobs
 from sharpi.engine.sampling.text_delta import SampledToken
-from sharpi.engine.sampling.token_sampler import with_logprobs
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.errors import ContextFullError

@@ -153,7 +153,7 @@ class Program:
         little memory for another thread's buffers.
         """
         result = self._library.sharpi_program_run(
-            self._handle, pool.handle, ctypes.byref(step), num_threads
+            self._handle, pool.address or pool.handle, ctypes.byref(step), num_threads
         )
         if result > 0:
             raise KeyboardInterrupt

@@ -26,42 +26,43 @@ class ThreadPool:
     """Persistent native threads; `num_threads` includes the calling thread.
 
     With `places`, one for each thread, threads keep to their cores, and get parts of the work by
-    their speed. Raises SharpiError where the system has no more threads.
+    their speed. `address` is that of the native object, 0 after `close`. Raises SharpiError where
+    the system has no more threads.
     """
 
     def __init__(self, num_threads: int, places: Sequence[Place] = ()) -> None:
         self.num_threads = num_threads
-        self._handle = load_library().sharpi_pool_create(num_threads, _native(places))
-        if not self._handle:
+        self.address = int(load_library().sharpi_pool_create(num_threads, _native(places)) or 0)
+        if not self.address:
             raise SharpiError(f"the system does not start {num_threads} threads; lower -t")
 
     @property
     def handle(self) -> int:
-        """The pointer to the native object; raises ValueError after `close`."""
-        if self._handle is None:
+        """The address of the native object; raises ValueError after `close`."""
+        if not self.address:
             raise ValueError("the thread pool is closed")
-        return int(self._handle)
+        return self.address
 
     def interrupt(self, *, wanted: bool = True) -> None:
         """Ends the current run, or the next one, between two layers; any thread may call it.
 
         The interruption lasts until a call with `wanted=False`. After `close` a call does nothing.
         """
-        if self._handle is not None:
-            load_library().sharpi_pool_interrupt(self._handle, wanted)
+        if self.address:
+            load_library().sharpi_pool_interrupt(self.address, wanted)
 
     @property
     def progress(self) -> float:
         """The part of the current run that is done, 0 to 1; any thread may ask."""
-        if self._handle is None:
+        if not self.address:
             return 0.0
-        return float(load_library().sharpi_pool_progress(self._handle))
+        return float(load_library().sharpi_pool_progress(self.address))
 
     def close(self) -> None:
         """Stops the threads; a second call does nothing."""
-        if self._handle is not None:
-            load_library().sharpi_pool_destroy(self._handle)
-            self._handle = None
+        if self.address:
+            load_library().sharpi_pool_destroy(self.address)
+            self.address = 0
 
 
 def _native(places: Sequence[Place]) -> "ctypes.Array[abi.ThreadPlace] | None":

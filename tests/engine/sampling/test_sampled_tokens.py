@@ -8,7 +8,7 @@ import pytest
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import TokenMask
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.token_sampler import TokenSampler
+from sharpi.engine.sampling.sampler import Sampler
 from sharpi.errors import UsageError
 
 Load = Callable[..., Engine]
@@ -42,8 +42,8 @@ def asked(**fields: object) -> GenerationRequest:
 
 
 def test_a_bias_moves_the_choice_and_not_the_logprobs() -> None:
-    token_sampler = TokenSampler(asked(logit_bias=((0, 9.0), (1, -100.0)), num_logprobs=2))
-    choice = token_sampler.choose(LOGITS)
+    sampler = Sampler(asked(logit_bias=((0, 9.0), (1, -100.0)), num_logprobs=2))
+    choice = sampler.choose(LOGITS)
     exact = np.log(np.exp(LOGITS) / np.exp(LOGITS).sum())
     assert choice.id == 0
     assert choice.logprob == pytest.approx(exact[0])
@@ -54,42 +54,42 @@ def test_a_bias_moves_the_choice_and_not_the_logprobs() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(0, 0), (1, 1), (99, 5)])
 def test_as_many_alternatives_as_there_are(count: int, expected: int) -> None:
-    choice = TokenSampler(asked(num_logprobs=count)).choose(LOGITS)
+    choice = Sampler(asked(num_logprobs=count)).choose(LOGITS)
     assert len(choice.alternatives) == expected
     assert choice.logprob is not None
-    assert TokenSampler(asked()).choose(LOGITS).logprob is None
+    assert Sampler(asked()).choose(LOGITS).logprob is None
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(seed=1, temperature=3.0, top_k=0)])
 def test_only_what_is_allowed_is_chosen(sampling: SamplingParams) -> None:
     only = Only([4, 2], [4], [0, 3])
-    token_sampler = TokenSampler(asked(sampling=sampling), constraint=only)
-    chosen = [token_sampler.choose(LOGITS).id for _ in range(3)]
+    sampler = Sampler(asked(sampling=sampling), constraint=only)
+    chosen = [sampler.choose(LOGITS).id for _ in range(3)]
     assert chosen == only.accepted
     assert chosen[0] in (4, 2)
     assert chosen[1] == 4
     assert chosen[2] in (0, 3)
-    assert TokenSampler(asked(), constraint=Only()).choose(LOGITS).id == 1
+    assert Sampler(asked(), constraint=Only()).choose(LOGITS).id == 1
 
 
 def test_a_constraint_that_allows_nothing_is_an_error() -> None:
     with pytest.raises(UsageError, match="allows none"):
-        TokenSampler(asked(), constraint=Only([])).choose(LOGITS)
+        Sampler(asked(), constraint=Only([])).choose(LOGITS)
 
 
 def test_a_mask_may_be_shorter_than_the_rows_of_logits() -> None:
     logits = np.arange(70, dtype=np.float32)
-    assert TokenSampler(asked(), constraint=Only([3, 31])).choose(logits).id == 31
-    assert TokenSampler(asked(), constraint=Only([3, 40], num_words=3)).choose(logits).id == 40
+    assert Sampler(asked(), constraint=Only([3, 31])).choose(logits).id == 31
+    assert Sampler(asked(), constraint=Only([3, 40], num_words=3)).choose(logits).id == 40
 
 
 @pytest.mark.parametrize(
     "fields", [{"num_logprobs": 0}, {"logit_bias": ((1, 1.0),)}], ids=["logprobs", "bias"]
 )
 def test_the_largest_logit_alone_is_not_enough(fields: dict[str, object]) -> None:
-    assert TokenSampler(asked()).takes_largest
-    assert not TokenSampler(asked(**fields)).takes_largest
-    assert not TokenSampler(asked(), constraint=Only()).takes_largest
+    assert Sampler(asked()).takes_largest
+    assert not Sampler(asked(**fields)).takes_largest
+    assert not Sampler(asked(), constraint=Only()).takes_largest
 
 
 @pytest.mark.native
