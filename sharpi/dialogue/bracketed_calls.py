@@ -3,8 +3,8 @@
 from abc import abstractmethod
 from typing import ClassVar
 
+from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
-from sharpi.dialogue.marked_answer import MarkedAnswer
 
 
 class BracketedCalls(MarkedAnswer):

@@ -10,12 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from sharpi.serve.anthropic import routes as anthropic_routes
 from sharpi.serve.chat.chat_model import ChatModels
+from sharpi.serve.host.metrics import RequestMeter
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.access import PAGE_FOLDER, Access
+from sharpi.serve.http.access import Access
 from sharpi.serve.http.endpoint import Endpoint, EndpointTable
 from sharpi.serve.http.errors import ApiError, error_response
 from sharpi.serve.http.openapi import openapi_endpoint
@@ -51,19 +52,11 @@ def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None =
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)
 
-    def report(scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        host.metrics.request(_label(table, scope), status)
-        if settings.logs_requests:
-            line = f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s {request_id}"
-            settings.log(line)
-
-    def takes_body(scope: Scope) -> bool:
-        endpoint = table.find(scope)
-        return endpoint is not None and endpoint.body is not None
-
+    log = settings.log if settings.logs_requests else None
+    report = RequestMeter(host.metrics, table.label, log)
     limits = settings.limits or RequestLimits(host.max_body_bytes)
     guard = RequestGuard(
-        inner, settings.access, limits, report, settings.log, takes_body, host.admitted
+        inner, settings.access, limits, report, settings.log, table.takes_body, host.admitted
     )
     if not settings.origins:
         return guard
@@ -84,12 +77,6 @@ def _endpoints(host: ModelHost, chats: ChatModels, slot_folder: Path | None) -> 
 def api_endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
     """Returns the endpoints of all APIs for existing clients."""
     return [*openai_routes.endpoints(host, chats), *anthropic_routes.endpoints(host, chats)]
-
-
-def _label(table: EndpointTable, scope: Scope) -> str:
-    """Returns the endpoint's label in metrics; the page's files share one."""
-    is_page = scope["path"].startswith(PAGE_FOLDER)
-    return PAGE_FOLDER if is_page else table.path_of(scope)
 
 
 def _refuse(request: Request, error: Exception) -> Response:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.formats.gemma_values import QUOTE, pass_object, written_object
 from sharpi.dialogue.keyed_grammar import ArgumentSpec, values_in_order
-from sharpi.dialogue.marked_answer import MarkedAnswer
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import may_be_text

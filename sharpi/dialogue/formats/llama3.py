@@ -8,11 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.formats.python_calls import read_python_calls
 from sharpi.dialogue.json_call import read_call
-from sharpi.dialogue.marked_answer import MarkedAnswer
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 

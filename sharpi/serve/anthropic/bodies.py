@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sharpi.serve.chat.sampling_body import MAX_TOKENS, SamplingBody
+from sharpi.serve.chat.generation_body import MAX_TOKENS, SamplingBody
 from sharpi.serve.chat.shape_body import FormatBody
 from sharpi.serve.http.body import Body, Ignored, only
 

@@ -9,7 +9,7 @@ from sharpi.serve.anthropic.content import messages_of, system_of
 from sharpi.serve.anthropic.limits import with_limits
 from sharpi.serve.anthropic.tools import choice_of, tools_of
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
-from sharpi.serve.chat.sampling_body import (
+from sharpi.serve.chat.generation_body import (
     Effort,
     Thinking,
     logit_bias_of,

@@ -99,7 +99,7 @@ class ChatModel:
         return PromptRequest(
             ids,
             replace(numbered(call.request, number), shows_special=self.dialogue.shows_special),
-            answer_constraint(self, call, prompt),
+            answer_constraint(self, call, prompt) if _has_rules(call) else None,
             parser=self.dialogue.parser(prompt, tools),
             parallel_calls=call.choice.parallel,
             remember=partial(self.memory.remember, prompt, ids),
@@ -164,6 +164,12 @@ def _one_system(messages: Sequence[Message]) -> list[Message]:
         return leading + rest
     text = "\n\n".join(message["content"] for message in leading)
     return [{"role": "system", "content": text}, *rest]
+
+
+def _has_rules(call: ChatCall) -> bool:
+    """Returns whether tools, a form or a limit of reasoning may constrain the answer."""
+    limits_thinking = call.enable_thinking is False or call.thinking_budget is not None
+    return bool(call.tools) or call.shape.kind != "text" or limits_thinking
 
 
 def numbered(request: GenerationRequest, number: int) -> GenerationRequest:

@@ -7,11 +7,12 @@ ModelSnapshot. TokenRate gives the tokens per second of all answers over the las
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
+from starlette.types import Scope
 
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
@@ -155,6 +156,22 @@ class AnswerMeter:
         if (drafts := finish_info.timings.drafts) is not None:
             self._metrics._checked_drafts.inc(drafts.num_checked)
             self._metrics._accepted_drafts.inc(drafts.num_accepted)
+
+
+class RequestMeter:
+    """Counts requests by `label`, and hands a line about each to `log` if there is one."""
+
+    def __init__(
+        self, metrics: Metrics, label: Callable[[Scope], str], log: Callable[[str], None] | None
+    ) -> None:
+        self._metrics, self._label, self._log = metrics, label, log
+
+    def __call__(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        """Records a request that has ended."""
+        self._metrics.request(self._label(scope), status)
+        if self._log is not None:
+            place = f"{scope['method']} {scope['path']!r}"
+            self._log(f"{place} {status} {seconds:.3f} s {request_id}")
 
 
 class _ExpertCollector(Collector):

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from sharpi.serve.http.access import PAGE_FOLDER
 from sharpi.serve.http.body import Body, decode_body
 from sharpi.serve.http.json_size import check_json_size
 
@@ -54,8 +55,18 @@ class EndpointTable:
         matches = (each for each, route in self._routes if route.matches(scope)[0] is Match.FULL)
         return next(matches, None)
 
-    def path_of(self, scope: Scope) -> str:
-        """Returns the declared path; clients' own paths would make endless metric labels."""
+    def takes_body(self, scope: Scope) -> bool:
+        """Returns whether the endpoint of a request reads a body."""
+        endpoint = self.find(scope)
+        return endpoint is not None and endpoint.body is not None
+
+    def label(self, scope: Scope) -> str:
+        """Returns the label in metrics: the declared path, or the folder of the page's files.
+
+        Clients' own paths would make endless labels.
+        """
+        if scope["path"].startswith(PAGE_FOLDER):
+            return PAGE_FOLDER
         found = (each for each, route in self._routes if route.matches(scope)[0] is not Match.NONE)
         return next((each.path for each in found), "other")
 

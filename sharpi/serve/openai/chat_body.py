@@ -4,15 +4,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sharpi.serve.chat.sampling_body import Effort
-from sharpi.serve.http.body import Body, Ignored, fail, only
-from sharpi.serve.openai.generation_body import (
+from sharpi.serve.chat.generation_body import (
     Count,
+    Effort,
     GenerationBody,
     Limit,
     NumLogprobs,
     StreamOptions,
 )
+from sharpi.serve.http.body import Body, Ignored, fail, only
 from sharpi.serve.openai.tools import MAX_TOOLS, ChoiceBody, Mode, ToolBody
 
 _TEXT_ONLY = "the model writes text only"

@@ -1,19 +1,49 @@
-"""Turns the body of /v1/chat/completions into a ChatCall."""
+"""ChatRoute: turns the body of /v1/chat/completions into a ChatCall, and sends the answer."""
 
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import ChatCall, Message, call_message
-from sharpi.serve.chat.sampling_body import thinking_of
+from sharpi.serve.chat.chat_model import ChatModels
+from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.body import fail
+from sharpi.serve.http.endpoint import prepared
+from sharpi.serve.http.event_stream import event_stream
+from sharpi.serve.openai.chat import chat_chunks, chat_completion, error_event
 from sharpi.serve.openai.chat_body import CallBody, ChatBody, MessageBody, text_of
-from sharpi.serve.openai.generation_body import answer_shape, first_limit, generation_of
 from sharpi.serve.openai.tools import choice_of, has_strict_tool, tools_of
 
 _SAME_ROLES = {"developer": "system", "function": "tool"}
+
+
+class ChatRoute:
+    """Answers /v1/chat/completions."""
+
+    def __init__(self, host: ModelHost, chats: ChatModels) -> None:
+        self._host, self._chats = host, chats
+
+    async def respond(self, request: Request) -> Response:
+        """Answers a chat with the next message."""
+        model = await self._chats.get()
+
+        def prepare(body: ChatBody) -> tuple[ChatRequest, list[PromptRequest]]:
+            asked = chat_request(body, self._host)
+            return asked, model.prompt_requests(asked.call)
+
+        asked, prompt_requests = await prepared(request, ChatBody, prepare)
+        if asked.wants_progress:
+            prompt_requests = [replace(each, wants_progress=True) for each in prompt_requests]
+        if asked.is_stream:
+            chunks = chat_chunks(self._host, prompt_requests, model.tokenizer, asked.includes_usage)
+            return await event_stream(chunks, error_event)
+        return JSONResponse(await chat_completion(self._host, prompt_requests, model.tokenizer))
 
 
 class ChatRequest(Struct, frozen=True):

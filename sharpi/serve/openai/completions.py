@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from sharpi.dialogue.events import Text
 from sharpi.engine.sampling.text_delta import SampledToken
@@ -15,16 +17,43 @@ from sharpi.serve.chat.answer_parts import (
     PromptRequest,
 )
 from sharpi.serve.chat.answer_reading import total_usage
+from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.chat.collected_answer import collect
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.event_stream import Events
-from sharpi.serve.openai.choices import choice_events, completion_head, usage_body
-from sharpi.serve.openai.completions_request import CompletionsRequest
+from sharpi.serve.http.endpoint import prepared
+from sharpi.serve.http.event_stream import Events, event_stream
+from sharpi.serve.openai.chat import choice_events, completion_head, error_event, usage_body
+from sharpi.serve.openai.completions_body import CompletionsBody
+from sharpi.serve.openai.completions_request import CompletionsRequest, completions_request
 from sharpi.serve.openai.logprobs import LegacyLogprobs
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _FINISH: dict[EndReason, str] = {"stop": "stop", "stop_string": "stop"}
 _CUT = "length"
+
+
+class CompletionsRoute:
+    """Answers /v1/completions."""
+
+    def __init__(self, host: ModelHost, chats: ChatModels) -> None:
+        self._host, self._chats = host, chats
+
+    async def respond(self, request: Request) -> Response:
+        """Continues the text of prompts."""
+        model = await self._chats.get()
+
+        def prepare(body: CompletionsBody) -> tuple[CompletionsRequest, list[PromptRequest]]:
+            asked = completions_request(body, self._host, model.limit)
+            return asked, model.completion_requests(
+                asked.prompts, asked.request, asked.shape, asked.num_answers
+            )
+
+        asked, prompt_requests = await prepared(request, CompletionsBody, prepare)
+        asked = await with_scores(self._host, asked)
+        if asked.is_stream:
+            chunks = completion_chunks(self._host, asked, prompt_requests, model.tokenizer)
+            return await event_stream(chunks, error_event)
+        return JSONResponse(await completion(self._host, asked, prompt_requests, model.tokenizer))
 
 
 async def with_scores(host: ModelHost, asked: CompletionsRequest) -> CompletionsRequest:

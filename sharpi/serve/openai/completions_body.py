@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from sharpi.serve.chat.generation_body import Count, GenerationBody, NumLogprobs, StreamOptions
 from sharpi.serve.http.body import only
-from sharpi.serve.openai.generation_body import Count, GenerationBody, NumLogprobs, StreamOptions
 
 MAX_PROMPTS = 128
 _MUST = "must be a string, a list of strings, of ids, or of lists of ids"

@@ -8,11 +8,11 @@ from msgspec import Struct
 from sharpi.config import GenerationRequest
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.chat.chat_call import AnswerShape
+from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of
 from sharpi.serve.chat.prompt_tokens import PromptLimit
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.body import fail
 from sharpi.serve.openai.completions_body import MAX_PROMPTS, CompletionsBody
-from sharpi.serve.openai.generation_body import answer_shape, first_limit, generation_of
 
 _DEFAULT_TOKENS = 16  # OpenAI's default
 

@@ -9,8 +9,13 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 _LEAST = -9999.0  # OpenAI's value for a token that is impossible
 
 
-def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[dict[str, Any]]:
-    """Returns "content" of chat logprobs: tokens with text, bytes and the best alternatives."""
+def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> dict[str, Any]:
+    """Returns chat logprobs: tokens with text, bytes and the best alternatives."""
+    return {"content": listed_logprobs(tokenizer, tokens), "refusal": None}
+
+
+def listed_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[dict[str, Any]]:
+    """Returns the entries of tokens, as responses have them, too."""
     return [
         _entry(tokenizer, token.id, token.logprob)
         | {"top_logprobs": [_entry(tokenizer, *each) for each in token.alternatives]}

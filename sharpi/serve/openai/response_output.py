@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from sharpi.dialogue.events import CallBegin
 from sharpi.serve.chat.answer_parts import AnswerDelta
 from sharpi.serve.chat.answer_reading import new_id
-from sharpi.serve.openai.logprobs import chat_logprobs
+from sharpi.serve.openai.logprobs import listed_logprobs
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 Event = dict[str, Any]
@@ -96,7 +96,7 @@ class MessageItem(_TextItem):
         if part is None:
             return {"logprobs": self._logprobs}
         tokens = [token for token in part.tokens if token.logprob is not None]
-        logprobs = chat_logprobs(self._tokenizer, tokens)
+        logprobs = listed_logprobs(self._tokenizer, tokens)
         self._logprobs += logprobs
         return {"logprobs": logprobs}
 

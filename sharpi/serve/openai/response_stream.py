@@ -4,6 +4,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.chat.answer_parts import (
     AnswerDelta,
@@ -13,11 +16,14 @@ from sharpi.serve.chat.answer_parts import (
     Usage,
 )
 from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
+from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.endpoint import prepared
 from sharpi.serve.http.errors import ApiError
-from sharpi.serve.http.event_stream import Events, named_event
+from sharpi.serve.http.event_stream import Events, event_stream, named_event
 from sharpi.serve.openai.response_output import CallItem, Item, MessageItem, ReasoningItem
-from sharpi.serve.openai.responses_request import ResponsesRequest
+from sharpi.serve.openai.responses_body import ResponsesBody
+from sharpi.serve.openai.responses_request import ResponsesRequest, responses_request
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 Event = dict[str, Any]
@@ -137,3 +143,24 @@ def _usage(usage: Usage) -> Event:
         "output_tokens_details": {"reasoning_tokens": usage.num_reasoning},
         "total_tokens": usage.num_prompt + usage.num_generated,
     }
+
+
+class ResponsesRoute:
+    """Answers /v1/responses."""
+
+    def __init__(self, host: ModelHost, chats: ChatModels) -> None:
+        self._host, self._chats = host, chats
+
+    async def respond(self, request: Request) -> Response:
+        """Answers a chat with the items of the next turn."""
+        model = await self._chats.get()
+
+        def prepare(body: ResponsesBody) -> tuple[ResponsesRequest, list[PromptRequest]]:
+            asked = responses_request(body, self._host)
+            return asked, model.prompt_requests(asked.call)
+
+        asked, [prompt_request] = await prepared(request, ResponsesBody, prepare)
+        events = ResponseEvents(self._host, asked, model.tokenizer)
+        if asked.is_stream:
+            return await event_stream(events.stream(self._host, prompt_request), events.error_event)
+        return JSONResponse(await events.whole(self._host, prompt_request))

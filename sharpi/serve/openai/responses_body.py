@@ -4,11 +4,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sharpi.serve.chat.sampling_body import Effort
+from sharpi.serve.chat.generation_body import Effort, GenerationBody, Limit, NumLogprobs
 from sharpi.serve.chat.shape_body import FormatBody
 from sharpi.serve.http.body import Body, Ignored, only
 from sharpi.serve.openai.chat_body import Content
-from sharpi.serve.openai.generation_body import GenerationBody, Limit, NumLogprobs
 from sharpi.serve.openai.tools import MAX_TOOLS, ChoiceBody, FlatToolBody, Mode
 
 _NOTHING_KEPT = "sharpi keeps no answers; send the conversation"

@@ -8,11 +8,10 @@ from msgspec import Struct
 
 from sharpi.config import SamplingParams
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
-from sharpi.serve.chat.sampling_body import thinking_of
+from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.chat.shape_body import shape_of
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.body import fail
-from sharpi.serve.openai.generation_body import answer_shape, first_limit, generation_of
 from sharpi.serve.openai.response_input import messages_of
 from sharpi.serve.openai.responses_body import ResponsesBody
 from sharpi.serve.openai.tools import choice_of, has_strict_tool, tools_of
