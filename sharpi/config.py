@@ -1,6 +1,6 @@
 """The values of flags and their SHARPI_* variables, with nothing derived.
 
-The command line is the only author; nothing here is changed or filled in later.
+The command line is the only author; no later code changes these values or fills any in.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ Feature = Literal[
     "vbmi",
 ]
 
-# What can be switched off one by one to find where a wrong result comes from.
+# The features that can be switched off one by one to find the cause of a wrong result.
 FEATURES: dict[Feature, str] = {
     "graphs": "a GPU replays a token's kernels as one CUDA graph; without, it launches each",
     "folding": "a GPU's kernel goes on with what the next one would do, for single tokens",
@@ -92,23 +92,26 @@ class ExpertConfig(Struct, frozen=True):
     policy: str | None = None  # None takes the measured best
     # Expert loads per token; None derives it from the policy's default.
     load_budget: float | None = None
-    warm_pin: int | None = None  # experts of each layer to pin; None lets sharpi decide, 0 is off
+    # Experts of each layer to pin; None lets sharpi decide, 0 pins none.
+    warm_pin: int | None = None
     warm_pin_after: int | None = None  # accesses before they are pinned; None lets sharpi decide
     prefetch: bool = True
     predictor: str | None = None  # None takes the measured best
     resident: Resident | None = None  # the fixed set of the static policy
-    resident_ids: str | None = None  # the ids of `resident` "ids"
-    warmup_tokens: int = 4096  # tokens that `resident` "frequency" counts first
-    # Handling of experts that are not on the GPU: "cpu" computes them beside it, "stream" reads
-    # them over the bus, "load" copies them first, "auto" takes the quickest.
+    resident_ids: str | None = None  # the ids for `resident` = "ids"
+    warmup_tokens: int = 4096  # tokens counted first for `resident` = "frequency"
+    # How experts that are not on the GPU are computed: "cpu" on the CPU, "stream" on the GPU, which
+    # reads them over the bus, "load" on the GPU after a copy to a slot, "auto" in the fastest of
+    # these ways.
     miss: Miss = "auto"
-    # Room for a prompt's routed tokens on a GPU, times tokens * experts per token; None is all they
-    # can need.
+    # Room for a prompt's routed tokens on a GPU, in multiples of tokens * experts per token; None
+    # makes room for the most that can be routed.
     capacity_factor: float | None = None
     paged_stash: bool = False  # keeps what long prompts carry from layer to layer in pages
     stash_page_tokens: int = 64  # tokens per page
     stash_gpu_factor: float = 1.1  # pages on the GPU, as a multiple of those expected to be needed
-    stash_cpu_factor: float = 0.0  # more pages in page-locked RAM, as a multiple of the same number
+    # Pages in page-locked RAM beyond those on the GPU, as a multiple of the same number.
+    stash_cpu_factor: float = 0.0
     stats: Path | None = None  # file written when the engine closes
     trace: Path | None = None  # file written when the engine closes
     profile: Path | None = None  # file written when the engine closes
@@ -116,19 +119,20 @@ class ExpertConfig(Struct, frozen=True):
 
 
 class SpeculationConfig(Struct, frozen=True):
-    """Which drafts are made, and how many; without kinds there are none.
+    """The kinds of drafts to make, and how many; with no kinds, none are made.
 
     A draft is one or several tokens that may come next. One step checks several tokens, and the
     text is the same as without drafts.
     """
 
-    kinds: tuple[DraftKind, ...] = ()  # those that come first are asked first
-    is_auto: bool = False  # lengths are chosen by what they gain; else each is `max_drafts`
+    kinds: tuple[DraftKind, ...] = ()  # in the order in which they are asked for drafts
+    is_auto: bool = False  # chooses draft lengths by what they gain; otherwise each is `max_drafts`
     max_drafts: int | None = None  # tokens of one draft; None lets sharpi decide
     min_drafts: int = 0  # shorter drafts are not checked
-    min_probability: float = 0.0  # a draft ends before a token that is less likely to be right
+    min_probability: float = 0.0  # a draft ends before a token less likely than this
     draft_model: Path | None = None
-    is_default: bool = False  # nobody asked for it: it is off where it was not seen to pay
+    # Not requested by the user: drafts run only where they are known to pay.
+    is_default: bool = False
 
     @property
     def is_on(self) -> bool:
@@ -136,14 +140,14 @@ class SpeculationConfig(Struct, frozen=True):
         return bool(self.kinds) and self.max_drafts != 0
 
 
-# The drafts that commands look for unless told otherwise.
+# The kinds of drafts that commands use by default.
 USUAL_DRAFTS = SpeculationConfig(kinds=("ngram", "suffix", "mtp"), is_auto=True, is_default=True)
 
 
 class GivenFlags(Struct, frozen=True):
     """The flags about experts and GPUs that were given, for notes on those without an effect."""
 
-    command: str = ""  # that they were given to
+    command: str = ""  # the command that they were given to
     # The name of each option's parameter, and of the flag or variable that gave it.
     names: tuple[tuple[str, str], ...] = ()
 
@@ -154,12 +158,13 @@ RemoteExperts = Literal["auto", "on", "off"]
 class ClusterConfig(Struct, frozen=True):
     """The machines that run one model together, the first of which takes the requests."""
 
-    hosts: tuple[str, ...] = ()  # the first is this machine's address; empty to join another's
-    first: str = ""  # the address of the first machine, to join it
+    # The first is this machine's address; empty to join another machine's run.
+    hosts: tuple[str, ...] = ()
+    first: str = ""  # the first machine's address, to join its run
     port: int = 29400  # where the first listens
     link: str | None = None  # the network interface; None takes the one that leads to the first
     allows_public: bool = False  # the interface may have a public address
-    # Experts that are not in RAM here may be computed by machines that have them in theirs.
+    # Whether machines that hold an expert in RAM compute it for machines that do not.
     remote_experts: RemoteExperts = "auto"
     only_lends: bool = False  # this machine runs no layers, and lends its RAM for experts
 
@@ -172,37 +177,37 @@ class RunConfig(Struct, frozen=True):
     num_threads: int | None = None  # None takes the performance cores
     num_batch_threads: int | None = None  # None follows `num_threads`
     batch_size: int = 512
-    # Precision of activations: "auto" takes "int16" for small models, which rounding hurts most,
-    # else "int8".
+    # Precision of activations: "auto" takes "int16" for small models, which lose most by rounding,
+    # and otherwise "int8".
     precision: Precision = "auto"
-    # The types of keys and values in the KV cache: `kv_type` of both, the others of one of them.
-    # Without any f16 is taken, or q8_0 where that has no room.
+    # The types of keys and values in the KV cache: `kv_type` sets both, `key_type` and `value_type`
+    # one each. If none is given, f16 is used, or q8_0 where f16 does not fit.
     kv_type: KvType | None = None
     key_type: KvType | None = None
     value_type: KvType | None = None
     kv_keep: int | None = None  # positions that each head keeps of a long prompt; None keeps all
     rope: RopeRequest = RopeRequest()
     context_shift: bool = False
-    instruction_set: str | None = None  # None takes the best of the machine
-    # "map" uses weights where the file is mapped, "copy" reads all of them into huge pages; "auto"
-    # reads those there that a GPU reads from RAM, and maps the others.
+    instruction_set: str | None = None  # None takes the best that the machine has
+    # "map" uses weights where the file is mapped; "copy" reads all of them into huge pages; "auto"
+    # copies only the weights that a GPU reads from RAM, and maps the others.
     load: Load = "auto"
-    ram: int | None = None  # bytes for weights, KV cache and buffers; None takes what is free
-    # Bytes of each GPU for weights, KV cache and buffers; None takes what is free. `vrams` has
-    # those of each GPU where they differ, and `vram` then the most.
+    ram: int | None = None  # bytes for weights, KV cache and buffers; None takes the free memory
+    # Bytes of each GPU for weights, KV cache and buffers; None takes the free memory. Where GPUs
+    # differ, `vrams` has the bytes of each, and `vram` the largest of them.
     vram: int | None = None
     vrams: tuple[int, ...] = ()
     device: Device = "auto"
     gpus: tuple[int, ...] = ()  # CUDA's indices; without any, as many as the model needs
     tensor_split: tuple[float, ...] = ()  # the shares of the layers that these GPUs get
     gpu_layers: int | None = None  # layers on the GPU, at most
-    moe_slots: int | None = None  # slots of experts per layer in the fastest tier that has some
+    moe_slots: int | None = None  # expert slots per layer, in the fastest tier that has slots
     cpu_moe: bool = False  # keeps all experts off the GPU
     num_cpu_moe: int = 0  # keeps the experts of the first so many layers off the GPU
     num_parallel: int = 1  # sequences that are computed at once, at most
-    disabled: tuple[Feature, ...] = ()  # what is switched off to find a bug
+    disabled: tuple[Feature, ...] = ()  # features switched off to find a bug
     prompt_cache: Path | None = None  # folder of pages of the KV cache; None keeps none on disk
-    prompt_cache_bytes: int = 16 << 30  # of all files in that folder
+    prompt_cache_bytes: int = 16 << 30  # the most bytes of all files in that folder
     trace_vram: bool = False  # prints every allocation on the GPU
     experts: ExpertConfig = field(default_factory=ExpertConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
@@ -217,8 +222,8 @@ class GenerationRequest(Struct, frozen=True):
     stop: tuple[str, ...] = ()  # texts that end the generation
     ignore_end: bool = False  # continues after an end token
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    # Pairs of a token id and the value that is added to its logit before everything else.
+    # Pairs of a token id and the value that is added to its logit before penalties and filters.
     logit_bias: tuple[tuple[int, float], ...] = ()
-    # Best tokens reported with each token; None for no logprobs at all.
+    # The number of best tokens reported with each token; None reports no logprobs at all.
     num_logprobs: int | None = None
     shows_special: bool = False  # control tokens are part of the text, except the end token

@@ -11,7 +11,7 @@ from typing import Any
 from sharpi.errors import SharpiError
 from sharpi.resources import is_checkout, native_library
 
-# The type of the result, None for no result, and the list of the arguments' types.
+# The type of the result (None for void), and the list of the arguments' types.
 Signature = tuple[Any, Any]
 
 

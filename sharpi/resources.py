@@ -53,7 +53,7 @@ def native_library() -> Path:
     """Returns the path of the compiled CPU library, whether it exists or not.
 
     SHARPI_NATIVE_LIBRARY, if set, is the path of another build. A wheel has the library inside the
-    package; an editable install leaves it beside the other packages.
+    package. An editable install leaves it in site-packages.
     """
     if override := os.environ.get("SHARPI_NATIVE_LIBRARY"):
         return Path(override)

@@ -1,5 +1,7 @@
-"""Made-up routes: uniform ones, skewed ones, of which half repeat as those of texts do, and uneven
-ones, whose layers use different numbers of experts.
+"""Makes artificial routes for benchmarks: uniform, skewed, and uneven ones.
+
+Skewed routes repeat half of the time, as those of texts do. In uneven routes, layers use different
+numbers of experts.
 """
 
 import numpy as np

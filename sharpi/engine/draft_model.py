@@ -1,4 +1,4 @@
-"""DraftModel: a second, smaller model of the same vocabulary, which drafts for the first."""
+"""DraftModel: a second, smaller model with the same vocabulary, which drafts for the first."""
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
@@ -33,7 +33,7 @@ def draft_config(config: RunConfig, context_size: int) -> RunConfig:
 
 
 def check_vocabulary(file: GgufFile, draft: GgufFile) -> None:
-    """Raises UsageError where the two files have different tokens; one may have more at the end."""
+    """Raises UsageError if the two files have different tokens; one may have more at the end."""
     own, other = (_tokens(each) for each in (file, draft))
     for i, (token, drafted) in enumerate(zip_longest(own, other)):
         if token is None or drafted is None:
@@ -51,12 +51,11 @@ def _tokens(file: GgufFile) -> list[str]:
 
 
 class DraftModel:
-    """Drafts for any number of sequences; the sequences of ended requests are used again.
+    """Drafts for any number of sequences; the sequences of ended requests are reused.
 
-    `close` closes the engine of the `runner`.
-
-    A draft ends before a token that the draft model finds less likely than `min_probability`, and
-    before an id outside `vocab_size`, the vocabulary of the model that the drafts are for.
+    `close` closes the engine of the `runner`. A draft ends before a token that the draft model
+    finds less likely than `min_probability`, and before an id outside `vocab_size`, the size of the
+    main model's vocabulary.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class DraftModel:
         self._idle: list[Sequence] = []
 
     def drafters(self) -> list[Drafter]:
-        """Returns the drafter of one more sequence, in a list."""
+        """Returns the drafter for one more sequence, in a list."""
         sequence = self._idle.pop() if self._idle else Sequence(self._runner)
         return [ModelDrafter(self, sequence)]
 
@@ -81,7 +80,7 @@ class DraftModel:
         return self._runner.vocab_size
 
     def give_back(self, sequence: Sequence) -> None:
-        """Takes back a sequence whose request has ended; its tokens may serve the next turn."""
+        """Takes back the sequence of an ended request; its tokens may serve the next turn."""
         self._idle.append(sequence)
 
 
@@ -111,7 +110,7 @@ class ModelDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, most: int) -> tuple[list[int], list[int]]:
-        """Returns at most `most` tokens of the greedy continuation, and the level of each."""
+        """Returns at most `most` tokens of the greedy continuation, and their levels."""
         sequence = self._sequence
         same = min(shared_length(sequence.tokens, self._tokens), len(self._tokens) - 1)
         if same < len(sequence.tokens):
@@ -132,5 +131,5 @@ class ModelDrafter:
             logits = sequence.extend([token])
 
     def close(self) -> None:
-        """Gives the sequence back."""
+        """Returns the sequence to the DraftModel."""
         self._model.give_back(self._sequence)

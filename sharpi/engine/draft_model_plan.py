@@ -1,4 +1,4 @@
-"""Says of a draft model what it takes of RAM, and what each of its drafts reads."""
+"""Says how much RAM a draft model takes, and how many bytes each of its drafts reads."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from sharpi.units import format_bytes
 def draft_model_notes(
     config: RunConfig, file: GgufFile, plan: TierPlan, hardware: HardwareInfo
 ) -> Iterator[str]:
-    """Yields sentences on the model that drafts, if there is one.
+    """Yields sentences on the draft model, if there is one.
 
     Raises UsageError for another vocabulary, ModelFileError for a file that is no model.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Closing):
-    """Built by `load_engine`; a context manager that frees threads and memory at the end."""
+    """A loaded model, built by `load_engine`; a context manager that frees threads and memory."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Engine(Closing):
 
     @property
     def context_size(self) -> int:
-        """Positions that one session can hold."""
+        """The most positions of one session."""
         return self.runner.context_size
 
     @property
     def arithmetic(self) -> str:
-        """A name for the arithmetic of keys and values; equal names compute equal bits."""
+        """A name for the arithmetic of keys and values; equal names mean equal bits."""
         settings = self.runner.settings
         return arithmetic_of(self.config, settings, self.model_config, self._gpu_name)
 
@@ -111,14 +111,14 @@ class Engine(Closing):
     def expert_view(self) -> "ExpertView | None":
         """Lists the experts that are resident and used now; None without routed experts.
 
-        Cheap, but to be called on the engine's thread, between two steps.
+        It is cheap, but must be called on the engine's thread between two steps.
         """
         return self._records.view() if self._records else None
 
     def close(self) -> None:
-        """Writes the records, ends the threads and closes the file.
+        """Writes the records, ends the threads and closes the file; a second call does nothing.
 
-        `exit_notes` are the lines to show after that. A second call does nothing.
+        `exit_notes` then has the lines to show.
         """
         self.runner.leave_ranks()
         if self._records is not None:

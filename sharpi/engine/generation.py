@@ -1,4 +1,4 @@
-"""A conversation with a model, and each answer in it as an iterator of text."""
+"""Session, a conversation with a model, and Generation, an answer in it as an iterator of text."""
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -15,9 +15,10 @@ from sharpi.engine.scheduling.scheduler import Scheduler
 
 
 class Generation:
-    """Iterates over pieces of text, never half a character; stopping early keeps the cache valid.
+    """Iterates over pieces of text, never half a character; may be stopped at any time.
 
-    `choices` are the tokens chosen so far, `text` is the part of them that was shown.
+    `choices` are the tokens chosen so far, `text` is the part of their text that was yielded. The
+    KV cache stays valid when a caller stops early.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Generation:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """The reason that the answer ended; None until then."""
+        """The reason that the answer ended; None while it has not."""
         return self._state.finish_reason
 
     @property
@@ -55,16 +56,16 @@ class Generation:
 
     @property
     def num_prefilled(self) -> int:
-        """Tokens computed so far of the prompt's `timings.num_prompt_tokens`; for any thread."""
+        """Prompt tokens computed so far, of `timings.num_prompt_tokens`; any thread may read it."""
         done = self._scheduler.num_prefill_tokens - self._num_before
         if done < self.timings.num_prompt_tokens and not self._has_ended:
             done += int(self._runner.progress)
         return min(done, self.timings.num_prompt_tokens)
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Makes the step that runs end between two layers, with KeyboardInterrupt.
+        """Makes the current step raise KeyboardInterrupt between two layers.
 
-        The tokens of earlier steps stay in the cache. This stays in force until a call with
+        The tokens of earlier steps stay in the KV cache. This stays in force until a call with
         `wanted=False`. Any thread may call it.
         """
         self._runner.interrupt(wanted=wanted)
@@ -95,7 +96,7 @@ class Generation:
 
 
 class Session:
-    """A conversation: a scheduler of one request, which reuses the cached start of each prompt."""
+    """A conversation: a scheduler of one request at a time, which reuses cached beginnings."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -117,7 +118,7 @@ class Session:
     ) -> Generation:
         """Continues `prompt_ids`, the whole text of all turns; only its new end is computed.
 
-        `constraint` belongs to this answer alone. Raises UsageError for ids that the model does
+        `constraint` is used for this answer alone. Raises UsageError for ids that the model does
         not have.
         """
         generation_state = GenerationState(
@@ -126,5 +127,5 @@ class Session:
         return Generation(self._scheduler, self._model.runner, generation_state)
 
     def reset(self) -> None:
-        """Forgets everything and gives the KV pages back."""
+        """Forgets all tokens and gives the KV pages back."""
         self._cache.clear()

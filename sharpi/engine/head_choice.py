@@ -1,4 +1,4 @@
-"""Decides if drafts are on by default, and if the model's MTP head drafts."""
+"""Decides whether drafts are on by default, and whether the model's MTP head drafts."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ from sharpi.model.head_config import has_head, with_head
 
 
 def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> RunConfig:
-    """Returns the configuration, without drafts that were not asked for and may not pay.
+    """Returns the configuration without drafts that the user did not ask for and that may not pay.
 
-    On a GPU, drafts cost what the rule does not measure: greedy text no longer runs ahead of the
-    host, and the first check of each size captures a graph. On several machines (`is_shared`), a
-    head needs every token's hidden states sent back. A trace records single tokens.
+    Drafts on a GPU have costs that the rule does not measure: greedy text no longer runs ahead of
+    the host, and the first check of each size captures a graph. On several machines (`is_shared`),
+    a head would need every token's hidden states sent back. A trace records single tokens only.
     """
     speculation = config.speculation
     if not speculation.is_default:
@@ -31,7 +31,7 @@ def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -
 
 
 def where_keys_are(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> str | None:
-    """Returns what keeps keys that an assistant cannot read here; None if it can."""
+    """Returns who keeps keys that an assistant cannot read, as half a sentence; None if it can."""
     if is_shared:
         return "other machines keep"
     asked = {config.kv_type, config.key_type, config.value_type} - {None, "f16", "q8_0"}
@@ -48,9 +48,9 @@ def why_no_head(config: RunConfig, *, is_follower: bool = False) -> str | None:
 
 
 class HeadChoice(NamedTuple):
-    """A model with its MTP head if the head is to draft, and without it otherwise."""
+    """A model with its MTP head if the head is to draft, and otherwise without it."""
 
-    file: GgufFile  # with the tensors of a head that has a file of its own
+    file: GgufFile  # includes the tensors of a head that has its own file
     model: ModelConfig
     config: RunConfig
     notes: tuple[str, ...]
@@ -63,11 +63,11 @@ def choose_head(
     why_not: str | None = None,
     keys_elsewhere: str | None = None,
 ) -> HeadChoice:
-    """Decides if an MTP head drafts: the one in the model's file or in --spec-draft-model.
+    """Decides whether an MTP head drafts, from the model's file or from --spec-draft-model.
 
-    `why_not`: the reason if no head can run here; `keys_elsewhere`: what keeps the model's keys, if
-    an assistant cannot read them here. Raises UsageError if a head was asked for by name
-    and the file has none, or if the head of --spec-draft-model is for another model.
+    `why_not` is the reason if no head can run here; `keys_elsewhere` is the result of
+    `where_keys_are`. Raises UsageError if a head was asked for by name and the file has none, or if
+    the head of --spec-draft-model is for another model.
     """
     if config.speculation.draft_model is None:
         chosen, notes = _with_chosen(file, model, config, why_not, None)

@@ -23,11 +23,11 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 
-_OF_ASSISTANT = "gemma4"  # the architecture of its models
+_OF_ASSISTANT = "gemma4"  # the architecture of models that have an assistant
 
 
 class Joined(NamedTuple):
-    """A model's file, settings and configuration with a head, and the head's metadata."""
+    """A model's file, config and run configuration, joined with a head, and the head's metadata."""
 
     file: GgufFile
     model: ModelConfig
@@ -37,7 +37,7 @@ class Joined(NamedTuple):
 
 
 def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
-    """Returns the model with the head of --spec-draft-model; unchanged if that is a whole model.
+    """Returns the model with the head of --spec-draft-model; unchanged for a whole model.
 
     Raises UsageError if the head belongs to another model, ModelFileError for a damaged file.
     """

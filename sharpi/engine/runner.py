@@ -319,26 +319,26 @@ class Runner:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of one page without layers with windows; 0 where these keep all pages."""
+        """Bytes of one page without sliding-window layers; 0 where these keep all pages."""
         head = self.head.page_bytes if self.windows.is_on and self.head is not None else 0
         return head + sum(part.partial_bytes for part in self._trimmed_parts())
 
     def read_partial(self, page: int, target: HostBytes) -> None:
-        """Copies a page without layers with windows to `target`, (partial_bytes,)."""
+        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
         for part, own in _shares(target, self._trimmed_parts(), lambda each: each.partial_bytes):
             part.read_partial(page, own)
         if self.head is not None:
             self.head.read_page(page, target[self.partial_bytes - self.head.page_bytes :])
 
     def write_partial(self, page: int, source: HostBytes) -> None:
-        """Sets a page without layers with windows to what `read_partial` read."""
+        """Sets a page without sliding-window layers to what `read_partial` read."""
         for part, own in _shares(source, self._trimmed_parts(), lambda each: each.partial_bytes):
             part.write_partial(page, own)
         if self.head is not None:
             self.head.write_page(page, source[self.partial_bytes - self.head.page_bytes :])
 
     def _trimmed_parts(self) -> Iterator[CpuPart]:
-        """Yields the parts here whose layers with windows drop pages."""
+        """Yields the parts here whose sliding-window layers drop pages."""
         if self.windows.is_on:
             yield from (part for part in self.parts if isinstance(part, CpuPart))
 

@@ -34,12 +34,12 @@ class EngineSettings(Struct, frozen=True):
     """Activations are rounded to `rounding`; one pass has at most `batch_size` tokens.
 
     `kv_types`: the types of keys and values in the KV cache. A step has at most `num_parallel`
-    sequences, which share `num_kv_pages` pages; 0 stands for the pages of one context.
-    `places`: the cores of each thread of the pool; if empty, threads run anywhere.
-    `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
-    A step checks at most `max_drafts` drafts of all sequences together. Each head keeps `kv_keep`
-    positions of a longer prompt; 0 keeps all. Layers with windows, of at most `window` positions,
-    have memory for `window_pages` pages of keys and values; 0 stands for all pages.
+    sequences, which share `num_kv_pages` pages; 0 stands for the pages of one context. `places`:
+    the cores of each thread of the pool; if empty, threads run anywhere. `capacity_factor` limits a
+    GPU's rows for routed tokens; None leaves room for all. A step checks at most `max_drafts`
+    drafts of all sequences together. Each head keeps `kv_keep` positions of a longer prompt; 0
+    keeps all. Sliding-window layers, of at most `window` positions, have memory for `window_pages`
+    pages of keys and values; 0 stands for all pages.
     """
 
     context_size: int

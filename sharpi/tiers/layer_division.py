@@ -51,7 +51,7 @@ def layer_loads(
 ) -> list[LayerLoad]:
     """Returns for each layer the bytes of RAM that it takes, and those that a token reads.
 
-    `window_pages`: the pages of layers with windows, 0 for all.
+    `window_pages`: the pages of sliding-window layers, 0 for all.
     """
     used = model.num_experts_per_token
     return [

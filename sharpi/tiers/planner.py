@@ -69,7 +69,7 @@ def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> 
 def _with_copies(model: ModelFacts, request: TierRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
     """Returns each layer's bytes of KV cache, with what the MTP head copies from a GPU as its own.
 
-    Copies have all pages, also those of layers with windows.
+    Copies have all pages, also those of sliding-window layers.
     """
     copied = sum(size for i, size in model.read_by_head.items() if i in gpu.layers)
     return [*kv[:-1], kv[-1] + request.num_pages * copied] if copied else kv

@@ -35,7 +35,7 @@ class TierRequest(Struct, frozen=True):
     gpu_kv_first: tuple[int, ...] | None = None
     kv_first_pages: int = 0
     num_kv_pages: int | None = None  # pages of the KV cache; None: those of one context
-    window_pages: int = 0  # of them, those that layers with windows have on the CPU; 0: all
+    window_pages: int = 0  # of them, those that sliding-window layers have on the CPU; 0: all
     num_states: int = MAX_STATES  # copies of recurrent layers' states
     stash_page_tokens: int = 0  # tokens of a page of the stash; 0: none
     stash_gpu_factor: float = 1.0  # part of the stash's need that is on the GPU
@@ -77,7 +77,7 @@ def tier_request(
     """Combines the user's wishes with the engine's decisions.
 
     `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
-    `num_kv_pages`: pages of all sequences; `window_pages`: pages of layers with windows.
+    `num_kv_pages`: pages of all sequences; `window_pages`: pages of sliding-window layers.
     `max_drafts`: drafts that a step checks.
     """
     experts, vrams = config.experts, _vrams(config, hardware)

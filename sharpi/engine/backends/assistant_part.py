@@ -1,6 +1,7 @@
-"""Gemma 4's assistant on the CPU: recorded once, replayed for every draft.
+"""Gemma 4's assistant on the CPU: a program recorded once and replayed for every draft.
 
-It has no keys and values: it reads those that the model's parts keep, or copies of a GPU's.
+The assistant has no keys and values of its own. It reads those of the model, which the CPU keeps or
+which are copied from a GPU.
 """
 
 from collections.abc import Mapping
@@ -22,8 +23,8 @@ from sharpi.ops.cpu.thread_pool import ThreadPool
 class AssistantPart:
     """Runs the assistant on the CPU, over the model's `keys`.
 
-    `pool` are the threads of the model's part, which closes them. Without such a part on the CPU,
-    the assistant has threads of its own.
+    `pool` has the threads of the model's CPU part, which closes them. If None, the assistant starts
+    threads of its own.
     """
 
     is_host_memory = True
@@ -44,7 +45,8 @@ class AssistantPart:
         shapes = {mixer.shape.layer: mixer.shape for mixer in config.assistant.mixers}
         self._keys = CopiedKeys(shapes.values(), sources, settings, self._pool)
         self._inputs = StepArrays(1, 1, settings.pages_per_sequence)
-        self._slots = np.zeros(1, np.int32)  # one before the position: up to it, keys are read
+        # The position before the draft's: the last whose keys it reads.
+        self._slots = np.zeros(1, np.int32)
         self._step = self._inputs.step
         self._step.num_tokens = self._step.num_outputs = 1
         self._step.slots = int_pointer(self._slots)
@@ -52,11 +54,11 @@ class AssistantPart:
 
     @property
     def context_size(self) -> int:
-        """Positions of one sequence."""
+        """The most positions of one sequence."""
         return self._settings.context_size
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
-        """Copies the model's keys and values of these positions, if a GPU keeps them."""
+        """Copies the model's keys and values of these positions from a GPU, if one keeps them."""
         self._keys.take(position, len(ids), pages)
 
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
@@ -86,16 +88,16 @@ class AssistantPart:
         return recorder.finish(logits, out)
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies the copies of a GPU's keys and values in one page to another page."""
+        """Copies one page to another, in the keys and values that were copied from a GPU."""
         self._keys.copies.copy_page(source, target)
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of the copies in one page."""
+        """Bytes of one page of the keys and values that were copied from a GPU."""
         return self._keys.copies.page_bytes
 
     def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies the copies in a page to `target`, (page_bytes,)."""
+        """Copies a page of the keys and values copied from a GPU to `target`, (page_bytes,)."""
         self._keys.copies.read_page(page, target)
 
     def write_page(self, page: int, source: HostBytes) -> None:

@@ -1,7 +1,7 @@
 """CopiedKeys: keys and values that a GPU keeps, copied to a KV cache of the CPU.
 
-Gemma 4's assistant reads them there. It needs those of two layers at most, so that a copy costs
-less than the assistant's weights and the embedding would take of VRAM.
+Gemma 4's assistant reads them there. It needs those of at most two layers. Copying them costs less
+than the VRAM that the assistant's weights and embedding would take.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +20,12 @@ from sharpi.ops.interface import AttentionShape
 
 
 class KeysElsewhere(Protocol):
-    """Pages of keys and values in another memory."""
+    """The part of a model that keeps pages of keys and values, in a GPU's memory for instance."""
 
     def read_positions(self, layer: int, page: int, first: int, end: int) -> list[Values]:
         """Returns keys and values (end - first, heads * dim) of positions of a page, as float32.
 
-        Without values of their own there are only keys.
+        A layer that uses its keys as values returns keys alone.
         """
 
 
@@ -33,9 +33,9 @@ Source: TypeAlias = KvCache | KeysElsewhere
 
 
 class CopiedKeys:
-    """The layers' keys and values in `cache`; those that the CPU keeps anyway are not copied.
+    """Copies of layers' keys and values in `cache`; layers that the CPU keeps are not copied.
 
-    `sources` has for each layer the memory that keeps them. `copies` has the copied layers alone.
+    `sources` maps each layer to the memory that keeps it. `copies` holds the copied layers alone.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CopiedKeys:
         return recorder.finish(x)
 
     def close(self) -> None:
-        """Frees the program that stores."""
+        """Frees the program that stores the copies."""
         if self._program is not None:
             self._program.close()
             self._program = None

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class CpuPart(RecordedPart[Program]):
-    """Runs the layers `layers`, by default all; embeds the tokens if layer 0 is among them.
+    """Runs `layers`, by default all; embeds the tokens if layer 0 is among them.
 
     With `has_output` it computes the logits, by default if it runs the model's last layer. With
-    `pool` it uses the threads of another part on this machine, and that part closes them. With
-    `keeps_hidden`, `hidden` has the values of all tokens after the output norm.
+    `pool` it uses the threads of another part on this machine, which closes them. With
+    `keeps_hidden`, `hidden` holds every token's values after the output norm.
     """
 
     gpu_tier = None
@@ -64,7 +64,7 @@ class CpuPart(RecordedPart[Program]):
         self._layers = range(config.num_layers) if layers is None else layers
         ends = self._layers.stop == config.num_layers
         self._has_output = ends if has_output is None else has_output
-        self._gives_outputs = ends  # a row for each output, rather than for each token
+        self._gives_outputs = ends  # the result has a row for each output, not for each token
         self._keeps_router_logits, self._keeps_hidden = keeps_router_logits, keeps_hidden
         shapes = [shape for shape in config.attention if shape.layer in self._layers]
         windows = windows_of(config) if settings.window_pages else ()
@@ -100,13 +100,13 @@ class CpuPart(RecordedPart[Program]):
             num_outputs += len(segment.outputs)
         self._step.num_tokens, self._step.num_outputs = num_tokens, num_outputs
         if step.incoming is not None:
-            assert isinstance(step.incoming, np.ndarray)  # no GPU comes before
+            assert isinstance(step.incoming, np.ndarray)  # no GPU precedes this part
             program.incoming[: len(step.incoming)] = step.incoming
         self._run(program, step.segments)
         return program.logits[: num_outputs if self._gives_outputs else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
-        """Writes one segment into the next step as sequence `row`, with tokens from `first` on."""
+        """Writes `segment` into the next step as sequence `row`; its first token is `first`."""
         inputs = self._inputs
         rows = inputs.write(row, first, segment.ids, segment.position, segment.pages)
         if self._kept is not None:
@@ -117,12 +117,13 @@ class CpuPart(RecordedPart[Program]):
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
-        """Writes where recurrent layers store the state after each token; null if nowhere."""
+        """Writes where recurrent layers store the state after each token; null for nowhere."""
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
                 self._inputs.states_after[row] = self._states.addresses[state]
         else:
-            self._inputs.states_after[first] = None  # only a sequence's first token is asked
+            # Kernels read the entry of a sequence's first token only.
+            self._inputs.states_after[first] = None
 
     def _run(self, program: Program, segments: tuple[Segment, ...]) -> None:
         count = self._step.num_tokens
@@ -173,20 +174,20 @@ class CpuPart(RecordedPart[Program]):
         return self._pool.progress
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Frees a page's keys and values in layers with windows; see `KvCache.drop_windows`."""
+        """Frees a page's keys and values in sliding-window layers; see `KvCache.drop_windows`."""
         self._cache.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes of one page without layers with windows."""
+        """The bytes of one page, without those of sliding-window layers."""
         return self._cache.partial_bytes
 
     def read_partial(self, page: int, target: HostBytes) -> None:
-        """Copies a page without layers with windows to `target`, (partial_bytes,)."""
+        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
         self._cache.read_partial(page, target)
 
     def write_partial(self, page: int, source: HostBytes) -> None:
-        """Sets a page without layers with windows to what `read_partial` read."""
+        """Sets a page without sliding-window layers to what `read_partial` read."""
         self._cache.write_partial(page, source)
 
     def _record(self, max_outputs: int) -> Program:

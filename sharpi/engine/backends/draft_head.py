@@ -1,4 +1,4 @@
-"""DraftHead: what predicts tokens from a model's own hidden states."""
+"""DraftHead: the interface of a head that predicts tokens from a model's own hidden states."""
 
 from typing import NamedTuple, Protocol
 
@@ -21,11 +21,11 @@ class DraftHead(Protocol):
 
     @property
     def follows_drafts(self) -> bool:
-        """True if each draft has a position of its own, False if all have the first one's."""
+        """True if each draft has its own position, False if all have the first draft's."""
 
     @property
     def context_size(self) -> int:
-        """Positions of one sequence."""
+        """The most positions of one sequence."""
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
         """Computes and stores the keys and values of any number of tokens, from `position` on.
@@ -41,17 +41,17 @@ class DraftHead(Protocol):
         """
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies its keys and values in one page to another page."""
+        """Copies the head's keys and values in one page to another page."""
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of its keys and values in one page."""
+        """Bytes of the head's keys and values in one page."""
 
     def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies its keys and values in a page to `target`, (page_bytes,)."""
+        """Copies the head's keys and values in a page to `target`, (page_bytes,)."""
 
     def write_page(self, page: int, source: HostBytes) -> None:
         """Sets a page to what `read_page` read."""
 
     def close(self) -> None:
-        """Frees its memory."""
+        """Frees the head's memory."""

@@ -1,4 +1,4 @@
-"""The experts of a model that does not fit: slots in RAM, the others read from its file."""
+"""The experts of a model that does not fit: some in slots in RAM, the others read from its file."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -42,10 +42,11 @@ if TYPE_CHECKING:
 
 
 class ExpertTier:
-    """The store, policy and predictor of one running model; `close` ends them.
+    """The expert store, policy and predictor of one running model; `close` ends them.
 
-    With `may_map` it gives its slots up where the mapped file proves to be faster: `is_mapped`.
-    Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
+    With `may_map`, the tier gives up its slots when the mapped file proves faster; `is_mapped` is
+    then true. Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not
+    fit.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ExpertTier:
             may_fall_back=falls_back(asked, self.policy.settings.kind),
         )
         self.notes: list[str] = []
-        self._sequences: list[int] = [0]  # of the last step
+        self._sequences: list[int] = [0]  # the sequences of the last step
         self._why_no_pin = pin_note(asked, self.policy.settings)
         per_token = shape.num_moe_layers * shape.experts_per_token
         self._pin = PinWatch(self.policy.settings, per_token)
@@ -102,9 +103,9 @@ class ExpertTier:
         self.store.start()
 
     def change_way(self) -> bool:
-        """Gives the slots up or makes them anew, as is faster; returns True if it did.
+        """Gives up the slots or makes them again, whichever is faster; True if anything changed.
 
-        Call it between two steps. A step has to be recorded anew after it.
+        Call it between two steps. After a change, steps have to be recorded again.
         """
         if self._file is None or self._file.is_wanted == self.is_mapped:
             return False
@@ -118,9 +119,10 @@ class ExpertTier:
         return True
 
     def _come_back(self) -> bool:
-        """Makes slots with the experts that were used most; keeps the file if there is no room.
+        """Makes slots again, filled with the most used experts; keeps the file if they do not fit.
 
-        The page cache gives its memory back first: else the kernel may have no huge pages left.
+        Before that, the file's pages leave the page cache. Otherwise the kernel may have no huge
+        pages left.
         """
         for tensor in self._tensors:
             drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
@@ -134,7 +136,7 @@ class ExpertTier:
         return True
 
     def ask(self, asker: "Asker") -> None:
-        """Lets steps ask other machines for their experts; the tier closes the asker."""
+        """Lets steps ask other machines to compute experts; the tier closes the asker."""
         self._asker, self._file = asker, None
         asker.start(self.feed)
 
@@ -152,7 +154,7 @@ class ExpertTier:
     def view(
         self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
     ) -> ExpertView:
-        """Returns which experts are resident and used; `mapped`: uses without slots."""
+        """Returns which experts are resident and used; `mapped` has the uses without slots."""
         uses = self.uses() + mapped
         if self.is_mapped:
             return view_of_mapped(uses, moe_layers, num_tokens)
@@ -163,7 +165,7 @@ class ExpertTier:
         )
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
-        """Begins a step of `num_tokens` tokens; returns True if it predicts."""
+        """Begins a step of `num_tokens` tokens; returns True if the step predicts experts."""
         if self.is_mapped:
             return False
         self._set_policy(is_timed=num_tokens == 1)
@@ -180,7 +182,7 @@ class ExpertTier:
                                     is_prompt=is_prompt)  # fmt: skip
 
     def _set_policy(self, *, is_timed: bool) -> None:
-        """Turns learning and prefetching on or off for the next step, as the trials decided."""
+        """Turns learning and prefetching on or off for the next step, as its trials decided."""
         if self.trials.learning is not None:
             self.policy.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
         if self._policy_prefetches:
@@ -208,7 +210,7 @@ class ExpertTier:
             self.notes.append(note)
 
     def _watch_slots(self, file: FileChoice, num_tokens: int, seconds: float) -> None:
-        """Tells the choice of the mapped file about a step with slots, unless of a prompt."""
+        """Reports a step with slots to the trial of the mapped file, unless it held a prompt."""
         if num_tokens == 1:
             file.end_token(self.store, seconds, is_usual=self.trials.is_usual)
         elif not self._is_prompt:
@@ -219,14 +221,14 @@ class ExpertTier:
         return self._pin.note(self.store)
 
     def stats(self, run: RunFacts, mapped: MappedUses | None = None) -> ExpertStats:
-        """Returns the statistics so far; `mapped`: the lookups without slots."""
+        """Returns the statistics so far; `mapped` has the lookups that the mapped file served."""
         present = None if self.is_mapped else self._collect(run)
         stats = self._past.stats(present, run, mapped)
         changes = self._file.notes if self._file is not None else []
         return replace(stats, notes=(*stats.notes, *changes))
 
     def _collect(self, run: RunFacts) -> ExpertStats:
-        """Returns the statistics of the present slots."""
+        """Returns the statistics of the slots that exist now."""
         counts = self._learned_counts(run) if self._is_learned else self.feed.counts()
         asker = self._asker
         facts = TierFacts(

@@ -18,16 +18,16 @@ _FREED = (Purpose.SLOTS, Purpose.STAGING, Purpose.LEARNED)
 
 
 class FileChoice:
-    """The trial of the mapped file beside slots of this layout, which the plan made."""
+    """The trial that compares the mapped file with slots of the planned layout."""
 
     def __init__(self, layout: StoreLayout, plan: TierPlan) -> None:
         sizes = [layer.expert_bytes for layer in layout.layers]
         self._trial = FileTrial(np.array(sizes, np.int64))
         self._freed = sum(plan.bytes_in(Tier.RAM, purpose) for purpose in _FREED)
-        self._waits = 0.0, 0, 0  # when the window began
-        self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # the same
+        self._waits = 0.0, 0, 0  # at the start of the window
+        self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # at the start of the window
         self._faults = 0
-        self.notes: list[str] = []  # the changes, for the statistics
+        self.notes: list[str] = []  # a sentence for each change, for the statistics
 
     @property
     def is_wanted(self) -> bool:
@@ -35,11 +35,11 @@ class FileChoice:
         return self._trial.way is Way.FILE
 
     def keep(self) -> None:
-        """Keeps the file for good, where slots have no room any more."""
+        """Keeps using the file from now on, because there is no room for slots."""
         self._trial.way = Way.FILE
 
     def end_token(self, store: ExpertStore, seconds: float, *, is_usual: bool) -> None:
-        """Ends a decoded token with slots, in which the policy tried something unless usual."""
+        """Records a decoded token with slots; `is_usual` is False if the policy tried something."""
         if self._trial.begins_window:
             self._begin_window(store)
         if not self._trial.record(seconds, is_usual=is_usual):
@@ -48,11 +48,11 @@ class FileChoice:
             self._faults = _page_faults()
 
     def end_step_beside(self, seconds: float) -> None:
-        """Ends a step that decoded several tokens with slots."""
+        """Records the seconds of a step that decoded several tokens with slots."""
         self._trial.add_beside(seconds)
 
     def end_token_in_file(self, seconds: float) -> None:
-        """Ends a decoded token with the file."""
+        """Records a decoded token that used the mapped file."""
         faults, before = _page_faults(), self._faults
         self._faults = faults
         if self._trial.record_file(seconds, faults - before):
@@ -72,22 +72,22 @@ class FileChoice:
         self._uses = store.uses()
 
     def _window(self, store: ExpertStore) -> WindowCounts:
-        """Returns the counts since the window began."""
+        """Returns the counts since the window of tokens began."""
         return WindowCounts.between(self._waits, _waits(store), self._uses, store.uses())
 
 
 def _waits(store: ExpertStore) -> tuple[float, int, int]:
-    """Returns the seconds of decoded tokens that waited, and their late experts and loads."""
+    """Returns the seconds that decoded tokens waited, their late experts and their loads."""
     counts = [layer.decode for layer in store.layers()]
     stall = sum(each.stall_ns for each in counts) / 1e9
     return stall, sum(each.late for each in counts), sum(each.loads for each in counts)
 
 
 def _spare() -> int:
-    """Returns the bytes that are free beside the slots."""
+    """Returns the bytes that are free beside the slots, less a margin."""
     return max(0, probe_memory().free - MAPPED_MARGIN)
 
 
 def _page_faults() -> int:
-    """Returns how many pages this process has waited for a disk to read."""
+    """Returns the number of page faults for which this process waited for a disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

@@ -14,7 +14,7 @@ from sharpi.tiers.staging import TOKENS
 
 
 class HeadExperts:
-    """The slots of one layer, as the plan has them; `close` ends the reads.
+    """The slots of the MTP head's layer, as planned; `close` ends the reads.
 
     Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
     """

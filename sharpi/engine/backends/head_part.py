@@ -1,7 +1,7 @@
 """The head for multi-token prediction (MTP) on the CPU: recorded once, replayed for every draft.
 
-It has a KV cache of its own, in the pages of the model's: the entry at a position comes from the
-model's hidden state there and from the next token.
+The head has its own KV cache, with the page ids of the model's. The entry at a position comes from
+the model's hidden state there and from the next token.
 """
 
 from typing import TYPE_CHECKING
@@ -22,14 +22,14 @@ from sharpi.tiers.planner import HEAD_BATCH
 if TYPE_CHECKING:
     from sharpi.engine.backends.head_experts import HeadExperts
 
-_DECODED = 4  # tokens of a pass that the threads of decoding run
+_DECODED = 4  # a pass of at most so many tokens runs on the threads for decoding
 
 
 class HeadPart:
     """Runs the head, and owns its keys and values.
 
-    `pool` are the threads of the model's part, which closes them. Without such a part on the CPU,
-    the head has threads of its own.
+    `pool` has the threads of the model's CPU part, which closes them. If None, the head starts
+    threads of its own.
     """
 
     is_host_memory = True
@@ -57,7 +57,7 @@ class HeadPart:
 
     @property
     def context_size(self) -> int:
-        """Positions of one sequence."""
+        """The most positions of one sequence."""
         return self._settings.context_size
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
@@ -112,16 +112,16 @@ class HeadPart:
         return recorder.finish(logits, out)
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies its keys and values in one page to another page."""
+        """Copies the head's keys and values in one page to another page."""
         self._cache.copy_page(source, target)
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of its keys and values in one page."""
+        """Bytes of the head's keys and values in one page."""
         return self._cache.page_bytes
 
     def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies its keys and values in a page to `target`, (page_bytes,)."""
+        """Copies the head's keys and values in a page to `target`, (page_bytes,)."""
         self._cache.read_page(page, target)
 
     def write_page(self, page: int, source: HostBytes) -> None:
@@ -129,7 +129,7 @@ class HeadPart:
         self._cache.write_page(page, source)
 
     def close(self) -> None:
-        """Frees its memory, and ends its own threads."""
+        """Frees the head's memory, and ends the threads that it started."""
         if self._program is not None:
             self._program.close()
             self._program = None

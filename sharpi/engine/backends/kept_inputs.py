@@ -1,4 +1,4 @@
-"""The inputs of a step that give the places of keys, and of kept keys, if heads drop some."""
+"""KeptInputs: the arrays of a step that say where keys lie, if heads drop some."""
 
 import numpy as np
 
@@ -17,13 +17,13 @@ class KeptInputs:
         self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
 
     def join(self, step: abi.Step) -> None:
-        """Makes the arrays part of a step."""
+        """Sets the pointers of `step` to the arrays."""
         step.slots = int_pointer(self._slots)
         step.num_kept = int_pointer(self._num_kept)
         step.kept_table = int_pointer(self._pages)
 
     def write(self, row: int, tokens: slice, positions: IntArray, segment: Segment) -> None:
-        """Writes one segment, whose tokens have `positions` (tokens,), as sequence `row`."""
+        """Writes a segment, whose tokens have `positions` (tokens,), as sequence `row`."""
         self._slots[tokens] = positions - segment.num_dropped
         self._num_kept[row] = segment.num_kept
         if segment.kept_pages is not None:

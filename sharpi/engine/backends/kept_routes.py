@@ -1,4 +1,4 @@
-"""The routes of each segment of a step, also if a processor runs the step in several passes."""
+"""Collects the routes of each segment of a step, even if the step runs in several passes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class SegmentRoutes(NamedTuple):
 def segment_routes(
     segments: Sequence[Segment], program: StepRoutes, *, trims: bool
 ) -> Iterator[SegmentRoutes]:
-    """Yields each segment's routes; `trims`: the last MoE layer only has rows for outputs."""
+    """Yields each segment's routes; `trims`: the last MoE layer has rows for outputs only."""
     routes, router_logits = program.routes, program.router_logits
     token = output = 0
     for segment in segments:
@@ -39,7 +39,7 @@ def segment_routes(
 def step_rows(
     segments: Sequence[Segment], routes: list[IntArray], *, trims: bool
 ) -> list[IntArray]:
-    """Returns all segments' routes by layer, without rows of earlier steps."""
+    """Returns the routes of all segments by layer, without the rows that an earlier step left."""
     num_tokens = sum(len(segment.ids) for segment in segments)
     rows = [ids[:num_tokens] for ids in routes]
     if trims and rows:
@@ -48,7 +48,7 @@ def step_rows(
 
 
 class KeptRoutes:
-    """Collects the rows of all segments; `trims`: the last MoE layer only has rows for outputs."""
+    """Collects the rows of all segments; `trims`: the last MoE layer has rows for outputs only."""
 
     def __init__(self, *, trims: bool) -> None:
         self._trims = trims
@@ -61,13 +61,13 @@ class KeptRoutes:
 
     @property
     def routes(self) -> list[IntArray]:
-        """Expert ids, (rows, used) for each MoE layer, in the order of the step's tokens."""
+        """Expert ids (rows, used) of each MoE layer, in the order of the step's tokens."""
         layers = zip(*(own.routes for own in self._in_order()), strict=True)
         return [np.concatenate(layer) for layer in layers]
 
     @property
     def router_logits(self) -> list[Values]:
-        """Router logits of each layer, if they are kept, in the same order."""
+        """Router logits (rows, experts) of each MoE layer, in the same order; empty unless kept."""
         layers = zip(*(own.router_logits for own in self._in_order()), strict=True)
         return [np.concatenate(layer) for layer in layers]
 

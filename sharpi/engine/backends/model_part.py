@@ -1,4 +1,4 @@
-"""Some of a model's layers on one processor; a step goes through the parts in turn."""
+"""ModelPart: some of a model's layers on one processor; a step goes through the parts in turn."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -22,37 +22,37 @@ class Segment(NamedTuple):
     """The next tokens of one sequence in a step."""
 
     ids: IntArray  # (tokens,)
-    position: int  # of the first token
+    position: int  # position of the first token
     outputs: IntArray  # rows of `ids` whose logits are requested
-    pages: IntArray  # (pages,) of the KV cache, which cover the tokens
-    state: int | None = None  # the state that recurrent layers continue and change
-    sequence: int = 0  # names the sequence, the same from step to step
-    num_drafts: int = 0  # the last so many of `ids` are drafts, which may prove wrong
-    # The states in which recurrent layers leave what they have after each token; `state` then
-    # stays as it is. Empty where only the last token's is wanted, in `state` itself.
+    pages: IntArray  # pages of the KV cache that cover the tokens, (pages,)
+    state: int | None = None  # the state that recurrent layers read and update
+    sequence: int = 0  # identifies the sequence from step to step
+    num_drafts: int = 0  # how many of the last `ids` are drafts
+    # The states in which recurrent layers store what they have after each token; `state` then stays
+    # unchanged. Empty if only the state after the last token is wanted, in `state` itself.
     states_after: tuple[int, ...] = ()
-    # Keys and values that each head of the sequence has dropped: a slot is a position less those.
+    # Positions that each head of the sequence has dropped; a slot is a position less this number.
     num_dropped: int = 0
-    # The slots that each head is to keep after this step, copied to these pages; 0 keeps all.
+    # The number of slots that each head keeps after this step, copied to `kept_pages`; 0 keeps all.
     num_kept: int = 0
     kept_pages: IntArray | None = None
 
 
 class StepOfPart(NamedTuple):
-    """The tokens of all segments, concatenated; the requested logits have the same order."""
+    """One step: the tokens of all segments, concatenated; their logits have the same order."""
 
     segments: tuple[Segment, ...]
     num_tokens: int  # of all segments
-    incoming: "Passed | None" = None  # (tokens, hidden) from the part before
-    # For one output alone: the part keeps the logits, and only `ModelPart.largest` is asked.
+    incoming: "Passed | None" = None  # (tokens, hidden) from the previous part
+    # For a single output: the part keeps the logits, and the caller only asks `ModelPart.largest`.
     wants_largest: bool = False
-    # With `wants_largest`: the next step probably goes on with that token, and nobody reads the
+    # With `wants_largest`: the next step probably continues with that token, and nobody reads the
     # routes of this one. A GPU may then begin the next step at once.
     goes_on: bool = False
 
 
 def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:
-    """Splits a segment into segments of at most `size` tokens, each with its slice of tokens."""
+    """Splits a segment into parts of at most `size` tokens, each with its slice of the tokens."""
     for first in range(0, len(segment.ids), size):
         rows = segment.outputs
         own = slice(first, first + size)
@@ -71,15 +71,15 @@ class StepRoutes(Protocol):
 
     @property
     def routes(self) -> list[IntArray]:
-        """Expert ids, (rows, used) for each MoE layer."""
+        """Expert ids (rows, used) of each MoE layer."""
 
     @property
     def router_logits(self) -> list[Values]:
-        """Logits of each router, (rows, experts); empty unless they are kept."""
+        """Router logits (rows, experts) of each MoE layer; empty unless they are kept."""
 
 
 class SlotTier(Protocol):
-    """The owner of the slots for experts on a GPU, with the methods that records need."""
+    """The interface of the owner of a GPU's expert slots, as records need it."""
 
     def stats(self, run: "RunFacts") -> "ExpertStats | None":
         """Returns the statistics so far, None before there are slots."""
@@ -95,30 +95,30 @@ class SlotTier(Protocol):
 
 
 class ModelPart(StepRoutes, Protocol):
-    """The first part looks up the embedding; the last returns logits (outputs, vocabulary).
+    """Some layers of a model: the first part embeds tokens, the last one computes logits.
 
-    Every other part returns the hidden states (tokens, hidden) of all tokens. The result of `run`
-    may be a view that the next call overwrites.
+    The last part returns logits (outputs, vocabulary), every other part the hidden states (tokens,
+    hidden) of all tokens. The result of `run` may be a view that the next call overwrites.
     """
 
     @property
     def max_tokens(self) -> int:
         """The most tokens of one pass.
 
-        Where this exceeds the batch size, more tokens than a batch must be a single segment, of
-        which the part returns only the last outputs.
+        Where this exceeds the batch size, a pass of more than a batch must be one segment, and the
+        part returns only that segment's last outputs.
         """
 
     @property
     def splits_steps(self) -> bool:
-        """True if `run` also takes steps of more than `max_tokens`, in several passes."""
+        """True if `run` splits steps of more than `max_tokens` into several passes itself."""
 
     @property
     def gpu_tier(self) -> SlotTier | None:
-        """The owner of the slots for experts, if this part is a GPU that has some."""
+        """The owner of the expert slots, if this part is a GPU that has some."""
 
     def run(self, step: StepOfPart, max_outputs: int) -> "Passed":
-        """Runs a step, with the program that is recorded for at most `max_outputs` outputs.
+        """Runs a step with the program recorded for at most `max_outputs` outputs.
 
         The last part returns its values on the host. A GPU before another one may return values in
         its own memory, which are valid until its next pass.
@@ -129,56 +129,53 @@ class ModelPart(StepRoutes, Protocol):
 
     @property
     def hidden(self) -> Values:
-        """The last step's values (tokens, hidden) of all tokens after the output norm.
-
-        Only the model's last part has them, and only if an MTP head drafts.
-        """
+        """Returns the most likely id after the last step, the lowest if equal; -1 if not finite."""
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Ends the pass that runs, or the next one, between two layers, with KeyboardInterrupt.
+        """Makes the current pass, or the next one, raise KeyboardInterrupt between two layers.
 
         This stays in force until a call with `wanted=False`. Any thread may call it.
         """
 
     @property
     def progress(self) -> float:
-        """The part of the current pass that is done, 0 to 1; any thread may ask."""
+        """The fraction of the current pass that is done, 0 to 1; any thread may read it."""
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies what its layers keep in one page of the KV cache to another page."""
+        """Copies what the part's layers keep in one page of the KV cache to another page."""
 
     def copy_state(self, source: int, target: int) -> None:
-        """Copies what its recurrent layers keep in one state to another state."""
+        """Copies what the part's recurrent layers keep in one state to another state."""
 
     @property
     def page_bytes(self) -> int:
-        """Bytes that its layers keep in one page of the KV cache."""
+        """Bytes that the part's layers keep in one page of the KV cache."""
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that its recurrent layers keep in one state."""
+        """Bytes that the part's recurrent layers keep in one state."""
 
     @property
     def is_host_memory(self) -> bool:
         """True if any thread may read pages and states while no step writes to them."""
 
     def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies what its layers keep in a page to `target`, (page_bytes,)."""
+        """Copies what the part's layers keep in a page to `target`, (page_bytes,)."""
 
     def write_page(self, page: int, source: HostBytes) -> None:
         """Sets a page to what `read_page` read."""
 
     def read_state(self, state: int, target: HostBytes) -> None:
-        """Copies what its recurrent layers keep in a state to `target`, (state_bytes,)."""
+        """Copies what the part's recurrent layers keep in a state to `target`, (state_bytes,)."""
 
     def write_state(self, state: int, source: HostBytes) -> None:
         """Sets a state to what `read_state` read."""
 
     def prepare(self) -> None:
-        """Prepares what the first step would otherwise have to prepare."""
+        """Does in advance what the first step would otherwise have to do."""
 
     def close(self) -> None:
-        """Frees memory and threads."""
+        """Frees memory and ends threads."""
 
 
 class RemoteLayers(ModelPart, Protocol):
@@ -198,4 +195,4 @@ class RemoteLayers(ModelPart, Protocol):
         """Drops a step's outputs: `receive` will not be called for them."""
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Lets layers with windows there drop a page; see `KvCache.drop_windows`."""
+        """Makes sliding-window layers on other machines drop a page; see `KvCache.drop_windows`."""

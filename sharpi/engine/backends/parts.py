@@ -32,11 +32,10 @@ def make_parts(
 ) -> list[ModelPart]:
     """Returns a part for each processor, in the order of their layers.
 
-    A GPU that has all layers also looks up the embedding if it is planned to, or if the output
-    matrix is the same tensor.
-    `slots`: for each GPU of the plan its slots, None for a GPU with all experts of its layers.
-    `layers`: the layers of this machine, if other machines run the others; the part then has no
-    output.
+    A GPU that has all layers also looks up the embedding if the plan says so, or if the output
+    matrix is the same tensor. `slots` has an entry for each GPU of the plan, None for a GPU with
+    all experts of its layers. `layers` are the layers of this machine, if other machines run the
+    others; the part then has no output.
     """
     if not devices or plan is None or not plan.gpus:
         return [
@@ -96,7 +95,7 @@ def keys_by_layer(parts: Iterable[ModelPart]) -> "dict[int, Source]":
             continue
         from sharpi.engine.backends.gpu.part import GpuPart
 
-        assert isinstance(part, GpuPart)  # other machines' parts have no keys here
+        assert isinstance(part, GpuPart)  # other machines' parts have no keys on this machine
         found |= dict.fromkeys(part.cache.layers, part.cache)
     return found
 

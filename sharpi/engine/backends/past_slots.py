@@ -1,4 +1,4 @@
-"""PastSlots: the counts and statistics of slots in RAM that gave way to the mapped file."""
+"""PastSlots: the counts and statistics of RAM slots that were given up for the mapped file."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,10 @@ from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 
 
 class PastSlots:
-    """Sums over all slots that a tier gave up; a tier may do so several times.
+    """Sums over all the slots that a tier gave up, which may happen several times.
 
-    `uses` (layers, experts) are tokens that used each expert. `counts` are those of each layer, and
-    empty until slots were given up.
+    `uses` (layers, experts) has the number of tokens that used each expert. `counts` has an entry
+    for each layer, and is empty until slots were given up.
     """
 
     def __init__(self, num_layers: int, num_experts: int) -> None:
@@ -22,7 +22,7 @@ class PastSlots:
         self._stats: list[ExpertStats] = []
 
     def add(self, uses: NDArray[np.int64], counts: list[StoreCounts], stats: ExpertStats) -> None:
-        """Adds slots that are given up: their uses and counts, in layers, and their statistics."""
+        """Adds the uses, counts by layer, and statistics of slots that are being given up."""
         self.uses, self.counts = self.uses + uses, self.with_present(counts)
         self._stats.append(stats)
 
@@ -33,7 +33,7 @@ class PastSlots:
         return tuple(map(tuple, order))
 
     def with_present(self, counts: list[StoreCounts]) -> list[StoreCounts]:
-        """Returns the sums with the counts of the present slots, of each layer."""
+        """Returns the sums for each layer, with the counts of the present slots added."""
         if not self.counts:
             return counts
         pairs = zip(counts, self.counts, strict=True)
@@ -42,9 +42,9 @@ class PastSlots:
     def stats(
         self, present: ExpertStats | None, run: RunFacts, mapped: MappedUses | None
     ) -> ExpertStats:
-        """Returns all statistics in one; `present` is None while there are no slots.
+        """Returns one set of statistics for all slots; `present` is None while there are none.
 
-        `mapped` are the lookups in the mapped file.
+        `mapped` has the lookups in the mapped file.
         """
         if not self._stats and present is not None:
             return present

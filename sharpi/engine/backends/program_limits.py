@@ -1,4 +1,4 @@
-"""The limits of the programs that parts on the CPU record."""
+"""The limits of the programs that CPU parts record."""
 
 from sharpi.engine.settings import EngineSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
@@ -8,7 +8,7 @@ from sharpi.ops.cpu.program import ProgramLimits
 def program_limits(
     settings: EngineSettings, max_tokens: int, max_outputs: int, *, drops_keys: bool = False
 ) -> ProgramLimits:
-    """Returns the limits of a program for steps of that many tokens and outputs."""
+    """Returns the limits of a program for steps of at most these tokens and outputs."""
     return ProgramLimits(
         max_tokens=max_tokens,
         max_outputs=max_outputs,

@@ -1,4 +1,4 @@
-"""The recorded steps of a model's part, and its pages and states, on any processor."""
+"""RecordedPart: a model's part with its recorded steps, pages and states, on any processor."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
@@ -30,9 +30,9 @@ class PartStates(Protocol):
 
 
 class RecordedPart(ABC, Generic[P]):
-    """Records a program for each `max_outputs` at its first use; `_latest` is the one run last.
+    """Records a program for each `max_outputs` at its first use; `_latest` is the last one run.
 
-    Its methods for pages and states are those of `ModelPart`.
+    The methods for pages and states are those of `ModelPart`.
     """
 
     _cache: PartCache
@@ -53,7 +53,7 @@ class RecordedPart(ABC, Generic[P]):
         return self._programs[max_outputs]
 
     def prepare(self) -> None:
-        """Records the step of a generation now rather than at its first token."""
+        """Records the step of a generation now, instead of at its first token."""
         self._program(self._num_outputs)
 
     def interrupt(self, *, wanted: bool = True) -> None:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def joined(tiers: Sequence[SlotTier]) -> SlotTier | None:
-    """Returns one SlotTier for all of these; None if there are none."""
+    """Returns one SlotTier for all `tiers`; None if there are none."""
     return SlotTiers(tiers) if len(tiers) > 1 else next(iter(tiers), None)
 
 
 class SlotTiers:
-    """The slots of several GPUs, each with its own layers, in their order."""
+    """The slots of several GPUs, in the order of their layers."""
 
     def __init__(self, tiers: Sequence[SlotTier]) -> None:
         self._tiers = tuple(tiers)
@@ -69,7 +69,7 @@ def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
 
 
 def _joined_predictions(found: "Sequence[PredictionStats]") -> "PredictionStats | None":
-    """Returns the predictions of all GPUs as one; steps are not added, as all GPUs share them."""
+    """Returns all GPUs' predictions as one; their steps are not summed, because all share them."""
     if not found:
         return None
     return replace(

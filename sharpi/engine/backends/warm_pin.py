@@ -1,4 +1,4 @@
-"""PinWatch waits for a warm pin; messages say when it happens, and at the end if it did not."""
+"""Warm pins: PinWatch waits for one, and messages report it or say at the end why it is missing."""
 
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -13,7 +13,7 @@ def announce_pin(settings: PolicySettings, before: HitCount, tier: str) -> None:
 
 
 def missed_pin(settings: PolicySettings, accesses: int, tier: str) -> str | None:
-    """Returns a sentence about a pin that did not happen; None if none was due or nothing ran."""
+    """Returns a sentence about a pin that did not happen; None if no pin was due or nothing ran."""
     due = settings.next_pin(-1)
     if due is None or not accesses:
         return None
@@ -35,11 +35,12 @@ class PinWatch:
 
     def __init__(self, settings: PolicySettings, accesses_per_token: int) -> None:
         self._settings, self._accesses_per_token = settings, accesses_per_token
-        self._due = settings.next_pin(-1)  # in lookups; None once it happened, or never does
-        self._most_accesses = 0  # an upper bound
+        # In lookups; None once it has happened, or if it never will.
+        self._due = settings.next_pin(-1)
+        self._most_accesses = 0  # an upper bound of the lookups
 
     def end_step(self, store: ExpertStore, num_tokens: int) -> None:
-        """Announces the pin; asks the store only once there may be enough lookups."""
+        """Announces the pin; asks the store only once enough lookups are possible."""
         if self._due is None:
             return
         self._most_accesses += num_tokens * self._accesses_per_token

@@ -1,4 +1,4 @@
-"""Follower: a rank after the first, which runs its layers for every step that comes."""
+"""Follower: a rank after the first, which runs its layers for every step that arrives."""
 
 import time
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Follower:
             self._take(message)
         wire, experts = self._channel.count, self._records.stats_to_report()
         self._on_end(RankReport(wire, self._num_steps, self._busy_seconds, experts))
-        self._channel.send(message)  # all round, so that every rank's receiving ends
+        self._channel.send(message)  # goes all the way round, so that every rank stops receiving
 
     def _take(self, message: Message) -> None:
         if message.kind is Kind.STEP:

@@ -1,4 +1,4 @@
-"""Reads a file of machines, for plans of a model over machines that need not be at hand.
+"""Reads a file that describes machines, to plan a model over machines that need not be connected.
 
 It is TOML, with a table for each machine in the order of the ranks:
 
@@ -61,7 +61,7 @@ def read_hosts(path: Path) -> list[Host]:
 
 
 def with_lenders(division: Division, hosts: list[Host]) -> Division:
-    """Returns the division of those that run layers with empty places for those that only lend."""
+    """Returns the division with an empty range of layers added for each host that only lends."""
     own, end, rows = iter(range(len(division.layers))), 0, []
     for host in hosts:
         if host.only_lends:
@@ -76,7 +76,7 @@ def with_lenders(division: Division, hosts: list[Host]) -> Division:
 
 
 def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
-    """Returns tokens per second of one sequence, and of enough to keep all machines busy."""
+    """Returns the tokens per second of one sequence, and of enough to keep all machines busy."""
     working = [each for each in hosts if not each.only_lends]
     hops = sum(each.hop_ms for each in working) / 1e3 if len(working) > 1 else 0.0
     return 1 / (1 / division.single_rate + hops), division.full_rate

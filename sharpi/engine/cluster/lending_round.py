@@ -1,4 +1,4 @@
-"""LendingRound: ranks publish their spare RAM, derive who lends which experts, and time that."""
+"""LendingRound: ranks publish their spare RAM, and derive and time who lends which experts."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,7 +30,7 @@ def room_of(
     wish: Wish = "auto",
     absent: frozenset[int] = frozenset(),
 ) -> Room:
-    """Returns a rank's statement from the plan of its own layers."""
+    """Returns what a rank publishes about its spare RAM and missing experts, by its own plan."""
     if plan is None:
         return Room(0, (), instruction_set, wish, absent)
     spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0
@@ -48,7 +48,7 @@ def expert_sizes(file: GgufFile, num_layers: int) -> dict[int, tuple[int, int]]:
 
 
 class LoadedModel(Struct, frozen=True):
-    """A rank's model as loaded; `tier` is None where all experts are mapped."""
+    """A rank's loaded model; `tier` is None where all experts are mapped."""
 
     file: GgufFile
     config: ModelConfig
@@ -60,7 +60,7 @@ class LoadedModel(Struct, frozen=True):
 
 
 class LendingRound:
-    """One rank's side: `lenders` answer other ranks, `notes` are the decisions as sentences.
+    """One rank's side of lending: `lenders` answer other ranks, `notes` say what was decided.
 
     `on_note` is called with a line for the user when a lending rank is lost later.
     """
@@ -129,7 +129,7 @@ class LendingRound:
         self.notes = (f"experts are read from the disk, not computed by {whom}: {times}",)
 
     def _read_seconds(self, loans: Sequence[Loan]) -> float:
-        """Measures the seconds that reading an expert of mean size from disk takes."""
+        """Measures the seconds to read an expert of mean size from disk."""
         num_bytes = sum(self._sizes[loan.layer][1] for loan in loans) / len(loans)
         rate = measure_disk(self._model.file.parts[0], _DISK_SECONDS).bytes_per_second
         return num_bytes / rate

@@ -1,4 +1,4 @@
-"""Says which experts machines of a plan could lend each other, by the code that a start uses."""
+"""Predicts which experts the machines of a plan could lend each other, by the code of a start."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +25,10 @@ def planned_loans(
     division: Division,
     hosts: Sequence[Host],
 ) -> Iterator[str]:
-    """Yields a line for each machine that could lend, and for whom; all have the same kernels."""
+    """Yields a line for each pair of a machine that could lend and one that would borrow.
+
+    It takes all machines to have the same kernels.
+    """
 
     def room(host: Host, layers: range) -> Room:
         own = replace(config, ram=host.machine().ram, device="cpu")

@@ -1,4 +1,4 @@
-"""RankReport: the counts that a rank publishes about its work when a run ends."""
+"""RankReport: the counts that a rank publishes about its work at the end of a run."""
 
 from msgspec import Struct
 
@@ -7,9 +7,9 @@ from sharpi.experts.stats.stats import ExpertStats
 
 
 class RankReport(Struct, frozen=True):
-    """The work of one rank: its steps, the seconds that it computed in, and its messages."""
+    """The work of one rank: steps, seconds spent computing, and messages."""
 
     wire: WireCount
     num_steps: int = 0
     busy_seconds: float = 0.0
-    experts: ExpertStats | None = None  # of its own layers, where the first rank asked for them
+    experts: ExpertStats | None = None  # of the rank's own layers, if the first rank asked for them

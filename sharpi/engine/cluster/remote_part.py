@@ -1,8 +1,8 @@
 """RemotePart: the layers that other ranks run, as one part of the first rank's model.
 
-A step goes to the next rank, from there to the one after it, and the values of its outputs come
-back from the last. Several steps, each of different sequences, may be in progress, so that all
-ranks work at once. Nothing waits for a step without outputs, as most steps of a long prompt are.
+A step passes from rank to rank, and the last rank returns the values of the step's outputs. Several
+steps of different sequences may be in progress at once, so that all ranks work. Nothing waits for a
+step without outputs, as most steps of a long prompt are.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class RemotePart:
     gpu_tier = None
     splits_steps = False
     is_host_memory = False
-    page_bytes = 0  # here: a prompt cache on disk is refused for several machines
+    page_bytes = 0  # unused: several machines refuse a prompt cache on disk
     state_bytes = 0
 
     def __init__(
@@ -38,7 +38,7 @@ class RemotePart:
         self._channel, self._width, self._max_tokens = channel, hidden_size, max_tokens
         self.num_ranks, self._on_close = num_ranks, on_close
         self._number, self._has_left = 0, False
-        self._wanted: set[int] = set()  # steps whose outputs somebody waits for
+        self._wanted: set[int] = set()  # steps whose outputs the caller waits for
         self._arrived: dict[int, Values] = {}
 
     @property
@@ -65,7 +65,7 @@ class RemotePart:
 
         Returns the step's number for `receive`, or None if the step has no outputs.
         """
-        assert isinstance(step.incoming, np.ndarray)  # no GPU comes before
+        assert isinstance(step.incoming, np.ndarray)  # no GPU precedes this part
         self._send(Kind.STEP, step_body(step, step.incoming, max_outputs))
         if not any(len(segment.outputs) for segment in step.segments):
             return None
@@ -118,7 +118,7 @@ class RemotePart:
         self._send(Kind.COPY_PAGE, pair_body(source, target))
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Lets the other ranks' layers with windows drop a page; see `KvCache.drop_windows`."""
+        """Makes the other ranks' sliding-window layers drop a page; see `KvCache.drop_windows`."""
         self._send(Kind.DROP_WINDOWS, pair_body(page, is_before_free | is_after_free << 1))
 
     def copy_state(self, source: int, target: int) -> None:
@@ -144,6 +144,6 @@ class RemotePart:
         if self._has_left:
             return
         self._has_left = True
-        with suppress(ClusterError):  # they know
+        with suppress(ClusterError):  # they know already
             self._send(Kind.CLOSE)
         self._on_close()

@@ -1,4 +1,4 @@
-"""Sharing: loads a model that several ranks run: they agree on settings, and divide its layers."""
+"""Sharing: loads a model over several ranks, which agree on settings and divide its layers."""
 
 import time
 from collections.abc import Sequence
@@ -39,28 +39,28 @@ _LOOK_SECONDS = 0.2
 
 
 class Sharing(Closing):
-    """One rank's side of loading a model together; `notes` say what was chosen."""
+    """One rank's side of loading a model over several ranks; `notes` say what was decided."""
 
     def __init__(self, group: Group, config: ClusterConfig) -> None:
         self._group, self._config = group, config
-        self.layers: range | None = range(0)  # None where this process runs all of them
+        self.layers: range | None = range(0)  # None if this process runs all layers
         self._ring: tuple[int, ...] = ()  # the ranks that run layers
         self._round: LendingRound | None = None
         self._records: ExpertRecords | None = None
         self._counts_experts = False
         self.notes: tuple[str, ...] = ()
-        self.reports: dict[int, RankReport] = {}  # by rank, once the first has ended the run
-        self.remote: RemotePart | None = None  # of the first rank, once there are parts
+        self.reports: dict[int, RankReport] = {}  # by rank, once the first rank has ended the run
+        self.remote: RemotePart | None = None  # on the first rank, once `parts` was called
 
     @property
     def is_first(self) -> bool:
-        """True on the rank that embeds the tokens and chooses them."""
+        """True on the rank that embeds the tokens and samples."""
         return self._group.rank == 0
 
     def complete(self, file: GgufFile) -> GgufFile:
-        """Returns the file with the tensors of parts that only other ranks have.
+        """Returns the file with the tensors of parts of a split model that only other ranks have.
 
-        Raises ClusterError for a part of a split model that no rank has.
+        Raises ClusterError for a part that no rank has.
         """
         parts = self._group.exchange("parts", own_parts(file))
         return completed(file, parts, self._group.hosts)
@@ -73,7 +73,7 @@ class Sharing(Closing):
         settings: EngineSettings,
         hardware: HardwareInfo,
     ) -> EngineSettings:
-        """Compares the ranks and divides the layers; returns the settings that all have.
+        """Compares the ranks and divides the layers; returns the settings that all ranks share.
 
         Raises ClusterError if a rank has another model or version, or if the first rank refuses.
         """
@@ -135,7 +135,7 @@ class Sharing(Closing):
         own: Sequence[ModelPart],
         loaded: LoadedModel,
     ) -> list[ModelPart]:
-        """Returns this rank's part; on the first rank also the remote and the output part."""
+        """Returns this rank's part; on the first rank, also the remote part and the output part."""
         group, model, weights = self._group, loaded.config, loaded.weights
         settings = loaded.settings
         group.start(self._ring)
@@ -170,7 +170,7 @@ class Sharing(Closing):
         if len(self._ring) > 1 or self._group.rank > 0:
             return
         if asker is None:
-            self._group.close()  # nobody else has anything to do
+            self._group.close()  # no other rank has work left
         else:
             asker.when_closed(self._group.close)
 
@@ -180,7 +180,7 @@ class Sharing(Closing):
         return [report.experts for report in reports if report.experts is not None]
 
     def follow(self, part: ModelPart, hidden_size: int) -> None:
-        """Runs the layers of this rank, which is not the first, until the first rank ends."""
+        """Runs this rank's layers until the first rank ends the run; not for the first rank."""
         group = self._group
         if group.rank not in self._ring:
             return self._only_lend()
@@ -216,7 +216,7 @@ class Sharing(Closing):
         return self._group.channel.count
 
     def _report(self, report: RankReport) -> None:
-        with suppress(Exception):  # it is no reason to fail that nobody can hear it
+        with suppress(Exception):  # the failure itself matters, not that no rank can be told of it
             self._group.state("report", report)
 
     def _leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Split models, of which each rank has the first part and those parts that hold its layers."""
+"""Split models: each rank has the first part and the parts that hold its layers."""
 
 from collections.abc import Sequence, Set
 
@@ -9,11 +9,12 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_infos import TensorInfo
 from sharpi.gguf.tensor_summary import layer_of
 
-_OF_FIRST_RANK = ("token_embd", "output", "per_layer_")  # which looks up tokens and gives logits
+# The tensors that look up tokens and compute logits.
+_OF_FIRST_RANK = ("token_embd", "output", "per_layer_")
 
 
 class Parts(Struct, frozen=True):
-    """The number of parts of one rank's model, and the tensors of the parts on its machine."""
+    """The number of parts of a rank's model, and the tensors of the parts that its machine has."""
 
     count: int
     tensors: dict[int, list[TensorInfo]]  # by the part's index; empty for a model of one file
@@ -25,7 +26,7 @@ def own_parts(file: GgufFile) -> Parts:
 
 
 def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> GgufFile:
-    """Returns the file with the tensors of all parts, also of those that only other ranks have.
+    """Returns the file with the tensors of all parts, even of parts that only other ranks have.
 
     Raises ClusterError if no rank has a part, or if ranks have different numbers of parts.
     """

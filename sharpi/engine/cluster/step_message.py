@@ -1,8 +1,8 @@
 """Writes a step as the body of a message, and reads it with every length checked.
 
-The body has int32 numbers, little-endian: how many segments, tokens, outputs, pages and states
-there are, `max_outputs`, eight for each segment, then all ids, output rows, pages and states. After
-them come the values as float32.
+The body is little-endian int32: the numbers of segments, tokens, outputs, pages and states, then
+`max_outputs`, then eight numbers for each segment, then all ids, output rows, pages and states. The
+values follow as float32.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from sharpi.ops.cpu.program import IntArray
 
 _INT, _FLOAT = np.dtype("<i4"), np.dtype("<f4")
 _COUNTS, _OF_SEGMENT = 6, 8
-_LENGTHS = [0, 2, 3, 4]  # the columns of a segment's row that say how long its arrays are
+_LENGTHS = [0, 2, 3, 4]  # the columns of a segment's row that have the lengths of its arrays
 _NO_STATE = -1
 
 
 class SentStep(NamedTuple):
-    """A step that was received; the values (tokens, hidden) with it are `step.incoming`."""
+    """A received step; the values (tokens, hidden) that came with it are `step.incoming`."""
 
     step: StepOfPart
     max_outputs: int
@@ -69,7 +69,7 @@ def _row(segment: Segment, num_pages: int) -> list[int]:
 
 
 def _used_pages(segment: Segment) -> IntArray:
-    """Returns the pages up to the segment's last token; those after it are not looked at."""
+    """Returns the pages up to the segment's last token; the receiver reads no later ones."""
     end = segment.position + len(segment.ids)
     return segment.pages[: -(-end // PAGE_POSITIONS)]
 
@@ -98,8 +98,8 @@ def _segments(
 ) -> tuple[Segment, ...]:
     """Splits `arrays`, ids first, into segments by the lengths in `rows`.
 
-    Slices alone, since a rank's caches are cold when a message arrives. Raises ClusterError for a
-    length below 0.
+    It slices arrays and does nothing else, because a rank's caches are cold when a message arrives.
+    Raises ClusterError for a length below 0.
     """
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
     segments = []
@@ -135,7 +135,7 @@ def _malformed() -> ClusterError:
 
 
 def pair_body(first: int, second: int) -> bytes:
-    """Returns the body that holds two numbers."""
+    """Returns a body of two numbers."""
     return np.array([first, second], _INT).tobytes()
 
 
@@ -148,7 +148,7 @@ def read_pair(body: bytes | memoryview) -> tuple[int, int]:
 
 
 def values_body(values: Values) -> bytes:
-    """Returns the body that holds the values of outputs."""
+    """Returns a body of the values of outputs."""
     return values.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Terms: the facts that ranks exchange before the first step, and the first rank's decisions."""
+"""Terms: the first rank's decisions, and the statements of all ranks that they follow from."""
 
 import sys
 from collections.abc import Sequence, Set
@@ -28,8 +28,8 @@ from sharpi.tiers.layer_division import (
     layer_loads,
 )
 
-_SAMPLE_BYTES = 64 << 20  # what the rate of reading memory is measured over
-_SAME_SPEED = 1.25  # as many times as fast is no difference
+_SAMPLE_BYTES = 64 << 20  # the rate of reading memory is measured over so many bytes
+_SAME_SPEED = 1.25  # rates whose ratio is below this count as equal
 
 
 class Statement(Struct, frozen=True):
@@ -40,8 +40,8 @@ class Statement(Struct, frozen=True):
     machine: Machine
     fingerprint: Fingerprint
     rope: RopeRequest
-    lacking_parts: frozenset[int] = frozenset()  # of a split model, by index
-    only_lends: bool = False  # it runs no layers, and has experts in memory for the others
+    lacking_parts: frozenset[int] = frozenset()  # the indices of a split model's missing parts
+    only_lends: bool = False  # runs no layers, and holds experts in memory for other ranks
 
 
 class Terms(Struct, frozen=True):
@@ -56,19 +56,19 @@ class Terms(Struct, frozen=True):
     kv_types: KvTypes
     rounding: Rounding
     layers: tuple[tuple[int, int], ...]
-    counts_experts: bool = False  # the first rank writes statistics of all
+    counts_experts: bool = False  # the first rank writes statistics of all ranks
 
     def applied(self, settings: EngineSettings) -> EngineSettings:
-        """Returns a rank's own settings, with the shared ones replaced by those of the terms."""
+        """Returns a rank's own settings with the shared ones replaced by the terms'."""
         return replace(settings, **{name: getattr(self, name) for name in _SHARED})
 
 
-# The settings in the terms: those of their fields that the engine's settings have, too.
+# The settings that the terms carry: the fields that EngineSettings has, too.
 _SHARED = tuple(set(Terms.__struct_fields__) & set(EngineSettings.__struct_fields__))
 
 
 class Answer(Struct, frozen=True):
-    """The first rank's answer to all statements: the terms, or why it cannot begin."""
+    """The first rank's answer to all statements: the terms, or why the run cannot begin."""
 
     terms: Terms | None = None
     refusal: str = ""
@@ -123,7 +123,7 @@ def divide(
 
 
 def _alike(machines: list[Machine]) -> list[Machine]:
-    """Replaces read rates that are about the same by their mean, as one short run measured them."""
+    """Replaces nearly equal read rates by their mean, since each is one short measurement."""
     rates = [each.read_rate for each in machines]
     if max(rates) > _SAME_SPEED * min(rates):
         return machines
@@ -131,7 +131,7 @@ def _alike(machines: list[Machine]) -> list[Machine]:
 
 
 def layers_of_all(division: Division, statements: list[Statement]) -> tuple[tuple[int, int], ...]:
-    """Returns first and end of each rank's layers, also of those that run none."""
+    """Returns the first and end of each rank's layers; ranks that run none have an empty range."""
     own, end, layers = iter(division.layers), 0, []
     for statement in statements:
         first, end = (end, end) if statement.only_lends else next(own)

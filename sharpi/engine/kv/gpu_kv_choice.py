@@ -1,4 +1,4 @@
-"""Decides if f16 keys and values of a context leave a GPU's layers the slots that they need."""
+"""Decides whether f16 keys and values of a context leave a GPU's layers the slots they need."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,16 +15,16 @@ from sharpi.tiers.request import TierRequest, tier_request
 from sharpi.tiers.scratch import scratch_bytes
 from sharpi.units import format_bytes
 
-# What attention on a GPU takes besides (sharpi/ops/cuda/recorder/attention_calls.py): results of
-# parts of a context, and a layer's keys and values, gathered and ordered.
+# What attention on a GPU takes beside the KV cache (sharpi/ops/cuda/recorder/attention_calls.py):
+# partial results of a split context, and one layer's keys and values, gathered in order.
 _PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
 
 
 class GpuRoom(Struct, frozen=True, order=True):
-    """The room that GPUs have beside a whole context's keys and values of some type.
+    """The room that GPUs have beside the keys and values of a whole context, for one KV type.
 
-    `slots`: the fewest experts that have room there, of the layers with slots there; they are
-    counted up to `recommended`, and both are 0 where no layer has slots there.
+    `slots` is the fewest expert slots of any layer with slots, counted up to `recommended`. Both
+    are 0 if no layer has slots.
     """
 
     num_layers: int
@@ -33,7 +33,7 @@ class GpuRoom(Struct, frozen=True, order=True):
 
 
 class KvOnGpu(Struct, frozen=True):
-    """The layers that GPUs compute, and why f16 takes too much of VRAM; None if it does not."""
+    """The layers that GPUs compute, and why f16 takes too much VRAM; None if it does not."""
 
     layers: frozenset[int] = frozenset()
     why_not_f16: str | None = None
@@ -44,7 +44,7 @@ def choose_on_gpu(
 ) -> KvOnGpu:
     """Returns the layers on GPUs with f16 keys and values of a whole context.
 
-    It says why not f16 where q8_0 leaves more room. Without a GPU nothing is planned.
+    `why_not_f16` is set if q8_0 leaves more room. Without a GPU nothing is planned.
     """
     if not _request(config, hardware, positions).vram:
         return KvOnGpu()
@@ -58,7 +58,7 @@ def choose_on_gpu(
 def _why_not(
     f16_plan: TierPlan, q8_plan: TierPlan, model: ModelConfig, positions: int, vram: int
 ) -> str | None:
-    """Returns why f16 takes too much of VRAM where q8_0 takes less; None if it does not."""
+    """Returns why f16 takes too much VRAM, if q8_0 takes less; None if it does not."""
     f16, q8 = _room(f16_plan), _room(q8_plan)
     if q8 <= f16:
         return None
@@ -89,9 +89,9 @@ def gpu_request(
     hardware: HardwareInfo,
     positions: int,
 ) -> TierRequest:
-    """Returns a request for whole contexts, of which no part is given to slots at first.
+    """Returns a request for whole contexts, of which slots take no part at first.
 
-    A GPU's buffers, which the plan counts later, are estimated: a little above that.
+    A GPU's buffers, which the plan counts later, are estimated here, slightly too high.
     """
     request = _request(config, hardware, positions)
     largest = max((kv_bytes([shape], positions) for shape in model.attention), default=0)

@@ -1,4 +1,4 @@
-"""Chooses the types of keys and values: f16 where there is room, rotated q8_0 where not."""
+"""Chooses the types of keys and values: f16 where there is room, otherwise rotated q8_0."""
 
 from collections.abc import Collection
 
@@ -24,10 +24,10 @@ def choose_kv_types(
     num_positions: int,
     window_pages: int = 0,
 ) -> tuple[KvTypes, tuple[str, ...]]:
-    """Returns the requested types, or those that fit `num_positions`, and a note on a choice.
+    """Returns the requested types, or those that fit `num_positions`, and a note if it chose.
 
-    On GPUs, f16 has to leave room for all layers and for the recommended slots of experts, as far
-    as q8_0 does. Nothing below q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.
+    On GPUs, f16 has to leave as much room as q8_0 for layers and for the recommended expert slots.
+    No type smaller than q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.
     """
     if config.kv_type or config.key_type or config.value_type:
         both = config.kv_type or "f16"
@@ -57,7 +57,7 @@ def _why_not_in_ram(needed: int, room: int) -> str | None:
 def _room(
     config: RunConfig, file: GgufFile, hardware: HardwareInfo, on_gpu: Collection[int]
 ) -> int:
-    """Returns the bytes of RAM that dense weights leave free; routed experts may stay on disk."""
+    """Returns the bytes of RAM beside the dense weights; routed experts may stay on disk."""
     ram = default_ram(hardware) if config.ram is None else config.ram
     tensors = file.tensors.items()
     dense = sum(t.num_bytes for name, t in tensors if _is_dense_in_ram(name, on_gpu))

@@ -1,4 +1,4 @@
-"""Decides how much of a long prompt's KV cache is kept; refuses models that cannot drop any."""
+"""Decides how much of a long prompt's KV cache to keep; refuses models that must keep all."""
 
 from typing import NamedTuple
 
@@ -13,14 +13,14 @@ from sharpi.ops.kv_keep import KEEP_WINDOW
 
 
 class Cut(NamedTuple):
-    """A prompt of `length` tokens of which each head keeps `num_kept` positions."""
+    """The cut of a prompt of `length` tokens, of which each head keeps `num_kept` positions."""
 
     length: int
     num_kept: int
 
     @property
     def window(self) -> int:
-        """The position of the first token whose queries choose what is kept."""
+        """The position of the first token whose queries choose the kept positions."""
         return self.length - KEEP_WINDOW
 
     @property
@@ -72,9 +72,9 @@ def _why_not(config: RunConfig, model: ModelConfig) -> str | None:
 
 
 def on_cpu(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
-    """Returns the configuration, without a GPU if keys are dropped, and a note on that.
+    """Returns the configuration, without a GPU if keys are dropped, and a note if that changed it.
 
-    Raises UsageError if keys are dropped and a GPU was asked for.
+    Raises UsageError if keys are dropped and a GPU was requested.
     """
     if config.kv_keep is None or config.device == "cpu":
         return config, ()

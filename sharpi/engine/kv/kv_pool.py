@@ -1,4 +1,4 @@
-"""Sizes the KV cache that several sequences share: a context for each, where there is room."""
+"""Sizes the KV cache that several sequences share: one context for each, where there is room."""
 
 from sharpi.config import KvTypes, RunConfig
 from sharpi.gguf.reader import GgufFile
@@ -7,7 +7,8 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.tiers.planner import default_ram
 
-# Where the weights fill the memory, so much of it is worth more as KV cache than to experts.
+# Where the weights fill the memory, one part in so many of it is worth more as KV cache than as
+# room for experts.
 _KV_SHARE = 8
 
 
@@ -36,7 +37,7 @@ def kv_pages(
 
 
 def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
-    """Lists the bytes of each memory that may hold all layers' pages."""
+    """Lists the bytes of each memory that may have to hold the pages of all layers."""
     memories = [default_ram(hardware) if config.ram is None else config.ram]
     vram = config.vram or hardware.free_vram
     if config.device != "cpu" and vram:

@@ -1,4 +1,4 @@
-"""Notes for the user: the bytes of keys and values by type, and the parts no type changes."""
+"""Notes for the user: the bytes of keys and values by type, and the parts that no type changes."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from sharpi.units import format_bytes
 def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> Iterator[str]:
     """Yields lines on the KV cache of one full context: its bytes by type, and its special parts.
 
-    `window_pages`: the pages that layers with windows have, 0 for all.
+    `window_pages`: the pages that sliding-window layers have, 0 for all.
     """
     sizes = ", ".join(
         f"{types} {format_bytes(kv_bytes(model.attention, context_size, types, window_pages))}"

@@ -1,4 +1,4 @@
-"""Pages of the KV cache: PagePool has those that are free, a CachedPage is one with its tokens.
+"""Pages of the KV cache: PagePool has the free ones, and a CachedPage is a page with its tokens.
 
 A page has the same id in every layer.
 """
@@ -38,16 +38,16 @@ class PagePool:
 
 
 class CachedPage:
-    """A node of the tree of prefixes: pages that follow the same page share all tokens before.
+    """A node in the tree of prefixes: the children of a page share all tokens up to its end.
 
-    `tokens` are those computed, from the page's beginning on. `num_users` counts the requests that
-    have the page in their table; they have all pages before it, too. `states` are the recurrent
-    layers' states, by the number of the page's tokens that each has seen.
+    `tokens` are the computed ones, from the page's beginning on. `num_users` counts the requests
+    that have the page in their table; they also have all pages before it. `states` maps a number of
+    the page's tokens to the recurrent layers' state after them.
     """
 
     def __init__(self, page: int, parent: "CachedPage | None") -> None:
         self.page, self.parent = page, parent
-        self.index: int = -1 if parent is None else parent.index + 1  # among the pages of a text
+        self.index: int = -1 if parent is None else parent.index + 1  # the page's index in its text
         self.tokens: list[int] = []
         self.children: list[CachedPage] = []
         self.num_users = 0
@@ -56,7 +56,7 @@ class CachedPage:
 
     @property
     def is_full(self) -> bool:
-        """True if the next token goes to another page."""
+        """True if the next token belongs to another page."""
         return len(self.tokens) == PAGE_POSITIONS
 
     def path(self) -> list["CachedPage"]:
@@ -69,7 +69,7 @@ class CachedPage:
 
     @property
     def can_go(self) -> bool:
-        """True if no request uses the page and no page follows it."""
+        """True if the page can be freed: no request uses it, and no page follows it."""
         return self.num_users == 0 and not self.children
 
     def best_child(self, tokens: Sequence[int]) -> tuple["CachedPage | None", int]:
@@ -82,7 +82,7 @@ class CachedPage:
         return best, longest
 
     def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
-        """Returns after how many of `tokens`, at most, a child has a state, and that child."""
+        """Returns the most of `tokens` after which a child has a state, and that child."""
         found: tuple[int, CachedPage | None] = 0, None
         for child in self.children:
             if child.states:
@@ -93,7 +93,7 @@ class CachedPage:
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Counts the leading values that are the same."""
+    """Counts the leading values that `a` and `b` share."""
     length = min(len(a), len(b))
     if a[:length] == b[:length]:
         return length

@@ -1,4 +1,4 @@
-"""StatePool: the free copies of the recurrent layers' state, numbered alike in all layers."""
+"""StatePool: hands out copies of the recurrent layers' state, numbered alike in all layers."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,7 +1,7 @@
 """WindowPages: which pages still have the keys and values of sliding-window layers.
 
-These layers read only the last positions of each text. The memory that they use in other pages is
-given back to the system, least recently used pages first. The keys and values of layers with full
+These layers read only the last positions of each text. The memory of their other keys and values
+goes back to the system, least recently used pages first. The keys and values of layers with full
 attention stay in all pages.
 """
 
@@ -13,9 +13,9 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
-SNAPSHOT_PAGES = 16  # from one snapshot on disk to the next, or more with wide windows
+SNAPSHOT_PAGES = 16  # pages between two snapshots on disk; more with wide windows
 
-# (page, if the page before it has nothing either, if the page after it has nothing)
+# (page, True if the page before it was dropped as well, True if the page after it was)
 Drop = Callable[[int, bool, bool], None]
 
 
@@ -26,15 +26,15 @@ def windows_of(model: ModelConfig) -> dict[int, int]:
         if isinstance(mixer, AttentionSettings):
             readers[mixer.shape.layer].append(mixer.shape.window)
     for mixer in model.assistant.mixers if model.assistant else ():
-        # It reads up to the position before its own.
+        # A position's window includes itself.
         readers[mixer.shape.layer].append(mixer.shape.window and mixer.shape.window + 1)
     return {layer: max(own) for layer, own in readers.items() if own and all(own)}
 
 
 def window_pages(config: RunConfig, model: ModelConfig) -> int:
-    """Returns the number of pages for which layers with windows have memory; 0 for all pages.
+    """Returns the number of pages for which sliding-window layers have memory; 0 for all pages.
 
-    Each sequence has room for a step and for twice its window, so that an ended text can be
+    Each sequence gets room for a step and for twice its window, so that an ended text can be
     continued at its end or a little before it.
     """
     windows = windows_of(model)
@@ -52,15 +52,17 @@ class WindowPages:
 
     def __init__(self, window: int, limit: int, drop: Drop) -> None:
         self.window, self._limit, self._drop = window, limit, drop
-        self.is_on = limit > 0  # anything is ever dropped
-        self.watchers: list[Callable[[int], None]] = []  # called before a page is dropped
+        self.is_on = limit > 0  # pages are dropped at all
+        # Each is called with a page that is about to be dropped.
+        self.watchers: list[Callable[[int], None]] = []
         self._present: set[int] = set()
         self._users: Counter[int] = Counter()
-        self._left: OrderedDict[int, None] = OrderedDict()  # present, and nobody's
+        # Present pages without users, least recently used first.
+        self._left: OrderedDict[int, None] = OrderedDict()
 
     @property
     def num_present(self) -> int:
-        """Pages that have all of their keys and values."""
+        """The number of pages that have the keys and values of all layers."""
         return len(self._present)
 
     def has(self, page: int) -> bool:
@@ -79,7 +81,7 @@ class WindowPages:
         return self.usable_of([self.has(page) for page in pages], length)
 
     def usable_of(self, have_windows: Sequence[bool], length: int) -> int:
-        """Returns the same as `usable` for pages that have their windows or not."""
+        """Does the same as `usable`, given which pages have the keys and values of all layers."""
         while self.is_on and length:
             needed = range(self.first_needed(length), -(-length // PAGE_POSITIONS))
             missing = next((index for index in needed if not have_windows[index]), None)
@@ -89,9 +91,10 @@ class WindowPages:
         return length
 
     def is_snapshot(self, index: int) -> bool:
-        """Returns True if page `index` of a text is read by the token after a snapshot.
+        """Returns True if the token after a snapshot reads page `index` of a text.
 
-        Snapshots end at whole pages, so far apart that they take at most a quarter of all pages.
+        Snapshots end at whole pages, so far apart that their windows take at most a quarter of all
+        pages.
         """
         count = -(-(self.window - 1) // PAGE_POSITIONS)
         apart = max(SNAPSHOT_PAGES, 4 * count)
@@ -112,7 +115,7 @@ class WindowPages:
             self.trim()
 
     def let_go(self, page: int) -> None:
-        """Counts one user less; a page without users may be dropped."""
+        """Counts one user less; a page without users may then be dropped."""
         if not self.is_on or page not in self._users:
             return
         self._users[page] -= 1
@@ -122,7 +125,7 @@ class WindowPages:
             self.trim()
 
     def lose(self, page: int) -> None:
-        """Drops the keys and values that layers with windows have in a page, now."""
+        """Drops the keys and values that sliding-window layers have in a page, at once."""
         if page in self._present:
             self._users.pop(page, None)
             self._left.pop(page, None)
@@ -132,6 +135,6 @@ class WindowPages:
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
     def trim(self) -> None:
-        """Drops what was left longest ago, while there is more than there is room for."""
+        """Drops the least recently used pages until at most `limit` are present."""
         while len(self._present) > self._limit and self._left:
             self.lose(next(iter(self._left)))

@@ -39,7 +39,7 @@ _MAX_NOTES = 5
 class EndedPage(NamedTuple):
     """A page of a sequence that has ended, with the states after some of its tokens.
 
-    Without `has_windows` layers with windows have dropped their keys and values in it.
+    Without `has_windows` sliding-window layers have dropped their keys and values in it.
     """
 
     page: int
@@ -116,7 +116,7 @@ class PromptCache(Closing):
         return self._index is not None and self._index.has(name)
 
     def has_partial(self, parent: bytes, own: bytes) -> bool:
-        """Returns True if the page is on disk without its layers with windows."""
+        """Returns True if the page is on disk without its sliding-window layers."""
         name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, False, is_partial=True)
         return self._index is not None and self._index.has(name)
 
@@ -241,7 +241,7 @@ class PromptCache(Closing):
         self._queue.add([Pending(record, page, None, time.time_ns())])
 
     def windows_change(self, page: int) -> None:
-        """Must be called before layers with windows drop a page."""
+        """Must be called before sliding-window layers drop a page."""
         self._queue.forget_windows(page)
 
     def page_changes(self, page: int) -> None:

@@ -61,7 +61,7 @@ class Record(Struct, frozen=True):
     tokens: tuple[int, ...]
     page_bytes: int
     state_bytes: int = 0  # 0 without a state
-    is_partial: bool = False  # without layers with windows
+    is_partial: bool = False  # without sliding-window layers
 
     @property
     def name(self) -> RecordName:

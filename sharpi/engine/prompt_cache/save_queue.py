@@ -81,7 +81,7 @@ class SaveQueue:
             self._forget(lambda each: each.page == page)
 
     def forget_windows(self, page: int) -> None:
-        """Copies or drops the waiting records of a page that layers with windows are to drop."""
+        """Copies or drops the waiting records of a page that sliding-window layers are to drop."""
         if self._pending:
             self._forget(lambda each: each.page == page and not each.record.is_partial)
 

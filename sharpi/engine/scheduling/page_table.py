@@ -45,7 +45,7 @@ class PageTable:
         # The snapshot that this request goes on from, if it alone does.
         self._origin: tuple[CachedPage, int] | None = None
         known = tokens[:-1] if cut is None else tokens[: min(len(tokens) - 1, cut.window)]
-        self._in_windows = range(0)  # the pages that it holds for layers with windows
+        self._in_windows = range(0)  # the pages that it holds for sliding-window layers
         prefix, self.num_shared = cache.reuse(known)
         self._begin(prefix)
         self._hold_windows(self.length)
@@ -73,7 +73,7 @@ class PageTable:
             self._cut_to_windows()
 
     def _cut_to_windows(self) -> None:
-        """Shortens the prefix if layers with windows lack a page that the next token reads."""
+        """Shortens the prefix if sliding-window layers lack a page that the next token reads."""
         usable = self._cache.windows.usable([page.page for page in self._path], self.length)
         if usable < self.length:
             self._drop_from(usable // PAGE_POSITIONS)
@@ -119,7 +119,7 @@ class PageTable:
             self._cache.let_go(self._path.pop())
 
     def _hold_windows(self, end: int) -> None:
-        """Holds just those pages that layers with windows read for tokens up to `end`."""
+        """Holds just those pages that sliding-window layers read for tokens up to `end`."""
         windows = self._cache.windows
         if not windows.is_on:
             return

@@ -107,7 +107,7 @@ class PrefixCache:
         return Prefix([], None, 0)
 
     def cut_to_windows(self, prefix: Prefix) -> Prefix:
-        """Cuts the prefix to where layers with windows have all that the next token reads."""
+        """Cuts the prefix to where sliding-window layers have all that the next token reads."""
         path = [*prefix.whole, *([prefix.last] if prefix.last else [])]
         length = self.windows.usable([page.page for page in path], prefix.length)
         if length == prefix.length:
@@ -131,7 +131,7 @@ class PrefixCache:
     ) -> None:
         """Fills a page that has just been added with `tokens` and `data` read from disk.
 
-        If `is_partial`, the data lacks layers with windows.
+        If `is_partial`, the data lacks sliding-window layers.
         """
         if is_partial:
             self._runner.write_partial(page.page, data)
@@ -157,7 +157,7 @@ class PrefixCache:
             )
 
     def _windows_go(self, number: int) -> None:
-        """Saves to disk what layers with windows are about to drop, where a snapshot needs it."""
+        """Saves to disk what sliding-window layers are about to drop, where a snapshot needs it."""
         page = self._by_number.get(number)
         if page is None or self.disk is None:
             return

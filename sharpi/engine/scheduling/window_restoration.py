@@ -1,4 +1,4 @@
-"""Chooses the records to read where layers with windows keep only the ends of texts.
+"""Chooses the records to read where sliding-window layers keep only the ends of texts.
 
 A text can be continued where these layers have all positions that its next token reads. On disk
 that is at the end of each text that was saved, and at snapshots. Before that, partial records are

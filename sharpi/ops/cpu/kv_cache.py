@@ -92,7 +92,7 @@ def kv_bytes(
 ) -> int:
     """Returns the bytes of the KV cache for `num_positions`, rounded up to whole pages.
 
-    Layers with windows have at most `window_pages`; 0 does not limit them.
+    Sliding-window layers have at most `window_pages`; 0 does not limit them.
     """
     pages = -(-num_positions // PAGE_POSITIONS)
     return sum(

@@ -29,11 +29,11 @@ class GpuGrowth:
         return num_pages > self._cache.num_pages
 
     def make_room(self, num_pages: int) -> None:
-        """Grows the cache to `num_pages`, or to twice its size if that is more; between steps.
+        """Grows the cache to `num_pages`, or to twice its size if that is more.
 
-        Captured graphs have to be forgotten first, because they hold memory. Raises DeviceError if
-        there is no room even without any slots, as when other programs have taken the GPU's
-        memory. The cache keeps its contents in that case.
+        Call it between steps, after forgetting captured graphs, which hold memory. Raises
+        DeviceError if there is no room even without slots, as when other programs have taken the
+        GPU's memory. The cache keeps its contents in that case.
         """
         cache = self._cache
         target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))

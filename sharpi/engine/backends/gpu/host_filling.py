@@ -2,8 +2,8 @@
 
 It is for a GPU that cannot read experts from RAM, because RAM does not hold all of them, or because
 the driver cannot page-lock them. During a step the CPU computes the experts that are not in VRAM.
-After the step, experts that the policy wants are copied from RAM to VRAM. The experts that they
-replace take their slots in RAM.
+After the step, experts that the policy wants are copied from RAM to VRAM. The experts evicted from
+VRAM take the slots in RAM that these leave.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ _NUM_PIECES = 3
 
 
 class HostFilling:
-    """Fills the slots of `layers`; the policy's settings are those of all layers of the model.
+    """Fills the VRAM slots of `layers` by a policy whose settings cover all layers of the model.
 
-    `below`: the slots in RAM, None if RAM holds all experts. With `may_stop` tokens are timed, and
-    no experts are moved as long as moving them costs more time than it saves.
+    `below` has the slots in RAM, None if RAM holds all experts. With `may_stop`, tokens are timed,
+    and experts stop moving while moving them costs more time than it saves.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class HostFilling:
         return tuple(np.flatnonzero(pins).tolist())
 
     def reset_sequence(self) -> None:
-        """Begins a new, unrelated text."""
+        """Tells the policy that a new, unrelated text begins."""
         self.policy.reset_sequence()
 
     def end_step(self, routes: Sequence[IntArray], *, is_prompt: bool) -> None:
@@ -90,7 +90,7 @@ class HostFilling:
         self._layers.moves.publish()
 
     def _move_in_layer(self, number: int, entering: Sequence[int], leaving: list[int]) -> None:
-        """Copies experts to VRAM while there are slots; skips experts that are not in RAM."""
+        """Copies experts to VRAM while slots are left; skips experts that are not in RAM."""
         moves = self._layers.moves
         for expert in entering:
             if not leaving and not moves.has_free(number):
@@ -114,7 +114,7 @@ class HostFilling:
         return [pieces[matrix] for matrix in self._layers.moves.matrices(number)]
 
     def _taken_down(self, number: int, victim: int | None) -> list[HostArray] | None:
-        """Returns the victim's gate, up and down if RAM has to take them; None if it has them."""
+        """Returns the evicted expert's gate, up and down, or None if RAM has them already."""
         store, moves = self._below, self._layers.moves
         if victim is None or store is None or store.stored(number, victim) is not None:
             return None
@@ -134,8 +134,8 @@ def _entering(
 ) -> list[int]:
     """Returns the experts to copy to VRAM, in order of ids.
 
-    Unless RAM holds all experts, only those used in this step are candidates: a slot in RAM gets
-    an expert when it is used.
+    Unless RAM holds all experts, only those used in this step are candidates, because only a use
+    brings an expert into RAM.
     """
     lacking = wanted & ~held
     if not is_all_in_ram:

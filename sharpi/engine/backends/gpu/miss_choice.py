@@ -1,8 +1,8 @@
 """MissChoice: finds the miss mode that is fastest on the running model.
 
 Every mode first gets a few tokens. Then the fastest one runs, and once in a while another mode
-takes turns with it until their times differ clearly. Turns of a slow mode end early, and the next
-ones come when their cost has become a small part of the time since.
+takes turns with it until their times differ clearly. Turns of a slow mode end early. They return
+once their cost is a small part of the time that has passed since.
 """
 
 from collections.abc import Generator, Sequence
@@ -10,17 +10,18 @@ from statistics import fmean, median
 
 from sharpi.ops.cuda.recorded import MissMode
 
-LOOK, TURN = 3, 8  # tokens of a mode in the first trial, and in a later turn
-ROUNDS = 8  # the most turns, if two modes hardly differ
+LOOK, TURN = 3, 8  # tokens timed per mode: in the first trial, and in a later turn
+ROUNDS = 8  # the most turns that two modes take
 FIRST_SETTLING = 2  # first tokens of a mode that do not count: kernels load, a graph is captured
 SETTLING = 1  # first tokens of every other turn that do not count
-CLOSE = 0.3  # relative difference at which one turn decides; with more turns, less is enough
-HOPELESS = 1.5  # ratio of times at which two tokens decide
-NOTABLE = 1.02  # ratio by which another mode has to be faster to take over
-DRIFT = 1.33  # ratio of the fastest mode's own times, then and now, that starts a new trial
-SHARE = 0.005  # part of all time that the turns of another mode may cost
+CLOSE = 0.3  # relative difference that decides after one turn; after more turns, a smaller one does
+HOPELESS = 1.5  # a mode this many times slower is dropped after two tokens
+NOTABLE = 1.02  # another mode takes over if it is this many times faster
+# A new trial starts once the fastest mode's times differ from its earlier ones by this ratio.
+DRIFT = 1.33
+SHARE = 0.005  # the most that turns of another mode may cost, as a part of all time
 LEAST_REST, MOST_REST = 512, 8192  # tokens between two turns of another mode
-RECENT = 64  # tokens of the fastest mode whose times are compared with those of as many before
+RECENT = 64  # tokens of the fastest mode that are compared with as many before them
 
 Tokens = Generator[MissMode, float, None]
 
@@ -31,12 +32,14 @@ class MissChoice:
     def __init__(self, modes: Sequence[MissMode]) -> None:
         self._modes = tuple(modes)
         self.fastest: MissMode = self._modes[0]
-        self.seconds: dict[MissMode, float] = {}  # per token, in the last trial
-        self._due: dict[MissMode, int] = dict.fromkeys(modes, 0)  # number of a token
+        self.seconds: dict[MissMode, float] = {}  # per token, in each mode's last trial
+        # The token at which each mode takes its next turn.
+        self._due: dict[MissMode, int] = dict.fromkeys(modes, 0)
         self._recent: list[float] = []
-        self._usual: float | None = None  # of the fastest mode, since its last trial
+        # Seconds per token of the fastest mode since its last trial.
+        self._usual: float | None = None
         self._token, self._clock = 0, 0.0
-        self.is_settled = len(self._modes) == 1  # nothing is being compared now
+        self.is_settled = len(self._modes) == 1  # no modes are being compared now
         self._has_fastest = False
         self._tokens = self._all_tokens()
         self.mode: MissMode = next(self._tokens)
@@ -50,7 +53,7 @@ class MissChoice:
         return had_fastest and before != self.fastest
 
     def _all_tokens(self) -> Tokens:
-        """Yields each token's miss mode, and is sent the seconds that it took."""
+        """Yields the miss mode of each token, and receives the seconds that the token took."""
         while len(self._modes) == 1:
             yield self.fastest
         yield from self._look()
@@ -67,7 +70,7 @@ class MissChoice:
         return [mode for mode in self._modes if mode != self.fastest]
 
     def _look(self) -> Tokens:
-        """Times a few tokens in each mode; delays the first turn of far slower modes."""
+        """Times a few tokens in each mode; postpones the first turn of far slower modes."""
         for mode in self._modes:
             times, best = list[float](), min(self.seconds.values(), default=None)
             yield from self._turn(mode, times, LOOK, FIRST_SETTLING, beside=best)
@@ -106,7 +109,7 @@ class MissChoice:
         self._rest(loser, (self._clock - clock - quickest) / self.seconds[self.fastest])
 
     def _judge(self, challenger: MissMode, theirs: float, ours: float) -> MissMode:
-        """Decides between the fastest mode and another one; returns the one that lost."""
+        """Returns the slower mode; `ours` are the fastest one's seconds, `theirs` the other's."""
         self.seconds |= {challenger: theirs, self.fastest: ours}
         self._usual = None
         self._recent.clear()
@@ -116,12 +119,12 @@ class MissChoice:
         return loser
 
     def _rest(self, mode: MissMode, excess: float) -> None:
-        """Delays a mode's next turn; `excess`: the cost of its turns, in tokens of the fastest."""
+        """Postpones a mode's next turn; its turns cost `excess` tokens of the fastest mode."""
         rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
         self._due[mode] = self._token + rest
 
     def _watch_drift(self) -> None:
-        """Starts new trials if times have drifted: other work on the machine, a longer context."""
+        """Starts new trials once times drift, by other work here or by a longer context."""
         if len(self._recent) < RECENT:
             return
         now = median(self._recent)
@@ -133,6 +136,6 @@ class MissChoice:
 
 
 def typical(times: Sequence[float]) -> float:
-    """Returns the mean of the middle half, without disturbed tokens and those without misses."""
+    """Returns the mean of the middle half of `times`, which leaves out the outliers."""
     cut = (len(times) + 1) // 4
     return fmean(sorted(times)[cut : len(times) - cut])

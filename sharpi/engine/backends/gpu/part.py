@@ -44,11 +44,11 @@ from sharpi.tiers.prompt_stash import NO_STASH
 class GpuPart(RecordedPart[GpuProgram]):
     """Runs `layers`, by default all; `embeds` if no earlier part looks up the embedding.
 
-    With the model's last layer it computes the output; with `keeps_hidden` it then has the values
-    of all tokens after the output norm, too. With `hands_on` another GPU runs the next
-    layers, and reads this part's result from this GPU's memory. `slots`: the slots of layers whose
-    experts are not all on the GPU. `tier`: the experts that are not all in RAM, which it reads for
-    the CPU; None if all are in RAM.
+    If it has the model's last layer, it computes the output; with `keeps_hidden` it then also keeps
+    all tokens' values after the output norm. With `hands_on` another GPU runs the next layers, and
+    reads this part's result from this GPU's memory. `slots` describes the layers whose experts are
+    not all on the GPU. `tier` reads the experts that are not all in RAM for the CPU; None if all
+    are in RAM.
     """
 
     is_host_memory = False
@@ -126,7 +126,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return self._prompts.max_tokens
 
     def run(self, step: StepOfPart, max_outputs: int) -> Passed:
-        """Runs short segments in one pass; a prompt's segment has a pass of its own, or several."""
+        """Runs short segments together in one pass, and each prompt's segment in its own passes."""
         if self._growth is not None:
             self._make_room(pages_of(step.segments))
         program = self._program(max_outputs)
@@ -179,7 +179,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return np.concatenate([logits[row] for row in sorted(logits)])
 
     def _num_rows(self, segment: Segment) -> int:
-        """Returns the number of rows in the part's result for a segment."""
+        """Returns the number of rows that a segment has in the part's result."""
         return len(segment.outputs if self._has_output else segment.ids)
 
     def _run(
@@ -193,7 +193,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         goes_on: bool = False,
         prompt: PromptProgram | None = None,
     ) -> Values:
-        """Runs one pass; with slots, its misses are served in the present miss mode."""
+        """Runs one pass; experts without a slot are handled by the current miss mode."""
         start, num_tokens = time.perf_counter(), sum(len(segment.ids) for segment in segments)
         if self.gpu_tier is not None:
             self.gpu_tier.begin_step(min(segment.position for segment in segments))
@@ -211,7 +211,7 @@ class GpuPart(RecordedPart[GpuProgram]):
                 predicts=predicts,
             )  # fmt: skip
             if self.gpu_tier is not None and (largest or not reads):
-                self._device.synchronise()  # the time of the step decides about its slots
+                self._device.synchronise()  # the step's duration decides about the miss mode
         if self._keeps_hidden:
             self.hidden = program.read_hidden(num_tokens) if prompt is None else prompt.hidden
         seconds = time.perf_counter() - start
@@ -239,7 +239,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._device.prepare(self._kernels())
 
     def _kernels(self) -> set[Kernel]:
-        """Returns the kernels of a token and, without slots, of a batch of a prompt."""
+        """Returns the kernels that decode a token and, without slots, those of a prompt's batch."""
         program = self._program(self._settings.num_parallel)
         steps = [program.step(1, 1, 0)]
         if self.gpu_tier is None:
@@ -273,13 +273,13 @@ class GpuPart(RecordedPart[GpuProgram]):
         return self._program(self._settings.num_outputs).num_calls(1, 1, position)
 
     def forget_graphs(self) -> None:
-        """Forgets captured graphs: the next step of every size is launched call by call."""
+        """Forgets captured graphs: the next step of every size launches each kernel singly."""
         for program in self._programs.values():
             program.forget_graphs()
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights on the GPU, as far as they are loaded."""
+        """Bytes of the weights that have been loaded to the GPU."""
         return self._gpu_weights.num_bytes
 
     @property

@@ -8,7 +8,7 @@ from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 
 
 class GpuPass(NamedTuple):
-    """Segments by their first rows in the step; several share every launch."""
+    """Segments that one pass computes together, keyed by their first row in the step."""
 
     segments: dict[int, Segment]
 
@@ -27,8 +27,8 @@ def gpu_passes(
 ) -> Iterator[GpuPass]:
     """Yields one pass for all segments of at most `most_tokens` tokens, then the other segments.
 
-    Longer segments belong to prompts, whose products are faster separately, in batches. With 0, no
-    segments share a pass.
+    Longer segments belong to prompts, whose matmuls are faster separately, in batches. If
+    `most_tokens` is 0, no segments share a pass.
     """
     together: dict[int, Segment] = {}
     alone: dict[int, Segment] = {}

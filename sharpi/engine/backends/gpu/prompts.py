@@ -8,7 +8,7 @@ from sharpi.tiers.prompt_stash import StashPlan
 
 
 class GpuPrompts:
-    """The prompts of one GPU; `program` runs them layer by layer, None if that does not pay."""
+    """The prompts of one GPU; `program` runs them layer by layer, or is None if that is slower."""
 
     def __init__(self, plan: StashPlan, batch_size: int) -> None:
         self._plan, self._batch_size = plan, batch_size
@@ -28,7 +28,7 @@ class GpuPrompts:
         return self._batch_size if self.program is None else self.program.room.max_tokens
 
     def takes(self, num_tokens: int) -> PromptProgram | None:
-        """Returns the program for a prompt of `num_tokens`, or None to run batch after batch."""
+        """Returns the program for a prompt of `num_tokens`, or None if it runs in batches."""
         if num_tokens <= self._batch_size or self.program is None:
             return None
         room = self.program.room
@@ -41,7 +41,7 @@ class GpuPrompts:
 
 
 def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
-    """Returns the room of the planned stash, for the bytes that a token actually takes."""
+    """Returns the room in the planned stash, for the bytes that each token takes."""
     page_bytes = max(1, token_bytes * plan.page_tokens)
     gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
     host = min(plan.host_pages, plan.host_bytes // page_bytes)

@@ -1,4 +1,4 @@
-"""Decides how a GPU uses experts without a slot: they are read from RAM, or computed on the CPU."""
+"""Decides how experts without a slot are used: read by the GPU from RAM, or computed on the CPU."""
 
 from collections.abc import Iterable
 
@@ -15,10 +15,10 @@ _NO_WORDS = "the driver has no stream memory operations, by which the GPU asks t
 
 
 class Reach(Struct, frozen=True):
-    """The ways to use experts without a slot that the driver allows; `notes`: what it refused."""
+    """The ways to use experts without a slot that the driver allows; `notes` has its refusals."""
 
-    reads_ram: bool  # the GPU reads experts where they are in RAM
-    can_ask: bool  # the GPU asks the CPU, and waits for the answer within a graph
+    reads_ram: bool  # the GPU reads experts directly from RAM
+    can_ask: bool  # the GPU can ask the CPU to compute, and wait for the result within a graph
     notes: tuple[str, ...] = ()
 
 

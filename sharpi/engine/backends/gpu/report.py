@@ -22,18 +22,18 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 
 
 class PredictionSteps(Struct):
-    """The steps that decoded, and those of them in which layers predicted the next one's routes."""
+    """Counts of decoding steps: all, and those in which layers predicted the next one's routes."""
 
     steps: int = 0
     predicted: int = 0
 
 
 class GpuReport:
-    """Reads a GPU's slots, which have to exist; every call waits for the GPU."""
+    """Reads the statistics of a GPU's slots, which must exist; every call waits for the GPU."""
 
     def __init__(self, slots: GpuSlots, layers: SlottedLayers) -> None:
         self._slots, self._layers = slots, layers
-        self.filling: HostFilling | None = None  # if the host decides about the slots
+        self.filling: HostFilling | None = None  # the policy, if it runs on the host
         self.prediction_steps = PredictionSteps()
 
     def residents(self) -> dict[int, tuple[int, ...]]:
@@ -51,7 +51,7 @@ class GpuReport:
         }
 
     def hit_count(self) -> HitCount:
-        """Returns the lookups of all layers so far, and their hits."""
+        """Returns the number of lookups in all layers so far, and how many were hits."""
         counts = self._layers.tables.read_phases()
         return sum_of(self._total(n, each) for n, each in counts.items()).hit_count
 
@@ -128,7 +128,7 @@ class GpuReport:
         return moved * self._slots.expert_bytes[number]
 
     def _streamed_unused(self, number: int, prompt: SlotCounts) -> int:
-        """Returns the number of experts that prompts streamed through buffers and did not use."""
+        """Returns the number of experts that prompts streamed through buffers but did not use."""
         return max(0, self._layers.num_streamed(number) - prompt.staged)
 
     def _phase(self, number: int, counts: SlotCounts) -> PhaseCounts:

@@ -1,4 +1,4 @@
-"""GpuSlots: how experts use a GPU that has no room for all of them."""
+"""GpuSlots: decides how a GPU without room for all experts uses its slots."""
 
 from collections.abc import Mapping
 
@@ -35,15 +35,16 @@ class GpuSlots(Struct, frozen=True):
 
     settings: SlotSettings
     policy: PolicySettings
-    modes: tuple[MissMode, ...]  # miss modes, of which the fastest is found
-    expert_bytes: Mapping[int, int]  # by layer
-    predicts: bool = False  # layers prefetch experts for the next one, as long as that pays
+    modes: tuple[MissMode, ...]  # the candidates, of which the fastest is found while running
+    expert_bytes: Mapping[int, int]  # bytes of one expert, by layer
+    predicts: bool = False  # layers prefetch the next layer's experts, as long as that pays
     stash: StashPlan = NO_STASH  # for prompts
-    notes: tuple[str, ...] = ()  # decisions other than requested
-    why_no_pin: str | None = None  # if nothing is pinned
-    growth: KvGrowth | None = None  # if the KV cache begins small
-    is_filled_by_host: bool = False  # the policy runs on the host, and the device keeps what it has
-    may_stop_filling: bool = False  # as long as that costs more than it saves
+    notes: tuple[str, ...] = ()  # decisions that differ from the request
+    why_no_pin: str | None = None  # the reason, if nothing is pinned
+    growth: KvGrowth | None = None  # None unless the KV cache begins small and grows
+    # The policy runs on the host; the GPU's kernels never change slots.
+    is_filled_by_host: bool = False
+    may_stop_filling: bool = False  # the host stops filling while that costs more than it saves
 
 
 def gpu_slots(
@@ -59,10 +60,10 @@ def gpu_slots(
 ) -> GpuSlots | None:
     """Decides about the slots of a GPU; returns None if it has all experts of its layers.
 
-    `is_reached`: the GPU can read experts from RAM. `can_ask`: it can have the CPU compute experts,
-    and wait for the results. At least one of the two must be true. The experts of the first
-    `num_computed` layers are computed by the CPU. Raises UsageError, and UnsupportedModelError if
-    the model has more experts than the slot kernels support.
+    `is_reached`: the GPU can read experts from RAM. `can_ask`: the GPU can ask the CPU to compute
+    experts, and wait for the results. At least one of the two must be true. The CPU computes the
+    experts of the first `num_computed` layers. Raises UsageError, and UnsupportedModelError if the
+    model has more experts than the slot kernels support.
     """
     slotted = tuple(index for index in plan.slotted_layers if index in place.layers)
     if not slotted:
@@ -112,12 +113,12 @@ def _shape(model: ModelConfig, slots: tuple[int, ...]) -> ExpertShape:
 
 
 def _changes(policy: PolicySettings) -> bool:
-    """Returns True unless the policy keeps the set that it begins with."""
+    """Returns True unless the policy keeps the set of experts that it begins with."""
     return policy.kind is not PolicyKind.STATIC or policy.warm_pin > 0
 
 
 def _begun(policy: PolicySettings) -> PolicySettings:
-    """Returns the policy with all slots filled at the start: by profile, or from id 0 on."""
+    """Returns the policy with all slots filled at the start, by a profile or by lowest ids."""
     all_experts = (tuple(range(policy.num_experts)),) * policy.num_layers
     if _changes(policy):
         return replace(policy, warm=policy.warm or all_experts)
@@ -125,7 +126,7 @@ def _begun(policy: PolicySettings) -> PolicySettings:
 
 
 def _first(policy: PolicySettings, layer: int, num_slots: int, is_reached: bool) -> FirstSlots:
-    """Returns a layer's experts at the start; unless `is_reached`, the device keeps them fixed."""
+    """Returns a layer's first experts; unless `is_reached`, the GPU's kernels keep them fixed."""
     warm = policy.warm[layer] if policy.warm else ()
     first = FirstSlots(num_slots, policy.pins(layer), warm)
     return first if is_reached else FirstSlots(num_slots, tuple(first.residents(policy.kind)))

@@ -21,13 +21,14 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recorded import MissMode
 
-StepRoutes = Callable[[], list[IntArray]]  # of the layers with slots, (rows, used) each
+# Returns the routes (rows, used) of each layer with slots.
+StepRoutes = Callable[[], list[IntArray]]
 
 
 class GpuTier:
-    """Decides about the slots in `layers`; `passes` are the counts of prompts, for reports.
+    """Decides about the slots in `layers`; `passes` has the counts of prompts, for reports.
 
-    `below`: the slots in RAM, if the model exceeds RAM as well.
+    `below` has the slots in RAM, if the model exceeds RAM as well.
     """
 
     def __init__(
@@ -43,10 +44,10 @@ class GpuTier:
         self._is_ready = False
         self._choice = MissChoice(slots.modes)
         self.trial = PredictionTrial() if slots.predicts else None
-        self._num_accesses = 0  # an upper bound
+        self._num_accesses = 0  # an upper bound of the lookups
         self._next_pin = slots.policy.next_pin(
             -1
-        )  # in accesses; None if nothing is pinned any more
+        )  # in lookups; None once nothing more will be pinned
         self._before_pin: HitCount | None = None
         self.notes: list[str] = []
         self.passes = passes
@@ -77,7 +78,7 @@ class GpuTier:
     def shares(self) -> bool:
         """True if the next tokens of several sequences may share a step.
 
-        They may not while miss modes are compared by the times of single tokens.
+        They must not while miss modes are compared, because that takes times of single tokens.
         """
         return self._is_settled
 
@@ -89,7 +90,7 @@ class GpuTier:
     def may_predict(self, num_tokens: int) -> bool:
         """Returns True if layers prefetch the next one's experts for `num_tokens` decoded tokens.
 
-        They do not while miss modes are compared, because predictions have to improve on the best
+        They do not while miss modes are compared: the gain of predictions is measured with the best
         mode. Steps of several sequences follow the decision that single tokens led to.
         """
         if self.trial is None or not self._is_settled:
@@ -106,11 +107,11 @@ class GpuTier:
         return self._slots.modes
 
     def insist(self, modes: Sequence[MissMode]) -> None:
-        """Restricts the miss modes to `modes`, for measurements."""
+        """Restricts the miss modes to `modes`, for benchmarks."""
         self._choice = MissChoice(modes)
 
     def begin_step(self, position: int) -> None:
-        """Begins a step of tokens from `position` on."""
+        """Begins a step of tokens from position `position` on."""
         self.prepare()
         if position == 0:
             self._layers.tables.reset_sequence()
@@ -151,7 +152,7 @@ class GpuTier:
         return time.perf_counter() - start
 
     def _pin_if_due(self, due: int) -> None:
-        """Pins if at least `due` accesses were counted: `_num_accesses` is only an upper bound."""
+        """Pins if at least `due` lookups were counted; `_num_accesses` is only an upper bound."""
         counted, policy = self._report.hit_count(), self._slots.policy
         self._num_accesses = counted.accesses
         if counted.accesses < due:
@@ -199,7 +200,7 @@ class GpuTier:
         return self._report.view(num_tokens) if self._is_ready else None
 
     def close(self) -> None:
-        """Frees the host's policy; a second call does nothing."""
+        """Frees the policy on the host; a second call does nothing."""
         if self._filling is not None:
             self._filling.close()
 
