@@ -26,6 +26,16 @@ class MeetingPlace(Struct, frozen=True):
     restarts: int = 0  # of torchrun's processes so far
 
 
+def own_gpu(variables: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+    """Returns the GPU of one of several processes that torchrun started on this machine.
+
+    It is empty where a process has the machine to itself.
+    """
+    local = variables.get("LOCAL_RANK", "")
+    is_alone = variables.get("LOCAL_WORLD_SIZE", "1") == "1"
+    return () if is_alone or not local.isdecimal() else (int(local),)
+
+
 def place_of_torchrun(variables: Mapping[str, str] = os.environ) -> MeetingPlace | None:
     """Returns the place that torchrun's variables name, or None; raises ClusterError."""
     if "RANK" not in variables or "WORLD_SIZE" not in variables:

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
 from sharpi.engine.kv.kv_cut import on_cpu
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
+from sharpi.engine.placement.gpu_rates import gpu_rates
 from sharpi.engine.settings import EngineSettings, decide
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile
@@ -52,7 +52,7 @@ def decide_load(
 ) -> LoadDecisions:
     """Decides how to run the model of a file; raises SharpiError if it cannot run."""
     if sharing is not None:
-        file, config = sharing.complete(file), replace(config, device="cpu")
+        file = sharing.complete(file)
     model = with_rope(read_config(file), config.rope)
     hardware = probe_hardware(config.instruction_set)
     config, keep_notes = on_cpu(config)
@@ -67,7 +67,8 @@ def decide_load(
     )  # fmt: skip
     settings = decide(config, file, model, hardware)
     if sharing is not None:
-        settings = sharing.agree(config, *shared, settings, hardware)
+        rates = gpu_rates(gpu.devices, config)
+        settings = sharing.agree(config, *shared, settings, hardware, rates)
     layers = None if sharing is None else sharing.layers
     model = model.for_context(settings.context_size)
     placement, plan, warning = gpu.place(file, model, settings, hardware, layers)

@@ -169,11 +169,10 @@ class Runner:
 
     def _run_parts(self, step: StepOfPart, max_outputs: int) -> StepInFlight:
         """Runs the parts in turn, up to one whose layers other machines run."""
-        values: Passed | None = None
+        values: Passed | None = step.incoming
         self._kept = {}
         for part in self.parts:
-            if values is not None:
-                step = step._replace(incoming=values)
+            step = step._replace(incoming=values)
             if part is self._remote:
                 return StepInFlight(step, max_outputs, self._send(step, max_outputs), _NONE)
             if part.splits_steps or step.num_tokens <= part.max_tokens:
@@ -196,6 +195,19 @@ class Runner:
             for segment in step.segments
         )
         return self._remote.send(step._replace(segments=tuple(every)), self.batch_size)
+
+    def go_on(self, step: StepOfPart, max_outputs: int) -> Values:
+        """Runs this machine's layers for a step that another one has begun; records its routes."""
+        values = self._run_parts(step, max_outputs).values
+        if self._records is not None:
+            self._records.step(step.segments, self)
+        return values
+
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
+        """Lets the CPU's layers with windows drop a page; a GPU keeps whole pages."""
+        for part in self.parts:
+            if isinstance(part, CpuPart):
+                part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     def finish(self, begun: StepInFlight) -> Values:
         """Waits for the end of a step; its logits are a view that the next one overwrites."""

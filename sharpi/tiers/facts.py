@@ -50,6 +50,12 @@ class ModelFacts(Struct, frozen=True):
     has_head: bool = False  # the last of `layers` is an MTP head, which only drafts need
     # by layer the bytes of a page of its keys and values, where the head reads them, on the CPU
     read_by_head: Mapping[int, int] = {}
+    rank_layers: range | None = None  # those that this machine runs; None for all
+
+    @property
+    def own_layers(self) -> range:
+        """The indices of the layers that this machine runs, and of an MTP head without ranks."""
+        return range(len(self.layers)) if self.rank_layers is None else self.rank_layers
 
     def only(self, layers: range) -> "ModelFacts":
         """Returns the sizes for a machine that runs only `layers`: the other layers are empty.
@@ -62,9 +68,8 @@ class ModelFacts(Struct, frozen=True):
         )
         if self.has_head and 0 in layers:
             own = (*own[:-1], self.layers[-1])
-        if 0 in layers:
-            return replace(self, layers=own)
-        return replace(self, layers=own, embedding_bytes=0, output_bytes=0)
+        facts = replace(self, layers=own, rank_layers=layers)
+        return facts if 0 in layers else replace(facts, embedding_bytes=0, output_bytes=0)
 
     @property
     def without_head(self) -> "ModelFacts":

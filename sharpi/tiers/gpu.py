@@ -149,7 +149,7 @@ def wanted_layers(model: ModelFacts, request: TierRequest) -> int:
     """Returns how many layers, counted from the last, are to be on GPUs if there is room."""
     if not request.vram:
         return 0
-    most = len(model.layers)
+    most = len(model.own_layers)
     return most if request.gpu_layers is None else min(most, request.gpu_layers)
 
 
@@ -157,7 +157,8 @@ def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) 
     """Returns the indices of the last layers that fit, in order; None if not even one does."""
     budget -= model.output_bytes
     fitting: list[int] = []
-    for index in reversed(range(len(model.layers) - wanted, len(model.layers))):
+    own = model.own_layers
+    for index in reversed(own[len(own) - wanted :]):
         budget -= model.layers[index].dense_weights_bytes + kv[index]
         if budget < 0:
             break

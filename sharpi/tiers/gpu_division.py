@@ -51,15 +51,16 @@ def divide_gpus(
     layers as fit are divided, counted from the last; by `request.tensor_split` if it is given.
     Every GPU gets a layer, unless one has no room for any.
     """
-    wanted = len(model.layers)
+    own = model.own_layers
+    wanted = len(own)
     if request.gpu_layers is not None:
         wanted = min(wanted, request.gpu_layers)
-    starts = [i for i in first_layers(model) if i >= len(model.layers) - wanted]
+    starts = [i for i in first_layers(model) if own.stop - wanted <= i < own.stop]
     seconds = _cost(model, request, beside, rooms)
     if request.tensor_split:
-        return _by_shares(starts, len(model.layers), request.tensor_split, len(rooms), seconds)
-    return _fastest(starts, len(model.layers), len(rooms), seconds, leaves_none=True) or _fastest(
-        starts, len(model.layers), len(rooms), seconds, leaves_none=False
+        return _by_shares(starts, own.stop, request.tensor_split, len(rooms), seconds)
+    return _fastest(starts, own.stop, len(rooms), seconds, leaves_none=True) or _fastest(
+        starts, own.stop, len(rooms), seconds, leaves_none=False
     )
 
 
@@ -67,12 +68,12 @@ def _cost(
     model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
 ) -> Callable[[int, int, int], float]:
     """Returns a function that gives a token's seconds for a GPU, its first layer and its end."""
-    sums, num_layers = _sums(model, request, beside), len(model.layers)
+    sums, end_of_all = _sums(model, request, beside), model.own_layers.stop
 
     def seconds(gpu: int, first: int, end: int) -> float:
         if first == end:
             return 0.0
-        room, output = rooms[gpu], model.output_bytes if end == num_layers else 0
+        room, output = rooms[gpu], model.output_bytes if end == end_of_all else 0
         dense = output + sums.of(sums.dense, first, end)
         left = room.num_bytes - output - sums.of(sums.beside, first, end)
         if left < 0:

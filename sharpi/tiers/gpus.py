@@ -58,12 +58,13 @@ def _plan_together(model: ModelFacts, request: TierRequest, kv: list[int], scrat
     if division is None:
         budget = TierBudget(Tier.VRAM, request.vram or 0)
         return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
-    num_on_gpus = len(model.layers) - division[0][0]
+    end_of_all = model.own_layers.stop
+    num_on_gpus = end_of_all - division[0][0]
     has_slots = num_on_gpus == wanted or goes_whole(request)
     plans = [
         plan_layers(
             model, replace(request, vram=request.vrams[gpu]), kv, scratch, list(range(first, end)),
-            has_slots=has_slots, has_output=end == len(model.layers), gpu=gpu,
+            has_slots=has_slots, has_output=end == end_of_all, gpu=gpu,
         )
         for gpu, (first, end) in enumerate(division)
         if first < end

@@ -18,6 +18,8 @@ class Machine(Struct, frozen=True):
 
     ram: int  # bytes for weights and KV cache
     read_rate: float  # bytes of weights per second
+    vram: int = 0  # bytes of its GPUs for the same
+    vram_rate: float = 0.0  # bytes of weights per second there
 
 
 class LayerLoad(Struct, frozen=True):
@@ -25,6 +27,8 @@ class LayerLoad(Struct, frozen=True):
 
     num_bytes: int  # weights and KV cache
     token_bytes: int  # weights that one token reads
+    expert_bytes: int = 0  # of `num_bytes`, those of routed experts
+    expert_token_bytes: int = 0  # of `token_bytes`, those of routed experts
 
 
 class Division(Struct, frozen=True):
@@ -61,6 +65,8 @@ def layer_loads(
             + pages_of(num_pages, window_pages, has_window=layer.has_window) * layer.kv_page_bytes
             + num_states * layer.state_bytes,
             layer.dense_weights_bytes + min(used, layer.num_experts) * (layer.expert_bytes or 0),
+            layer.experts_bytes,
+            min(used, layer.num_experts) * (layer.expert_bytes or 0),
         )
         for layer in model.layers
     ]
@@ -84,9 +90,9 @@ def divide_layers(
 ) -> Division:
     """Divides layers among the machines in their order; the first also has the output.
 
-    It minimizes, in this order: layers given to ranks that lack them, by `lacking`; bytes that do
-    not fit into RAM; and the seconds of the slowest rank. A rank begins with one of the layers
-    `starts`. Raises UsageError if there are more machines than `starts`.
+    It minimizes, in this order: layers given to ranks that lack them, by `lacking`; bytes that fit
+    neither into RAM nor into VRAM; and the seconds of the slowest rank. A rank begins with one of
+    the layers `starts`. Raises UsageError if there are more machines than `starts`.
     """
     count = len(machines)
     absent = [*lacking, *[frozenset[int]()] * (count - len(lacking))]
@@ -95,13 +101,13 @@ def divide_layers(
 
     def needs(rank: int, first: int, end: int) -> LayerLoad:
         own = [*loads[first:end], *([output] if rank == 0 else [])]
-        return LayerLoad(sum(each.num_bytes for each in own), sum(each.token_bytes for each in own))
+        return _total(own)
 
     def cost(rank: int, first: int, end: int) -> tuple[int, int, float]:
         own, machine = needs(rank, first, end), machines[rank]
-        seconds = own.token_bytes / machine.read_rate
         num_absent = sum(layer in absent[rank] for layer in range(first, end))
-        return num_absent, max(0, own.num_bytes - machine.ram), seconds
+        overflow = max(0, own.num_bytes - machine.ram - machine.vram)
+        return num_absent, overflow, token_seconds(own, machine)
 
     @cache
     def best(rank: int, first: int) -> _Best:
@@ -123,6 +129,28 @@ def divide_layers(
         stage_seconds=tuple(seconds for _, _, seconds in costs),
         rank_bytes=tuple(needs(rank, *own).num_bytes for rank, own in enumerate(layers)),
     )
+
+
+def _total(loads: Sequence[LayerLoad]) -> LayerLoad:
+    return LayerLoad(
+        sum(each.num_bytes for each in loads),
+        sum(each.token_bytes for each in loads),
+        sum(each.expert_bytes for each in loads),
+        sum(each.expert_token_bytes for each in loads),
+    )
+
+
+def token_seconds(load: LayerLoad, machine: Machine) -> float:
+    """Returns the seconds of a token's weights; VRAM has dense weights first, then experts."""
+    dense = load.num_bytes - load.expert_bytes
+    of_dense = min(1.0, machine.vram / dense) if dense else 1.0
+    left = max(0, machine.vram - dense)
+    of_experts = min(1.0, left / load.expert_bytes) if load.expert_bytes else 1.0
+    read_of_dense = load.token_bytes - load.expert_token_bytes
+    in_vram = of_dense * read_of_dense + of_experts * load.expert_token_bytes
+    if not machine.vram or not machine.vram_rate:
+        return load.token_bytes / machine.read_rate
+    return in_vram / machine.vram_rate + (load.token_bytes - in_vram) / machine.read_rate
 
 
 def _joined(own: tuple[int, int, float], rest: _Best, first: int) -> _Best:

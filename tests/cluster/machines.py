@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -53,12 +53,13 @@ class Machines:
         module: str = "sharpi",
         launcher: Sequence[str] | None = None,
         stdin: int = subprocess.DEVNULL,
+        variables: Mapping[str, str] = {},
     ) -> Process:
         own = self._launchers[0] if launcher is None else launcher
         command = [*own, sys.executable, "-m", module, *arguments]
         # A launcher runs its command where no process of ours can be forked.
         start = subprocess.Popen if own else TorchFork
-        self._processes.append(self._started(start, command, stdin))
+        self._processes.append(self._started(start, command, stdin, variables))
         return self._processes[-1]
 
     def start_python(self, *arguments: str) -> Process:
@@ -67,10 +68,17 @@ class Machines:
         self._processes.append(self._started(subprocess.Popen, command, subprocess.DEVNULL))
         return self._processes[-1]
 
-    def _started(self, start: type[Process], command: list[str], stdin: int) -> Process:
+    def _started(
+        self,
+        start: type[Process],
+        command: list[str],
+        stdin: int,
+        variables: Mapping[str, str] = {},
+    ) -> Process:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
         library = os.environ.get("SHARPI_NATIVE_LIBRARY")
         environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
+        environment |= variables
         pipe = subprocess.PIPE
         return start(
             command, cwd=ROOT, env=environment, text=True, stdin=stdin, stdout=pipe, stderr=pipe

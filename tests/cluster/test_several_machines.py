@@ -211,7 +211,7 @@ def test_the_doctor_shows_a_link_each_way(machines: Machines) -> None:
         (("--hosts", "127.0.0.1"), "give two machines or more"),
         (("--hosts", "127.0.0.1:x,b"), "is not a port"),
         (("--link", "lo"), "are of use with --hosts only"),
-        (("--hosts", "127.0.0.1,b", "--device", "cuda"), "omit --device cuda"),
+        (("--hosts", "127.0.0.1,b", "--load", "copy"), "ranks map their layers: omit it"),
         (("--hosts", "127.0.0.1,b", "--link", "nix0"), "there is no such interface"),
     ],
 )

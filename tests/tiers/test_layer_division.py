@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharpi.errors import UsageError
-from sharpi.tiers.layer_division import Division, LayerLoad, Machine, divide_layers
+from sharpi.tiers.layer_division import Division, LayerLoad, Machine, divide_layers, token_seconds
 
 GB = 1 << 30
 NOTHING = LayerLoad(0, 0)
@@ -38,6 +38,29 @@ def test_room_comes_before_speed() -> None:
     division = divide([LayerLoad(GB, GB)] * 8, machines)
     assert division.layers == ((0, 2), (2, 8))
     assert division.overflow == 0
+
+
+def test_a_gpu_beside_an_old_cpu_takes_most_layers() -> None:
+    """VRAM holds four of eight layers, and three more in RAM take less than two on the old CPU."""
+    gpu = Machine(64 * GB, 10.0 * GB, vram=4 * GB, vram_rate=400.0 * GB)
+    old = Machine(64 * GB, 5.0 * GB)
+    division = divide([LayerLoad(GB, GB)] * 8, [gpu, old])
+    assert division.layers == ((0, 7), (7, 8))
+    assert division.stage_seconds == pytest.approx((4 / 400 + 3 / 10, 1 / 5))
+    assert divide([LayerLoad(GB, GB)] * 8, [old, gpu]).layers == ((0, 1), (1, 8))
+
+
+def test_vram_counts_as_room() -> None:
+    division = divide([LayerLoad(GB, GB)] * 8, [Machine(2 * GB, GB, 4 * GB, 9.0 * GB)] * 2)
+    assert division.overflow == 0
+    assert divide([LayerLoad(GB, GB)] * 8, [Machine(2 * GB, GB)] * 2).overflow == 4 * GB
+
+
+def test_vram_has_dense_weights_before_experts() -> None:
+    load = LayerLoad(10 * GB, 3 * GB, expert_bytes=8 * GB, expert_token_bytes=GB)
+    machine = Machine(64 * GB, 10.0 * GB, vram=6 * GB, vram_rate=100.0 * GB)
+    in_vram = 2 + 0.5  # GB of dense weights, and half of the experts
+    assert token_seconds(load, machine) == pytest.approx(in_vram / 100 + 0.5 / 10)
 
 
 def test_what_fits_nowhere_is_counted() -> None:

@@ -11,7 +11,7 @@ from sharpi.cli.output.fitted_table import (
     print_labelled,
     print_table,
 )
-from sharpi.units import format_bytes
+from sharpi.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
     from sharpi.engine.cluster.hosts_file import Host
@@ -39,7 +39,7 @@ def print_division(
             host.name,
             f"{first} to {end - 1}" if end > first else "none: it lends",
             format_bytes(division.rank_bytes[rank]),
-            format_bytes(host.machine().ram),
+            _memory(host),
             f"{division.stage_seconds[rank] * 1e3:.1f}",
         )
     print()
@@ -52,6 +52,12 @@ def print_division(
         print(f"missing  {format_bytes(division.overflow)} of RAM: experts are read from disk")
     for line in loans:
         print_labelled(output_console(), f"lends    {line}", 9)
+
+
+def _memory(host: "Host") -> str:
+    machine = host.machine()
+    vram = f" + {format_bytes(parse_size(host.vram))} VRAM" if machine.vram else ""
+    return f"{format_bytes(machine.ram)}{vram}"
 
 
 def division_record(

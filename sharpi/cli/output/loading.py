@@ -38,7 +38,7 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
         try:
             _note_all(engine.notes)
             if sharing is not None and follows(config):
-                sharing.follow(engine.runner.parts[0], engine.model_config.hidden_size)
+                sharing.follow(engine.runner, engine.model_config.hidden_size)
                 raise click.exceptions.Exit
             yield engine
         finally:

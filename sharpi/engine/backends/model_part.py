@@ -66,6 +66,21 @@ def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:
         )
 
 
+def of_outputs(step: StepOfPart) -> StepOfPart:
+    """Returns the step of those tokens alone whose logits are requested."""
+    segments = tuple(
+        segment._replace(
+            ids=segment.ids[segment.outputs],
+            outputs=np.arange(len(segment.outputs), dtype=np.int32),
+            num_drafts=0,
+            states_after=(),
+        )
+        for segment in step.segments
+        if len(segment.outputs)
+    )
+    return step._replace(segments=segments, num_tokens=sum(len(each.ids) for each in segments))
+
+
 class StepRoutes(Protocol):
     """The routes of the last step, for statistics and traces."""
 

@@ -46,7 +46,7 @@ def make_parts(
             )
         ]  # fmt: skip
     return _with_gpus(
-        devices, slots, tier, plan, config, weights, settings,
+        devices, slots, tier, plan, config, weights, settings, layers,
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
 
@@ -59,6 +59,7 @@ def _with_gpus(
     config: ModelConfig,
     weights: ModelWeights,
     settings: EngineSettings,
+    layers: range | None,
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
@@ -67,23 +68,47 @@ def _with_gpus(
 
     places = plan.gpus
     has_all = len(places[0].layers) == config.num_layers
-    embeds = has_all and (places[0].embeds or weights.embedding is weights.output)
+    has_output = None if layers is None else False
+    embeds = (
+        layers is None and has_all and (places[0].embeds or weights.embedding is weights.output)
+    )
     gpus: list[ModelPart] = [
         GpuPart(
             devices[place.gpu], config, weights, settings,
-            layers=place.layers, embeds=embeds, hands_on=place is not places[-1],
+            layers=place.layers, embeds=embeds, has_output=has_output,
+            hands_on=place is not places[-1],
             slots=own, tier=tier, keeps_router_logits=keeps_router_logits,
             keeps_hidden=config.has_head,
         )
         for place, own in zip(places, slots, strict=True)
     ]  # fmt: skip
-    if embeds:
+    first = 0 if layers is None else layers.start
+    if embeds or 0 < first == places[0].first:
         return gpus
     host = CpuPart(
-        config, weights, settings, layers=range(places[0].first), tier=tier,
+        config, weights, settings, layers=range(first, places[0].first), tier=tier,
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     return [host, *gpus]
+
+
+def make_output(
+    after: ModelPart, config: ModelConfig, weights: ModelWeights, settings: EngineSettings
+) -> ModelPart:
+    """Returns a part without layers, which computes the logits on the processor of `after`."""
+    end = range(config.num_layers, config.num_layers)
+    if isinstance(after, CpuPart):
+        return CpuPart(
+            config, weights, settings, layers=end, has_output=True, pool=after.pool,
+            keeps_hidden=config.has_head,
+        )  # fmt: skip
+    from sharpi.engine.backends.gpu.part import GpuPart
+
+    assert isinstance(after, GpuPart)  # parts of this machine are on a CPU or a GPU
+    return GpuPart(
+        after.device, config, weights, settings, layers=end, embeds=False, has_output=True,
+        keeps_hidden=config.has_head,
+    )  # fmt: skip
 
 
 def keys_by_layer(parts: Iterable[ModelPart]) -> "dict[int, Source]":

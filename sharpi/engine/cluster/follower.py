@@ -7,8 +7,6 @@ import numpy as np
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
-from sharpi.engine.backends.cpu_part import CpuPart
-from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.step_message import (
     SentStep,
@@ -18,6 +16,7 @@ from sharpi.engine.cluster.step_message import (
     values_body,
 )
 from sharpi.engine.records.expert_records import ExpertRecords
+from sharpi.engine.runner import Runner
 from sharpi.errors import ClusterError, SharpiError
 
 
@@ -29,7 +28,7 @@ class Follower:
 
     def __init__(
         self,
-        part: ModelPart,
+        runner: Runner,
         records: ExpertRecords,
         channel: Channel,
         hidden_size: int,
@@ -38,14 +37,14 @@ class Follower:
         is_last: bool,
         name: str,
     ) -> None:
-        self._part, self._records = part, records
+        self._runner, self._records = runner, records
         self._channel, self._width = channel, hidden_size
         self._on_end, self._is_last, self._name = on_end, is_last, name
         self._num_steps, self._busy_seconds = 0, 0.0
 
     def run(self) -> None:
         """Handles messages until the end; raises ClusterError if the group fails or a step does."""
-        self._part.prepare()
+        self._runner.prepare()
         while (message := self._channel.receive()).kind is not Kind.CLOSE:
             self._take(message)
         wire, experts = self._channel.count, self._records.stats_to_report()
@@ -57,13 +56,13 @@ class Follower:
             self._step(message)
             return
         if message.kind in (Kind.COPY_PAGE, Kind.COPY_STATE):
-            copy = self._part.copy_page if message.kind is Kind.COPY_PAGE else self._part.copy_state
+            runner = self._runner
+            copy = runner.copy_page if message.kind is Kind.COPY_PAGE else runner.copy_state
             copy(*read_pair(message.body))
         if message.kind is Kind.DROP_WINDOWS:
             page, free = read_pair(message.body)
-            assert isinstance(self._part, CpuPart)  # ranks compute on their CPUs
             before, after = bool(free & 1), bool(free & 2)
-            self._part.drop_windows(page, is_before_free=before, is_after_free=after)
+            self._runner.drop_windows(page, is_before_free=before, is_after_free=after)
         if message.kind is Kind.FAILED or not self._is_last:
             self._channel.send(message)
 
@@ -71,15 +70,13 @@ class Follower:
         sent = read_step(message.body, self._width)
         start = time.perf_counter()
         try:
-            values = self._part.run(sent.step, sent.max_outputs)
+            values = self._runner.go_on(sent.step, sent.max_outputs)
         except SharpiError as error:
             fault = f"{self._name}: {error}"
             self._channel.send(Message(Kind.FAILED, message.number, fault.encode()))
             raise ClusterError(fault) from error
-        self._records.step(sent.step.segments, self._part)
         self._busy_seconds += time.perf_counter() - start
         self._num_steps += 1
-        assert isinstance(values, np.ndarray)  # ranks compute on their CPUs
         self._pass_on(message.number, sent, values)
 
     def _pass_on(self, number: int, sent: SentStep, values: "np.ndarray") -> None:

@@ -6,6 +6,8 @@ It is TOML, with a table for each machine in the order of the ranks:
     name = "desk"
     ram = "64GiB"    # for weights and KV cache
     read = "40GiB"   # of RAM, per second
+    vram = "24GiB"   # of its GPUs; none by default
+    vram_read = "800GiB"  # of VRAM, per second; 400GiB by default
     hop_ms = 0.3     # of a message to the next machine; 0.3 by default
     only_lends = true  # as with `sharpi join --only-lend`; false by default
 """
@@ -16,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from sharpi.errors import UsageError
+from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.layer_division import Division, Machine
 from sharpi.units import parse_size
 
@@ -26,15 +29,21 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     ram: str
     read: str
+    vram: str = "0"
+    vram_read: str = "400GiB"
     hop_ms: float = 0.3
     only_lends: bool = False
 
     def machine(self) -> Machine:
         """Returns the host as a Machine, in bytes; raises ValueError if a size cannot be parsed."""
-        rate = float(parse_size(self.read))
-        if rate <= 0 or self.hop_ms < 0:
-            raise ValueError("`read` is above 0, and `hop_ms` not below")
-        return Machine(parse_size(self.ram), rate)
+        rate, vram_rate = float(parse_size(self.read)), float(parse_size(self.vram_read))
+        if rate <= 0 or vram_rate <= 0 or self.hop_ms < 0:
+            raise ValueError("`read` and `vram_read` are above 0, and `hop_ms` not below")
+        return Machine(parse_size(self.ram), rate, self._vram_for_layers, vram_rate)
+
+    @property
+    def _vram_for_layers(self) -> int:
+        return max(0, parse_size(self.vram) - RESERVE_BYTES)
 
 
 class _Hosts(Struct, frozen=True, forbid_unknown_fields=True):

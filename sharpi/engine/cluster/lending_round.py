@@ -34,7 +34,7 @@ def room_of(
     if plan is None:
         return Room(0, (), instruction_set, wish, absent)
     spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0
-    slots = () if plan.is_mapped else plan.layers
+    slots = () if plan.is_mapped or plan.gpus else plan.layers  # a GPU has misses of its own
     lacking = (each.index for each in slots if each.ram_slots < each.num_experts)
     own = range(num_layers)  # an MTP head has slots of its own
     short = tuple(index for index in lacking if index in own)

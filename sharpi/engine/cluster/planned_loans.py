@@ -14,6 +14,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.layer_division import Division
+from sharpi.units import parse_size
 
 
 def planned_loans(
@@ -31,7 +32,8 @@ def planned_loans(
     """
 
     def room(host: Host, layers: range) -> Room:
-        own = replace(config, ram=host.machine().ram, device="cpu")
+        vram = parse_size(host.vram) or None
+        own = replace(config, ram=host.machine().ram, vram=vram, device="auto" if vram else "cpu")
         plan = Placement(own, file, model, settings, hardware, layers).plan()
         return room_of(plan, model.num_layers, settings.instruction_set)
 

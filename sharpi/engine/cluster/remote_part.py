@@ -16,6 +16,7 @@ from sharpi.engine.backends.model_part import HostBytes, StepOfPart, Values
 from sharpi.engine.cluster.step_message import pair_body, read_values, step_body
 from sharpi.errors import ClusterError
 from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cuda.replay.gpu_values import on_host
 
 
 class RemotePart:
@@ -65,8 +66,7 @@ class RemotePart:
 
         Returns the step's number for `receive`, or None if the step has no outputs.
         """
-        assert isinstance(step.incoming, np.ndarray)  # no GPU precedes this part
-        self._send(Kind.STEP, step_body(step, step.incoming, max_outputs))
+        self._send(Kind.STEP, step_body(step, on_host(step.incoming), max_outputs))
         if not any(len(segment.outputs) for segment in step.segments):
             return None
         self._wanted.add(self._number)

@@ -4,11 +4,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from sharpi.cluster.group import Group
 from sharpi.cluster.wire_count import WireCount
 from sharpi.config import ClusterConfig, RunConfig
-from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
+from sharpi.engine.backends.parts import make_output
 from sharpi.engine.cluster.follower import Follower
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
 from sharpi.engine.cluster.rank_report import RankReport
@@ -24,7 +26,9 @@ from sharpi.engine.cluster.terms import (
     require_alike,
     terms_of,
 )
+from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
 from sharpi.engine.records.expert_records import ExpertRecords
+from sharpi.engine.runner import Runner
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError, SharpiError, UsageError
 from sharpi.experts.stats.stats import ExpertStats
@@ -34,6 +38,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.system.closing import Closing
 from sharpi.system.running_notes import tell
 from sharpi.tiers.layer_division import Division
+from sharpi.units import format_bytes
 
 _LOOK_SECONDS = 0.2
 
@@ -72,13 +77,15 @@ class Sharing(Closing):
         model: ModelConfig,
         settings: EngineSettings,
         hardware: HardwareInfo,
+        gpus: GpuRates = NO_GPUS,
     ) -> EngineSettings:
         """Compares the ranks and divides the layers; returns the settings that all ranks share.
 
+        `gpus` has this rank's VRAM for layers, and how fast it is read.
         Raises ClusterError if a rank has another model or version, or if the first rank refuses.
         """
         group = self._group
-        own = own_statement(file, hardware, config)
+        own = own_statement(file, hardware, config, gpus)
         statements = group.exchange("statement", own)
         require_alike(statements, group.hosts)
         if group.rank == 0:
@@ -117,7 +124,9 @@ class Sharing(Closing):
         except SharpiError as error:
             group.state("answer", Answer(refusal=str(error)))
             raise
-        self.notes = tuple(_notes(division, layers, group.hosts))
+        self.notes = tuple(_notes(division, layers, statements, group.hosts))
+        if statements[0].machine.vram:
+            settings = replace(settings, window_pages=0)  # a GPU keeps whole pages
         terms = terms_of(settings, layers, counts_experts=counts_experts)
         group.state("answer", Answer(terms))
         return terms
@@ -135,9 +144,8 @@ class Sharing(Closing):
         own: Sequence[ModelPart],
         loaded: LoadedModel,
     ) -> list[ModelPart]:
-        """Returns this rank's part; on the first rank, also the remote part and the output part."""
-        group, model, weights = self._group, loaded.config, loaded.weights
-        settings = loaded.settings
+        """Returns this rank's parts; on the first rank, also the remote and the output part."""
+        group, model, settings = self._group, loaded.config, loaded.settings
         group.start(self._ring)
         self._lend(loaded)
         self._records = loaded.records
@@ -147,18 +155,11 @@ class Sharing(Closing):
             loaded.records.report_uses()
         if group.rank > 0 or len(self._ring) == 1:
             return list(own)
-        (first,) = own
-        assert isinstance(first, CpuPart)
         ranks = len(self._ring)
         self.remote = RemotePart(
             group.channel, model.hidden_size, settings.batch_size, ranks, self._leave
         )
-        end = range(model.num_layers, model.num_layers)
-        output = CpuPart(
-            model, weights, settings, layers=end, has_output=True, pool=first.pool,
-            keeps_hidden=model.has_head,
-        )  # fmt: skip
-        return [first, self.remote, output]
+        return [*own, self.remote, make_output(own[-1], model, loaded.weights, settings)]
 
     def _lend(self, loaded: LoadedModel) -> None:
         """Agrees with the other ranks which experts are lent, and starts asker and lenders."""
@@ -179,7 +180,7 @@ class Sharing(Closing):
         reports = (self.reports[rank] for rank in sorted(self.reports) if rank)
         return [report.experts for report in reports if report.experts is not None]
 
-    def follow(self, part: ModelPart, hidden_size: int) -> None:
+    def follow(self, runner: Runner, hidden_size: int) -> None:
         """Runs this rank's layers until the first rank ends the run; not for the first rank."""
         group = self._group
         if group.rank not in self._ring:
@@ -189,7 +190,7 @@ class Sharing(Closing):
         try:
             assert self._records is not None
             Follower(
-                part,
+                runner,
                 self._records,
                 group.channel,
                 hidden_size,
@@ -240,10 +241,13 @@ def _require_sound(terms: Terms, model: ModelConfig, size: int) -> None:
 
 
 def _notes(
-    division: Division, layers: Sequence[tuple[int, int]], hosts: Sequence[str]
+    division: Division,
+    layers: Sequence[tuple[int, int]],
+    statements: Sequence[Statement],
+    hosts: Sequence[str],
 ) -> tuple[str, ...]:
     own = (
-        f"rank {rank} on {host} runs layers {first} to {end - 1}"
+        f"rank {rank} on {host} runs layers {first} to {end - 1}{_vram_text(statements[rank])}"
         if end > first
         else f"rank {rank} on {host} runs no layers, and lends its RAM for experts"
         for rank, (host, (first, end)) in enumerate(zip(hosts, layers, strict=True))
@@ -253,12 +257,15 @@ def _notes(
     return (*own, "the ranks' RAM does not hold their layers; experts are read from disk")
 
 
+def _vram_text(statement: Statement) -> str:
+    vram = statement.machine.vram
+    return f", with {format_bytes(vram)} of VRAM for them" if vram else ""
+
+
 def refuse_for_ranks(config: RunConfig) -> None:
     """Raises UsageError for a setting that a model of several ranks does not support yet."""
     if config.load == "copy":
         raise UsageError("--load copy reads the whole model; ranks map their layers: omit it")
-    if config.device == "cuda":
-        raise UsageError("ranks compute on their CPUs; omit --device cuda")
     if config.prompt_cache is not None:
         raise UsageError("a prompt cache on disk needs all layers here; omit --prompt-cache")
     if config.experts.trace is not None:

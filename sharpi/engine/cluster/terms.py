@@ -10,6 +10,7 @@ from sharpi import __version__
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
 from sharpi.config import KvTypes, RopeRequest, RunConfig
 from sharpi.engine.cluster.split_model import lacking_layers
+from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError
 from sharpi.gguf.reader import GgufFile
@@ -74,10 +75,13 @@ class Answer(Struct, frozen=True):
     refusal: str = ""
 
 
-def own_statement(file: GgufFile, hardware: HardwareInfo, config: RunConfig) -> Statement:
+def own_statement(
+    file: GgufFile, hardware: HardwareInfo, config: RunConfig, gpus: GpuRates = NO_GPUS
+) -> Statement:
     """Returns this rank's statement; its RAM is the requested budget, or else the free memory."""
     rate = measure_ram_read(hardware.fast_cores, _SAMPLE_BYTES)
-    machine = Machine(hardware.free_ram if config.ram is None else config.ram, rate)
+    ram = hardware.free_ram if config.ram is None else config.ram
+    machine = Machine(ram, rate, gpus.num_bytes, gpus.read_rate)
     only_lends = config.cluster is not None and config.cluster.only_lends
     return Statement(
         __version__,

@@ -83,7 +83,7 @@ class GpuChoice:
         """
         if self.devices:
             try:
-                return self._place_on_gpus(file, model, settings, hardware)
+                return self._place_on_gpus(file, model, settings, hardware, layers)
             except (DeviceError, UnsupportedModelError) as error:
                 self._give_up(error)
         config = replace(
@@ -94,13 +94,18 @@ class GpuChoice:
         return placement, *running_plan(placement, config)
 
     def _place_on_gpus(
-        self, file: GgufFile, model: ModelConfig, settings: EngineSettings, hardware: HardwareInfo
+        self,
+        file: GgufFile,
+        model: ModelConfig,
+        settings: EngineSettings,
+        hardware: HardwareInfo,
+        layers: range | None,
     ) -> Placed:
-        placed = self._planned(file, model, settings, hardware)
+        placed = self._planned(file, model, settings, hardware, layers)
         first = self.devices[0]
         if not self._config.gpus and first.num_gpus > 1 and not _is_whole(*placed[:2]):
             self._add_usable(range(1, first.num_gpus))
-            placed = self._planned(file, model, settings, hardware)
+            placed = self._planned(file, model, settings, hardware, layers)
         _, plan, _ = placed
         if plan is None:
             raise DeviceError("RAM is too small for what VRAM does not hold")
@@ -111,12 +116,17 @@ class GpuChoice:
         return placed
 
     def _planned(
-        self, file: GgufFile, model: ModelConfig, settings: EngineSettings, hardware: HardwareInfo
+        self,
+        file: GgufFile,
+        model: ModelConfig,
+        settings: EngineSettings,
+        hardware: HardwareInfo,
+        layers: range | None,
     ) -> Placed:
         frees = tuple(device.free_bytes for device in self.devices)
         rates = () if self._config.tensor_split else measured_rates(self.devices)
         hardware = replace(hardware, free_vram=frees[0], free_vrams=frees, vram_rates=rates)
-        placement = Placement(self._config, file, model, settings, hardware)
+        placement = Placement(self._config, file, model, settings, hardware, layers)
         return placement, *running_plan(placement, self._config)
 
     def description(self, plan: TierPlan | None) -> str | None:
@@ -136,10 +146,10 @@ class GpuChoice:
 
 def _is_whole(placement: Placement, plan: TierPlan | None) -> bool:
     """Returns True if VRAM holds every layer but an MTP head, with all of its experts."""
-    num_layers = len(placement.facts.without_head.layers)
+    own = placement.facts.without_head.own_layers
     return plan is not None and all(
         layer.dense_weights is Tier.VRAM and layer.vram_slots == layer.num_experts
-        for layer in plan.layers[:num_layers]
+        for layer in plan.layers[own.start : own.stop]
     )
 
 

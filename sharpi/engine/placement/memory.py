@@ -11,15 +11,20 @@ from sharpi.ops.cuda.recorder.grouped_products import grouped_result_bytes
 from sharpi.ops.state_layout import num_states, state_bytes
 
 
-def gpu_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
-    """Returns the bytes of each layer's KV cache on a GPU, and of its recurrent states."""
+def gpu_kv_bytes(
+    config: ModelConfig, settings: EngineSettings, layers: range | None = None
+) -> tuple[int, ...]:
+    """Returns the bytes of each layer's KV cache on a GPU, and of its recurrent states.
+
+    Layers outside of `layers` have 0 there, as other machines run them.
+    """
     states = num_states(settings.num_parallel, settings.max_drafts)
     counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     for shape in config.attention:
         if shape.layer == config.num_layers:  # an MTP head, which runs on the CPU
             continue
         counts[shape.layer] += layer_bytes(shape, settings.num_pages, settings.kv_types)
-    return tuple(counts)
+    return tuple(n if layers is None or i in layers else 0 for i, n in enumerate(counts))
 
 
 def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:

@@ -56,13 +56,13 @@ class Placement:
             from sharpi.engine.placement.memory import gpu_kv_bytes, gpu_scratch_bytes
 
             scratch = gpu_scratch_bytes(model, load_weights(file, model), settings)
-            kv = gpu_kv_bytes(model, settings)
             first = first_pages(settings.num_pages)
+            few = replace(settings, num_kv_pages=first)
             request = replace(
                 request,
                 gpu_scratch=scratch,
-                gpu_kv=kv,
-                gpu_kv_first=gpu_kv_bytes(model, replace(settings, num_kv_pages=first)),
+                gpu_kv=gpu_kv_bytes(model, settings, layers),
+                gpu_kv_first=gpu_kv_bytes(model, few, layers),
                 kv_first_pages=first,
             )
         self.request: TierRequest = replace(

@@ -51,6 +51,19 @@ def test_the_faster_machine_runs_more_layers(sharpi: CommandLine, tmp_path: Path
     assert decided["tokens_per_second"] == pytest.approx(1 / seconds)
 
 
+def test_a_machine_with_vram_runs_more_layers(sharpi: CommandLine, tmp_path: Path) -> None:
+    plain = TWO.replace("40GiB", "10GiB")
+    with_vram = plain.replace('ram = "8GiB"', 'ram = "8GiB"\nvram = "2GiB"\nvram_read = "400GiB"')
+    ends = []
+    for text in (plain, with_vram):
+        hosts = hosts_file(tmp_path, text)
+        decided = json.loads(sharpi("plan", str(demo_model()), "--hosts", hosts, "--json").out)
+        ends.append(decided["ranks"][0]["end_layer"])
+    assert ends[1] < ends[0]
+    out = sharpi("plan", str(demo_model()), "--hosts", hosts).out
+    assert "8.0 GiB + 2.0 GiB VRAM" in out
+
+
 def test_too_little_ram_is_said(sharpi: CommandLine, tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path, TWO.replace("64GiB", "1MiB").replace("8GiB", "1MiB"))
     result = sharpi("plan", str(demo_model()), "--hosts", hosts)

@@ -68,7 +68,7 @@ def model_with_few_slots() -> Any:
         config=SimpleNamespace(num_layers=1, num_experts=8, num_experts_per_token=2),
         weights=None,
         settings=SimpleNamespace(instruction_set="avx2"),
-        plan=SimpleNamespace(is_mapped=False, layers=layers),
+        plan=SimpleNamespace(is_mapped=False, gpus=(), layers=layers),
         tier=object(),
     )
 

@@ -58,12 +58,13 @@ class ClusterOptions(Struct, frozen=True):
         `joins`: the command joins another machine, and may have --link without --hosts.
         Raises UsageError for options that would have no effect.
         """
-        from sharpi.cluster.place import place_of_torchrun
+        from sharpi.cluster.place import own_gpu, place_of_torchrun
 
         if place_of_torchrun() is not None:
             if self.hosts is not None:
                 raise UsageError("--hosts and torchrun both say which machines there are; keep one")
-            return replace(config, cluster=self._config(()))
+            gpus = config.gpus or own_gpu()
+            return replace(config, cluster=self._config(()), gpus=gpus)
         if self.hosts is None and not joins and (self.link or self.insecure_link):
             raise UsageError("--link and --insecure-link are of use with --hosts only")
         if self.hosts is None:

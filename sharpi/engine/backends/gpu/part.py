@@ -15,7 +15,14 @@ from sharpi.engine.backends.gpu.prompts import GpuPrompts
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.kept_routes import KeptRoutes, step_rows
-from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, StepRoutes, Values
+from sharpi.engine.backends.model_part import (
+    HostBytes,
+    Segment,
+    StepOfPart,
+    StepRoutes,
+    Values,
+    of_outputs,
+)
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -44,11 +51,11 @@ from sharpi.tiers.prompt_stash import NO_STASH
 class GpuPart(RecordedPart[GpuProgram]):
     """Runs `layers`, by default all; `embeds` if no earlier part looks up the embedding.
 
-    If it has the model's last layer, it computes the output; with `keeps_hidden` it then also keeps
-    all tokens' values after the output norm. With `hands_on` another GPU runs the next layers, and
-    reads this part's result from this GPU's memory. `slots` describes the layers whose experts are
-    not all on the GPU. `tier` reads the experts that are not all in RAM for the CPU; None if all
-    are in RAM.
+    With `has_output` it computes the logits, by default if it has the model's last layer; with
+    `keeps_hidden` it then also keeps all tokens' values after the output norm. With `hands_on`
+    another GPU runs the next layers, and reads this part's result from this GPU's memory. `slots`
+    describes the layers whose experts are not all on the GPU. `tier` reads the experts that are not
+    all in RAM for the CPU; None if all are in RAM.
     """
 
     is_host_memory = False
@@ -65,6 +72,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         *,
         layers: range | None = None,
         embeds: bool = True,
+        has_output: bool | None = None,
         hands_on: bool = False,
         slots: GpuSlots | None = None,
         tier: ExpertTier | None = None,
@@ -76,7 +84,8 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._settings = settings
         self._layers = range(config.num_layers) if layers is None else layers
         self._embeds, self._hands_on = embeds, hands_on
-        self._has_output = self._layers.stop == config.num_layers
+        self._gives_outputs = self._layers.stop == config.num_layers  # a row for each output
+        self._has_output = self._gives_outputs if has_output is None else has_output
         self._keeps_router_logits = keeps_router_logits
         self._keeps_hidden = keeps_hidden and self._has_output
         self.hidden = np.zeros((0, config.hidden_size), np.float32)
@@ -113,7 +122,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             num_states(settings.num_parallel, settings.max_drafts),
             has_backup=bool(factor) or self._goes_on,
         )
-        trims = self._has_output and not (keeps_router_logits or keeps_hidden)
+        trims = self._gives_outputs and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
         self._routed: RoutedRows | None = None
@@ -129,6 +138,8 @@ class GpuPart(RecordedPart[GpuProgram]):
         """Runs short segments together in one pass, and each prompt's segment in its own passes."""
         if self._growth is not None:
             self._make_room(pages_of(step.segments))
+        if self._takes_outputs:
+            step = of_outputs(step)
         program = self._program(max_outputs)
         if program is not self._latest:
             self._forget_next()
@@ -148,6 +159,11 @@ class GpuPart(RecordedPart[GpuProgram]):
             goes_on=largest and step.goes_on and self._goes_on,
         )  # fmt: skip
         return program.results if self._hands_on else values
+
+    @property
+    def _takes_outputs(self) -> bool:
+        """True if the part has no layers, and the incoming values are those of outputs alone."""
+        return not self._layers and not self._keeps_hidden
 
     @property
     def _most_shared(self) -> int:
@@ -180,7 +196,7 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def _num_rows(self, segment: Segment) -> int:
         """Returns the number of rows that a segment has in the part's result."""
-        return len(segment.outputs if self._has_output else segment.ids)
+        return len(segment.outputs if self._gives_outputs else segment.ids)
 
     def _run(
         self,
@@ -333,7 +349,10 @@ class GpuPart(RecordedPart[GpuProgram]):
             keeps_hidden=self._keeps_hidden,
         )  # fmt: skip
         x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
-        x = model.layers(x, self._layers)
+        if self._layers:
+            x = model.layers(x, self._layers)
+        elif self._takes_outputs:
+            x = recorder.select_outputs(x)
         logits = model.logits(x) if self._has_output else x
         program = recorder.finish(logits, model.hidden)
         if max_outputs == self._settings.num_outputs:

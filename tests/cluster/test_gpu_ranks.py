@@ -1,0 +1,103 @@
+"""Ranks with emulated GPUs: each has its layers on its own, and the answers are the same."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lazy_packages import needs
+from machines import Machines, Process, ended
+
+from sharpi.cluster.place import own_gpu
+
+pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow, pytest.mark.cuda]
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
+MODULE = "tests.cluster.emulated_rank"
+GPU, NO_GPU = ("--device", "cuda"), ("--device", "cpu")
+
+
+@pytest.fixture
+def ranks() -> Iterator["Ranks"]:
+    own = Ranks()
+    yield own
+    own.close()
+
+
+class Ranks(Machines):
+    """Machines whose processes find an emulated GPU."""
+
+    def emulated(self, *arguments: str) -> Process:
+        variables: Mapping[str, str] = {"EMULATED_VRAM": str(8 << 30)}
+        return self.start(*arguments, module=MODULE, variables=variables)
+
+    def two(self, command: list[str], first: tuple[str, ...], second: tuple[str, ...]) -> str:
+        """Runs a command on two ranks, with options of their own; returns its output."""
+        joined = self.emulated("join", self.first, command[1], "--once", *second)
+        code, out, err = ended(self.emulated(*command, "--hosts", f"{self.first},x", *first))
+        assert code == 0, err
+        assert ended(joined)[0] == 0
+        for rank, options in enumerate((first, second)):
+            (line,) = (each for each in err.splitlines() if f"rank {rank} on" in each)
+            assert ("of VRAM for them" in line) == (options[1] == "cuda")
+        return out
+
+    def one(self, command: list[str], options: tuple[str, ...] = GPU) -> str:
+        code, out, err = ended(self.emulated(*command, *options))
+        assert code == 0, err
+        return out
+
+
+def logits(folder: Path, case: str) -> tuple[list[str], Path]:
+    """Returns a command that writes logits of a batch and a half, and the file of them."""
+    ids, out = folder / "ids.npy", folder / "logits.npy"
+    np.save(ids, np.arange(5, 23))
+    model = str(REFERENCES / f"{case}.gguf")
+    command = ["logits", model, "--tokens", str(ids), "-b", "12", "--output", str(out)]
+    return command, out
+
+
+@pytest.mark.parametrize("case", ["qwen3next", "gpt-oss", "gemma4-e2b"])
+def test_bits_are_those_of_one_process_with_a_gpu(case: str, ranks: Ranks, tmp_path: Path) -> None:
+    """States, windows, and layers with inputs of their own."""
+    command, written = logits(tmp_path, case)
+    ranks.two(command, GPU, GPU)
+    both = np.load(written)
+    ranks.one(command)
+    assert np.array_equal(both, np.load(written))
+
+
+@pytest.mark.parametrize(("first", "second"), [(GPU, NO_GPU), (NO_GPU, GPU)])
+def test_one_rank_with_a_gpu_and_one_without(
+    first: tuple[str, ...], second: tuple[str, ...], ranks: Ranks, tmp_path: Path
+) -> None:
+    command, written = logits(tmp_path, "gpt-oss")
+    ranks.two(command, first, second)
+    mixed = np.load(written)
+    ranks.one(command)
+    alone = np.load(written)
+    assert not np.array_equal(mixed, alone)  # a CPU rounds differently
+    assert np.allclose(mixed, alone, atol=2e-3)  # of logits up to 4.6
+
+
+def test_slots_and_layers_on_both_processors(ranks: Ranks) -> None:
+    """Each rank has a layer on its CPU, one on its GPU, and room there for some experts."""
+    model = str(Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf")
+    command = ["run", model, "Once upon a time", "-n", "6", "--temp", "0", "--no-log", "-c", "256"]
+    options = (*GPU, "--gpu-layers", "2", "--moe-slots", "3")
+    assert ranks.two(command, options, options) == ranks.one(command, NO_GPU)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (1,)),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, (0,)),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, ()),
+        ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "2"}, ()),
+        ({}, ()),
+    ],
+)
+def test_processes_of_one_machine_take_a_gpu_each(
+    variables: dict[str, str], expected: tuple[int, ...]
+) -> None:
+    assert own_gpu(variables) == expected
