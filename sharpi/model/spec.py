@@ -60,10 +60,11 @@ class ArchitectureSpec(Struct, frozen=True):
     norms_values: bool = False  # see AttentionSettings
     # Queries and keys are normed before or after rotation; "length_after_rope": without weights.
     head_norms: HeadNorms = "before_rope"
-    # Layers without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)),
-    # unless the file has other numbers; 0 for no scale.
+    # Queries grow with their position (see Temperature). The file may state others; 0 for none.
     temperature_interval: int = 0
     temperature_rate: float = 0.0
+    temperature_offset: int = 0
+    temperature_without_rope: bool = False  # only layers without a rope have one
     query_holds_gate: bool = False  # see Projections
     # The mixer of layers without attention. They are given by flags in the file, by a period, or by
     # having 0 KV heads.

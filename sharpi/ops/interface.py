@@ -279,8 +279,8 @@ class Ops(Protocol[X]):
     def layer_norm(self, x: X, weight: FloatArray, bias: FloatArray, epsilon: float) -> X:
         """Computes (x - mean) / deviation * weight + bias."""
 
-    def scale_by_position(self, x: X, interval: int, rate: float) -> X:
-        """Computes x * (1 + rate * ln(1 + floor((position + 1) / interval))) (Llama 4)."""
+    def scale_by_position(self, x: X, interval: int, rate: float, offset: int) -> X:
+        """Computes x * (1 + rate * ln(1 + floor((position + offset) / interval)))."""
 
     def head_linear(self, x: X, stacked: StackedMatrix) -> X:
         """Multiplies head h of x (heads * columns,) by the matrix stacked[h]: (heads * rows,)."""

@@ -112,7 +112,10 @@ ONE_OP: dict[str, Callable[[Any], Any]] = {
         ops.join(ops.embed(TABLE, 1.0), ops.linear(ops.embed(TABLE, 1.0), MATRICES[1:])[0], 8)
     ),
     "scale_by_position": lambda ops: ops.select_outputs(
-        ops.scale_by_position(ops.embed(TABLE, 1.0), 3, 0.7)
+        ops.scale_by_position(ops.embed(TABLE, 1.0), 3, 0.7, 0)
+    ),
+    "scale_by_position, one later": lambda ops: ops.select_outputs(
+        ops.scale_by_position(ops.embed(TABLE, 1.0), 3, 0.7, 1)
     ),
     "experts, groups": moe(scoring=Scoring.SIGMOID, num_groups=4, groups_used=2),
     "experts, groups of softmax scores": moe(num_groups=4, groups_used=2),

@@ -81,6 +81,21 @@ LATENT_YARN = YARN_ROPE | {
     "mscale": 0.8,
     "mscale_all_dim": 0.8,
 }
+MISTRAL_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 12,
+    "max_position_embeddings": 192,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+MISTRAL_4 = LATENT | {
+    "first_k_dense_replace": 0,
+    "norm_topk_prob": True,
+    "rope_parameters": MISTRAL_YARN,
+}
 
 GEMMA_4 = {
     "hidden_size": 32,
@@ -639,6 +654,17 @@ CASES = (
         "Glm4MoeLiteForCausalLM",
         LATENT | {"n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 1},
         llama_cpp_agrees=False,
+    ),
+    Case("mistral3", "Ministral3ForCausalLM", {"rope_parameters": MISTRAL_YARN, "head_dim": 16}),
+    Case(
+        "mistral4", "Mistral4ForCausalLM", MISTRAL_4, rename="as_mistral4", llama_cpp_agrees=False
+    ),
+    Case(
+        "mistral-large3",
+        "Mistral4ForCausalLM",
+        MISTRAL_4,
+        rename="as_mistral_large3",
+        added_keys={"attention.temperature_length": 12, "attention.temperature_scale": 0.1},
     ),
     Case(
         "gemma4-moe",

@@ -34,6 +34,25 @@ def as_phimoe(folder: Path) -> None:
     _change_config(folder, ["PhiMoEForCausalLM"], rope_scaling="rope_parameters")
 
 
+def as_mistral4(folder: Path) -> None:
+    """Mistral Small 4 as it was released: its text half beside a vision tower."""
+    _change_config(folder, ["Mistral3ForConditionalGeneration"])
+
+
+def as_mistral_large3(folder: Path) -> None:
+    """A Mistral 4 as a DeepSeek V2, as which Mistral Large 3 is converted: experts lie apart."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if ".experts." in name]:
+        stacked, prefix = tensors.pop(name), name.rsplit(".", 1)[0]
+        halves = dict(zip(("gate_proj", "up_proj"), stacked.chunk(2, dim=1), strict=True))
+        parts = {"down_proj": stacked} if name.endswith("down_proj") else halves
+        for part, experts in parts.items():
+            for index, matrix in enumerate(experts):
+                tensors[f"{prefix}.{index}.{part}.weight"] = matrix.contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _change_config(folder, ["DeepseekV2ForCausalLM"])
+
+
 def as_granitehybrid(folder: Path) -> None:
     """Granite 4 as it was released: layers are named for Mamba and attention."""
     path = folder / "config.json"

@@ -60,10 +60,9 @@ struct LayerNorm : RowStage<LayerNormParams> {
 struct ScaleByPosition : RowStage<ScaleByPositionParams> {
   using RowStage::RowStage;
   void run(const Step& step, int row, int, Worker&) const override {
-    const size_t at = size_t(row) * p_.width;
-    const float passed = float((step.positions[row] + 1) / p_.interval);
-    isa_.vectors->add_scaled(nullptr, p_.x + at, 1.f + p_.rate * std::log1p(passed), p_.out + at,
-                             p_.width);
+    float* x = p_.x + size_t(row) * p_.width;
+    const float passed = float((step.positions[row] + p_.offset) / p_.interval);
+    isa_.vectors->add_scaled(nullptr, x, 1.f + p_.rate * std::log1p(passed), x, p_.width);
   }
 };
 

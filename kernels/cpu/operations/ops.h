@@ -260,13 +260,12 @@ struct HeadLinearParams {
   int32_t num_heads, precision;
 };
 
-// out = x * (1 + rate * ln(1 + floor((position + 1) / interval))) (T, width)
+// Multiplies x (T, width) by 1 + rate * ln(1 + floor((position + offset) / interval)), in place.
 struct ScaleByPositionParams {
-  const float* x;
-  float* out;
+  float* x;
   int32_t width, interval;
   float rate;
-  int32_t reserved;
+  int32_t offset;
 };
 
 // Concatenates two tensors run by run, the opposite of a split: (T, groups * (widths[0] +

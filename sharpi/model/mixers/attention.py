@@ -5,18 +5,12 @@ from msgspec import Struct
 
 from sharpi.model.mixers.projections import KvSource, Projections, load_projections
 from sharpi.model.mixers.rope import Angles, Rope
+from sharpi.model.mixers.temperature import Temperature
 from sharpi.model.norm import Norm, optional_norm
 from sharpi.model.spec import HeadNorms
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, AttentionShape, FloatArray, Matrix, Ops, X
 from sharpi.ops.recurrent import RecurrentShape
-
-
-class Temperature(Struct, frozen=True):
-    """Scales queries by the logarithm of their position (see Ops.scale_by_position)."""
-
-    interval: int
-    rate: float
 
 
 class AttentionSettings(Struct, frozen=True):
@@ -94,8 +88,7 @@ class Attention(Struct, frozen=True):
             k = self._place(ops, k, self.k_norm, shape.num_kv_heads, angles)
         q = self._place(ops, projected.q, self.q_norm, shape.num_heads, angles)
         if settings.temperature is not None:
-            tuned = settings.temperature
-            q = ops.scale_by_position(q, tuned.interval, tuned.rate)
+            q = settings.temperature.apply(ops, q)
         mixed = ops.attention(q, k, v, shape, self.sinks)
         if projected.gate is None:
             return mixed

@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from sharpi.model.hyperparameter_reader import HyperparameterReader
-from sharpi.model.mixers.attention import AttentionSettings, Temperature
+from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.projections import KvSource
 from sharpi.model.mixers.rope_reader import RopeReader
+from sharpi.model.mixers.temperature import read_temperature
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.ops.interface import AttentionShape
 
@@ -30,6 +31,7 @@ class AttentionReader:
         self._windows = read_windows(reader, spec)
         self._ropes = RopeReader(reader, spec, has_windows=any(self._windows))
         self._num_storing = self._read_num_storing()
+        self._temperature = read_temperature(reader, spec)
 
     def layer(self, index: int) -> AttentionSettings:
         """Returns the settings of one layer."""
@@ -41,17 +43,11 @@ class AttentionReader:
             hidden_size=self._reader.hidden_size,
             norm_epsilon=self._epsilon,
             head_norms=spec.head_norms,
-            temperature=None if rope else self._temperature(),
+            temperature=None if rope and spec.temperature_without_rope else self._temperature,
             query_holds_gate=spec.query_holds_gate,
             kv=self._kv_source(index),
             norms_values=spec.norms_values,
         )
-
-    def _temperature(self) -> Temperature | None:
-        reader, spec = self._reader, self._spec
-        interval = reader.integer("attention.temperature_length", spec.temperature_interval)
-        rate = reader.number("attention.temperature_scale", spec.temperature_rate)
-        return Temperature(interval, rate) if interval > 0 and rate else None
 
     def _shape(self, layer: int) -> AttentionShape:
         reader, num_heads, num_kv_heads = self._reader, self._heads[layer], self._kv_heads[layer]

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sharpi.model.mixers.head_matrices import HeadMatrices, load_head_matrices
 from sharpi.model.mixers.rope import Angles, Rope
+from sharpi.model.mixers.temperature import Temperature
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
@@ -26,6 +27,7 @@ class LatentAttentionSettings(Struct, frozen=True):
     query_rank: int  # the width of the compressed queries, 0 where they are not compressed
     plain_dim: int  # values of a head's query that are not rotated, which come first
     value_dim: int
+    temperature: Temperature | None = None
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
@@ -86,6 +88,8 @@ class LatentAttention(Struct, frozen=True):
         latent, shared = ops.split(compressed, [s.latent_dim, s.rope.dims])
         key = ops.join(self.latent_norm.apply(ops, latent), angles.rotate(shared, 1, s.rope))
         query = self._absorb(ops, queries, angles)
+        if s.temperature is not None:
+            query = s.temperature.apply(ops, query)
         attended = ops.attention(query, key, None, s.kv_shape)
         return ops.head_linear(attended, self.matrices.values)
 

@@ -2,16 +2,16 @@
 
 import math
 
-from sharpi.errors import UnsupportedModelError
-from sharpi.gguf.file_error import printable
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.latent_attention import LatentAttentionSettings
 from sharpi.model.mixers.rope import Rope, read_scaling
+from sharpi.model.mixers.temperature import read_temperature
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.ops.interface import AttentionShape
 
 MAX_KEY_DIM = 1024
 _MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+_MAX_SHARPNESS = 1e6
 
 
 class LatentAttentionReader:
@@ -20,7 +20,6 @@ class LatentAttentionReader:
     def __init__(
         self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
     ) -> None:
-        _refuse_temperature(reader)
         self._reader, self._epsilon = reader, norm_epsilon
         self._is_interleaved = spec.rope_pairing == "interleaved"
         self._scaling = read_scaling(reader.metadata, reader.architecture, spec.yarn_rounds_ramp)
@@ -31,6 +30,7 @@ class LatentAttentionReader:
         suffix = "_mla" if reader.has("attention.key_length_mla") else ""
         self._head_dim = reader.count(f"attention.key_length{suffix}", MAX_KEY_DIM)
         self._value_dim = reader.count(f"attention.value_length{suffix}", MAX_KEY_DIM)
+        self._temperature = read_temperature(reader, spec)
         self._check_sizes()
 
     def layer(self, index: int) -> LatentAttentionSettings:
@@ -51,6 +51,7 @@ class LatentAttentionReader:
             query_rank=self._reader.integer("attention.q_lora_rank", 0),
             plain_dim=self._head_dim - self._rotated,
             value_dim=self._value_dim,
+            temperature=self._temperature,
         )
 
     def _check_sizes(self) -> None:
@@ -67,7 +68,11 @@ class LatentAttentionReader:
         if self._scaling.kind != "yarn":
             return 1.0
         multiplier = self._reader.number(_MULTIPLIER, 0.0)
-        return (1.0 + multiplier * math.log(self._scaling.factor)) ** 2
+        factor = 1.0 + multiplier * math.log(self._scaling.factor)
+        if abs(factor) > _MAX_SHARPNESS:
+            name = self._reader.name(_MULTIPLIER)
+            raise self._reader.fault(f"{name} is {multiplier}, by far too large")
+        return factor * factor
 
     def _rope(self) -> Rope:
         """Returns the rope; with YaRN's multiplier, cosines and sines have the factor 1.
@@ -78,12 +83,3 @@ class LatentAttentionReader:
         if scaling.kind == "yarn" and self._reader.has(_MULTIPLIER):
             scaling = scaling.with_factor(1.0)
         return Rope(self._rotated, base, scaling, self._is_interleaved)
-
-
-def _refuse_temperature(reader: HyperparameterReader) -> None:
-    key = "attention.temperature_scale"
-    if reader.has(key):
-        path, name = reader.metadata.path, reader.name(key)
-        raise UnsupportedModelError(
-            printable(f"{path}: {name} is for Mistral Large 3, which sharpi does not run yet")
-        )

@@ -126,9 +126,9 @@ def rope_table(
     return RopeTable(np.ascontiguousarray(frequencies, dtype=np.float32), scale)
 
 
-def yarn_attention_factor(factor: float) -> float:
+def yarn_attention_factor(factor: float, multiplier: float = 1.0) -> float:
     """Returns the YaRN paper's factor of cosines and sines."""
-    return 1.0 + 0.1 * math.log(factor)
+    return 1.0 + 0.1 * multiplier * math.log(factor)
 
 
 def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling) -> DoubleArray:

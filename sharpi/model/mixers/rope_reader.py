@@ -1,7 +1,12 @@
 """Reads the rotary embeddings of a model's layers."""
 
 from sharpi.model.hyperparameter_reader import HyperparameterReader
-from sharpi.model.mixers.rope import Rope, RopeScaling, read_scaling
+from sharpi.model.mixers.rope import (
+    Rope,
+    RopeScaling,
+    read_scaling,
+    yarn_attention_factor,
+)
 from sharpi.model.spec import ArchitectureSpec
 
 
@@ -44,6 +49,10 @@ class RopeReader:
         scaling = read_scaling(reader.metadata, reader.architecture, spec.yarn_rounds_ramp)
         if scaling.kind == "divided" and spec.long_rope_factor:
             return scaling.with_factor(spec.long_rope_factor)
+        multiplier = reader.number("rope.scaling.yarn_log_multiplier", 0.0)
+        if scaling.kind == "yarn" and multiplier and not scaling.attention_factor:
+            plain = yarn_attention_factor(scaling.factor)
+            return scaling.with_factor(plain / yarn_attention_factor(scaling.factor, multiplier))
         return scaling
 
     def _rotates(self) -> bool:

@@ -317,11 +317,10 @@ class HeadLinearParams(Structure):
 class ScaleByPositionParams(Structure):
     _fields_ = (
         ("x", c_void_p),
-        ("out", c_void_p),
         ("width", c_int32),
         ("interval", c_int32),
         ("rate", c_float),
-        ("reserved", c_int32),
+        ("offset", c_int32),
     )
 
 

@@ -99,17 +99,12 @@ class RowRecorder(Tape):
             ),
         )  # fmt: skip
 
-    def scale_by_position(self, x: Buffer, interval: int, rate: float) -> Buffer:
-        out = self._buffer(x.width)
+    def scale_by_position(self, x: Buffer, interval: int, rate: float, offset: int) -> Buffer:
         return self._add(
             OpKind.SCALE_BY_POSITION,
-            [out, x],
+            [x],
             lambda: abi.ScaleByPositionParams(
-                x=self._at(x),
-                out=self._at(out),
-                width=x.width,
-                interval=interval,
-                rate=rate,
+                x=self._at(x), width=x.width, interval=interval, rate=rate, offset=offset
             ),
         )
 

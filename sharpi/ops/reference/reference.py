@@ -91,8 +91,8 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
         deviation = np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + np.float32(epsilon))
         return np.asarray(centred / deviation * weight + bias, dtype=np.float32)
 
-    def scale_by_position(self, x: Array, interval: int, rate: float) -> Array:
-        factor = 1 + rate * np.log1p((self.positions + 1) // interval)
+    def scale_by_position(self, x: Array, interval: int, rate: float, offset: int) -> Array:
+        factor = 1 + rate * np.log1p((self.positions + offset) // interval)
         return np.asarray(x * factor[:, None].astype(np.float32), dtype=np.float32)
 
     def head_linear(self, x: Array, stacked: StackedMatrix) -> Array:

@@ -148,7 +148,9 @@ class RowsOnGpu:
         )
         return x.changed()
 
-    def scale_by_position(self, x: RecordedTensor, interval: int, rate: float) -> RecordedTensor:
+    def scale_by_position(
+        self, x: RecordedTensor, interval: int, rate: float, offset: int
+    ) -> RecordedTensor:
         rec = self._recording
         rec.floats(x)
         rec.append(
@@ -160,6 +162,7 @@ class RowsOnGpu:
                     width=x.width,
                     interval=interval,
                     rate=rate,
+                    offset=offset,
                 )
             ]
         )
