@@ -30,7 +30,7 @@ def launches(engine: Engine) -> Counter[str]:
     part = engine.runner.parts[-1]
     assert isinstance(part, GpuPart)
     program = part._program(1)
-    calls = program.calls(program.step(1, 1, 0))
+    calls = program.step_replay.calls(program.step(1, 1, 0))
     assert all(isinstance(call, Launch) for call in calls)
     return Counter(call.kernel.file for call in calls if isinstance(call, Launch))
 

@@ -40,9 +40,13 @@ def test_a_full_batch_has_grids_that_a_gpu_launches(
     assert isinstance(part, GpuPart)
     program = part._program(1)
     assert isinstance(program, GpuProgram)
-    grids = [c.grid for c in program.calls(program.step(BATCH, 1, 0)) if isinstance(c, Launch)]
+    grids = [
+        c.grid
+        for c in program.step_replay.calls(program.step(BATCH, 1, 0))
+        if isinstance(c, Launch)
+    ]
     assert max(x for x, _, _ in grids) >= HEADS * BATCH > MAX_GRID[1]
-    calls = program.calls(program.step(1, 1, 0))
+    calls = program.step_replay.calls(program.step(1, 1, 0))
     assert "split_attention" in {c.kernel.file for c in calls if isinstance(c, Launch)}
 
 

@@ -24,7 +24,7 @@ from sharpi.engine.runner import Runner
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_collect import RunFacts
-from sharpi.ops.cuda.replay import program
+from sharpi.ops.cuda.replay import step_replay
 from sharpi.ops.cuda.replay.program import GpuProgram
 
 pytestmark = pytest.mark.native
@@ -171,11 +171,11 @@ def test_launches_are_shared(case: str, load: Load, launches: list[Any]) -> None
 def test_graphs_are_kept_as_far_as_there_is_room(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "MAX_GRAPHS", 2)
+    monkeypatch.setattr(step_replay, "MAX_GRAPHS", 2)
     engine = load(REFERENCES / "qwen3moe.gguf", **options())
     groups = [{0: 1}, {0: 1, 1: 1}, {0: 1, 1: 1, 2: 1}]
     compare(engine, [{0: 3, 1: 5, 2: 2}, *(each for each in groups for _ in range(3)), groups[0]])
-    kept = program_of(engine)._graphs
+    kept = program_of(engine).step_replay.graphs
     assert 0 < len(kept) <= 2
     assert all(step.tokens == step.sequences for step in kept)
 

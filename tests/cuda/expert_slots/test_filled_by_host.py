@@ -117,7 +117,7 @@ def test_every_tier_has_the_experts_own_bytes(policy: str, engines: list[Engine]
     engines.append(load_on(CpuDevice(check=False), experts=asked, **THREE_TIERS))
     engine = engines[-1]
     answer(engine)
-    moves, store = gpu_part(engine)._expert_weights.slotted.moves, stored_below(engine)  # type: ignore[union-attr]
+    moves, store = gpu_part(engine)._memory.expert_weights.slotted.moves, stored_below(engine)  # type: ignore[union-attr]
     num_below = 0
     for layer in range(LAYERS):
         in_vram = moves.residents(layer)
@@ -235,7 +235,7 @@ def test_slots_that_the_kv_cache_takes(wanted: list[int], engines: list[Engine])
     engine = engines[-1]
     sequence = Sequence(engine.runner)
     tokens = [int(np.argmax(sequence.extend(PROMPT)))]
-    slotted = gpu_part(engine)._expert_weights.slotted
+    slotted = gpu_part(engine)._memory.expert_weights.slotted
     assert slotted is not None
     for count in range(NUM_DECODED):
         if count == 8:

@@ -1,6 +1,5 @@
 """A model's layers on a GPU: the last layers and the output, or layers before another GPU's."""
 
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -9,11 +8,13 @@ import numpy as np
 from sharpi.device.device import Device
 from sharpi.device.launch import Kernel
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.backends.gpu.growth import GpuGrowth, pages_of
+from sharpi.engine.backends.gpu.growth import pages_of
+from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory
+from sharpi.engine.backends.gpu.part_recorder import PartRecorder
 from sharpi.engine.backends.gpu.passes import GpuPass, gpu_passes
 from sharpi.engine.backends.gpu.prompts import GpuPrompts
 from sharpi.engine.backends.gpu.slots import GpuSlots
-from sharpi.engine.backends.gpu.tier import GpuTier
+from sharpi.engine.backends.gpu.tier_steps import TierSteps
 from sharpi.engine.backends.kept_routes import KeptRoutes, step_rows
 from sharpi.engine.backends.model_part import (
     HostBytes,
@@ -26,25 +27,15 @@ from sharpi.engine.backends.model_part import (
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
-from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.cpu.program import IntArray, ProgramLimits
-from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
+from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.gpu_states import GpuStates
-from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.ops.cuda.recorded import MissMode, RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
-from sharpi.ops.cuda.recorder.recorder import GpuRecorder
-from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
-from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs, StepSizes
-from sharpi.ops.cuda.replay.step_outputs import StepOutputs
-from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.ops.state_layout import num_states
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 from sharpi.tiers.prompt_stash import NO_STASH
 
 
@@ -83,51 +74,26 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._device, self._config, self._weights = device, config, weights
         self._settings = settings
         self._layers = range(config.num_layers) if layers is None else layers
-        self._embeds, self._hands_on = embeds, hands_on
+        self._hands_on = hands_on
         self._gives_outputs = self._layers.stop == config.num_layers  # a row for each output
         self._has_output = self._gives_outputs if has_output is None else has_output
-        self._keeps_router_logits = keeps_router_logits
         self._keeps_hidden = keeps_hidden and self._has_output
         self.hidden = np.zeros((0, config.hidden_size), np.float32)
-        self._gpu_weights = GpuWeights(device)
-        self._tier, source = tier, None if tier is None else tier.feed
-        host = HostComputeSettings(settings.num_batch_threads, settings.instruction_set, source)
-        wanted = None if slots is None else slots.settings
-        self._expert_weights = GpuExpertWeights(device, self._gpu_weights, wanted, host)
         plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
         self._prompts = GpuPrompts(plan, settings.batch_size)
-        self.gpu_tier: GpuTier | None = None
-        if slots is not None and self._expert_weights.slotted is not None:
-            self.gpu_tier = GpuTier(slots, self._expert_weights.slotted, self._prompts.counts, tier)
-        shapes = [shape for shape in config.attention if shape.layer in self._layers]
-        growth = None if slots is None else slots.growth
-        num_pages = settings.num_pages if growth is None else growth.first_pages
-        self._cache = GpuKvCache(device, shapes, num_pages, settings.kv_types)
-        self._growth: GpuGrowth | None = None
-        if growth and self._expert_weights.slotted and self.gpu_tier:
-            self._growth = GpuGrowth(
-                growth,
-                self._cache,
-                self._expert_weights.slotted,
-                settings.num_pages,
-                self.gpu_tier.notes,
-            )
-        shapes_of_states = [s for s in config.states if s.layer in self._layers]
-        is_whole = embeds and self._has_output and slots is None
-        self._goes_on = is_whole and "graphs" not in settings.disabled
-        factor = settings.capacity_factor
-        self._states = GpuStates(
-            device,
-            shapes_of_states,
-            num_states(settings.num_parallel, settings.max_drafts),
-            has_backup=bool(factor) or self._goes_on,
+        self._own = own = PartLayers(
+            self._layers, embeds, self._has_output, keeps_router_logits, self._keeps_hidden
         )
+        self._goes_on = own.is_whole and slots is None and "graphs" not in settings.disabled
+        self._memory = memory = PartMemory(
+            device, config, settings, own, slots, tier, self._prompts.counts, goes_on=self._goes_on
+        )
+        self._cache, self._states, self.gpu_tier = memory.cache, memory.states, memory.gpu_tier
+        self._tier_steps = TierSteps(memory.gpu_tier, tier)
         trims = self._gives_outputs and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
-        self._routed: RoutedRows | None = None
-        if factor is not None and config.is_moe:
-            self._routed = RoutedRows(device, factor, self._states, self._prompts.counts)
+        self._recorder = PartRecorder(device, config, weights, settings, own, memory)
 
     @property
     def max_tokens(self) -> int:
@@ -136,9 +102,9 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def run(self, step: StepOfPart, max_outputs: int) -> Passed:
         """Runs short segments together in one pass, and each prompt's segment in its own passes."""
-        if self._growth is not None:
+        if self._memory.growth is not None:
             self._make_room(pages_of(step.segments))
-        if self._takes_outputs:
+        if self._own.takes_outputs:
             step = of_outputs(step)
         program = self._program(max_outputs)
         if program is not self._latest:
@@ -159,11 +125,6 @@ class GpuPart(RecordedPart[GpuProgram]):
             goes_on=largest and step.goes_on and self._goes_on,
         )  # fmt: skip
         return program.results if self._hands_on else values
-
-    @property
-    def _takes_outputs(self) -> bool:
-        """True if the part has no layers, and the incoming values are those of outputs alone."""
-        return not self._layers and not self._keeps_hidden
 
     @property
     def _most_shared(self) -> int:
@@ -210,42 +171,33 @@ class GpuPart(RecordedPart[GpuProgram]):
         prompt: PromptProgram | None = None,
     ) -> Values:
         """Runs one pass; experts without a slot are handled by the current miss mode."""
-        start, num_tokens = time.perf_counter(), sum(len(segment.ids) for segment in segments)
-        if self.gpu_tier is not None:
-            self.gpu_tier.begin_step(min(segment.position for segment in segments))
-        reads_early = self._tier is not None and self._tier.begin_step(segments, num_tokens)
-        misses: MissMode = "stream" if self.gpu_tier is None else self.gpu_tier.mode
+        num_tokens = sum(len(segment.ids) for segment in segments)
+        mode = self._tier_steps.begin(segments, num_tokens)
         sequences = [_inputs(segment) for segment in segments]
         if prompt is not None:
             given = None if incoming is None else on_host(incoming)
-            values = prompt.run(sequences[0], given, misses=misses)
+            values = prompt.run(sequences[0], given, misses=mode.misses)
         else:
-            predicts = reads_early and self.gpu_tier is not None
-            predicts |= self.gpu_tier is not None and self.gpu_tier.may_predict(num_tokens)
             values = program.run(
-                sequences, incoming, largest=largest, reads=reads, goes_on=goes_on, misses=misses,
-                predicts=predicts,
+                sequences, incoming, largest=largest, reads=reads, goes_on=goes_on,
+                misses=mode.misses, predicts=mode.predicts,
             )  # fmt: skip
             if self.gpu_tier is not None and (largest or not reads):
                 self._device.synchronise()  # the step's duration decides about the miss mode
         if self._keeps_hidden:
             self.hidden = program.read_hidden(num_tokens) if prompt is None else prompt.hidden
-        seconds = time.perf_counter() - start
-        if self._tier is not None:
-            self._tier.end_step(num_tokens, seconds)
-        if self.gpu_tier is not None:
-            is_decode = num_tokens == len(segments)
-            routes = partial(self._slotted_routes, program, segments)
-            self.gpu_tier.end_step(num_tokens, seconds, routes, is_decode=is_decode)
+        routes = partial(self._slotted_routes, program, segments)
+        self._tier_steps.end(num_tokens, routes, is_decode=num_tokens == len(segments))
         return values
 
     def _slotted_routes(self, program: GpuProgram, segments: tuple[Segment, ...]) -> list[IntArray]:
         """Returns the routes of the pass in the layers that have slots."""
-        assert self._expert_weights.slotted is not None
+        slotted = self._memory.expert_weights.slotted
+        assert slotted is not None
         with_experts = [i for i in self._layers if self._weights.layers[i].experts is not None]
         rows = step_rows(segments, program.routes, trims=self._trims)
         of_layer = dict(zip(with_experts, rows, strict=True))
-        return [of_layer[number] for number in self._expert_weights.slotted.numbers]
+        return [of_layer[number] for number in slotted.numbers]
 
     def prepare(self) -> None:
         """Prepares the step, fills the slots, and compiles the kernels of a token and a prompt."""
@@ -260,7 +212,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         steps = [program.step(1, 1, 0)]
         if self.gpu_tier is None:
             steps += [program.step(self._settings.batch_size, 1, 0)]
-        return program.kernels(steps)
+        return program.step_replay.kernels(steps)
 
     @property
     def routes(self) -> list[IntArray]:
@@ -296,12 +248,12 @@ class GpuPart(RecordedPart[GpuProgram]):
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights that have been loaded to the GPU."""
-        return self._gpu_weights.num_bytes
+        return self._memory.weights.num_bytes
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of the KV cache on the GPU, and of the recurrent layers' states."""
-        return self._cache.num_bytes + self._states.num_bytes
+        return self._memory.kv_bytes
 
     def _forget_next(self) -> None:
         if self._latest is not None:
@@ -309,9 +261,10 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def _make_room(self, num_pages: int) -> None:
         """Grows the KV cache to `num_pages` if it has fewer."""
-        if self._growth is not None and self._growth.lacks(num_pages):
+        growth = self._memory.growth
+        if growth is not None and growth.lacks(num_pages):
             self.forget_graphs()
-            self._growth.make_room(num_pages)
+            growth.make_room(num_pages)
 
     def copy_page(self, source: int, target: int) -> None:
         self._forget_next()
@@ -336,59 +289,16 @@ class GpuPart(RecordedPart[GpuProgram]):
         super().write_page(page, source)
 
     def _record(self, max_outputs: int) -> GpuProgram:
-        limits = ProgramLimits(
-            max_tokens=self._settings.batch_size,
-            max_outputs=max_outputs,
-            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
-            precision=self._settings.rounding,
-        )
-        recorder = self._recorder(limits)
-        keeps = self._keeps_router_logits
-        model: Transformer[RecordedTensor] = Transformer(
-            self._config, self._weights, recorder, trims_last_layer=not keeps,
-            keeps_hidden=self._keeps_hidden,
-        )  # fmt: skip
-        x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
-        if self._layers:
-            x = model.layers(x, self._layers)
-        elif self._takes_outputs:
-            x = recorder.select_outputs(x)
-        logits = model.logits(x) if self._has_output else x
-        program = recorder.finish(logits, model.hidden)
+        program = self._recorder.record(max_outputs)
         if max_outputs == self._settings.num_outputs:
             self._prompts.prepare(program)
         return program
-
-    def _recorder(self, limits: ProgramLimits) -> GpuRecorder:
-        device, c = self._device, self._config
-        num_ids = (
-            c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
-        )
-        return GpuRecorder(
-            Recording(device, limits, self._gpu_weights, self._routed, self._settings.disabled),
-            self._expert_weights,
-            self._cache,
-            self._states,
-            StepInputs(device, self._sizes(limits)),
-            StepOutputs(device, num_ids),
-            keeps_router_logits=self._keeps_router_logits,
-        )
-
-    def _sizes(self, limits: ProgramLimits) -> StepSizes:
-        s = self._settings
-        return StepSizes(
-            tokens=limits.max_tokens,
-            outputs=limits.max_outputs,
-            sequences=s.num_parallel,
-            num_pages=s.pages_per_sequence,
-            hidden_size=self._config.hidden_size,
-        )
 
     def close(self) -> None:
         self._programs.clear()
         if self.gpu_tier is not None:
             self.gpu_tier.close()
-        self._expert_weights.close()
+        self._memory.expert_weights.close()
 
 
 def _inputs(segment: Segment) -> SequenceInputs:

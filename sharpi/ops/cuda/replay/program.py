@@ -1,51 +1,27 @@
-"""GpuProgram: a step recorded for the GPU; it runs batches as launches, decode as CUDA graphs."""
+"""GpuProgram: a step recorded for the GPU, with its inputs, its outputs and the step after it."""
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import Mark, Work
-from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.gpu_states import GpuStates
-from sharpi.ops.cuda.recorded import (
-    Attend,
-    AwaitWord,
-    Call,
-    Calls,
-    Copy,
-    GroupedProduct,
-    MissMode,
-    RecordedTensor,
-    SideStream,
-    StepShape,
-    WaitFor,
-    WriteWord,
-)
+from sharpi.ops.cuda.recorded import Calls, MissMode, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.replay.folding import COUNTERS, folded
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
-from sharpi.ops.cuda.replay.launch_order import overlapping
 from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply, Rows4, StepOutputs
+from sharpi.ops.cuda.replay.step_replay import StepReplay
 
-MAX_GRAPHS = 32  # graphs that a program keeps
 _LEAST_POSITIONS = 256
 
 
 class GpuProgram:
-    """A recorded step: functions that return the calls for a step's shape, and CUDA graphs.
-
-    A graph is one decode step of some sequences. It is captured at the second step of its shape,
-    because the first has to load the kernels. Steps without a graph make their calls one by one.
-    """
+    """A recorded step that runs on given sequences, and has results to read."""
 
     def __init__(
         self,
@@ -66,18 +42,13 @@ class GpuProgram:
             expert_weights,
         )
         self._device, self._limits, self._states = recording.device, recording.limits, states
-        self._operations = operations
+        self.step_replay = StepReplay(recording, operations, expert_weights)
         self._logits = Rows4(recording.of(logits), logits.width)
         self._result_rows, self._num_results = logits.rows, 0
         self._hidden = None if hidden is None else Rows4(recording.of(hidden), hidden.width)
         self._reply: Reply | None = None  # of the last step run with `largest`
         self._next: NextStep | None = None
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
-        self._graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
-        self._seen: set[StepShape] = set()
-        self._marks: dict[Hashable, Mark] = {}
-        self._counters = Span(self._device.allocate(4 * COUNTERS), 0, 4 * COUNTERS)
-        self._device.upload(self._counters, np.zeros(COUNTERS, np.int32))
 
     def run(
         self,
@@ -135,16 +106,18 @@ class GpuProgram:
         )
         routed, state = self.recording.routed, sequences[0].state
         if routed is None or step.is_decode or step.sequences > 1:
-            self.replay(step._replace(is_exact=step.sequences > 1))
+            self.step_replay.replay(step._replace(is_exact=step.sequences > 1))
         else:
-            routed.guard(lambda exactly: self.replay(step._replace(is_exact=exactly)), state)
+            routed.guard(
+                lambda exactly: self.step_replay.replay(step._replace(is_exact=exactly)), state
+            )
         self._num_results = step.rows(self._result_rows)
         self._reply = self.outputs.send_largest() if largest else None
 
     def _go_on(self, before: SequenceInputs) -> None:
         """Begins the step after that of `before`, whose input the GPU has made itself."""
         self._states.save(before.state)
-        self.replay(self.step(1, 1, before.end)._replace(largest=True))
+        self.step_replay.replay(self.step(1, 1, before.end)._replace(largest=True))
         self._next = NextStep.after(before, self.outputs.send_largest())
 
     def forget_next(self) -> None:
@@ -208,120 +181,14 @@ class GpuProgram:
             bound *= 2
         return min(bound, self._limits.max_positions)
 
-    def replay(self, step: StepShape) -> None:
-        """Runs a step of this shape, with the host's part of it."""
-        if not step.is_decode and step.sequences == 1:
-            self.expert_weights.begin(step)
-        if step in self._graphs:
-            self._graphs.move_to_end(step)
-            self._start(*self._graphs[step])
-            return
-        has_graphs = "graphs" not in self.recording.disabled
-        if step.is_decode and has_graphs and step in self._seen:
-            calls = self.calls(step)
-            graph = self._device.record([self._bound(call) for call in calls])
-            self._keep(step, graph, _requests(calls))
-            self._start(*self._graphs[step])
-            return
-        if step.is_decode:
-            self._seen.add(step)
-        self.start(self._operations, step)
-
-    def _keep(self, step: StepShape, graph: Work, requests: tuple[int, ...]) -> None:
-        """Keeps a graph; if there are MAX_GRAPHS already, drops the least recently used one."""
-        while len(self._graphs) >= MAX_GRAPHS:
-            self._graphs.popitem(last=False)
-        self._graphs[step] = graph, requests
-
-    def _start(self, work: Work, requests: tuple[int, ...]) -> None:
-        """Starts work; `requests` are the layers that request experts of the host, in order."""
-        if not requests:
-            work()
-            return
-        host = self.expert_weights.host.experts
-        host.begin(requests)
-        try:
-            work()
-        except BaseException:
-            host.cancel()
-            raise
-        host.end()
-
     def forget_graphs(self) -> None:
         """Drops all graphs, because the addresses in them are no longer valid."""
         self.forget_next()
-        self._graphs.clear()
-        self._seen.clear()
-
-    def start(self, operations: Sequence[Calls], step: StepShape) -> None:
-        """Runs some of the operations without a graph: starts each call as soon as it is made.
-
-        The GPU thus computes while the host makes the next calls. From the first stream word on,
-        by which the GPU requests experts of the host, all calls are made before any starts: the
-        host must be given the layers of all requests first.
-        """
-        calls = self._made(operations, step)
-        for call in calls:
-            if isinstance(call, WriteWord | AwaitWord):
-                rest = [call, *calls]
-                work = partial(_do_all, [self._bound(each) for each in rest])
-                self._start(work, _requests(rest))
-                return
-            self._bound(call)()
-
-    def calls(self, step: StepShape) -> list[Call]:
-        """Returns the calls of a step of this shape, in order."""
-        return list(self._made(self._operations, step))
-
-    def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
-        """Yields the calls of these operations; launches of decoded tokens are folded.
-
-        They may also begin before the ones before them have ended.
-        """
-        calls, disabled = _calls(operations, step), self.recording.disabled
-        if step.is_decode and "folding" not in disabled:
-            calls = folded(calls, self._counters)
-        if step.is_decode and "programmatic-launches" not in disabled:
-            calls = overlapping(calls)
-        return calls
-
-    def kernels(self, steps: Iterable[StepShape]) -> set[Kernel]:
-        """Returns the kernels that steps of these shapes launch."""
-        calls = chain.from_iterable(map(self.calls, steps))
-        return {launch.kernel for call in calls for launch in _launches(call)}
+        self.step_replay.forget()
 
     def num_calls(self, tokens: int, outputs: int, position: int) -> int:
         """Returns the number of calls of a step of one sequence."""
-        return len(self.calls(self.step(tokens, outputs, position)))
-
-    def _bound(self, call: Call) -> Work:
-        device = self._device
-        match call:
-            case Launch():
-                return partial(device.launch, call)
-            case GroupedProduct():
-                return partial(device.grouped_matmul, *call)
-            case Attend():
-                return partial(device.attend, *call)
-            case Copy():
-                return partial(device.copy, *call)
-            case WriteWord():
-                return partial(device.write_word, *call)
-            case AwaitWord():
-                return partial(device.await_word, call.word, call.value, call.meanwhile)
-            case SideStream():
-                return partial(
-                    self._on_side_stream, call.key, [self._bound(each) for each in call.calls]
-                )
-            case WaitFor():
-                return partial(self._wait_for, call.key)
-        return partial(device.matmul, *call)
-
-    def _on_side_stream(self, key: Hashable, work: Sequence[Work]) -> None:
-        self._marks[key] = self._device.on_side_stream(work)
-
-    def _wait_for(self, key: Hashable) -> None:
-        self._device.after(self._marks[key])
+        return len(self.step_replay.calls(self.step(tokens, outputs, position)))
 
     @property
     def routes(self) -> list[IntArray]:
@@ -332,27 +199,3 @@ class GpuProgram:
     def router_logits(self) -> list[npt.NDArray[np.float32]]:
         """The last step's logits of each router, (tokens, experts)."""
         return [self.outputs.read(v, self._limits.max_tokens) for v in self._router_logits]
-
-
-def _calls(operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
-    """Yields the calls of these operations, without launches of empty grids."""
-    calls = (call for operation in operations for call in operation(step))
-    return (call for call in calls if not isinstance(call, Launch) or all(call.grid))
-
-
-def _launches(call: Call) -> Iterator[Launch]:
-    if isinstance(call, Launch):
-        yield call
-    elif isinstance(call, SideStream):
-        for each in call.calls:
-            yield from _launches(each)
-
-
-def _do_all(work: Sequence[Work]) -> None:
-    for each in work:
-        each()
-
-
-def _requests(calls: Sequence[Call]) -> tuple[int, ...]:
-    """Returns the layers at which the GPU waits for the host, once for each wait."""
-    return tuple(call.layer for call in calls if isinstance(call, AwaitWord))

@@ -159,7 +159,7 @@ class PromptProgram:
         self._inputs.select(index)
         for rows, place in self._places(each.enters, turn):
             self._device.copy(rows, place)
-        self._program.start(each.operations, turn.step._replace(group=group))
+        self._program.step_replay.start(each.operations, turn.step._replace(group=group))
         for rows, place in self._places(each.leaves, turn):
             self._device.copy(place, rows)
 

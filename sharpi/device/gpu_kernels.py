@@ -1,0 +1,100 @@
+"""GpuKernels: the kernels of one GPU, which NVRTC compiles through CuPy, and their launches."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sharpi.device.dependent_launch import (
+    CAPABILITY,
+    DependentLaunchError,
+    launch_dependent,
+)
+from sharpi.device.gpu_errors import GpuErrors
+from sharpi.device.kernel_source import kernel_source
+from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.device.nvrtc import own_options
+from sharpi.errors import DeviceError
+
+# A kernel has to set an attribute for more than 48 KB with its own shared memory, of which none has
+# more than 46 KB.
+_PLAIN_SHARED_BYTES = 2 << 10
+_COMPILERS = 16  # threads; NVRTC compiles without Python's lock
+
+
+class GpuKernels:
+    """Compiles a kernel's module at its first launch, and launches on the current stream.
+
+    The owner sets `is_capturing` while it captures a graph. `has_early_launches`: the GPU and its
+    driver take programmatic launches, as far as is known.
+    """
+
+    def __init__(self, cupy: Any, index: int, errors: GpuErrors, capability: int) -> None:
+        self._cupy, self._index, self._errors = cupy, index, errors
+        self.is_capturing = False
+        self.has_early_launches = capability >= CAPABILITY
+        self._shared_bytes: dict[Kernel, int] = {}  # that launches of a kernel may have so far
+        self._function = cache(self._compile)
+        self._module = cache(self._compile_module)
+
+    def launch(self, launch: Launch, stream: int) -> None:
+        """Launches a kernel on the current stream, whose handle is `stream`."""
+        arguments = tuple(map(_as_passed, launch.arguments))
+        function = self._function(launch.kernel)
+        self._allow_shared(function, launch)
+        if not (launch.is_dependent and self._launched_early(function, launch, arguments, stream)):
+            function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
+
+    def _allow_shared(self, function: Any, launch: Launch) -> None:
+        """Raises the limit of a kernel's shared memory; graphs may count on what it was before."""
+        if launch.shared_bytes > self._shared_bytes.get(launch.kernel, _PLAIN_SHARED_BYTES):
+            function.max_dynamic_shared_size_bytes = launch.shared_bytes
+            self._shared_bytes[launch.kernel] = launch.shared_bytes
+
+    def _launched_early(
+        self, function: Any, launch: Launch, arguments: Sequence[np.generic], stream: int
+    ) -> bool:
+        """Launches a kernel that may begin early; returns False where the driver has no such thing.
+
+        Within a capture a refusal is an error instead, since it ends the capture.
+        """
+        if not self.has_early_launches:
+            return False
+        size = launch.shared_bytes
+        try:
+            address = function.kernel.ptr
+            launch_dependent(address, launch.grid, launch.block, size, stream, arguments)
+        except (AttributeError, DeviceError) as error:
+            self.has_early_launches = False
+            if self.is_capturing:
+                raise DependentLaunchError(str(error)) from error
+            return False
+        return True
+
+    def prepare(self, kernels: Iterable[Kernel]) -> None:
+        """Compiles and loads kernels in parallel."""
+        modules = {(kernel.file, kernel.quant_type) for kernel in kernels}
+        with ThreadPoolExecutor(_COMPILERS, "compile") as threads:
+            for done in [threads.submit(self._prepare, *each) for each in sorted(modules, key=str)]:
+                done.result()
+
+    def _prepare(self, file: str, quant_type: str | None) -> None:
+        """Compiles and loads one module; CuPy keeps what it compiled on disk."""
+        with self._errors, self._cupy.cuda.Device(self._index):
+            self._module(file, quant_type).compile()
+
+    def _compile(self, kernel: Kernel) -> Any:
+        return self._module(kernel.file, kernel.quant_type).get_function(kernel.entry)
+
+    def _compile_module(self, file: str, quant_type: str | None) -> Any:
+        options = tuple(own_options(quant_type))
+        return self._cupy.RawModule(code=kernel_source(file), options=options)
+
+
+def _as_passed(argument: Argument) -> np.generic:
+    """Returns the argument as CuPy takes it: addresses as 8 bytes, scalars in their own size."""
+    if argument is None:
+        return np.uint64(0)
+    return np.uint64(argument.address) if isinstance(argument, Span) else argument

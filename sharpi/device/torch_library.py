@@ -1,0 +1,125 @@
+"""TorchLibrary: the products and the attention that torch computes, on one stream of a GPU."""
+
+import math
+from functools import cache, cached_property, partial
+from typing import Any
+
+from sharpi.device.device import AttendShape
+from sharpi.device.fused_attention import (
+    FusedKernel,
+    efficient,
+    flash,
+    fused_attention,
+    fused_kernel,
+)
+from sharpi.device.grouped_product import grouped_product, has_grouped_products
+from sharpi.device.launch import Span
+
+
+class TorchLibrary:
+    """Calls torch on spans of the GPU's memory; the methods of `Device` say what they compute.
+
+    `stream` is the handle of the stream, `index` CUDA's index of the GPU.
+    """
+
+    def __init__(self, torch: Any, stream: int, index: int) -> None:
+        self._torch, self._stream_handle, self._index = torch, stream, index
+        # torch would add up parts of a product in f16.
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        self._fused_kernel = cache(self._find_fused_kernel)
+
+    @cached_property
+    def _external_stream(self) -> Any:
+        return self._torch.cuda.ExternalStream(self._stream_handle, device=self._index)
+
+    def _stream(self) -> Any:
+        """Selects the stream for torch within a `with`."""
+        return self._torch.cuda.stream(self._external_stream)
+
+    def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
+        """Computes out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16."""
+        tokens, rows, columns = shape
+        with self._stream():
+            a = self._halves(x, tokens, columns)
+            b = self._halves(weights, rows, columns)
+            self._torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
+
+    def has_grouped_products(self, capability: int) -> bool:
+        """Returns True if torch multiplies in groups, which is tried."""
+        with self._stream():
+            return has_grouped_products(self._torch, capability)
+
+    def grouped_matmul(
+        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        """Computes the products of many matrices in bf16."""
+        tokens, matrices, rows, columns = shape
+        with self._stream():
+            grouped_product(
+                self._torch,
+                self._brain_floats(x, (tokens, columns)),
+                self._brain_floats(weights, (matrices, rows, columns)),
+                self._tensor(offsets, "<i4", (matrices + 1,))[1:],
+                self._brain_floats(out, (tokens, rows)),
+            )
+
+    def attends(self, shape: AttendShape) -> bool:
+        """Returns True if torch has a fused kernel for such heads."""
+        return self._kernel_of(shape) is not None
+
+    def attend(
+        self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
+    ) -> None:
+        """Computes causal attention over a paged f16 KV cache by a fused kernel."""
+        s = shape
+        pages = -(-s.positions // s.page_positions)
+        kernel = flash if self._kernel_of(shape) == "flash" else efficient
+        with self._stream():
+            fused_attention(
+                partial(kernel, self._torch),
+                self._tensor(q, "<f4", (s.tokens, s.num_heads, s.key_dim)),
+                self._tensor(keys, "<f2", (-1, s.num_kv_heads, s.page_positions, s.key_dim)),
+                self._tensor(values, "<f2", (-1, s.num_kv_heads, s.page_positions, s.value_dim)),
+                self._tensor(page_table, "<i4", (-1,))[:pages],
+                self._tensor(out, "<f4", (s.tokens, s.num_heads, s.value_dim)),
+                s.positions,
+                s.scale,
+            )
+
+    def _kernel_of(self, shape: AttendShape) -> FusedKernel | None:
+        return self._fused_kernel(shape._replace(tokens=0, positions=0))
+
+    def _find_fused_kernel(self, shape: AttendShape) -> FusedKernel | None:
+        try:
+            return fused_kernel(self._torch, shape)
+        except (AttributeError, TypeError, RuntimeError):  # another version of torch
+            return None
+
+    def _brain_floats(self, span: Span, shape: tuple[int, ...]) -> Any:
+        """Returns a span as bf16, for which the array interface has no name."""
+        return self._tensor(span, "<i2", shape).view(self._torch.bfloat16)
+
+    def _halves(self, span: Span, rows: int, columns: int) -> Any:
+        return self._tensor(span, "<f2", (rows, columns))
+
+    def _tensor(self, span: Span, kind: str, shape: tuple[int, ...]) -> Any:
+        return self._torch.as_tensor(_ForeignArray(span, kind, shape), device="cuda")
+
+
+class _ForeignArray:
+    """A span that torch can read: it has the CUDA array interface, without a stream.
+
+    If the first size in `shape` is -1, it follows from the size of the span.
+    """
+
+    def __init__(self, span: Span, kind: str, shape: tuple[int, ...]) -> None:
+        self.owner = span.memory
+        if shape[0] < 0:
+            shape = (span.num_bytes // (int(kind[2]) * math.prod(shape[1:])), *shape[1:])
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": kind,
+            "data": (span.address, False),
+            "strides": None,
+            "version": 2,
+        }

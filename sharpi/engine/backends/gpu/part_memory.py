@@ -1,0 +1,94 @@
+"""PartMemory: what the layers on a GPU have in its memory, shared by all of their steps."""
+
+from msgspec import Struct
+
+from sharpi.device.device import Device
+from sharpi.engine.backends.expert_tier import ExpertTier
+from sharpi.engine.backends.gpu.growth import GpuGrowth
+from sharpi.engine.backends.gpu.slots import GpuSlots
+from sharpi.engine.backends.gpu.tier import GpuTier
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
+from sharpi.ops.cuda.gpu_states import GpuStates
+from sharpi.ops.cuda.gpu_weights import GpuWeights
+from sharpi.ops.cuda.kv_cache import GpuKvCache
+from sharpi.ops.cuda.pass_counts import PassCounts
+from sharpi.ops.cuda.routed_rows import RoutedRows
+from sharpi.ops.state_layout import num_states
+
+
+class PartLayers(Struct, frozen=True):
+    """The layers that a GPU runs, and what it computes around them."""
+
+    layers: range
+    embeds: bool
+    has_output: bool
+    keeps_router_logits: bool
+    keeps_hidden: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the GPU makes the next token's input from the last one's output."""
+        return self.embeds and self.has_output
+
+    @property
+    def takes_outputs(self) -> bool:
+        """True if there are no layers, and the incoming values are those of outputs alone."""
+        return not self.layers and not self.keeps_hidden
+
+
+class PartMemory:
+    """Weights, keys and values, recurrent states, and slots with the tier that decides about them.
+
+    `counts`: those of prompts, for reports. The other arguments are GpuPart's.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        config: ModelConfig,
+        settings: EngineSettings,
+        own: PartLayers,
+        slots: GpuSlots | None,
+        tier: ExpertTier | None,
+        counts: PassCounts,
+        *,
+        goes_on: bool,
+    ) -> None:
+        self.weights = GpuWeights(device)
+        source = None if tier is None else tier.feed
+        host = HostComputeSettings(settings.num_batch_threads, settings.instruction_set, source)
+        wanted = None if slots is None else slots.settings
+        self.expert_weights = GpuExpertWeights(device, self.weights, wanted, host)
+        self.gpu_tier: GpuTier | None = None
+        if slots is not None and self.expert_weights.slotted is not None:
+            self.gpu_tier = GpuTier(slots, self.expert_weights.slotted, counts, tier)
+        growth = None if slots is None else slots.growth
+        num_pages = settings.num_pages if growth is None else growth.first_pages
+        shapes = [shape for shape in config.attention if shape.layer in own.layers]
+        self.cache = GpuKvCache(device, shapes, num_pages, settings.kv_types)
+        self.growth: GpuGrowth | None = None
+        if growth and self.expert_weights.slotted and self.gpu_tier:
+            self.growth = GpuGrowth(
+                growth,
+                self.cache,
+                self.expert_weights.slotted,
+                settings.num_pages,
+                self.gpu_tier.notes,
+            )
+        factor = settings.capacity_factor
+        self.states = GpuStates(
+            device,
+            [shape for shape in config.states if shape.layer in own.layers],
+            num_states(settings.num_parallel, settings.max_drafts),
+            has_backup=bool(factor) or goes_on,
+        )
+        self.routed: RoutedRows | None = None  # None without a limit of a prompt's routed rows
+        if factor is not None and config.is_moe:
+            self.routed = RoutedRows(device, factor, self.states, counts)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV cache, and of the recurrent layers' states."""
+        return self.cache.num_bytes + self.states.num_bytes

@@ -1,0 +1,46 @@
+"""TierSteps: what the tiers of experts decide about a GPU's steps, and how long steps take."""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharpi.engine.backends.expert_tier import ExpertTier
+from sharpi.engine.backends.gpu.tier import GpuTier, StepRoutes
+from sharpi.engine.backends.model_part import Segment
+from sharpi.ops.cuda.recorded import MissMode
+
+
+class StepMode(NamedTuple):
+    """The miss mode of a step, and whether its layers prefetch experts of the next one."""
+
+    misses: MissMode = "stream"
+    predicts: bool = False
+
+
+class TierSteps:
+    """Begins and ends a GPU's steps for its slots and those in RAM, each None if there are none.
+
+    Calls of `begin` and `end` take turns.
+    """
+
+    def __init__(self, gpu_tier: GpuTier | None, below: ExpertTier | None) -> None:
+        self._gpu_tier, self._below = gpu_tier, below
+        self._start = 0.0
+
+    def begin(self, segments: Sequence[Segment], num_tokens: int) -> StepMode:
+        """Begins a step, and decides how it is run."""
+        self._start, tier = time.perf_counter(), self._gpu_tier
+        if tier is not None:
+            tier.begin_step(min(segment.position for segment in segments))
+        reads_early = self._below is not None and self._below.begin_step(segments, num_tokens)
+        if tier is None:
+            return StepMode()
+        return StepMode(tier.mode, reads_early or tier.may_predict(num_tokens))
+
+    def end(self, num_tokens: int, routes: StepRoutes, *, is_decode: bool) -> None:
+        """Ends a step, which the GPU has computed; `routes` returns those of layers with slots."""
+        seconds = time.perf_counter() - self._start
+        if self._below is not None:
+            self._below.end_step(num_tokens, seconds)
+        if self._gpu_tier is not None:
+            self._gpu_tier.end_step(num_tokens, seconds, routes, is_decode=is_decode)

@@ -1,0 +1,182 @@
+"""StepReplay: starts the calls of a recorded step, one by one or as a CUDA graph."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+
+import numpy as np
+
+from sharpi.device.device import Mark, Work
+from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
+from sharpi.ops.cuda.recorded import (
+    Attend,
+    AwaitWord,
+    Call,
+    Calls,
+    Copy,
+    GroupedProduct,
+    SideStream,
+    StepShape,
+    WaitFor,
+    WriteWord,
+)
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.replay.folding import COUNTERS, folded
+from sharpi.ops.cuda.replay.launch_order import overlapping
+
+MAX_GRAPHS = 32  # graphs that are kept
+
+
+class StepReplay:
+    """The operations of a step: functions that return the calls for a step's shape.
+
+    A graph is one decode step of some sequences. It is captured at the second step of its shape,
+    because the first has to load the kernels. Steps without a graph make their calls one by one.
+    """
+
+    def __init__(
+        self, recording: Recording, operations: Sequence[Calls], expert_weights: GpuExpertWeights
+    ) -> None:
+        self._device, self._disabled = recording.device, recording.disabled
+        self._operations, self._expert_weights = operations, expert_weights
+        self.graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
+        self._seen: set[StepShape] = set()
+        self._marks: dict[Hashable, Mark] = {}
+        self._counters = Span(self._device.allocate(4 * COUNTERS), 0, 4 * COUNTERS)
+        self._device.upload(self._counters, np.zeros(COUNTERS, np.int32))
+
+    def replay(self, step: StepShape) -> None:
+        """Starts a step of this shape, and does the host's part of it."""
+        if not step.is_decode and step.sequences == 1:
+            self._expert_weights.begin(step)
+        if step in self.graphs:
+            self.graphs.move_to_end(step)
+            self._start(*self.graphs[step])
+            return
+        has_graphs = "graphs" not in self._disabled
+        if step.is_decode and has_graphs and step in self._seen:
+            calls = self.calls(step)
+            graph = self._device.record([self._bound(call) for call in calls])
+            self._keep(step, graph, _requests(calls))
+            self._start(*self.graphs[step])
+            return
+        if step.is_decode:
+            self._seen.add(step)
+        self.start(self._operations, step)
+
+    def _keep(self, step: StepShape, graph: Work, requests: tuple[int, ...]) -> None:
+        """Keeps a graph; if there are MAX_GRAPHS already, drops the least recently used one."""
+        while len(self.graphs) >= MAX_GRAPHS:
+            self.graphs.popitem(last=False)
+        self.graphs[step] = graph, requests
+
+    def _start(self, work: Work, requests: tuple[int, ...]) -> None:
+        """Starts work; `requests` are the layers that request experts of the host, in order."""
+        if not requests:
+            work()
+            return
+        host = self._expert_weights.host.experts
+        host.begin(requests)
+        try:
+            work()
+        except BaseException:
+            host.cancel()
+            raise
+        host.end()
+
+    def forget(self) -> None:
+        """Drops all graphs, because the addresses in them are no longer valid."""
+        self.graphs.clear()
+        self._seen.clear()
+
+    def start(self, operations: Sequence[Calls], step: StepShape) -> None:
+        """Runs some of the operations without a graph: starts each call as soon as it is made.
+
+        The GPU thus computes while the host makes the next calls. From the first stream word on,
+        by which the GPU requests experts of the host, all calls are made before any starts: the
+        host must be given the layers of all requests first.
+        """
+        calls = self._made(operations, step)
+        for call in calls:
+            if isinstance(call, WriteWord | AwaitWord):
+                rest = [call, *calls]
+                work = partial(_do_all, [self._bound(each) for each in rest])
+                self._start(work, _requests(rest))
+                return
+            self._bound(call)()
+
+    def calls(self, step: StepShape) -> list[Call]:
+        """Returns the calls of a step of this shape, in order."""
+        return list(self._made(self._operations, step))
+
+    def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
+        """Yields the calls of these operations; launches of decoded tokens are folded.
+
+        They may also begin before the ones before them have ended.
+        """
+        calls, disabled = _calls(operations, step), self._disabled
+        if step.is_decode and "folding" not in disabled:
+            calls = folded(calls, self._counters)
+        if step.is_decode and "programmatic-launches" not in disabled:
+            calls = overlapping(calls)
+        return calls
+
+    def kernels(self, steps: Iterable[StepShape]) -> set[Kernel]:
+        """Returns the kernels that steps of these shapes launch."""
+        calls = chain.from_iterable(map(self.calls, steps))
+        return {launch.kernel for call in calls for launch in _launches(call)}
+
+    def _bound(self, call: Call) -> Work:
+        device = self._device
+        match call:
+            case Launch():
+                return partial(device.launch, call)
+            case GroupedProduct():
+                return partial(device.grouped_matmul, *call)
+            case Attend():
+                return partial(device.attend, *call)
+            case Copy():
+                return partial(device.copy, *call)
+            case WriteWord():
+                return partial(device.write_word, *call)
+            case AwaitWord():
+                return partial(device.await_word, call.word, call.value, call.meanwhile)
+            case SideStream():
+                return partial(
+                    self._on_side_stream, call.key, [self._bound(each) for each in call.calls]
+                )
+            case WaitFor():
+                return partial(self._wait_for, call.key)
+        return partial(device.matmul, *call)
+
+    def _on_side_stream(self, key: Hashable, work: Sequence[Work]) -> None:
+        self._marks[key] = self._device.on_side_stream(work)
+
+    def _wait_for(self, key: Hashable) -> None:
+        self._device.after(self._marks[key])
+
+
+def _calls(operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
+    """Yields the calls of these operations, without launches of empty grids."""
+    calls = (call for operation in operations for call in operation(step))
+    return (call for call in calls if not isinstance(call, Launch) or all(call.grid))
+
+
+def _launches(call: Call) -> Iterator[Launch]:
+    if isinstance(call, Launch):
+        yield call
+    elif isinstance(call, SideStream):
+        for each in call.calls:
+            yield from _launches(each)
+
+
+def _do_all(work: Sequence[Work]) -> None:
+    for each in work:
+        each()
+
+
+def _requests(calls: Sequence[Call]) -> tuple[int, ...]:
+    """Returns the layers at which the GPU waits for the host, once for each wait."""
+    return tuple(call.layer for call in calls if isinstance(call, AwaitWord))
