@@ -1,11 +1,10 @@
 """Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or more."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.kept_routes import KeptRoutes
 from sharpi.engine.backends.model_part import (
     HostBytes,
@@ -17,6 +16,7 @@ from sharpi.engine.backends.model_part import (
     Values,
     batches,
 )
+from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.kv.pages import PagePool
 from sharpi.engine.kv.state_pool import StatePool
 from sharpi.engine.kv.window_pages import WindowPages
@@ -75,11 +75,9 @@ class Runner:
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
         self.pages = PagePool(settings.num_pages)
-        drops = settings.window_pages and all(
-            isinstance(part, CpuPart) or part is remote for part in parts
+        self.windows = WindowPages(
+            settings.window, settings.window_pages, self._drop_windows, settings.batch_size
         )
-        limit = settings.window_pages if drops else 0
-        self.windows = WindowPages(settings.window, limit, self._drop_windows)
         count = num_states(settings.num_parallel) if has_states else 0
         self.states = StatePool(count)
         drafts = num_draft_states(settings.num_parallel, settings.max_drafts)
@@ -204,10 +202,9 @@ class Runner:
         return values
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Lets the CPU's layers with windows drop a page; a GPU keeps whole pages."""
-        for part in self.parts:
-            if isinstance(part, CpuPart):
-                part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
+        """Lets the sliding-window layers here drop a page; see `KvCache.drop_windows`."""
+        for part in self._trimmed_parts():
+            part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     def finish(self, begun: StepInFlight) -> Values:
         """Waits for the end of a step; its logits are a view that the next one overwrites."""
@@ -284,8 +281,7 @@ class Runner:
 
     def _drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
         free = {"is_before_free": is_before_free, "is_after_free": is_after_free}
-        for part in self._trimmed_parts():
-            part.drop_windows(page, **free)
+        self.drop_windows(page, **free)
         if self._remote is not None:
             self._remote.drop_windows(page, **free)
 
@@ -349,10 +345,10 @@ class Runner:
         if self.head is not None:
             self.head.write_page(page, source[self.partial_bytes - self.head.page_bytes :])
 
-    def _trimmed_parts(self) -> Iterator[CpuPart]:
+    def _trimmed_parts(self) -> Iterator[RecordedPart[Any]]:
         """Yields the parts here whose sliding-window layers drop pages."""
         if self.windows.is_on:
-            yield from (part for part in self.parts if isinstance(part, CpuPart))
+            yield from (part for part in self.parts if isinstance(part, RecordedPart))
 
     def read_state(self, state: int, target: HostBytes) -> None:
         """Copies a state of all recurrent layers to `target`, (state_bytes,)."""

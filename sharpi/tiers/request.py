@@ -35,7 +35,7 @@ class TierRequest(Struct, frozen=True):
     gpu_kv_first: tuple[int, ...] | None = None
     kv_first_pages: int = 0
     num_kv_pages: int | None = None  # pages of the KV cache; None: those of one context
-    window_pages: int = 0  # of them, those that sliding-window layers have on the CPU; 0: all
+    window_pages: int = 0  # of them, those that sliding-window layers have; 0: all
     num_states: int = MAX_STATES  # copies of recurrent layers' states
     stash_page_tokens: int = 0  # tokens of a page of the stash; 0: none
     stash_gpu_factor: float = 1.0  # part of the stash's need that is on the GPU
@@ -100,7 +100,7 @@ def tier_request(
         num_cpu_moe=config.num_cpu_moe,
         miss=config.experts.miss,
         num_kv_pages=num_kv_pages,
-        window_pages=0 if vrams else window_pages,
+        window_pages=window_pages,
         num_states=num_states(config.num_parallel, max_drafts),
         stash_page_tokens=experts.stash_page_tokens if experts.paged_stash else 0,
         stash_gpu_factor=experts.stash_gpu_factor if experts.paged_stash else 1.0,

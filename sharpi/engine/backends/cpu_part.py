@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sharpi.engine.backends.kept_inputs import KeptInputs
-from sharpi.engine.backends.model_part import HostBytes, Segment, StepOfPart, Values
+from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.kv.window_pages import windows_of
@@ -172,23 +172,6 @@ class CpuPart(RecordedPart[Program]):
     @property
     def progress(self) -> float:
         return self._pool.progress
-
-    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Frees a page's keys and values in sliding-window layers; see `KvCache.drop_windows`."""
-        self._cache.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
-
-    @property
-    def partial_bytes(self) -> int:
-        """The bytes of one page, without those of sliding-window layers."""
-        return self._cache.partial_bytes
-
-    def read_partial(self, page: int, target: HostBytes) -> None:
-        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
-        self._cache.read_partial(page, target)
-
-    def write_partial(self, page: int, source: HostBytes) -> None:
-        """Sets a page without sliding-window layers to what `read_partial` read."""
-        self._cache.write_partial(page, source)
 
     def _record(self, max_outputs: int) -> Program:
         s = self._settings

@@ -17,6 +17,11 @@ class PartCache(Protocol):
     def copy_page(self, source: int, target: int) -> None: ...
     def read_page(self, page: int, target: HostBytes) -> None: ...
     def write_page(self, page: int, source: HostBytes) -> None: ...
+    @property
+    def partial_bytes(self) -> int: ...
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None: ...
+    def read_partial(self, page: int, target: HostBytes) -> None: ...
+    def write_partial(self, page: int, source: HostBytes) -> None: ...
 
 
 class PartStates(Protocol):
@@ -99,3 +104,20 @@ class RecordedPart(ABC, Generic[P]):
 
     def write_state(self, state: int, source: HostBytes) -> None:
         self._states.write(state, source)
+
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
+        """Frees a page's keys and values in sliding-window layers; see `KvCache.drop_windows`."""
+        self._cache.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
+
+    @property
+    def partial_bytes(self) -> int:
+        """The bytes of one page, without those of sliding-window layers."""
+        return self._cache.partial_bytes
+
+    def read_partial(self, page: int, target: HostBytes) -> None:
+        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
+        self._cache.read_partial(page, target)
+
+    def write_partial(self, page: int, source: HostBytes) -> None:
+        """Sets a page without sliding-window layers to what `read_partial` read."""
+        self._cache.write_partial(page, source)

@@ -4,8 +4,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from msgspec.structs import replace
-
 from sharpi.cluster.group import Group
 from sharpi.cluster.wire_count import WireCount
 from sharpi.config import ClusterConfig, RunConfig
@@ -125,8 +123,6 @@ class Sharing(Closing):
             group.state("answer", Answer(refusal=str(error)))
             raise
         self.notes = tuple(_notes(division, layers, statements, group.hosts))
-        if statements[0].machine.vram:
-            settings = replace(settings, window_pages=0)  # a GPU keeps whole pages
         terms = terms_of(settings, layers, counts_experts=counts_experts)
         group.state("answer", Answer(terms))
         return terms

@@ -40,30 +40,36 @@ class KvOnGpu(Struct, frozen=True):
 
 
 def choose_on_gpu(
-    config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo, positions: int
+    config: RunConfig,
+    file: GgufFile,
+    model: ModelConfig,
+    hardware: HardwareInfo,
+    positions: int,
+    window_pages: int = 0,
 ) -> KvOnGpu:
     """Returns the layers on GPUs with f16 keys and values of a whole context.
 
     `why_not_f16` is set if q8_0 leaves more room. Without a GPU nothing is planned.
+    `window_pages` is as for `kv_bytes`.
     """
     if not _request(config, hardware, positions).vram:
         return KvOnGpu()
     f16_facts, q8_facts = (read_facts(file, model, KvTypes(kind, kind)) for kind in ("f16", "q8_0"))
-    request = gpu_request(config, f16_facts, model, hardware, positions)
+    request = gpu_request(config, f16_facts, model, hardware, positions, window_pages)
     f16, q8 = (plan_tiers(facts, hardware, request) for facts in (f16_facts, q8_facts))
-    reason = _why_not(f16, q8, model, positions, request.vram or 0)
+    needed = kv_bytes(model.attention, positions, window_pages=window_pages)
+    reason = _why_not(f16, q8, model.num_layers, needed, request.vram or 0)
     return KvOnGpu(_on_gpu(f16), reason)
 
 
 def _why_not(
-    f16_plan: TierPlan, q8_plan: TierPlan, model: ModelConfig, positions: int, vram: int
+    f16_plan: TierPlan, q8_plan: TierPlan, num_layers: int, f16_bytes: int, vram: int
 ) -> str | None:
     """Returns why f16 takes too much VRAM, if q8_0 takes less; None if it does not."""
     f16, q8 = _room(f16_plan), _room(q8_plan)
     if q8 <= f16:
         return None
-    needed = format_bytes(kv_bytes(model.attention, positions))
-    of_layers = f"of {model.num_layers} layers"
+    needed, of_layers = format_bytes(f16_bytes), f"of {num_layers} layers"
     beside = f"f16 would take {needed}, and beside it {format_bytes(vram)} of VRAM would have room"
     if q8.num_layers > f16.num_layers:
         return f"{beside} for {f16.num_layers} {of_layers}, not for {q8.num_layers}"
@@ -88,12 +94,13 @@ def gpu_request(
     model: ModelConfig,
     hardware: HardwareInfo,
     positions: int,
+    window_pages: int = 0,
 ) -> TierRequest:
     """Returns a request for whole contexts, of which slots take no part at first.
 
     A GPU's buffers, which the plan counts later, are estimated here, slightly too high.
     """
-    request = _request(config, hardware, positions)
+    request = replace(_request(config, hardware, positions), window_pages=window_pages)
     largest = max((kv_bytes([shape], positions) for shape in model.attention), default=0)
     buffers = scratch_bytes(
         facts.widths,

@@ -32,8 +32,7 @@ def choose_kv_types(
     if config.kv_type or config.key_type or config.value_type:
         both = config.kv_type or "f16"
         return KvTypes(config.key_type or both, config.value_type or both), ()
-    on_gpu = choose_on_gpu(config, file, model, hardware, num_positions)
-    window_pages = 0 if on_gpu.layers else window_pages
+    on_gpu = choose_on_gpu(config, file, model, hardware, num_positions, window_pages)
     reason = on_gpu.why_not_f16
     if reason is None:
         shapes = [shape for shape in model.attention if shape.layer not in on_gpu.layers]

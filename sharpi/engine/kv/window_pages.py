@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from sharpi.config import RunConfig
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, first_page_read, passing_pages
 
 SNAPSHOT_PAGES = 16  # pages between two snapshots on disk; more with wide windows
 
@@ -31,6 +31,19 @@ def windows_of(model: ModelConfig) -> dict[int, int]:
     return {layer: max(own) for layer, own in readers.items() if own and all(own)}
 
 
+def gpu_windows_of(model: ModelConfig) -> dict[int, int]:
+    """Returns the same for a GPU, where prompts of a MoE model may pass layer by layer.
+
+    A layer that reads the keys of an earlier one then comes when that has dropped most of them. So
+    the layers whose keys others read keep all pages.
+    """
+    readers = Counter(
+        mixer.shape.layer for mixer in model.mixers if isinstance(mixer, AttentionSettings)
+    )
+    windows = windows_of(model).items()
+    return {layer: own for layer, own in windows if not model.is_moe or readers[layer] == 1}
+
+
 def window_pages(config: RunConfig, model: ModelConfig) -> int:
     """Returns the number of pages for which sliding-window layers have memory; 0 for all pages.
 
@@ -47,11 +60,13 @@ def window_pages(config: RunConfig, model: ModelConfig) -> int:
 class WindowPages:
     """Calls `drop` for unused pages while more than `limit` are present; 0 keeps all.
 
-    `window`: the most positions that a token reads, its own included.
+    `window`: the most positions that a token reads, its own included. Steps have up to `batch_size`
+    tokens, unless a GPU computes them in batches.
     """
 
-    def __init__(self, window: int, limit: int, drop: Drop) -> None:
+    def __init__(self, window: int, limit: int, drop: Drop, batch_size: int = 1 << 62) -> None:
         self.window, self._limit, self._drop = window, limit, drop
+        self._batch_size = batch_size
         self.is_on = limit > 0  # pages are dropped at all
         # Each is called with a page that is about to be dropped.
         self.watchers: list[Callable[[int], None]] = []
@@ -71,7 +86,23 @@ class WindowPages:
 
     def first_needed(self, length: int) -> int:
         """Returns the index of the first page that the token at position `length` reads."""
-        return max(0, length - self.window + 1) // PAGE_POSITIONS
+        return first_page_read(length, self.window)
+
+    def passing(self, length: int, end: int) -> range:
+        """Returns the pages of a long step that only its own tokens read; they are never held.
+
+        The processors have room for them while a batch reads them, which this makes.
+        """
+        if end - length <= self._batch_size:
+            return range(0)
+        pages = passing_pages(length, end, self.window)
+        self.trim(min(len(pages), -(-self._batch_size // PAGE_POSITIONS) + 1))
+        return pages
+
+    def pass_by(self, page: int) -> None:
+        """Drops what sliding-window layers have in a page that nobody held."""
+        if page not in self._present:
+            self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
     def usable(self, pages: Sequence[int], length: int) -> int:
         """Returns the most tokens, up to `length`, after which a text in these pages can continue.
@@ -134,7 +165,7 @@ class WindowPages:
             self._present.discard(page)
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
-    def trim(self) -> None:
-        """Drops the least recently used pages until at most `limit` are present."""
-        while len(self._present) > self._limit and self._left:
+    def trim(self, room: int = 0) -> None:
+        """Drops the least recently used pages until `room` more would make at most `limit`."""
+        while len(self._present) + room > self._limit and self._left:
             self.lose(next(iter(self._left)))

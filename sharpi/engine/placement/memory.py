@@ -2,12 +2,14 @@
 
 from sharpi.device.counting import CountingDevice
 from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.kv_cache import layer_bytes
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
 from sharpi.ops.cuda.recorder.grouped_products import grouped_result_bytes
+from sharpi.ops.cuda.window_frames import SPARE_FRAMES
 from sharpi.ops.state_layout import num_states, state_bytes
 
 
@@ -20,10 +22,13 @@ def gpu_kv_bytes(
     """
     states = num_states(settings.num_parallel, settings.max_drafts)
     counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
+    windows = gpu_windows_of(config) if settings.window_pages else {}
+    in_windows = settings.window_pages + SPARE_FRAMES
     for shape in config.attention:
         if shape.layer == config.num_layers:  # an MTP head, which runs on the CPU
             continue
-        counts[shape.layer] += layer_bytes(shape, settings.num_pages, settings.kv_types)
+        pages = in_windows if shape.layer in windows else settings.num_pages
+        counts[shape.layer] += layer_bytes(shape, pages, settings.kv_types)
     return tuple(n if layers is None or i in layers else 0 for i, n in enumerate(counts))
 
 

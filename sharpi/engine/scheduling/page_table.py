@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.kv.held_windows import HeldWindows
 from sharpi.engine.kv.kv_cut import Cut
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.kv.state_pool import State
@@ -45,10 +46,10 @@ class PageTable:
         # The snapshot that this request goes on from, if it alone does.
         self._origin: tuple[CachedPage, int] | None = None
         known = tokens[:-1] if cut is None else tokens[: min(len(tokens) - 1, cut.window)]
-        self._in_windows = range(0)  # the pages that it holds for sliding-window layers
+        self._windows = HeldWindows(cache.windows, self._path)
         prefix, self.num_shared = cache.reuse(known)
         self._begin(prefix)
-        self._hold_windows(self.length)
+        self._windows.hold(self.length, self.length)
 
     @property
     def num_pages(self) -> int:
@@ -118,20 +119,6 @@ class PageTable:
         while len(self._path) > index:
             self._cache.let_go(self._path.pop())
 
-    def _hold_windows(self, end: int) -> None:
-        """Holds just those pages that sliding-window layers read for tokens up to `end`."""
-        windows = self._cache.windows
-        if not windows.is_on:
-            return
-        wanted = range(windows.first_needed(self.length), -(-end // PAGE_POSITIONS))
-        for index in wanted:
-            if index not in self._in_windows:
-                windows.hold(self._path[index].page)
-        for index in self._in_windows:
-            if index not in wanted:
-                windows.let_go(self._path[index].page)
-        self._in_windows = wanted
-
     def reserve(self, count: int) -> bool:
         """Reserves pages for `count` more tokens; returns False if there are not enough."""
         end = self.length - self.num_dropped + count
@@ -187,7 +174,7 @@ class PageTable:
         right drafts, and `drop_drafts` discards the wrong ones.
         """
         self.drop_drafts()
-        self._hold_windows(self.length + len(ids))
+        self._windows.hold(self.length, self.length + len(ids))
         if num_drafts and self.state is not None:
             self._states_after.extend(self._cache.draft_states.take() for _ in ids)
         self._is_sound = bool(self._states_after)
@@ -218,7 +205,7 @@ class PageTable:
             self._go_on_from(len(ids))
         if self._is_cut_after(0) and not self.num_dropped:
             self._drop()
-        self._hold_windows(self.length)
+        self._windows.hold(self.length, self.length)
 
     def _record(self, ids: Sequence[int]) -> None:
         """Records tokens in their pages, where other texts may find them."""
@@ -237,8 +224,7 @@ class PageTable:
         if page is not self._path[index]:
             self._path[index] = page
             self.pages[index] = page.page
-            if index in self._in_windows:
-                self._cache.windows.hold(page.page)
+            self._windows.replace(index)
 
     def _drop(self) -> None:
         """Switches to the pages of kept positions; saves and releases the prompt's pages."""
@@ -291,9 +277,7 @@ class PageTable:
                 self._cache.states.give_back(self.state)
             self.state = None
         self._cache.save(self._path)
-        for index in self._in_windows:
-            self._cache.windows.let_go(self._path[index].page)
-        self._in_windows = range(0)
+        self._windows.release()
         self._drop_from(0)
         while self._kept:
             self._cache.let_go(self._kept.pop())

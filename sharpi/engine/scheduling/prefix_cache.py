@@ -212,7 +212,7 @@ class PrefixCache:
     def _join(self, page: CachedPage, other: CachedPage) -> None:
         """Moves the page's user, its states and the pages after it to `other`, and frees it."""
         self.hold(other)
-        if not self.windows.has(other.page):
+        if self.windows.has(page.page) and not self.windows.has(other.page):
             self.windows.begin(other.page)
             self._runner.copy_page(page.page, other.page)
         for child in page.children:

@@ -109,6 +109,16 @@ def pages_of(num_pages: int, window_pages: int, *, has_window: bool) -> int:
     return min(num_pages, window_pages) if has_window and window_pages else num_pages
 
 
+def first_page_read(position: int, window: int) -> int:
+    """Returns the index of the first page that the token at `position` reads, of its `window`."""
+    return max(0, position - window + 1) // PAGE_POSITIONS
+
+
+def passing_pages(position: int, end: int, window: int) -> range:
+    """Returns the pages that tokens from `position` to `end` write, and the next does not read."""
+    return range(-(-position // PAGE_POSITIONS), first_page_read(end, window))
+
+
 def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
     """Raises UsageError where the size of a head is not a multiple of a type's block."""
     for shape in shapes:

@@ -18,6 +18,7 @@ from sharpi.ops.cpu.kv_cache import KV_BLOCK, KV_FORMATS, PAGE_POSITIONS, rotati
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.unsupported import refuse
+from sharpi.ops.cuda.window_frames import WindowFrames
 from sharpi.ops.hadamard import hadamard
 from sharpi.ops.interface import AttentionShape, FloatArray
 
@@ -78,8 +79,9 @@ def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int
 class GpuKvCache:
     """The pages of some layers, each layer's in a memory of its own.
 
-    Its users assign pages to sequences. The model must pass `check_kv_types` for `types`. Raises
-    UnsupportedModelError for head sizes that the kernels do not support.
+    Its users assign pages to sequences. The model must pass `check_kv_types` for `types`. Layers
+    with windows have only the pages that have a frame in `frames`. Raises UnsupportedModelError for
+    head sizes that the kernels do not support.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class GpuKvCache:
         shapes: Iterable[AttentionShape],
         num_pages: int,
         types: KvTypes = F16_TYPES,
+        frames: WindowFrames | None = None,
     ) -> None:
+        self.frames = frames
         self._shapes = tuple(shapes)
         for shape in self._shapes:
             _check(shape)
@@ -104,9 +108,21 @@ class GpuKvCache:
 
     def bytes_of(self, num_pages: int) -> int:
         """Returns the bytes of `num_pages` pages of all layers."""
-        return sum(layer_bytes(shape, num_pages, self.types) for shape in self._shapes)
+        return sum(
+            layer_bytes(shape, self._pages_of(shape, num_pages), self.types)
+            for shape in self._shapes
+        )
+
+    def _pages_of(self, shape: AttentionShape, num_pages: int) -> int:
+        """Returns the pages of a layer while those without windows have `num_pages`."""
+        return self.frames.num_frames if self.frames and self.in_frames(shape.layer) else num_pages
+
+    def in_frames(self, layer: int) -> bool:
+        """Returns True if a layer has pages for its window only."""
+        return self.frames is not None and layer in self.frames.layers
 
     def _allocate(self, shape: AttentionShape, num_pages: int) -> LayerKv:
+        num_pages = self._pages_of(shape, num_pages)
         memory = self._device.allocate(layer_bytes(shape, num_pages, self.types))
         spans, at = list[Span](), 0
         for dim, kind in _parts(shape, self.types):
@@ -134,29 +150,57 @@ class GpuKvCache:
         self.layers[shape.layer] = grown
 
     def _keys_bytes(self, shape: AttentionShape, num_pages: int) -> int:
-        return num_pages * page_bytes(shape.num_kv_heads, shape.key_dim, self.types.keys)
+        own = page_bytes(shape.num_kv_heads, shape.key_dim, self.types.keys)
+        return self._pages_of(shape, num_pages) * own
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copies page `source` to page `target` in every layer."""
-        for from_span, to_span in zip(self._spans(source), self._spans(target), strict=True):
+        """Copies page `source` to page `target` in every layer that has it."""
+        frame = to_frame = None
+        if self.frames is not None:
+            frame = self.frames.find(source)
+            to_frame = None if frame is None else self.frames.take(target)
+        spans = self._spans(source, frame), self._spans(target, to_frame)
+        for from_span, to_span in zip(*spans, strict=True):
             self._device.copy(to_span, from_span)
 
     @property
     def page_bytes(self) -> int:
         """The bytes of one page of all layers."""
-        return sum(span.num_bytes for span in self._spans(0))
+        return sum(span.num_bytes for span in self._spans(0, 0))
+
+    @property
+    def partial_bytes(self) -> int:
+        """The bytes of one page of all layers but those that keep their window only."""
+        return sum(span.num_bytes for span in self._spans(0, None))
+
+    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
+        """Frees a page in sliding-window layers; pages beside it share no memory with it here."""
+        if self.frames is not None:
+            self.frames.drop(page)
 
     def read_page(self, page: int, target: HostArray) -> None:
         """Copies a page of all layers to `target`, (page_bytes,), one layer after the other."""
+        frame = None
+        if self.frames is not None:
+            frame = self.frames.find(page)
+            assert frame is not None, "sliding-window layers have dropped this page"
+        self._read(self._spans(page, frame), target)
+
+    def read_partial(self, page: int, target: HostArray) -> None:
+        """Copies a page to `target`, (partial_bytes,), of the layers that have all pages."""
+        self._read(self._spans(page, None), target)
+
+    def _read(self, spans: Iterable[Span], target: HostArray) -> None:
         at = 0
-        for span in self._spans(page):
+        for span in spans:
             self._device.download(span, target[at : at + span.num_bytes])
             at += span.num_bytes
 
     def read_positions(self, layer: int, page: int, first: int, end: int) -> list[FloatArray]:
         """Returns keys and values (end - first, heads * dim) of positions of a page, as float32.
 
-        Without values of their own there are only keys. The types must be f16 or q8_0.
+        Without values of their own there are only keys. The types must be f16 or q8_0. What a layer
+        with a window has dropped reads as zeros.
         """
         shape = next(each for each in self._shapes if each.layer == layer)
         found, transforms = [], rotation_sizes(shape, self.types)
@@ -165,24 +209,38 @@ class GpuKvCache:
         ):
             assert span is not None
             size = page_bytes(shape.num_kv_heads, dim, kind)
-            data = np.empty((shape.num_kv_heads, size // shape.num_kv_heads), np.uint8)
-            self._device.download(span.part(page * size, size), data)
+            data = np.zeros((shape.num_kv_heads, size // shape.num_kv_heads), np.uint8)
+            place = self.frames.find(page) if self.frames and self.in_frames(layer) else page
+            if place is not None:
+                self._device.download(span.part(place * size, size), data)
             rows = _unpacked(data, dim, kind, block)[:, first:end]
             found.append(rows.transpose(1, 0, 2).reshape(end - first, -1))
         return found
 
     def write_page(self, page: int, source: HostArray) -> None:
         """Sets a page of all layers to what `read_page` read."""
+        frame = None if self.frames is None else self.frames.take(page)
+        self._write(self._spans(page, frame), source)
+
+    def write_partial(self, page: int, source: HostArray) -> None:
+        """Sets a page to what `read_partial` read."""
+        self._write(self._spans(page, None), source)
+
+    def _write(self, spans: Iterable[Span], source: HostArray) -> None:
         at = 0
-        for span in self._spans(page):
+        for span in spans:
             self._device.upload(span, source[at : at + span.num_bytes])
             at += span.num_bytes
 
-    def _spans(self, page: int) -> Iterator[Span]:
-        """Yields the keys and the values of one page, layer by layer."""
+    def _spans(self, page: int, frame: int | None) -> Iterator[Span]:
+        """Yields the keys and the values of one page, layer by layer.
+
+        `frame`: its frame in sliding-window layers, which are left out for None.
+        """
         for shape in self._shapes:
+            place = frame if self.in_frames(shape.layer) else page
             parts = _parts(shape, self.types)
             for span, (dim, kind) in zip(self.layers[shape.layer], parts, strict=False):
-                if span is not None:
+                if span is not None and place is not None:
                     size = page_bytes(shape.num_kv_heads, dim, kind)
-                    yield span.part(page * size, size)
+                    yield span.part(place * size, size)

@@ -141,8 +141,8 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
-    in_windows = 0 if has_gpu else settings.window_pages
-    notes = (*why, *settings.kv_notes, *kv_notes(model, settings.context_size, in_windows))
+    saved = kv_notes(model, settings.context_size, settings.window_pages)
+    notes = (*why, *settings.kv_notes, *saved)
     idle = _idle_notes(config, model, decided)
     notes = (*notes, *draft_notes(placement.facts, decided))
     notes = (*notes, *draft_model_notes(config, file, decided, hardware))

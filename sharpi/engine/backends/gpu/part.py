@@ -104,6 +104,10 @@ class GpuPart(RecordedPart[GpuProgram]):
         """Runs short segments together in one pass, and each prompt's segment in its own passes."""
         if self._memory.growth is not None:
             self._make_room(pages_of(step.segments))
+        if self._memory.frames is not None:
+            for segment in step.segments:
+                end = segment.position + len(segment.ids)
+                self._memory.frames.begin(segment.position, end, segment.pages)
         if self._own.takes_outputs:
             step = of_outputs(step)
         program = self._program(max_outputs)
@@ -287,6 +291,11 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._forget_next()
         self._make_room(1 + page)
         super().write_page(page, source)
+
+    def write_partial(self, page: int, source: HostBytes) -> None:
+        self._forget_next()
+        self._make_room(1 + page)
+        super().write_partial(page, source)
 
     def _record(self, max_outputs: int) -> GpuProgram:
         program = self._recorder.record(max_outputs)

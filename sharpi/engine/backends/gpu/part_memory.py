@@ -7,6 +7,7 @@ from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.growth import GpuGrowth
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier
+from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
@@ -15,6 +16,7 @@ from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.routed_rows import RoutedRows
+from sharpi.ops.cuda.window_frames import SPARE_FRAMES, WindowFrames
 from sharpi.ops.state_layout import num_states
 
 
@@ -67,7 +69,8 @@ class PartMemory:
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
         shapes = [shape for shape in config.attention if shape.layer in own.layers]
-        self.cache = GpuKvCache(device, shapes, num_pages, settings.kv_types)
+        self.frames = _window_frames(config, settings, own.layers)
+        self.cache = GpuKvCache(device, shapes, num_pages, settings.kv_types, self.frames)
         self.growth: GpuGrowth | None = None
         if growth and self.expert_weights.slotted and self.gpu_tier:
             self.growth = GpuGrowth(
@@ -92,3 +95,14 @@ class PartMemory:
     def kv_bytes(self) -> int:
         """Bytes of the KV cache, and of the recurrent layers' states."""
         return self.cache.num_bytes + self.states.num_bytes
+
+
+def _window_frames(
+    config: ModelConfig, settings: EngineSettings, layers: range
+) -> WindowFrames | None:
+    """Returns the frames of sliding-window layers; None if all layers have all pages."""
+    own = [layer for layer in gpu_windows_of(config) if layer in layers]
+    if not (own and settings.window_pages):
+        return None
+    num_frames = settings.window_pages + SPARE_FRAMES
+    return WindowFrames(frozenset(own), settings.window, num_frames, settings.batch_size)

@@ -64,7 +64,7 @@ class PartRecorder:
             memory.expert_weights,
             memory.cache,
             memory.states,
-            StepInputs(device, self._sizes(limits)),
+            StepInputs(device, self._sizes(limits), memory.frames),
             StepOutputs(device, num_ids),
             keeps_router_logits=self._own.keeps_router_logits,
         )

@@ -178,18 +178,23 @@ class _Attention(Struct, frozen=True):
 
     def _fused(self, step: StepShape, keys: Span, values: Span) -> Call:
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
-        table, shape = self.inputs.page_table(0), self._attend_shape(step)
+        shape, size = self._attend_shape(step), self.inputs.num_pages * _INT_BYTES
+        table = self._tables.part(0, size)
         return Attend(q, keys, values, table, out, shape)
+
+    @property
+    def _tables(self) -> Span:
+        return self.inputs.tables(of_windows=self.cache.in_frames(self.shape.layer))
 
     def _place(self, step: StepShape, first: int = 0) -> KvCacheSlice:
         """Returns the places in the KV cache of the step's tokens from `first` on."""
         inputs, rows = self.inputs, (first * _INT_BYTES, (step.tokens - first) * _INT_BYTES)
         return KvCacheSlice(
-            inputs.page_tables,
+            self._tables,
             inputs.positions.part(*rows),
             types_of(self.shape, self.cache.types),
             inputs.sequences.part(*rows) if step.sequences > 1 else None,
-            inputs.num_pages,
+            inputs.table_stride,
         )
 
     def _attend(self, first: int, count: int, step: StepShape) -> tuple[Call, Call]:

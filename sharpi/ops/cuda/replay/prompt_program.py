@@ -83,7 +83,7 @@ class PromptProgram:
         self._num_tokens = len(prompt.ids)
         first = prompt._replace(ids=prompt.ids[: self._batch], outputs=prompt.outputs[:0])
         self._program.inputs.write([first])
-        self._inputs.write([turn.inputs for turn in turns])
+        self._inputs.write([turn.inputs for turn in turns], prompt.pages)
         routed = self._program.recording.routed
         if routed is None:
             self._run(turns, incoming)

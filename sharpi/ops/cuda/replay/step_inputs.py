@@ -9,6 +9,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
+from sharpi.ops.cuda.window_frames import WindowFrames
 
 _INT_BYTES, _FLOAT_BYTES = 4, 4
 _NO_STATE = -1
@@ -47,16 +48,21 @@ class StepInputs:
     `output_rows` is (outputs,). `starts` (sequences + 1,) has the index of each sequence's first
     token, and then the number of tokens. `states` (sequences,) and `page_tables` (sequences,
     num_pages) have one row per sequence. `states_after` (tokens,) has the state in which each token
-    of a check leaves its sequence's; -1 for sequences without drafts. `of_tokens` spans ids,
+    of a check leaves its sequence's; -1 for sequences without drafts. With `frames`, each row of
+    `page_tables` is followed by a row of `window_tables`: the frames of pages in layers with
+    windows. `table_stride` counts from one sequence's row to the next. `of_tokens` spans ids,
     positions and output rows. `incoming` holds values (tokens, hidden) that another processor
     computed, in float32.
     """
 
-    def __init__(self, device: Device, sizes: StepSizes) -> None:
-        self._device = device
+    def __init__(
+        self, device: Device, sizes: StepSizes, frames: WindowFrames | None = None
+    ) -> None:
+        self._device, self.frames = device, frames
         self.num_pages = sizes.num_pages
+        self.table_stride = sizes.num_pages * (1 if frames is None else 2)
         tokens, sequences = sizes.tokens, sizes.sequences
-        tables = sequences * sizes.num_pages
+        tables = sequences * self.table_stride
         counts = (tokens, tokens, sizes.outputs, tokens, sequences + 1, sequences, tokens, tables)
         ends = np.cumsum(counts)
         self.counts_of_tokens = counts[:3]
@@ -71,6 +77,8 @@ class StepInputs:
         ]
         self.ids, self.positions, self.output_rows, self.sequences = spans[:4]
         self.starts, self.states, self.states_after, self.page_tables = spans[4:]
+        own = 0 if frames is None else sizes.num_pages * _INT_BYTES
+        self.window_tables = self.page_tables.part(own, self.page_tables.num_bytes - own)
         self.of_tokens = self._all.part(0, sum(counts[:3]) * _INT_BYTES)
         size = tokens * sizes.hidden_size * _FLOAT_BYTES
         self.incoming = Span(device.allocate(size), 0, size)
@@ -80,10 +88,9 @@ class StepInputs:
         """The id and the position of the first token."""
         return self.ids.part(0, _INT_BYTES), self.positions.part(0, _INT_BYTES)
 
-    def page_table(self, row: int) -> Span:
-        """Returns the page table of one sequence."""
-        size = self.num_pages * _INT_BYTES
-        return self.page_tables.part(row * size, size)
+    def tables(self, *, of_windows: bool) -> Span:
+        """Returns the page tables of all sequences, for sliding-window layers or for others."""
+        return self.window_tables if of_windows else self.page_tables
 
     def write(self, sequences: Sequence[SequenceInputs]) -> None:
         """Writes the inputs of the next step, in which the tokens of a sequence are adjacent."""
@@ -93,7 +100,7 @@ class StepInputs:
             self._write(row, each, token, output)
             token, output = token + len(each.ids), output + len(each.outputs)
             starts[row + 1] = token
-        num_words = self._num_words + len(sequences) * self.num_pages
+        num_words = self._num_words + len(sequences) * self.table_stride
         self._device.upload(self._all.part(0, num_words * _INT_BYTES), self._host[:num_words])
 
     def _write(self, row: int, each: SequenceInputs, token: int, output: int) -> None:
@@ -106,8 +113,11 @@ class StepInputs:
         rows[output : output + len(each.outputs)] = each.outputs + np.int32(token)
         states[row] = each.state
         after[token:end] = each.states_after or _NO_STATE
-        first = row * self.num_pages
+        first = row * self.table_stride
         tables[first : first + len(each.pages)] = each.pages
+        if self.frames is not None:
+            own = tables[first + self.num_pages : first + self.table_stride]
+            self.frames.write(own, each.position, each.end, each.pages)
 
     def write_incoming(self, values: Passed) -> None:
         """Writes the values (tokens, hidden) that another processor computed."""

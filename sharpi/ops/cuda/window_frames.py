@@ -1,0 +1,77 @@
+"""WindowFrames: the memory that pages have in a GPU's layers with sliding windows.
+
+These layers have memory for a few pages only. A page gets a frame when a step is about to write it,
+and gives it back when it is dropped. So they have a page table of their own.
+"""
+
+from collections.abc import Collection
+
+from msgspec import Struct, field
+
+from sharpi.errors import DeviceError
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, first_page_read, passing_pages
+from sharpi.ops.cpu.program import IntArray
+
+# More than `WindowPages` lets stay: a copy is made before a page goes, and a lone text may wait.
+SPARE_FRAMES = 4
+
+
+class WindowFrames(Struct):
+    """The frames of the `layers`, of which no token reads more than `window` positions.
+
+    In a step of more than `batch_size` tokens, pages that no later token reads have a frame only
+    until the batches have passed them.
+    """
+
+    layers: Collection[int]
+    window: int
+    num_frames: int
+    batch_size: int
+    _frames: dict[int, int] = field(default_factory=dict)  # by page
+    _free: list[int] = field(default_factory=list)
+    _passing: dict[int, int] = field(default_factory=dict)  # by page, its index in the text
+
+    def __post_init__(self) -> None:
+        self._free = list(range(self.num_frames - 1, -1, -1))
+
+    def find(self, page: int) -> int | None:
+        """Returns the frame of a page; None if it has none."""
+        return self._frames.get(page)
+
+    def take(self, page: int) -> int:
+        """Returns the frame of a page, which gets one; raises DeviceError if none is free."""
+        self._passing.pop(page, None)
+        return self._taken(page)
+
+    def _taken(self, page: int) -> int:
+        if page not in self._frames:
+            if not self._free:
+                raise DeviceError("all pages of sliding-window layers are in use; lower -b or -np")
+            self._frames[page] = self._free.pop()
+        return self._frames[page]
+
+    def drop(self, page: int) -> None:
+        """Frees the frame of a page, if it has one."""
+        self._passing.pop(page, None)
+        frame = self._frames.pop(page, None)
+        if frame is not None:
+            self._free.append(frame)
+
+    def begin(self, position: int, end: int, pages: IntArray) -> None:
+        """Begins a step of one text, whose pages are `pages`."""
+        for page in tuple(self._passing):
+            self.drop(page)
+        if end - position > self.batch_size:
+            own = passing_pages(position, end, self.window)
+            self._passing = {int(pages[index]): index for index in own}
+
+    def write(self, table: IntArray, position: int, end: int, pages: IntArray) -> None:
+        """Writes the frames of all pages that tokens from `position` to `end` read or write.
+
+        `table` and `pages` are (pages,); the rest of the table is left as it is.
+        """
+        first = first_page_read(position, self.window)
+        for page in [page for page, index in self._passing.items() if index < first]:
+            self.drop(page)
+        last = -(-end // PAGE_POSITIONS)
+        table[first:last] = [self._taken(page) for page in pages[first:last].tolist()]
