@@ -91,6 +91,18 @@ MISTRAL_YARN = {
     "mscale_all_dim": 1.0,
     "llama_4_scaling_beta": 0.1,
 }
+MIMO_ROPE = {
+    "full_attention": {
+        "rope_type": "default",
+        "rope_theta": 5000000.0,
+        "partial_rotary_factor": 0.334,
+    },
+    "sliding_attention": {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.334,
+    },
+}
 MISTRAL_4 = LATENT | {
     "first_k_dense_replace": 0,
     "norm_topk_prob": True,
@@ -654,6 +666,25 @@ CASES = (
         "Glm4MoeLiteForCausalLM",
         LATENT | {"n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 1},
         llama_cpp_agrees=False,
+    ),
+    Case(
+        "mimo2",
+        "MiMoV2FlashForCausalLM",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 24,
+            "v_head_dim": 16,
+            "num_key_value_heads": 1,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+            "sliding_window": 8,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+            "rope_parameters": MIMO_ROPE,
+        },
+        rename="as_mimo2",
     ),
     Case("mistral3", "Ministral3ForCausalLM", {"rope_parameters": MISTRAL_YARN, "head_dim": 16}),
     Case(

@@ -34,6 +34,30 @@ def as_phimoe(folder: Path) -> None:
     _change_config(folder, ["PhiMoEForCausalLM"], rope_scaling="rope_parameters")
 
 
+def as_mimo2(folder: Path) -> None:
+    """MiMo V2 Flash as it was released: windows by a pattern, their sizes under other names."""
+    _change_config(
+        folder,
+        ["MiMoV2FlashForCausalLM"],
+        swa_head_dim="head_dim",
+        swa_v_head_dim="v_head_dim",
+        swa_num_attention_heads="num_attention_heads",
+    )
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    ropes = config.pop("rope_parameters")
+    config |= {
+        "hybrid_layer_pattern": [int(each != "full_attention") for each in config["layer_types"]],
+        "swa_num_key_value_heads": 2 * config["num_key_value_heads"],
+        "topk_method": "noaux_tc",
+        "layernorm_epsilon": config["rms_norm_eps"],
+        "scoring_func": "sigmoid",
+        "rope_parameters": ropes["full_attention"],
+        "swa_rope_theta": ropes["sliding_attention"]["rope_theta"],
+    }
+    path.write_text(json.dumps(config))
+
+
 def as_mistral4(folder: Path) -> None:
     """Mistral Small 4 as it was released: its text half beside a vision tower."""
     _change_config(folder, ["Mistral3ForConditionalGeneration"])

@@ -25,6 +25,7 @@ class AttentionSettings(Struct, frozen=True):
     query_holds_gate: bool = False  # see Projections
     kv: KvSource = "own"
     norms_values: bool = False  # each head's values are normed, without weights
+    value_scale: float = 1.0  # the factor of values
 
     @property
     def kv_shape(self) -> AttentionShape | None:
@@ -84,6 +85,8 @@ class Attention(Struct, frozen=True):
         k, v = projected.k, projected.v
         if v is not None and self.v_norm is not None:
             v = self.v_norm.apply(ops, v, shape.num_kv_heads * shape.value_dim)
+        if v is not None and settings.value_scale != 1.0:
+            v = ops.scale(v, settings.value_scale)
         if k is not None:
             k = self._place(ops, k, self.k_norm, shape.num_kv_heads, angles)
         q = self._place(ops, projected.q, self.q_norm, shape.num_heads, angles)

@@ -47,6 +47,7 @@ class AttentionReader:
             query_holds_gate=spec.query_holds_gate,
             kv=self._kv_source(index),
             norms_values=spec.norms_values,
+            value_scale=self._reader.number("attention.value_scale", 1.0),
         )
 
     def _shape(self, layer: int) -> AttentionShape:
