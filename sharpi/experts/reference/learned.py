@@ -20,22 +20,18 @@ from numpy.typing import NDArray
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
 from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
 from sharpi.experts.reference.learned_map import LearnedMap, MapInput
+from sharpi.experts.reference.learned_margin import LearnedMargin
+from sharpi.experts.reference.learned_needs import LearnedNeeds
 from sharpi.experts.reference.learned_within import LearnedWithin, Route, Source, inputs_of
 from sharpi.experts.reference.policy import SlotPolicy
 
 _RATE, _RATE_WITHIN, _RATE_AHEAD = 0.15, 0.11, 0.13
 _THRESHOLD_RATE = np.float32(0.01)
-_STEERING = np.float32(0.0005)
-_FIRST_MARGIN = np.float32(0.15)
 _LAYERS_AHEAD, _LAST_LAYERS, _CONTEXTS = 2, 4, 8
 # Of a model with few experts more layers are sources; with many they would take too much memory.
 _FEW_EXPERTS, _MOST_LAYERS = 64, 8
 _MORE_WITHIN = (-2, -3, -4, 2, 3, -5, -6)
 _RANKS = 4  # of a route, the best ones: more would cost more than they gain
-_NEED_RATE, _NEED_DIFFERENCE = np.float32(1 / 512), np.float32(0.03)
-_JUDGED, _LOADS_FOR_MISS = 128, 4  # prefetches
-_SHRINKS, _GROWS, _LEAST_ALLOWANCE = 0.25, 2.0, 1 / 16
-_MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
 
 
 class Learned(SlotPolicy):
@@ -56,16 +52,10 @@ class Learned(SlotPolicy):
         self._make_maps()
         # per layer: the score of the expert to evict, averaged
         self._threshold = np.zeros(settings.num_layers, np.float32)
-        self._margin = _FIRST_MARGIN
-        self._loads_seen = self._tokens_seen = 0
-        self._allowance = 1.0  # the part of the budget that prefetches may take
-        self._judged = 0, 0, 0  # used, wasted and saved when prefetches were judged last
+        self._margin = LearnedMargin(settings.load_budget)
+        self._tokens_seen = 0
         self._prefetches = self._learns = True
-        # by layer, until its next use: the experts that one slot more would keep, one less evict
-        self._ends: dict[int, tuple[int, int]] = {}
-        # per layer: how often these two were used then
-        self._gain = np.zeros(settings.num_layers, np.float32)
-        self._loss = np.zeros(settings.num_layers, np.float32)
+        self._needs = LearnedNeeds(settings)
         self._batch: dict[int, list[list[int]]] = {}  # by layer: the routes of its last tokens
         self._next: Route = {}
         self.reset_sequence()
@@ -128,7 +118,7 @@ class Learned(SlotPolicy):
         return self._maps[layer].scores
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        self._measure_need(layer, experts)
+        self._needs.measure(layer, self.layers[layer], experts)
         self._next[layer] = list(experts)[: self.settings.experts_per_token]
 
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
@@ -176,28 +166,12 @@ class Learned(SlotPolicy):
             swaps = [swap for layer in self._end_step() for swap in self._swap(layer)]
             if self._prefetches and self._learns:
                 if self.settings.kind is PolicyKind.LEARNED_PREFETCH:
-                    self._judge_prefetches()
-                excess = np.float32(self._steered_loads() - self._loads_seen)
-                excess -= np.float32(self.settings.load_budget) * np.float32(self._allowance)
-                self._margin = max(np.float32(0), self._margin + _STEERING * excess)
+                    self._margin.judge(self._total("early_hits"), self._early_wasted, self._saved)
+                self._margin.steer(self._steered_loads())
             self._tokens_seen += 1
             swaps += self._move_slots()
-        self._loads_seen = self._steered_loads()
+        self._margin.count(self._steered_loads())
         return swaps
-
-    def _judge_prefetches(self) -> None:
-        """Adapts the part of the budget for prefetches to what became of the last ones."""
-        now = self._total("early_hits"), self._early_wasted, self._saved
-        used, wasted, saved = (
-            count - before for count, before in zip(now, self._judged, strict=True)
-        )
-        if used + wasted < _JUDGED:
-            return
-        self._judged = now
-        if saved * _LOADS_FOR_MISS >= used + wasted:
-            self._allowance = min(1.0, self._allowance * _GROWS)
-        else:
-            self._allowance = max(_LEAST_ALLOWANCE, self._allowance * _SHRINKS)
 
     def _steered_loads(self) -> int:
         """Returns the loads that count for the budget; a kept miss costs no read of its own."""
@@ -234,7 +208,7 @@ class Learned(SlotPolicy):
         if layer in self._scored:
             before = self._inputs(layer, self._before, self._present)
             if self._decides_ahead:
-                learned.learn_worth(before, used, self._threshold[layer], self._margin)
+                learned.learn_worth(before, used, self._threshold[layer], self._margin.value)
             else:
                 learned.learn(before, used)
         learned.keep()
@@ -270,7 +244,7 @@ class Learned(SlotPolicy):
         for _ in range(self.settings.experts_per_token):
             enters = self._best_outside(layer, scores, retained)
             leaves = self._lowest(layer, scores)
-            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin:
+            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin.value:
                 break
             is_early = self._within is not None or enters not in used
             swaps.append(self._insert(layer, enters, leaves, early=is_early))
@@ -285,36 +259,12 @@ class Learned(SlotPolicy):
 
     def _watch_need(self, layer: int) -> None:
         outside = self._best_outside(layer, self._scores(layer), None)
-        self._ends[layer] = outside, self._victim(layer)
-
-    def _measure_need(self, layer: int, experts: Sequence[int]) -> None:
-        """Updates how often the layer's best non-resident expert and its victim are used.
-
-        These rates can be compared between layers. Scores cannot, as each layer has its own scale.
-        """
-        if layer not in self._ends:
-            return
-        for end, need in zip(self._ends.pop(layer), (self._gain, self._loss), strict=True):
-            is_used = not self.layers[layer].has_free and end in experts
-            need[layer] += (np.float32(is_used) - need[layer]) * _NEED_RATE
+        self._needs.watch(layer, outside, self._victim(layer))
 
     def _move_slots(self) -> list[Swap]:
-        """Moves a slot every 64 tokens, from the layer that loses least to one that gains most."""
-        chosen = self.settings
-        is_due = self._tokens_seen >= _MOVE_AFTER and self._tokens_seen % _MOVE_EVERY == 0
-        if not (chosen.moving_slots and is_due):
-            return []
-        now = [slots.num_slots for slots in self.layers]
-        fewest = [max(chosen.experts_per_token, slots // 2) for slots in chosen.slots]
-        takers = [layer for layer, slots in enumerate(now) if slots < chosen.num_experts]
-        givers = [layer for layer, slots in enumerate(now) if slots > fewest[layer]]
-        if not takers or not givers:
-            return []
-        to = max(takers, key=lambda layer: self._gain[layer])
-        giver = min(givers, key=lambda layer: self._loss[layer])
-        victim = self._victim(giver)
-        gains = self._gain[to] > self._loss[giver] + _NEED_DIFFERENCE
-        return self._move_slot(giver, to, victim) if gains and victim >= 0 else []
+        move = self._needs.move(self._tokens_seen, self.layers)
+        victim = -1 if move is None else self._victim(move[0])
+        return self._move_slot(*move, victim) if move is not None and victim >= 0 else []
 
     def _best_outside(
         self, layer: int, scores: NDArray[np.float32], retained: Sequence[int] | None

@@ -1,0 +1,57 @@
+"""LearnedNeeds: how much each layer would gain from a slot more, and lose with one less."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sharpi.experts.policy_settings import PolicySettings
+from sharpi.experts.reference.policy_slots import LayerSlots
+
+_RATE, _DIFFERENCE = np.float32(1 / 512), np.float32(0.03)
+_MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
+
+
+class LearnedNeeds:
+    """Compares layers by how often their best expert without a slot, and their victim, are used.
+
+    These rates can be compared between layers. Scores cannot, as each layer has its own scale.
+    """
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._settings = settings
+        # by layer, until its next use: the experts that one slot more would keep, one less evict
+        self._ends: dict[int, tuple[int, int]] = {}
+        # per layer: how often these two were used then
+        self._gain = np.zeros(settings.num_layers, np.float32)
+        self._loss = np.zeros(settings.num_layers, np.float32)
+
+    def watch(self, layer: int, outside: int, victim: int) -> None:
+        """Sets the best expert without a slot and the one to evict, until the layer's next use."""
+        self._ends[layer] = outside, victim
+
+    def measure(self, layer: int, slots: LayerSlots, experts: Sequence[int]) -> None:
+        """Updates the rates with a use of these experts."""
+        if layer not in self._ends:
+            return
+        for end, need in zip(self._ends.pop(layer), (self._gain, self._loss), strict=True):
+            is_used = not slots.has_free and end in experts
+            need[layer] += (np.float32(is_used) - need[layer]) * _RATE
+
+    def move(self, num_tokens: int, layers: Sequence[LayerSlots]) -> tuple[int, int] | None:
+        """Returns the layers to take a slot from and to give it to, every 64 tokens, if that pays.
+
+        These are the layer that loses least and one that gains most.
+        """
+        chosen = self._settings
+        is_due = num_tokens >= _MOVE_AFTER and num_tokens % _MOVE_EVERY == 0
+        if not (chosen.moving_slots and is_due):
+            return None
+        now = [slots.num_slots for slots in layers]
+        fewest = [max(chosen.experts_per_token, slots // 2) for slots in chosen.slots]
+        takers = [layer for layer, slots in enumerate(now) if slots < chosen.num_experts]
+        givers = [layer for layer, slots in enumerate(now) if slots > fewest[layer]]
+        if not takers or not givers:
+            return None
+        to = max(takers, key=lambda layer: self._gain[layer])
+        giver = min(givers, key=lambda layer: self._loss[layer])
+        return (giver, to) if self._gain[to] > self._loss[giver] + _DIFFERENCE else None
