@@ -71,7 +71,7 @@ class ServedDemo:
 
     @property
     def scheduler(self) -> Any:
-        loaded = self.host._thread.loaded
+        loaded = self.host._thread.model.loaded
         assert loaded is not None
         return loaded.scheduler
 

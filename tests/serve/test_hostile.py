@@ -363,7 +363,7 @@ class TestEchoedLogprobs:
         for _ in range(3):
             asked = {"prompt": "Once " * 80, "echo": True, "logprobs": 0, "max_tokens": 1}
             assert demo.complete(**asked).status_code == 200
-        demo.wait_until(lambda: demo.scheduler.pages_in_use == 0)
+        demo.wait_until(lambda: demo.scheduler.cache.num_in_use == 0)
 
     def test_a_prompt_that_does_not_fit(self, demo: ServedDemo) -> None:
         ids = [5] * 600

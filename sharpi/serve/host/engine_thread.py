@@ -3,7 +3,6 @@
 Other threads queue orders, which it executes between two steps.
 """
 
-import gc
 import threading
 import time
 from collections import deque
@@ -16,13 +15,12 @@ from msgspec.structs import replace
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.request import RequestId
-from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ClusterError, ModelFileError
 from sharpi.serve.host.answer_group import QueuedAnswer
+from sharpi.serve.host.hosted_model import HostedModel, release_memory
 from sharpi.serve.host.loaded import Loaded
-from sharpi.serve.host.mapped_file import MappedFile, check_not_empty
-from sharpi.serve.http.errors import lost_rank, not_loaded, stopping, unreadable_model
-from sharpi.system.heaps import trim_heaps
+from sharpi.serve.host.mapped_file import MappedFile
+from sharpi.serve.http.errors import not_loaded, stopping, unreadable_model
 
 T = TypeVar("T")
 _LOOK_SECONDS = 1.0  # between two looks at the file of a model that is not used
@@ -31,8 +29,8 @@ _LOOK_SECONDS = 1.0  # between two looks at the file of a model that is not used
 class EngineThread:
     """Loads the model on first use, runs its steps, and unloads it after `idle_seconds`.
 
-    `log` gets lines for the server's log. Any thread may read `is_loading`, `loaded` and
-    `last_use` (seconds of time.monotonic).
+    `log` gets lines for the server's log. Any thread may read `last_use` (seconds of
+    time.monotonic), and whether the `model` is loaded.
     """
 
     def __init__(
@@ -42,21 +40,15 @@ class EngineThread:
         idle_seconds: float | None = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._load, self._max_parallel = load, max_parallel
+        self.model = HostedModel(load, max_parallel, log)
         self._idle_seconds, self._log = idle_seconds, log
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_closing = self._has_ended = False
         self._request_ids: dict[QueuedAnswer, RequestId] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self.loaded: Loaded | None = None
-        self._has_changed = False  # the file, since the model was first loaded
-        self._file: MappedFile | None = None
         # What ended an answer and will end every other, since the last look.
         self._fatal: ClusterError | ModelFileError | None = None
-        # Why the model was unloaded, could not be loaded, or failed since its last answer.
-        self.failure: str | None = None
-        self.is_loading = False
         self.num_users = 0  # requests that are prepared or answered, for which it stays loaded
         self.last_use = time.monotonic()
 
@@ -66,7 +58,7 @@ class EngineThread:
         try:
             self._ask(self._load_now).result()
         except BaseException:
-            if not self.is_loading:  # an interrupt during loading does not wait for its end
+            if not self.model.is_loading:  # an interrupt during loading does not wait for its end
                 self.close()
             raise
 
@@ -79,7 +71,7 @@ class EngineThread:
 
         Returns None if no model is loaded.
         """
-        return self._ask(lambda: view(self.loaded) if self.loaded else None)
+        return self._ask(lambda: view(self.model.loaded) if self.model.loaded else None)
 
     def submit(self, answer: QueuedAnswer) -> None:
         """Begins an answer as soon as possible; a failure to begin is put as its FinishInfo."""
@@ -138,23 +130,18 @@ class EngineThread:
 
         A failed step ends the model's answers.
         """
-        if self.loaded is None:
+        loaded = self.model.loaded
+        if loaded is None:
             return False
         try:
-            has_worked = self.loaded.scheduler.step()
-            self._check_reads()
-            if has_worked and self._file is not None:
-                self._file.check_sometimes()
+            has_worked = loaded.scheduler.step()
+            loaded.file.check_reads()
+            if has_worked:
+                loaded.file.check_sometimes()
             self._check_answers()
-        except ModelFileError as error:
-            self._give_up_file(error)
-            return True
-        except ClusterError as error:
-            self._give_up_ranks(error)
-            return True
         except Exception as error:
-            self._log(f"a step failed, and {len(self._request_ids)} answers with it: {error!r}")
-            self._unload(FinishInfo("error", error=error))
+            del loaded  # whose memory is released now
+            self._unload(self.model.give_up(error, len(self._request_ids)))
             return True
         if has_worked:
             self.last_use = time.monotonic()
@@ -165,30 +152,6 @@ class EngineThread:
         fatal, self._fatal = self._fatal, None
         if fatal is not None:
             raise fatal
-
-    def _give_up_ranks(self, error: ClusterError) -> None:
-        """Unloads a model of several machines; the next request loads it when all are back."""
-        self.failure = "a machine that runs part of the model is lost"
-        self._log(f"the model is unloaded: {error}")
-        self._unload(FinishInfo("error", error=lost_rank()))
-
-    def _check_reads(self) -> None:
-        if self._file is not None:
-            self._file.check_reads()
-
-    def _is_file_unreadable(self) -> bool:
-        return self._file is not None and not self._file.is_readable
-
-    def _give_up_file(self, error: ModelFileError) -> None:
-        """Unloads a model whose file cannot be trusted, and which was in use."""
-        self.failure = "the model's file was changed or cannot be read"
-        self._unload_file(error)
-
-    def _unload_file(self, error: ModelFileError) -> None:
-        """Unloads a model whose file cannot be trusted any more; the next request loads it."""
-        self._has_changed = True
-        self._log(f"the model is unloaded: {error}")
-        self._unload(FinishInfo("error", error=unreadable_model()))
 
     def _rest(self) -> None:
         """Waits until an order comes, or unloads a model that has been idle for long enough.
@@ -209,22 +172,22 @@ class EngineThread:
 
     def _rest_seconds(self) -> float | None:
         left = self._idle_left()
-        if self.loaded is None or self._file is None:
+        if self.model.loaded is None:
             return left
         return _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS)
 
     def _watch_file(self) -> None:
         """Unloads a model whose file was written to while nobody uses it."""
-        if self.loaded is None or self._file is None or self.num_users:
+        if self.model.loaded is None or self.num_users:
             return
         try:
-            self._file.check_sometimes()
+            self.model.loaded.file.check_sometimes()
         except ModelFileError as error:
-            self._unload_file(error)
+            self._unload(self.model.distrust_file(error))
 
     def _idle_left(self) -> float | None:
         """Returns the seconds until the model is unloaded; None if it stays loaded."""
-        if self._idle_seconds is None or self.loaded is None:
+        if self._idle_seconds is None or self.model.loaded is None:
             return None
         return max(0.0, self.last_use + self._idle_seconds - time.monotonic())
 
@@ -233,81 +196,70 @@ class EngineThread:
         if self._is_closing:
             raise stopping()
         self.last_use = time.monotonic()
-        if self.loaded is not None and self._file is not None:
+        if self.model.loaded is not None:
             try:
-                self._file.check_content()
+                self.model.loaded.file.check_content()
             except ModelFileError as error:
-                self._give_up_file(error)
-        if self.loaded is not None:
-            return self.loaded
+                self._unload(self.model.give_up(error, len(self._request_ids)))
+        if self.model.loaded is not None:
+            return self.model.loaded
         try:
             return self._load_now()
         except Exception as error:
-            self.failure = "the model cannot be loaded"
+            self.model.failure = "the model cannot be loaded"
             self._log(f"the model cannot be loaded: {error}")
             raise not_loaded() from error
 
     def _load_now(self) -> Loaded:
-        self.is_loading, since = True, time.time_ns()
         try:
-            engine = self._load()
-            if self._has_changed:
-                self._require_content(engine)
-            self._file = MappedFile(engine.file, since)
-            self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
-            self.failure = self._fatal = None
+            loaded = self.model.load()
+            self._fatal = None
         finally:
-            self.is_loading = False
             self.last_use = time.monotonic()
-        return self.loaded
-
-    def _require_content(self, engine: Engine) -> None:
-        """Closes an engine whose file lost its content, and raises ModelFileError."""
-        try:
-            check_not_empty(engine.file)
-        except ModelFileError:
-            engine.close()
-            raise
+        return loaded
 
     def _begin(self, answer: QueuedAnswer) -> None:
         if answer.is_closed:
             return
-
-        def deliver(delta: TextDelta) -> None:
-            self._check_reads()  # before anything leaves that was computed from what is not there
-            answer.put(delta)
-
-        def end(finish_info: FinishInfo) -> None:
-            if self._is_file_unreadable():
-                return  # the step gives the file up, and then ends the answer
-            if self._is_fatal(finish_info.error):
-                return  # the same holds for a lost rank and a file that was replaced
-            self._request_ids.pop(answer, None)
-            if finish_info.reason not in ("error", "cancelled"):
-                self.failure = None
-            answer.put(_for_clients(finish_info))
-
         try:
-            self._request_ids[answer] = self._need().scheduler.submit(
-                answer.asked.prompt_ids,
-                answer.asked.request,
-                constraint=answer.asked.constraint,
-                on_delta=deliver,
-                on_end=end,
-                on_progress=answer.put if answer.asked.wants_progress else None,
-                client=answer.client,
-            )
+            self._request_ids[answer] = self._submitted(answer, self._need())
         except Exception as error:
             answer.put(FinishInfo("error", error=error))
 
-    def _is_fatal(self, error: BaseException | None) -> bool:
+    def _submitted(self, answer: QueuedAnswer, loaded: Loaded) -> RequestId:
+        def deliver(delta: TextDelta) -> None:
+            # before anything leaves that was computed from what is not there
+            loaded.file.check_reads()
+            answer.put(delta)
+
+        def end(finish_info: FinishInfo) -> None:
+            if not loaded.file.is_readable:
+                return  # the step gives the file up, and then ends the answer
+            if self._is_fatal(finish_info.error, loaded.file):
+                return  # the same holds for a lost rank and a file that was replaced
+            self._request_ids.pop(answer, None)
+            if finish_info.reason not in ("error", "cancelled"):
+                self.model.failure = None
+            answer.put(_for_clients(finish_info))
+
+        return loaded.scheduler.submit(
+            answer.asked.prompt_ids,
+            answer.asked.request,
+            constraint=answer.asked.constraint,
+            on_delta=deliver,
+            on_end=end,
+            on_progress=answer.put if answer.asked.wants_progress else None,
+            client=answer.client,
+        )
+
+    def _is_fatal(self, error: BaseException | None, file: MappedFile) -> bool:
         """Returns whether an answer's error is one for the whole model, which is given up then.
 
         A file that made it fail is read again only where there is another one by now: otherwise a
         client could make the server load its model again and again.
         """
-        if isinstance(error, ModelFileError) and not (self._file and self._file.is_replaced()):
-            self.failure = "the model's file holds what makes no sense"
+        if isinstance(error, ModelFileError) and not file.is_replaced():
+            self.model.failure = "the model's file holds what makes no sense"
             self._log(f"an answer failed: {error}")
             return False
         if not isinstance(error, ClusterError | ModelFileError):
@@ -317,34 +269,22 @@ class EngineThread:
 
     def _cancel(self, answer: QueuedAnswer) -> None:
         request_id = self._request_ids.get(answer)
-        if request_id is not None and self.loaded is not None:
-            self.loaded.scheduler.cancel(request_id)
+        if request_id is not None and self.model.loaded is not None:
+            self.model.loaded.scheduler.cancel(request_id)
 
     def _unload(self, finish_info: FinishInfo) -> None:
         """Closes the model if there is one; open answers get `finish_info`.
 
         `loaded` is None before any answer gets its end, so that readers of the end find no model.
         """
-        loaded, self.loaded = self.loaded, None
+        loaded, self.model.loaded = self.model.loaded, None
         for answer in list(self._request_ids):
             answer.put(finish_info)
         self._request_ids.clear()
         if loaded is not None:
-            self._close(loaded.engine)
+            self.model.close(loaded)
             del loaded
             release_memory()
-
-    def _close(self, engine: Engine) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        try:
-            engine.close()
-            notes = engine.exit_notes
-        except Exception as error:
-            notes = (f"closing the model failed: {error!r}",)
-        for note in notes:
-            self._log(note)
 
 
 def _for_clients(finish_info: FinishInfo) -> FinishInfo:
@@ -352,11 +292,3 @@ def _for_clients(finish_info: FinishInfo) -> FinishInfo:
     if isinstance(finish_info.error, ModelFileError):
         return replace(finish_info, error=unreadable_model())
     return finish_info
-
-
-def release_memory() -> None:
-    """Frees reference cycles, which may hold mappings, and trims the heaps."""
-    gc.unfreeze()  # a server freezes what there was when it began
-    gc.collect()
-    gc.freeze()  # later collections would look at what stays, and hold up all threads
-    trim_heaps()

@@ -1,4 +1,4 @@
-"""Loaded: a model in memory, with the scheduler of its answers."""
+"""Loaded: a model in memory, with the scheduler of its answers and the watch of its file."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.serve.host.mapped_file import MappedFile
 
 _MORE_BYTES = 1 << 20  # of a body, for schemas, tools and names
 _ESCAPE = 3  # bytes of JSON for a byte of text, where each character is escaped by its number
@@ -17,6 +18,7 @@ class Loaded(Struct, frozen=True, eq=False):
 
     engine: Engine
     scheduler: Scheduler
+    file: MappedFile
     # Objects that requests build once per model, by type; dropped with the model, since they would
     # keep its file mapped.
     per_model_cache: dict[type, Any] = field(default_factory=dict)

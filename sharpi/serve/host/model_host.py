@@ -12,6 +12,7 @@ from starlette.types import Scope
 from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest
 from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.loaded import MOST_BODY_BYTES, Loaded
@@ -59,9 +60,9 @@ class ModelHost:
     def start(self) -> None:
         """Loads the model; raises what loading raises."""
         self._thread.start()
-        if self._thread.loaded is not None:
-            self.context_size = self._thread.loaded.engine.context_size
-            self.max_body_bytes = self._thread.loaded.max_body_bytes
+        if self._thread.model.loaded is not None:
+            self.context_size = self._thread.model.loaded.engine.context_size
+            self.max_body_bytes = self._thread.model.loaded.max_body_bytes
 
     def close(self) -> None:
         """Ends all answers and writes the recorded files."""
@@ -80,8 +81,8 @@ class ModelHost:
     async def ready(self) -> Loaded:
         """Returns the model, loaded again if necessary; no request may keep a part of it."""
         self._thread.last_use = time.monotonic()
-        if self._thread.loaded is not None:
-            return self._thread.loaded
+        if self._thread.model.loaded is not None:
+            return self._thread.model.loaded
         return await asyncio.wrap_future(self._thread.load())
 
     async def look(self, view: Callable[[Loaded], T]) -> T | None:
@@ -94,12 +95,12 @@ class ModelHost:
     @property
     def is_loaded(self) -> bool:
         """True while the model is in memory."""
-        return self._thread.loaded is not None
+        return self._thread.model.loaded is not None
 
     @property
     def state(self) -> Literal["loaded", "loading", "idle", "failed"]:
         """The state of the model; an idle one is unloaded and loads at the next request."""
-        if self._thread.is_loading:
+        if self._thread.model.is_loading:
             return "loading"
         if self.failure is not None:
             return "failed"
@@ -111,7 +112,7 @@ class ModelHost:
 
         Loading failed, a model was unloaded for an error, or it computes what makes no sense.
         """
-        return self._thread.failure
+        return self._thread.model.failure
 
     @property
     def idle_seconds(self) -> float:
@@ -121,7 +122,7 @@ class ModelHost:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the loaded model; raises ApiError 503 if none is loaded."""
-        loaded = self._thread.loaded
+        loaded = self._thread.model.loaded
         if loaded is None:
             raise ApiError(503, "the model is not loaded; try again", "unavailable")
         return loaded.engine.tokenizer
@@ -161,7 +162,9 @@ class ModelHost:
         Raises ContextFullError, and ApiError 503 if the model is unloaded meanwhile.
         """
         await self.ready()
-        scores = await self._required(lambda loaded: loaded.scheduler.scores(ids, num_best))
+        scores = await self._required(
+            lambda each: PromptScores(each.engine.runner, each.scheduler.cache, ids, num_best)
+        )
         try:
             while not scores.is_complete:
                 await self._required(lambda loaded: scores.step())

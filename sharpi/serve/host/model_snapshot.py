@@ -29,9 +29,9 @@ def take_snapshot(loaded: Loaded) -> ModelSnapshot:
         model_loaded=True,
         answers_waiting=scheduler.num_waiting,
         answers_running=scheduler.num_running,
-        kv_pages_in_use=scheduler.pages_in_use,
-        kv_pages_kept=scheduler.pages_kept,
-        kv_pages=scheduler.num_pages,
+        kv_pages_in_use=scheduler.cache.num_in_use,
+        kv_pages_kept=scheduler.cache.num_kept,
+        kv_pages=scheduler.cache.num_pages,
         experts=None if stats is None else _counts(stats),
     )
 

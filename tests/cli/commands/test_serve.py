@@ -40,7 +40,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
 
     monkeypatch.setattr("sharpi.cli.commands.serving.serving.serve_until_stopped", note)
     monkeypatch.setattr("sharpi.engine.loader.load_engine", load)
-    monkeypatch.setattr("sharpi.serve.host.engine_thread.Scheduler", lambda engine, parallel: None)
+    monkeypatch.setattr("sharpi.serve.host.hosted_model.Scheduler", lambda engine, parallel: None)
     monkeypatch.setenv("SHARPI_PORT", "0")
     return found
 

@@ -55,12 +55,12 @@ def test_what_was_saved_is_restored_by_another_server(
     found, again = cached(other)
     assert found > 100
     assert again == text
-    other.scheduler.drop_cache()
-    assert other.scheduler.pages_kept == 0
+    other.scheduler.cache.clear()
+    assert other.scheduler.cache.num_kept == 0
 
 
 def test_an_erased_text_is_computed_again(server: ServedDemo) -> None:
-    server.scheduler.drop_cache()
+    server.scheduler.cache.clear()
     cached(server)
     erased = server.client.post("/slots/0?action=erase").json()
     assert erased["n_erased"] > 100
