@@ -77,7 +77,7 @@ class FirstRank:
             sampling=SamplingParams(temperature=temperature, seed=self._num_asked),
             ignore_end=True,
         )
-        self._scheduler.drop_cache()
+        self._scheduler.cache.clear()
         self._scheduler.submit(ids, asked, on_delta=count, on_end=lambda info: None)
 
 

@@ -79,7 +79,7 @@ def _load(
     config, model, plan = decided.config, decided.model, decided.plan
     gpu_name = decided.gpu.description(plan)
     prompt_cache = open_prompt_cache(
-        folder, config, file, model, decided.settings, runner, gpu_name
+        folder, config, file, model, decided.settings, runner.memory, gpu_name
     )
     draft_model = _draft_model(config, file, runner)
     report("ready", 1.0)

@@ -1,13 +1,13 @@
 """Runs a loaded model: tokens in, logits out, over a paged KV cache, on one processor or more."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from sharpi.engine.backends.kept_routes import KeptRoutes
+from sharpi.engine.backends.model_memory import ModelMemory
 from sharpi.engine.backends.model_part import (
-    HostBytes,
     ModelPart,
     RemoteLayers,
     Segment,
@@ -16,7 +16,6 @@ from sharpi.engine.backends.model_part import (
     Values,
     batches,
 )
-from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.kv.pages import PagePool
 from sharpi.engine.kv.state_pool import StatePool
 from sharpi.engine.kv.window_pages import WindowPages
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.ops.cuda.replay.gpu_values import Passed
 
-T = TypeVar("T")
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 # A prompt goes through several ranks in chunks: with few, the last rank waits long for the first
 # chunk; small ones read the weights more often.
@@ -52,7 +50,7 @@ class Runner:
     """Holds a loaded model in parts that follow each other, and the pools of pages and states.
 
     The `head` for multi-token prediction, if there is one, has its keys and values in the same
-    pages.
+    pages. `memory` is what these pages and states hold, in all parts together.
     """
 
     def __init__(
@@ -70,13 +68,13 @@ class Runner:
         self.parts, self._records = tuple(parts), records
         self._remote = remote  # one of the parts, if other machines run some layers
         self.head = head
-        self._may_go_on = any(not part.is_host_memory for part in parts)
         self._kept: dict[ModelPart, StepRoutes] = {}
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
         self.pages = PagePool(settings.num_pages)
+        self.memory = ModelMemory(parts, head, remote, drops_windows=settings.window_pages > 0)
         self.windows = WindowPages(
-            settings.window, settings.window_pages, self._drop_windows, settings.batch_size
+            settings.window, settings.window_pages, self.memory.drop_windows, settings.batch_size
         )
         count = num_states(settings.num_parallel) if has_states else 0
         self.states = StatePool(count)
@@ -154,7 +152,7 @@ class Runner:
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
         self._num_tokens = num_tokens
-        if goes_on and self._may_go_on and self._records is not None:
+        if goes_on and not self.memory.is_host_memory and self._records is not None:
             goes_on = not self._records.reads_routes
         step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, goes_on)
         usual = self._usual_outputs
@@ -200,11 +198,6 @@ class Runner:
         if self._records is not None:
             self._records.step(step.segments, self)
         return values
-
-    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Lets the sliding-window layers here drop a page; see `KvCache.drop_windows`."""
-        for part in self._trimmed_parts():
-            part.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
 
     def finish(self, begun: StepInFlight) -> Values:
         """Waits for the end of a step; its logits are a view that the next one overwrites."""
@@ -274,91 +267,10 @@ class Runner:
             logits for part in self.parts for logits in self._kept.get(part, part).router_logits
         ]
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies a page of the KV cache to another, in all layers."""
-        for owner in self._page_owners():
-            owner.copy_page(source, target)
-
-    def _drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
-        free = {"is_before_free": is_before_free, "is_after_free": is_after_free}
-        self.drop_windows(page, **free)
-        if self._remote is not None:
-            self._remote.drop_windows(page, **free)
-
-    def _page_owners(self) -> "Iterator[ModelPart | DraftHead]":
-        yield from self.parts
-        if self.head is not None:
-            yield self.head
-
     @property
     def hidden(self) -> Values:
         """The hidden states (tokens, hidden) of the last step, which the head begins with."""
         return self.parts[-1].hidden
-
-    def copy_state(self, source: int, target: int) -> None:
-        """Copies a state to another, in all recurrent layers."""
-        for part in self.parts:
-            part.copy_state(source, target)
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one page of the KV cache, in all layers."""
-        return sum(owner.page_bytes for owner in self._page_owners())
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of one state, in all recurrent layers."""
-        return sum(part.state_bytes for part in self.parts)
-
-    @property
-    def is_host_memory(self) -> bool:
-        """True if any thread may read pages and states while no step writes to them."""
-        return all(part.is_host_memory for part in self.parts)
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies a page of all layers to `target`, (page_bytes,)."""
-        for owner, own in _shares(target, self._page_owners(), lambda each: each.page_bytes):
-            owner.read_page(page, own)
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        """Sets a page of all layers to what `read_page` read."""
-        for owner, own in _shares(source, self._page_owners(), lambda each: each.page_bytes):
-            owner.write_page(page, own)
-
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes of one page without sliding-window layers; 0 where these keep all pages."""
-        head = self.head.page_bytes if self.windows.is_on and self.head is not None else 0
-        return head + sum(part.partial_bytes for part in self._trimmed_parts())
-
-    def read_partial(self, page: int, target: HostBytes) -> None:
-        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
-        for part, own in _shares(target, self._trimmed_parts(), lambda each: each.partial_bytes):
-            part.read_partial(page, own)
-        if self.head is not None:
-            self.head.read_page(page, target[self.partial_bytes - self.head.page_bytes :])
-
-    def write_partial(self, page: int, source: HostBytes) -> None:
-        """Sets a page without sliding-window layers to what `read_partial` read."""
-        for part, own in _shares(source, self._trimmed_parts(), lambda each: each.partial_bytes):
-            part.write_partial(page, own)
-        if self.head is not None:
-            self.head.write_page(page, source[self.partial_bytes - self.head.page_bytes :])
-
-    def _trimmed_parts(self) -> Iterator[RecordedPart[Any]]:
-        """Yields the parts here whose sliding-window layers drop pages."""
-        if self.windows.is_on:
-            yield from (part for part in self.parts if isinstance(part, RecordedPart))
-
-    def read_state(self, state: int, target: HostBytes) -> None:
-        """Copies a state of all recurrent layers to `target`, (state_bytes,)."""
-        for part, own in _shares(target, self.parts, lambda each: each.state_bytes):
-            part.read_state(state, own)
-
-    def write_state(self, state: int, source: HostBytes) -> None:
-        """Sets a state of all recurrent layers to what `read_state` read."""
-        for part, own in _shares(source, self.parts, lambda each: each.state_bytes):
-            part.write_state(state, own)
 
     def prepare(self) -> None:
         """Records the step of a generation now rather than at the first token."""
@@ -376,13 +288,3 @@ class Runner:
             self.head.close()
         for part in self.parts:
             part.close()
-
-
-def _shares(
-    data: HostBytes, owners: Iterable[T], size: Callable[[T], int]
-) -> Iterator[tuple[T, HostBytes]]:
-    """Yields each owner with its share of data; `size` has the bytes of one."""
-    at = 0
-    for owner in owners:
-        yield owner, data[at : at + size(owner)]
-        at += size(owner)

@@ -81,10 +81,10 @@ def alone(
 
 def assert_nothing_is_left(scheduler: Scheduler, engine: Engine) -> None:
     """All pages and states are free once the cache is dropped."""
-    assert (scheduler.num_waiting, scheduler.num_running, scheduler.pages_in_use) == (0, 0, 0)
-    scheduler.drop_cache()
+    assert (scheduler.num_waiting, scheduler.num_running, scheduler.cache.num_in_use) == (0, 0, 0)
+    scheduler.cache.clear()
     runner = engine.runner
-    assert scheduler.pages_kept == 0
+    assert scheduler.cache.num_kept == 0
     assert sorted(runner.pages._free) == list(range(runner.pages.num_pages))
     # A state of a draft that was right changes places with the sequence's own.
     states = sorted(runner.states._free + runner.draft_states._free)

@@ -56,13 +56,13 @@ class Follower:
             self._step(message)
             return
         if message.kind in (Kind.COPY_PAGE, Kind.COPY_STATE):
-            runner = self._runner
-            copy = runner.copy_page if message.kind is Kind.COPY_PAGE else runner.copy_state
+            memory = self._runner.memory
+            copy = memory.copy_page if message.kind is Kind.COPY_PAGE else memory.copy_state
             copy(*read_pair(message.body))
         if message.kind is Kind.DROP_WINDOWS:
             page, free = read_pair(message.body)
             before, after = bool(free & 1), bool(free & 2)
-            self._runner.drop_windows(page, is_before_free=before, is_after_free=after)
+            self._runner.memory.drop_windows(page, before, after)
         if message.kind is Kind.FAILED or not self._is_last:
             self._channel.send(message)
 

@@ -20,8 +20,6 @@ class HeldWindows:
 
         A step of many tokens passes by the pages that later tokens do not read.
         """
-        if not self._windows.is_on:
-            return
         self._end_step()
         self._passing = self._windows.passing(length, end)
         wanted = range(self._windows.first_needed(length), -(-end // PAGE_POSITIONS))

@@ -18,11 +18,15 @@ class Drafted(NamedTuple):
 
 
 class Drafting:
-    """Drafts for the requests of one scheduler, whose steps the `runner` computes."""
+    """Drafts for the requests of one scheduler, whose steps the `runner` computes.
+
+    `follows_prompts`: an MTP head needs the hidden states of steps without outputs, too.
+    """
 
     def __init__(self, speculator: Speculator, runner: Runner) -> None:
         self._speculator, self._context_size = speculator, runner.context_size
         self._heads: HeadFollowing | None = None
+        self.follows_prompts = runner.head is not None
         if runner.head is not None:
             least = speculator.settings.min_probability
             self._heads = HeadFollowing(runner, runner.head, least)

@@ -34,7 +34,7 @@ class KeptStates:
         state = self._pool.take()
         if place not in self._states:
             return state, False
-        self._runner.copy_state(self._states[place], state)
+        self._runner.memory.copy_state(self._states[place], state)
         return state, True
 
     def give_back(self, state: State) -> None:
@@ -46,7 +46,7 @@ class KeptStates:
         has_room = self._pool.num_free or self._states
         if offset not in page.states and has_room:
             kept = self._pool.take()
-            self._runner.copy_state(state, kept)
+            self._runner.memory.copy_state(state, kept)
             self.hand_over(page, offset, kept)
 
     def hand_over(self, page: CachedPage, offset: int, state: State) -> None:
@@ -75,7 +75,7 @@ class KeptStates:
         if not (self._pool.num_free or self._states):
             return False
         state = self._pool.take()
-        self._runner.write_state(state, data)
+        self._runner.memory.write_state(state, data)
         self.hand_over(page, offset, state)
         return True
 

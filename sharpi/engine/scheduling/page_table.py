@@ -46,10 +46,12 @@ class PageTable:
         # The snapshot that this request goes on from, if it alone does.
         self._origin: tuple[CachedPage, int] | None = None
         known = tokens[:-1] if cut is None else tokens[: min(len(tokens) - 1, cut.window)]
-        self._windows = HeldWindows(cache.windows, self._path)
+        held = HeldWindows(cache.windows, self._path) if cache.windows.is_on else None
+        self._windows: HeldWindows | None = held
         prefix, self.num_shared = cache.reuse(known)
         self._begin(prefix)
-        self._windows.hold(self.length, self.length)
+        if self._windows is not None:
+            self._windows.hold(self.length, self.length)
 
     @property
     def num_pages(self) -> int:
@@ -174,7 +176,8 @@ class PageTable:
         right drafts, and `drop_drafts` discards the wrong ones.
         """
         self.drop_drafts()
-        self._windows.hold(self.length, self.length + len(ids))
+        if self._windows is not None:
+            self._windows.hold(self.length, self.length + len(ids))
         if num_drafts and self.state is not None:
             self._states_after.extend(self._cache.draft_states.take() for _ in ids)
         self._is_sound = bool(self._states_after)
@@ -205,7 +208,8 @@ class PageTable:
             self._go_on_from(len(ids))
         if self._is_cut_after(0) and not self.num_dropped:
             self._drop()
-        self._windows.hold(self.length, self.length)
+        if self._windows is not None:
+            self._windows.hold(self.length, self.length)
 
     def _record(self, ids: Sequence[int]) -> None:
         """Records tokens in their pages, where other texts may find them."""
@@ -224,7 +228,8 @@ class PageTable:
         if page is not self._path[index]:
             self._path[index] = page
             self.pages[index] = page.page
-            self._windows.replace(index)
+            if self._windows is not None:
+                self._windows.replace(index)
 
     def _drop(self) -> None:
         """Switches to the pages of kept positions; saves and releases the prompt's pages."""
@@ -277,7 +282,8 @@ class PageTable:
                 self._cache.states.give_back(self.state)
             self.state = None
         self._cache.save(self._path)
-        self._windows.release()
+        if self._windows is not None:
+            self._windows.release()
         self._drop_from(0)
         while self._kept:
             self._cache.let_go(self._kept.pop())

@@ -134,10 +134,10 @@ class PrefixCache:
         If `is_partial`, the data lacks sliding-window layers.
         """
         if is_partial:
-            self._runner.write_partial(page.page, data)
+            self._runner.memory.write_partial(page.page, data)
         else:
             self.windows.begin(page.page)
-            self._runner.write_page(page.page, data)
+            self._runner.memory.write_page(page.page, data)
         page.tokens[:] = tokens
 
     def save(self, path: Sequence[CachedPage]) -> None:
@@ -214,7 +214,7 @@ class PrefixCache:
         self.hold(other)
         if self.windows.has(page.page) and not self.windows.has(other.page):
             self.windows.begin(other.page)
-            self._runner.copy_page(page.page, other.page)
+            self._runner.memory.copy_page(page.page, other.page)
         for child in page.children:
             child.parent = other
         other.children += page.children
@@ -227,7 +227,7 @@ class PrefixCache:
     def copy(self, source: CachedPage, length: int, target: CachedPage) -> None:
         """Copies the first `length` positions of a page to another."""
         self.windows.begin(target.page)
-        self._runner.copy_page(source.page, target.page)
+        self._runner.memory.copy_page(source.page, target.page)
         target.tokens[:] = source.tokens[:length]
 
     def forget(self, tokens: Sequence[int]) -> None:

@@ -19,7 +19,6 @@ from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillP
 from sharpi.engine.scheduling.drafting import Drafted, Drafting
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
-from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
@@ -37,6 +36,8 @@ class Scheduler:
 
     Requests begin in the order they came, at most `max_parallel` at once and as KV pages allow.
     When pages run out the youngest request loses its pages, and is computed again later.
+    `cache` has the pages of running requests, and those that are kept for prompts to come.
+
     `on_delta` and `on_end` are called on the engine's thread; an exception of `on_delta` ends its
     request.
     """
@@ -48,17 +49,17 @@ class Scheduler:
         model.runner.prepare()
         self._tokenizer, self._runner = model.tokenizer, model.runner
         self._limit = ContextLimit(model.runner.context_size, shifts=model.config.context_shift)
-        self._cache = cache or PrefixCache(model.runner, disk=model.prompt_cache)
+        self.cache = cache or PrefixCache(model.runner, disk=model.prompt_cache)
         self._inbox = Inbox()
         pages = model.runner.settings.pages_per_sequence
-        self._run_queue = RunQueue(self._cache, max_parallel, pages)
+        self._run_queue = RunQueue(self.cache, max_parallel, pages)
         self._flight = Flight(model.runner.num_ranks)
         self._shares = StepShares(model.runner, self._run_queue, self._fail)
         self._suspects = Suspects()
         self._drafting: Drafting | None = None
         if model.speculator.is_on:
             self._drafting = Drafting(model.speculator, model.runner)
-        self.slots = SlotTexts(self._cache, model.runner, self._run_queue.slot_texts)
+        self.slots = SlotTexts(self.cache, model.runner, self._run_queue.slot_texts)
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
 
@@ -101,10 +102,6 @@ class Scheduler:
         self._inbox.put(queued)
         return queued.request_id
 
-    def scores(self, ids: Sequence[int], num_best: int) -> PromptScores:
-        """Returns the PromptScores of a prompt; on the engine's thread. Raises ContextFullError."""
-        return PromptScores(self._runner, self._cache, ids, num_best)
-
     def cancel(self, request_id: RequestId) -> None:
         """Ends a request before the next step; does nothing if it has ended."""
         self._inbox.cancel(request_id)
@@ -124,25 +121,6 @@ class Scheduler:
         """Requests that take part in steps."""
         return len(self._run_queue.running)
 
-    @property
-    def num_pages(self) -> int:
-        """Pages of the KV cache."""
-        return self._cache.num_pages
-
-    @property
-    def pages_in_use(self) -> int:
-        """Pages of running requests."""
-        return self._cache.num_in_use
-
-    @property
-    def pages_kept(self) -> int:
-        """Pages that are kept for prompts to come, until a request needs them."""
-        return self._cache.num_kept
-
-    def drop_cache(self) -> None:
-        """Forgets the pages that are kept for prompts to come."""
-        self._cache.clear()
-
     def step(self) -> bool:
         """Computes one step of the requests that can continue; returns False without requests.
 
@@ -158,8 +136,8 @@ class Scheduler:
             self._begin(*self._with_drafts(shares))
         if flight and (flight.is_full or not shares):
             self._finish(flight.next())
-        if self._cache.disk is not None:
-            self._cache.disk.copy_some()
+        if self.cache.disk is not None:
+            self.cache.disk.copy_some()
         return has_work
 
     def _take_in(self) -> None:
@@ -199,7 +177,7 @@ class Scheduler:
         except Exception as error:
             self._failed(shares, error)
             return
-        self._record(shares, time.perf_counter() - start)
+        self.num_prefill_tokens += self._shares.record(shares, time.perf_counter() - start)
         for share, segment in zip(shares, segments, strict=True):
             if not len(segment.outputs):
                 self._computed(share)
@@ -211,7 +189,7 @@ class Scheduler:
         rows = [row for row, each in enumerate(begun.segments) if len(each.outputs)]
         valid = [row for row in range(len(begun.shares)) if begun.is_wanted(row)]
         wanted = [row for row in rows if row in valid]
-        if not wanted and not (valid and self._follows_prompts):
+        if not wanted and not (valid and self._drafting and self._drafting.follows_prompts):
             self._runner.give_up(begun.step)
             return
         try:
@@ -229,11 +207,6 @@ class Scheduler:
                 self._take(begun.shares[row], choices[first:end])
         if self._drafting is not None:
             self._drafting.learn(begun, seconds)
-
-    @property
-    def _follows_prompts(self) -> bool:
-        """True if an MTP head needs the hidden states of steps without outputs, too."""
-        return self._drafting is not None and self._runner.head is not None
 
     def _choices(self, begun: Begun) -> Sequence[Choice] | npt.NDArray[np.float32]:
         logits = self._runner.finish(begun.step)
@@ -258,12 +231,6 @@ class Scheduler:
         share.request.computed(share.num_tokens)
         if self._suspects.goals:
             self._suspects.computed(share.request)
-
-    def _record(self, shares: Sequence[Share], seconds: float) -> None:
-        num_prompt = sum([share.num_tokens for share in shares if share.is_prompt])
-        if num_prompt:
-            self.num_prefill_tokens += num_prompt
-            self._shares.record(num_prompt, seconds)
 
     def _failed(self, shares: list[Share], error: Exception) -> None:
         """Ends a failed step's request; if it had several, each runs alone to find the cause."""

@@ -26,7 +26,7 @@ class SlotTexts:
     """Saves and restores `texts`, the run queue's tokens of each slot."""
 
     def __init__(self, cache: PrefixCache, runner: Runner, texts: list[list[int]]) -> None:
-        self._cache, self._runner, self.texts = cache, runner, texts
+        self._cache, self._memory, self.texts = cache, runner.memory, texts
 
     def save(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
         """Writes a slot's text, as far as it is in memory; returns its tokens and bytes.
@@ -42,28 +42,28 @@ class SlotTexts:
         return prefix.length, num_bytes
 
     def _records(self, tokens: list[int], key: bytes) -> Iterator[tuple[Record, Bytes]]:
-        runner, links = self._runner, page_links(tokens)
-        data = aligned_bytes(runner.page_bytes + runner.state_bytes)
+        memory, links = self._memory, page_links(tokens)
+        data = aligned_bytes(memory.page_bytes + memory.state_bytes)
         node = self._cache.root
         for number, start in enumerate(range(0, len(tokens), PAGE_POSITIONS)):
             own = tuple(tokens[start : start + PAGE_POSITIONS])
             is_last = start + len(own) == len(tokens)
             page = _page_after(node, own, needs_state=is_last and self._cache.states.are_needed)
             state = page.states.get(len(own)) if is_last else None
-            size = 0 if state is None else runner.state_bytes
+            size = 0 if state is None else memory.state_bytes
             record = self._record(Record(key, links[number], start, own, 0, size), page)
-            read = runner.read_partial if record.is_partial else runner.read_page
+            read = memory.read_partial if record.is_partial else memory.read_page
             read(page.page, data[: record.page_bytes])
             if state is not None:
-                runner.read_state(state, data[record.page_bytes : record.num_bytes])
+                memory.read_state(state, data[record.page_bytes : record.num_bytes])
             yield record, data[: record.num_bytes]
             node = page
 
     def _record(self, record: Record, page: CachedPage) -> Record:
         """Completes a page's record, which is partial where windows have been dropped."""
         if self._cache.windows.has(page.page):
-            return replace(record, page_bytes=self._runner.page_bytes)
-        return replace(record, page_bytes=self._runner.partial_bytes, is_partial=True)
+            return replace(record, page_bytes=self._memory.page_bytes)
+        return replace(record, page_bytes=self._memory.partial_bytes, is_partial=True)
 
     def restore(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
         """Reads a slot's text into the prefix cache; returns its tokens and bytes.
@@ -73,8 +73,8 @@ class SlotTexts:
         """
         tokens, num_bytes = list[int](), 0
         held: list[CachedPage] = []
-        runner = self._runner
-        sizes = PageSizes(runner.page_bytes, runner.state_bytes, runner.partial_bytes)
+        memory = self._memory
+        sizes = PageSizes(memory.page_bytes, memory.state_bytes, memory.partial_bytes)
         try:
             for record, data in read_slot(path, key, sizes):
                 page = place(self._cache, held[-1] if held else self._cache.root, record, data)

@@ -121,9 +121,12 @@ class StepShares:
                 budget -= count if is_prompt else 0
         return shares
 
-    def record(self, num_prompt: int, seconds: float) -> None:
-        """Records the duration of a step with so many prompt tokens."""
-        self._pace.record(num_prompt, seconds)
+    def record(self, shares: Sequence[Share], seconds: float) -> int:
+        """Records the duration of a step; returns the number of its prompt tokens."""
+        num_prompt = sum([share.num_tokens for share in shares if share.is_prompt])
+        if num_prompt:
+            self._pace.record(num_prompt, seconds)
+        return num_prompt
 
     def _prompt_budget(self, prompts: Sequence[Request], num_others: int) -> int:
         """The most prompt tokens in the next step, beside `num_others` decoding requests."""

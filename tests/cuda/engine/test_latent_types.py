@@ -55,11 +55,11 @@ def test_so_they_are_with_rounded_activations(kind: KvType, model: Path, load: L
 def test_a_prompt_cache_brings_rotated_rows_back(model: Path, load: Load, tmp_path: Path) -> None:
     options = {"context_size": 128, "kv_type": "q4_0"}
     engine = load(model, **options)
-    runner, size = engine.runner, engine.runner.page_bytes
-    Sequence(runner).extend(IDS.tolist())
+    memory, size = engine.runner.memory, engine.runner.memory.page_bytes
+    Sequence(engine.runner).extend(IDS.tolist())
     data, again = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-    runner.read_page(0, data)
-    other = load(model, **options).runner
+    memory.read_page(0, data)
+    other = load(model, **options).runner.memory
     other.write_page(1, data)
     other.read_page(1, again)
     assert data.any()

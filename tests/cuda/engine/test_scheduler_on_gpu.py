@@ -36,7 +36,7 @@ def together(engine: Engine) -> tuple[list[list[int]], list[FinishInfo]]:
         scheduler.step()
     while scheduler.step():
         pass
-    scheduler.drop_cache()
+    scheduler.cache.clear()
     assert engine.runner.pages.num_free == engine.runner.pages.num_pages
     return ids, finish_infos
 

@@ -106,7 +106,7 @@ def test_requests_that_share_beginnings_are_as_alone(both: Callable[..., Any]) -
     while scheduler.step():
         pass
     assert found == expected
-    scheduler.drop_cache()
+    scheduler.cache.clear()
     assert engine.runner.windows.num_present == 0
     frames = gpu_of(engine).cache.frames
     assert frames is not None

@@ -79,10 +79,10 @@ def test_a_cut_text_has_the_pages_of_what_it_keeps(engine: Engine) -> None:
     heard = submit(scheduler, ids(PROMPT), asked(2))
     while not heard.deltas:
         scheduler.step()
-    assert scheduler.pages_in_use == KEPT // 64
-    assert scheduler.pages_kept == -(-PROMPT // 64)  # whole, for prompts that begin the same
+    assert scheduler.cache.num_in_use == KEPT // 64
+    assert scheduler.cache.num_kept == -(-PROMPT // 64)  # whole, for prompts that begin the same
     finish(scheduler)
-    assert scheduler.pages_in_use == 0
+    assert scheduler.cache.num_in_use == 0
 
 
 def test_the_next_turn_begins_with_the_whole_prompt_before(engine: Engine) -> None:

@@ -131,7 +131,7 @@ class Memory:
     """The states of a runner, each a number."""
 
     def __init__(self, num_states: int) -> None:
-        self.states = StatePool(num_states)
+        self.states, self.memory = StatePool(num_states), self
         self.contents = [0] * num_states
 
     def copy_state(self, source: int, target: int) -> None:

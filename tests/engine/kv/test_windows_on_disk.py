@@ -126,7 +126,7 @@ def test_a_smaller_context_keeps_all_and_reads_whole_records_alone(
     before = saved(load, "gemma3", ids(900), tmp_path)
     small = OPTIONS | {"context_size": 256}
     engine = load("gemma3", **small, prompt_cache=tmp_path)
-    assert engine.runner.settings.window_pages == engine.runner.partial_bytes == 0
+    assert engine.runner.settings.window_pages == engine.runner.memory.partial_bytes == 0
     answer, found = ask(engine, before[:200])
     assert found == 0
     assert answer == alone(load("gemma3", **small), before[:200], asked(8))
