@@ -25,7 +25,6 @@ VectorOps with_loops(VectorOps ops, const char* name, const RoundedLoops& loops)
   for (int type = int(KvType::F16) + 1; type < kNumKvTypes; type++) {
     const int layout = kv_layout(KvType(type), true);
     ops.keys[layout].scores = loops.scores, ops.values[layout].add = loops.add;
-    ops.finer_keys[type].scores = loops.finer_scores;
   }
   return ops;
 }

@@ -214,7 +214,6 @@ class SpanAttention {
             .key_dim = p_.cache.key_dim,
             .value_dim = p_.cache.value_stride,
             .soft_cap = p_.soft_cap,
-            .has_word_weights = Rounding(p_.precision) == Rounding::Int16,
             .states = nullptr,
             .sums = nullptr,
             .next = nullptr,

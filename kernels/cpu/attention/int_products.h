@@ -14,12 +14,28 @@ inline Wide load_wide(const void* p) { return _mm512_loadu_si512(p); }
 inline Wide all_words(uint32_t x) { return _mm512_set1_epi32(int(x)); }
 inline Wide low_bytes(Wide x) { return _mm512_and_si512(x, _mm512_set1_epi16(255)); }
 inline Wide high_bytes(Wide x) { return _mm512_srli_epi16(x, 8); }
+// Returns the words a * b / 2^15, rounded.
+inline Wide scale_words(Wide a, Wide b) { return _mm512_mulhrs_epi16(a, b); }
+// Interleaves the low words of integers, or the low bytes of words.
+inline Wide words_of(Wide low, Wide high) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_slli_epi32(high, 16));
+}
+inline Wide bytes_of(Wide low, Wide high) {
+  return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaaull, low, _mm512_slli_epi16(high, 8));
+}
 #else
 typedef __m256i Wide;
 inline Wide load_wide(const void* p) { return _mm256_loadu_si256((const __m256i*)p); }
 inline Wide all_words(uint32_t x) { return _mm256_set1_epi32(int(x)); }
 inline Wide low_bytes(Wide x) { return _mm256_and_si256(x, _mm256_set1_epi16(255)); }
 inline Wide high_bytes(Wide x) { return _mm256_srli_epi16(x, 8); }
+inline Wide scale_words(Wide a, Wide b) { return _mm256_mulhrs_epi16(a, b); }
+inline Wide words_of(Wide low, Wide high) {
+  return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+}
+inline Wide bytes_of(Wide low, Wide high) {
+  return _mm256_blendv_epi8(low, _mm256_slli_epi16(high, 8), _mm256_set1_epi16(short(0xff00)));
+}
 #endif
 
 // Returns fold(lane 0, fold(lane 1, ...)) of all lanes, in any order.
@@ -40,8 +56,6 @@ inline int largest_lane(Wide x) {
   return fold_lanes(x, [](__m128i a, __m128i b) { return _mm_max_epi32(a, b); });
 }
 inline Own to_floats(Wide x) { return __builtin_convertvector((OwnInts)x, Own); }
-
-inline Wide times(Wide x, int factor) { return (Wide)((OwnInts)x * factor); }
 
 // Adds the products of two signed words in each lane with two others.
 [[gnu::always_inline]] inline Wide add_words(Wide sum, Wide words, Wide pair) {

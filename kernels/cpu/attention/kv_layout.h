@@ -13,18 +13,19 @@ const Ops& kv_ops(const Ops* layouts, KvType type, const KvLayer& cache, bool ro
   if (rounds && rounded.takes && rounded.takes(cache)) return rounded;
   return layouts[kv_layout(type, false)];
 }
-inline const KeyOps& key_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
-  const KeyOps& finer = vectors.finer_keys[cache.key_type];
-  if (Rounding(precision) == Rounding::Int16 && finer.takes) return finer;
-  return kv_ops(vectors.keys, KvType(cache.key_type), cache, Rounding(precision) == Rounding::Int8);
+// Queries of packed keys and weights of packed values are rounded with activations of 16 bits too.
+inline bool rounds_kv(KvType type, int precision) {
+  return Rounding(precision) == Rounding::Int8 ||
+         (Rounding(precision) == Rounding::Int16 && type != KvType::F16);
 }
-// Values within keys have the type of keys. Weights of packed values are rounded to 15 bits, which
-// activations of 16 bits allow as well.
+inline const KeyOps& key_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
+  const KvType type = KvType(cache.key_type);
+  return kv_ops(vectors.keys, type, cache, rounds_kv(type, precision));
+}
+// Values within keys have the type of keys.
 inline const ValueOps& value_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
   const KvType type = KvType(cache.values_in_keys ? cache.key_type : cache.value_type);
-  const bool rounds = Rounding(precision) == Rounding::Int8 ||
-                      (Rounding(precision) == Rounding::Int16 && type != KvType::F16);
-  return kv_ops(vectors.values, type, cache, rounds);
+  return kv_ops(vectors.values, type, cache, rounds_kv(type, precision));
 }
 
 }  // namespace sharpi

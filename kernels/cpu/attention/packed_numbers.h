@@ -31,9 +31,16 @@ struct PackedKeys {
   int zero;
 };
 
-// The scales of a column's values relative to the largest visible magnitude, and that magnitude.
-struct alignas(64) ColumnScales {
-  float relative[kPage];
+// The numbers of a page's positions as words: those of the first and the third quarter side by
+// side, then those of the second and the fourth, as the values lie.
+struct alignas(64) PageWords {
+  uint32_t pairs[2][kPage / 4];
+};
+
+// The scales of a column's values relative to the largest visible magnitude, in units of 2^-15, and
+// that magnitude.
+struct ColumnScales {
+  PageWords relative;
   float largest;
 };
 

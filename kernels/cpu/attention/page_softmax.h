@@ -59,17 +59,33 @@ inline F32x16 lane_peaks(const PageAttention& a, int n, float* scores) {
 #endif
 }
 
-// Turns a query's scores into probabilities relative to its peak. Computes their sums and the
-// largest ones by lane.
-inline void lane_probabilities(float peak, float* scores, F32x16& total, F32x16& largest) {
-  total = largest = {};
-  if (peak == kHidden) return void(memset(scores, 0, kPage * sizeof(float)));  // nothing visible
+// Turns a query's scores into probabilities relative to its peak. Returns their sums by lane.
+inline F32x16 lane_probabilities(float peak, float* scores) {
+  F32x16 total{};
+  if (peak == kHidden) {  // nothing visible
+    memset(scores, 0, kPage * sizeof(float));
+    return total;
+  }
 #pragma GCC unroll 4
   for (int i = 0; i < kPage; i += kLanes) {
     const F32x16 p = exp_of_scores(load(scores + i) - peak);
     store(scores + i, p);
-    total += p, largest = max(largest, p);
+    total += p;
   }
+  return total;
+}
+
+// Returns the largest probability of each query's page: that of its largest score.
+inline void largest_probabilities(const float* page_peaks, const float* peaks, int count,
+                                  float* largest) {
+  for (int n = 0; n < count; n += kOwnLanes) {
+    F32x16 below{};
+    below.part[0] = load_own(page_peaks + n) - load_own(peaks + n);
+    const F32x16 all = exp_of_scores(below);
+    store_own(largest + n, all.part[0]);
+  }
+  for (int n = 0; n < count; n++)
+    if (page_peaks[n] == kHidden) largest[n] = 0;  // also where there is no peak yet
 }
 
 // What the page adds to a query's state.
@@ -81,17 +97,6 @@ inline float next_state(SoftmaxState& state, float peak, float total, float larg
 
 constexpr auto kAdd = [](Own x, Own y) { return x + y; };
 constexpr auto kLarger = [](Own x, Own y) { return x > y ? x : y; };
-
-// Turns the scores of a query into probabilities relative to its new peak, once it has any; returns
-// the factor for its earlier sums.
-inline float query_probabilities(const PageAttention& a, int n, float* scores) {
-  SoftmaxState& state = *a.states[n];
-  const float page_peak = fold(lane_peaks(a, n, scores), kLarger);
-  const float peak = state.peak > page_peak ? state.peak : page_peak;  // lets a NaN through
-  F32x16 total, largest;
-  lane_probabilities(peak, scores, total, largest);
-  return next_state(state, peak, fold(total, kAdd), fold(largest, kLarger));
-}
 
 constexpr int kMany = 5;  // queries
 
@@ -109,30 +114,26 @@ template <class Fold>
   std::copy_n(all, count, out);
 }
 
-// Does so for many queries: the same numbers with fewer instructions, since lanes are folded for
-// all of them together.
-inline void probabilities_of_many(const PageAttention& a, float scores[][kPage], float* rescale) {
-  Own vectors[kQueries], maxima[kQueries];
-  float peaks[kQueries], totals[kQueries], largest[kQueries];
+constexpr int kPadded = 16;  // lanes that hold a number of each query, in whole vectors
+static_assert(kQueries <= kPadded);
+
+// Turns the scores of queries into probabilities relative to their new peaks, once they have any;
+// computes the factors for their earlier sums.
+inline void page_probabilities(const PageAttention& a, float scores[][kPage], float* rescale) {
+  Own vectors[kQueries];
+  float page_peaks[kPadded] = {}, peaks[kPadded] = {}, totals[kQueries], largest[kPadded];
   const int count = a.num_queries;
   for (int n = 0; n < count; n++) vectors[n] = fold_parts(lane_peaks(a, n, scores[n]), kLarger);
-  fold_queries(vectors, count, kLarger, peaks);
+  fold_queries(vectors, count, kLarger, page_peaks);
   for (int n = 0; n < count; n++) {
     const float before = a.states[n]->peak;
-    peaks[n] = before > peaks[n] ? before : peaks[n];  // lets a NaN through
-    F32x16 total, most;
-    lane_probabilities(peaks[n], scores[n], total, most);
-    vectors[n] = fold_parts(total, kAdd), maxima[n] = fold_parts(most, kLarger);
+    peaks[n] = before > page_peaks[n] ? before : page_peaks[n];  // lets a NaN through
+    vectors[n] = fold_parts(lane_probabilities(peaks[n], scores[n]), kAdd);
   }
+  largest_probabilities(page_peaks, peaks, count, largest);
   fold_queries(vectors, count, kAdd, totals);
-  fold_queries(maxima, count, kLarger, largest);
   for (int n = 0; n < count; n++)
     rescale[n] = next_state(*a.states[n], peaks[n], totals[n], largest[n]);
-}
-
-inline void page_probabilities(const PageAttention& a, float scores[][kPage], float* rescale) {
-  if (a.num_queries >= kMany) return probabilities_of_many(a, scores, rescale);
-  for (int n = 0; n < a.num_queries; n++) rescale[n] = query_probabilities(a, n, scores[n]);
 }
 
 }  // namespace

@@ -6,14 +6,11 @@
 
 namespace {
 
-// A number of 16 bits is kRadix times a signed byte, plus another one.
-constexpr int kRadix = 254, kLargestByte = 127;
+constexpr int kLargestByte = 127;
 
-// Queries with one scale each, of one or two planes of bytes: [planes][dim / 4][kQueries] words of
-// four bytes; then scales [kQueries]; then the sums of each block's numbers [dim / 32][kQueries],
-// which minimums multiply; then those of each plane times -zero, from which the products of stored
-// numbers start, [planes][dim / 32][kQueries].
-template <int kPlanes>
+// Queries as bytes with one scale each: [dim / 4][kQueries] words of four bytes; then scales
+// [kQueries]; then the sums of each block's bytes [dim / 32][kQueries], which minimums multiply;
+// then those times -zero, from which the products of stored numbers start, [dim / 32][kQueries].
 struct RoundedQueries {
   uint32_t* quads;
   float *scales, *sums;
@@ -21,7 +18,7 @@ struct RoundedQueries {
 
   RoundedQueries(const uint8_t* at, int dim)
       : quads((uint32_t*)at),
-        scales((float*)(quads + kPlanes * dim / kQuad * kQueries)),
+        scales((float*)(quads + dim / kQuad * kQueries)),
         sums(scales + kQueries),
         starts((int32_t*)(sums + dim / kKvBlock * kQueries)) {}
   RoundedQueries from(int first) const {
@@ -39,42 +36,24 @@ inline float row_peak(const float* x, int dim) {
   return peak;
 }
 
-// Returns the number of kRadix, rounded down, that leaves a byte of the number.
-inline int high_byte(int number) {
-  constexpr int kMuch = 1 << 15;  // of kRadix, so that nothing negative is divided
-  return (number + kLargestByte + kMuch * kRadix) / kRadix - kMuch;
-}
-
-// Rounds queries to 8 bits, or to 16 in two planes, with one scale each. A NaN or an infinity shows
-// in the scale.
-template <class Type, int kPlanes>
+// Rounds queries to bytes with one scale each. A NaN or an infinity shows in the scale.
+template <class Type>
 void prepare_rounded(const float* const* queries, int count, float scale, int dim, uint8_t* out) {
   constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
-  constexpr float kWhole = kPlanes == 1 ? kLargestByte : kLargestByte * kRadix;
-  const RoundedQueries<kPlanes> to(out, dim);
+  const RoundedQueries to(out, dim);
   for (int n = 0; n < count; n++) {
-    const float peak = row_peak(queries[n], dim), inverse = peak < kTiny ? 0.f : kWhole / peak;
-    to.scales[n] = peak < kTiny ? 0.f : peak / kWhole * scale;
+    const float peak = row_peak(queries[n], dim);
+    const float inverse = peak < kTiny ? 0.f : kLargestByte / peak;
+    to.scales[n] = peak < kTiny ? 0.f : peak / kLargestByte * scale;
     for (int b = 0; b < dim / kKvBlock; b++) {
       const float* x = queries[n] + b * kKvBlock;
-      int numbers[kKvBlock], total = 0;
+      int8_t q[kKvBlock];
+      int sum = 0;
       for (int i = 0; i < kKvBlock; i++)
-        numbers[i] = float_bits(x[i] * inverse + kMagic) - float_bits(kMagic);
-      for (int plane = 0; plane < kPlanes; plane++) {
-        const int block = plane * dim / kKvBlock + b;
-        int8_t q[kKvBlock];
-        int sum = 0;
-        for (int i = 0; i < kKvBlock; i++) {
-          const bool is_high = plane + 1 < kPlanes;
-          const int byte = is_high ? high_byte(numbers[i]) : numbers[i];
-          if (is_high) numbers[i] -= byte * kRadix;
-          q[i] = int8_t(byte & 255), sum += q[i];
-        }
-        total = total * kRadix + sum, to.starts[block * kQueries + n] = -Type::kZero * sum;
-        for (int i = 0; i < kKvBlock / kQuad; i++)
-          memcpy(to.quads + (block * kKvBlock / kQuad + i) * kQueries + n, q + i * kQuad, kQuad);
-      }
-      to.sums[b * kQueries + n] = float(total);
+        q[i] = int8_t(float_bits(x[i] * inverse + kMagic) & 255), sum += q[i];
+      to.sums[b * kQueries + n] = float(sum), to.starts[b * kQueries + n] = -Type::kZero * sum;
+      for (int i = 0; i < kKvBlock / kQuad; i++)
+        memcpy(to.quads + (b * kKvBlock / kQuad + i) * kQueries + n, q + i * kQuad, kQuad);
     }
   }
 }
@@ -107,8 +86,8 @@ struct KeyPanels {
 };
 
 // Adds what a block's products with N queries stand for.
-template <int N, int P, int kPlanes>
-[[gnu::always_inline]] inline void add_block(const KeyPanels& keys, RoundedQueries<kPlanes> q,
+template <int N, int P>
+[[gnu::always_inline]] inline void add_block(const KeyPanels& keys, RoundedQueries q,
                                              const Wide products[N][P], Own s[N][P]) {
 #pragma GCC unroll 2
   for (int i = 0; i < P; i++) {
@@ -123,27 +102,21 @@ template <int N, int P, int kPlanes>
   }
 }
 
-// Computes the scores of N queries. The products with a plane are part of those with the next.
-template <int N, int P, Bytes kBytes, int kPlanes>
-[[gnu::always_inline]] inline void panel_products(KeyPanels keys, RoundedQueries<kPlanes> q,
-                                                  Ahead& ahead, Own s[N][P]) {
+// Computes the scores of N queries.
+template <int N, int P, Bytes kBytes>
+[[gnu::always_inline]] inline void panel_products(KeyPanels keys, RoundedQueries q, Ahead& ahead,
+                                                  Own s[N][P]) {
   constexpr int kQuads = kKvBlock / kQuad;
   const Wide zero = all_words(uint32_t(keys.zero) * 0x01010101u);
   for (int b = 0; b < keys.num_blocks; b++) {
     Wide products[N][P];
-#pragma GCC unroll 2
-    for (int plane = 0; plane < kPlanes; plane++) {
-      const int at = plane * keys.num_blocks * kQueries;
 #pragma GCC unroll 8
-      for (int n = 0; n < N; n++) {
-        const Wide start = all_words(kHasZero<kBytes> ? uint32_t(q.starts[at + n]) : 0u);
-        for (int i = 0; i < P; i++)
-          products[n][i] = plane ? plus(times(products[n][i], kRadix), start) : start;
-      }
-      add_rows<N, P, kBytes, kQuads, 1, kQueries>(
-          {keys.numbers, keys.part_apart, kVectorCodes, q.quads + at * kQuads}, zero, ahead,
-          products);
+    for (int n = 0; n < N; n++) {
+      const Wide start = all_words(kHasZero<kBytes> ? uint32_t(q.starts[n]) : 0u);
+      for (int i = 0; i < P; i++) products[n][i] = start;
     }
+    add_rows<N, P, kBytes, kQuads, 1, kQueries>(
+        {keys.numbers, keys.part_apart, kVectorCodes, q.quads}, zero, ahead, products);
     add_block<N, P>(keys, q, products, s);
     keys.numbers += kQuads * kVectorCodes, keys.scales += keys.block_apart;
     q.quads += kQuads * kQueries, q.sums += kQueries, q.starts += kQueries;
@@ -152,18 +125,17 @@ template <int N, int P, Bytes kBytes, int kPlanes>
 
 // Does so with the panels that have visible positions. Meanwhile the next page's keys are
 // prefetched.
-template <int N, Bytes kBytes, int kPlanes>
+template <int N, Bytes kBytes>
 void rounded_panels(const PageAttention& a, int from, Visible range, float scores[][kPage]) {
   // Few queries wait for memory, which is read best in order: by panel.
   constexpr int P = kOwnLanes == kPanel && N <= 2 ? 1 : kParts, kStep = P * kOwnLanes;
-  const auto queries = RoundedQueries<kPlanes>(a.queries, a.key_dim).from(from);
+  const auto queries = RoundedQueries(a.queries, a.key_dim).from(from);
   Ahead ahead(a.queries);
-  const int steps = kPlanes * kPage / kStep * a.key_dim / kQuad;
+  const int steps = kPage / kStep * a.key_dim / kQuad;
   if (a.next && !from) ahead = Ahead(a.next, a.key_bytes, steps);
   for (int at = range.begin / kStep * kStep; at < range.end; at += kStep) {
     Own s[N][P] = {};
-    panel_products<N, P, kBytes, kPlanes>(KeyPanels(*a.packed_keys, at, a.key_dim), queries, ahead,
-                                          s);
+    panel_products<N, P, kBytes>(KeyPanels(*a.packed_keys, at, a.key_dim), queries, ahead, s);
     for (int n = 0; n < N; n++)
       for (int i = 0; i < P; i++)
         store_own(scores[from + n] + at + i * kOwnLanes, s[n][i] * queries.scales[n]);
@@ -182,10 +154,10 @@ inline void in_parts(int all, Run run) {
   }(std::make_integer_sequence<int, kQueriesAtOnce>{});
 }
 
-template <Bytes kBytes, int kPlanes>
+template <Bytes kBytes>
 void rounded_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   in_parts(a.num_queries,
-           [&](int from, auto n) { rounded_panels<n, kBytes, kPlanes>(a, from, range, scores); });
+           [&](int from, auto n) { rounded_panels<n, kBytes>(a, from, range, scores); });
 }
 
 }  // namespace

@@ -15,10 +15,8 @@ constexpr Bytes kValueBytes = Type::kType == KvType::Q8_0 ? Bytes::Positive : kK
 template <class Type>
 constexpr void add_rounded(VectorOps& ops) {
   const int layout = kv_layout(Type::kType, true);
-  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_rounded<Type, 1>,
-                      unpack_keys<Type>, rounded_scores<kKeyBytes<Type>, 1>};
-  ops.finer_keys[int(Type::kType)] = {takes_all, store_packed_key<Type>, prepare_rounded<Type, 2>,
-                                      unpack_keys<Type>, rounded_scores<kKeyBytes<Type>, 2>};
+  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_rounded<Type>, unpack_keys<Type>,
+                      rounded_scores<kKeyBytes<Type>>};
   ops.values[layout] = {has_values, store_packed_value<Type>, unpack_scaled<Type>,
                         rounded_values<kValueBytes<Type>>};
 }

@@ -6,18 +6,41 @@
 namespace {
 
 constexpr float kNothing = 1e-30f;  // a page whose largest probability is below adds nothing
-constexpr float kBytesWhole = 127.f, kWordsWhole = 32767.f;  // the largest weights
-constexpr int kColumnRows = kPage / kQuad;                   // quads of positions of a column
+constexpr int kColumnRows = kPage / kQuad;  // quads of positions of a column
+// The largest weights. As a factor of a word in units of 2^-15, that of bytes is 16 times as large,
+// and kBytesOfWords turns the other factor to units of 2^-11.
+constexpr float kBytesWhole = 127.f, kByteFactor = 127.f * 16, kWordsWhole = 32767.f;
+constexpr uint32_t kBytesOfWords = 0x08000800u;
+
+// Rounds 16 numbers times `factor` to integers in the lowest bits. Adding kMagic, 1.5 * 2^23,
+// rounds to an integer.
+[[gnu::always_inline]] inline Wide rounded(const float* numbers, Own factor) {
+  constexpr float kMagic = 12582912.f;
+  const Own sum = load_own(numbers) * factor + kMagic;
+  return (Wide)sum;
+}
+
+// Rounds a page's numbers times `factor` to words.
+[[gnu::always_inline]] inline void round_page(const float* numbers, float factor, PageWords& to) {
+  const Own all = factor - Own{};
+  for (int i = 0; i < kColumnRows; i += kOwnLanes)
+    for (int first = 0; first < 2; first++) {
+      const auto part = [&](int p) { return rounded(numbers + p * kQuadApart + i, all); };
+      const Wide pairs = words_of(part(first), part(first + 2));
+      memcpy(to.pairs[first] + i, &pairs, sizeof pairs);
+    }
+}
 
 // Computes the scales relative to the largest one of a range; those of others become 0. Magnitudes
 // sort as integers, a NaN above all.
 inline void set_column_scales(const uint16_t* scales, Visible range, ColumnScales& to) {
+  alignas(64) float all[kPage];
   OwnInts largest{};
   for (int i = 0; i < kPage; i += kLanes) {
     F32x16 x = load_half(scales + i);
     if (i < range.begin || i + kLanes > range.end)
       x = keep_lanes(x, range.begin - i, range.end - 1 - i, 0.f);
-    store(to.relative + i, x);
+    store(all + i, x);
     for (const Own& part : x.part) {
       OwnInts bits;
       memcpy(&bits, &part, sizeof bits);
@@ -27,8 +50,7 @@ inline void set_column_scales(const uint16_t* scales, Visible range, ColumnScale
   }
   const int32_t most = largest_lane((Wide)largest);
   memcpy(&to.largest, &most, sizeof most);
-  const float inverse = to.largest > 0 ? 1.f / to.largest : 0.f;
-  for (int i = 0; i < kPage; i += kLanes) store(to.relative + i, load(to.relative + i) * inverse);
+  round_page(all, to.largest > 0 ? kWordsWhole / to.largest : 0.f, to.relative);
 }
 
 // Does the same as unpack_values, and computes the scales of columns.
@@ -41,45 +63,36 @@ void unpack_scaled(const KvPage& page, Visible range, uint8_t* memory, PackedVal
   view.columns = columns, view.range = range;
 }
 
-// The weights of four positions side by side, as the values lie: bytes; or words of the first and
-// the third, then of the second and the fourth.
-struct Weights {
+// The weights of four positions side by side, as the values lie: bytes; or words.
+union Weights {
   alignas(64) uint32_t quads[kColumnRows];
-  alignas(64) uint32_t words[2][kColumnRows];
+  PageWords words;
 };
 
-// Computes 16 weights from a query's shares and the scales, as integers. Adding kMagic, 1.5 * 2^23,
-// rounds to an integer, which is in the lowest bits then.
-template <int kBits>
-[[gnu::always_inline]] inline OwnInts weights_at(const float* shares, const ColumnScales& scales,
-                                                 int at) {
-  constexpr float kMagic = 12582912.f;
-  const Own sum = load_own(shares + at) * load_own(scales.relative + at) + kMagic;
-  OwnInts bits;
-  memcpy(&bits, &sum, sizeof bits);
-  return bits & ((1 << kBits) - 1);
-}
-
-// Packs weights, and returns their sums by lane.
-[[gnu::always_inline]] inline Wide pack_bytes(const float* shares, const ColumnScales& scales,
-                                              Weights& to) {
+// Computes weights from a query's shares and a column's scales, and returns their sums by lane.
+[[gnu::always_inline]] inline Wide weigh_bytes(const PageWords& shares, const PageWords& scales,
+                                               Weights& to) {
   Wide sums{};
   for (int i = 0; i < kColumnRows; i += kOwnLanes) {
-    const auto part = [&](int p) { return weights_at<8>(shares, scales, p * kQuadApart + i); };
-    const OwnInts quads = part(0) | part(1) << 8 | part(2) << 16 | part(3) << 24;
+    const auto pairs = [&](int first) {
+      const Wide scale = scale_words(load_wide(scales.pairs[first] + i), all_words(kBytesOfWords));
+      return scale_words(load_wide(shares.pairs[first] + i), scale);
+    };
+    const Wide quads = bytes_of(pairs(0), pairs(1));
     memcpy(to.quads + i, &quads, sizeof quads);
-    sums = add_signed(sums, (Wide)quads);
+    sums = add_signed(sums, quads);
   }
   return sums;
 }
-inline Wide pack_words(const float* shares, const ColumnScales& scales, Weights& to) {
+[[gnu::always_inline]] inline Wide weigh_words(const PageWords& shares, const PageWords& scales,
+                                               Weights& to) {
   Wide sums{};
   for (int i = 0; i < kColumnRows; i += kOwnLanes)
     for (int first = 0; first < 2; first++) {
-      const auto part = [&](int p) { return weights_at<16>(shares, scales, p * kQuadApart + i); };
-      const OwnInts pairs = part(first) | part(first + 2) << 16;
-      memcpy(to.words[first] + i, &pairs, sizeof pairs);
-      sums = add_words(sums, (Wide)pairs, all_words(0x00010001u));
+      const Wide pairs =
+          scale_words(load_wide(shares.pairs[first] + i), load_wide(scales.pairs[first] + i));
+      memcpy(to.words.pairs[first] + i, &pairs, sizeof pairs);
+      sums = add_words(sums, pairs, all_words(0x00010001u));
     }
   return sums;
 }
@@ -103,7 +116,7 @@ struct Order {
     for (int n = 0; n < a.num_queries; n++) {
       const Visible own = visible(a, n), all = a.packed_values->range;
       sees_all[n] = own.begin == all.begin && own.end == all.end;
-      is_word[n] = a.has_word_weights || !(a.states[n]->largest <= a.states[n]->total * kMuch);
+      is_word[n] = !(a.states[n]->largest <= a.states[n]->total * kMuch);
     }
     for (const bool words : {false, true}) {
       for (int n = 0; n < a.num_queries; n++)
@@ -148,8 +161,8 @@ struct WordColumn {
         const Wide low = low_bytes(x[v]), high = high_bytes(x[v]);
 #pragma GCC unroll 8
         for (int n = 0; n < N; n++) {
-          out[n][v] = add_words(out[n][v], low, all_words(weights[n].words[0][i]));
-          out[n][v] = add_words(out[n][v], high, all_words(weights[n].words[1][i]));
+          out[n][v] = add_words(out[n][v], low, all_words(weights[n].words.pairs[0][i]));
+          out[n][v] = add_words(out[n][v], high, all_words(weights[n].words.pairs[1][i]));
         }
       }
     }
@@ -179,17 +192,16 @@ void column_of_queries(const PageAttention& a, const ColumnWeights& w, const int
 
 // Probabilities of ordered queries as parts of the largest weight, and what a weight of 1 is worth.
 struct PageShares {
-  alignas(64) float shares[kQueries][kPage];
+  PageWords shares[kQueries];
   float unit[kQueries];
 
   PageShares(const PageAttention& a, const Order& order, const float probabilities[][kPage]) {
     for (int n = 0; n < order.num_all; n++) {
-      const float whole = n < order.num_bytes ? kBytesWhole : kWordsWhole;
-      const float* from = probabilities[order.queries[n]];
+      const bool is_byte = n < order.num_bytes;
       const float most = a.states[order.queries[n]]->largest;
-      const float inverse = most > kNothing ? whole / most : 0.f;
-      for (int i = 0; i < kPage; i += kLanes) store(shares[n] + i, load(from + i) * inverse);
-      unit[n] = most > kNothing ? most / whole : 0.f;
+      const float factor = is_byte ? kByteFactor : kWordsWhole;
+      round_page(probabilities[order.queries[n]], most > kNothing ? factor / most : 0.f, shares[n]);
+      unit[n] = most > kNothing ? most / (is_byte ? kBytesWhole : kWordsWhole) : 0.f;
     }
   }
 };
@@ -243,8 +255,9 @@ inline void weigh_column(const PageAttention& a, const Order& order, const PageS
       set_column_scales(scale_of(values, column), visible(a, query), own);
       scales = &own;
     }
-    sums[n] = (Own)(n < order.num_bytes ? pack_bytes(shares.shares[n], *scales, to.weights[n])
-                                        : pack_words(shares.shares[n], *scales, to.weights[n]));
+    sums[n] =
+        (Own)(n < order.num_bytes ? weigh_bytes(shares.shares[n], scales->relative, to.weights[n])
+                                  : weigh_words(shares.shares[n], scales->relative, to.weights[n]));
     to.unit[n] = shares.unit[n] * scales->largest;
   }
   if (values.minimum_apart) add_minimums(a, order, minimums, probabilities, to.added);

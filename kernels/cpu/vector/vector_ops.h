@@ -36,7 +36,6 @@ struct PageAttention {
   const uint8_t* values;          // null: the values are the beginning of each key
   int key_dim, value_dim;         // value_dim: as stored, a multiple of 16
   float soft_cap;                 // 0: none
-  bool has_word_weights;          // packed values' rounded weights have 15 bits instead of 7
   SoftmaxState* const* states;    // per query
   float* const* sums;             // per query (value_dim)
   const uint8_t* next;            // keys of the next page, worth prefetching; or null
@@ -120,7 +119,6 @@ struct VectorOps {
   // By kv_layout; `takes` is null for layouts that the instruction set does not implement.
   KeyOps keys[kNumKvLayouts];
   ValueOps values[kNumKvLayouts];
-  KeyOps finer_keys[kNumKvTypes];  // a packed type's rounded layout, with queries of 16 bits
   // Attends queries to a page: scores, softmax, weighted sums.
   void (*attend_page)(const PageAttention&, const KeyOps&, const ValueOps&);
   // out = the orthonormal Hadamard transform of each block of x (n)
@@ -138,7 +136,6 @@ struct VectorOps {
 // The loops of packed types' rounded layouts, for a set that has better ones than its VectorOps.
 struct RoundedLoops {
   void (*scores)(const PageAttention&, Visible range, float scores[][kPage]);
-  void (*finer_scores)(const PageAttention&, Visible range, float scores[][kPage]);
   void (*add)(const PageAttention&, Visible range, const float probabilities[][kPage],
               const float* rescale);
 };

@@ -4,6 +4,6 @@
 #if defined(__AVXVNNI__)
 #include "attention/rounded_values.h"
 
-constinit const sharpi::RoundedLoops sharpi::kAvxVnniLoops = {
-    rounded_scores<Bytes::Any, 1>, rounded_scores<Bytes::Any, 2>, rounded_values<Bytes::Any>};
+constinit const sharpi::RoundedLoops sharpi::kAvxVnniLoops = {rounded_scores<Bytes::Any>,
+                                                              rounded_values<Bytes::Any>};
 #endif

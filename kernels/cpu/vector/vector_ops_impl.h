@@ -131,7 +131,7 @@ constexpr void add_packed(VectorOps& ops) {
 }
 
 constexpr VectorOps make_vector_ops(const char* name) {
-  VectorOps ops{name,        rms_norm, gated, add_scaled, rope,       {},        {},         {},
+  VectorOps ops{name,        rms_norm, gated, add_scaled, rope,       {},        {},
                 attend_page, rotate,   merge, convolve,   delta_step, scan_step, unit_length};
   const int f16 = kv_layout(KvType::F16, false);
   ops.keys[f16] = {takes_all, store_key_f16, prepare_floats, nullptr, half_scores};
