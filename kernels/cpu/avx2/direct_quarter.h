@@ -20,6 +20,9 @@ template <int kBytes, Level kAgain, int kBehind, class Register>
   own.share(index, shares, sums, part * kEach);
 }
 
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
+
 // Multiplies 8 rows of 256 columns with kTokens tokens. Up to kPartsAtOnce parts may be begun, in
 // any order, before they are finished; with few of them a loop over parts keeps sums in registers.
 template <TileKind kKind, class LayoutOf, int kTokens, int kPartsAtOnce, class Fetch>
@@ -87,33 +90,18 @@ struct DirectQuarter {
     weights(2 * part + 1, w + 4);
     finish(part);
   }
-  // Takes a whole part row by row: row(r)(q) multiplies row r with a token's values q and adds
-  // pairs of columns, as int16.
-  template <class Row>
-  [[gnu::always_inline]] void rows(unsigned part, Row row) {
-    Ints pairs[kTokens][kLanes / 2];  // of rows, each in one half of the register
-#pragma GCC unroll 4
-    for (int i = 0; i < kLanes / 2; i++) {
-      const auto a = row(2 * i), b = row(2 * i + 1);
+  // Takes a whole part by eight columns of four rows: eight(g, j).w are the weights of columns 8g
+  // to 8g + 7 of rows 0, 1, 4 and 5, or with j = 1 of the others. What they are multiplied with is
+  // eight(g, j).of(a token's values, the same negated).
+  template <class Eight>
+  [[gnu::always_inline]] void eights(unsigned part, Eight eight) {
+    Ints pairs[kTokens][2][2];  // [j][g / 2]: of 16 columns
+    add_columns<0>(part, eight, pairs);
+    add_columns<1>(part, eight, pairs);
+    add_columns<2>(part, eight, pairs);
+    add_columns<3>(part, eight, pairs);
 #pragma GCC unroll 3
-      for (int n = 0; n < kTokens; n++) {
-        const Ints q = load(tokens[n].q + 32 * part);
-        pairs[n][i] = RowSums<kSafe, 1>::add_dwords(a(q), b(q));
-        if (n == 0) share_of_part(fetch, part, i, kLanes / 2, pairs[0][i]);
-      }
-    }
-#pragma GCC unroll 3
-    for (int n = 0; n < kTokens; n++) {
-      const Ints first = RowSums<kSafe, 2>::add_pairs_of_dwords(pairs[n][0], pairs[n][1]);
-      const Ints last = RowSums<kSafe, 2>::add_pairs_of_dwords(pairs[n][2], pairs[n][3]);
-      const Ints low = low_halves(first, last), high = high_halves(first, last);
-      using Four = RowSums<kSafe, 4>;
-      if constexpr (kGroupPieces == 2)
-        products[n][part % kGroups] = RowSums<kSafe, 8>::wide(Four::add(low, high));
-      else
-        products[n][2 * part % kGroups] = Four::wide(low),
-                               products[n][(2 * part + 1) % kGroups] = Four::wide(high);
-    }
+    for (int n = 0; n < kTokens; n++) add_eights(part, pairs[n], products[n]);
     finish(part);
   }
   [[gnu::always_inline]] void finish(unsigned part) {
@@ -148,6 +136,37 @@ struct DirectQuarter {
   static constexpr int kSafe = kHasDot ? 0 : kKind.safe_additions();  // products that fit int16
   static constexpr int kGroupPieces = kKind.group_columns / 16;
 
+  // Adds the products of columns 8g..8g+7 of a part.
+  template <int g, class Eight>
+  [[gnu::always_inline]] void add_columns(unsigned part, Eight eight, Ints pairs[][2][2]) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+      const auto points = eight(Constant<g>(), j);
+#pragma GCC unroll 3
+      for (int n = 0; n < kTokens; n++) {
+        const Ints q = qwords(load_qword(tokens[n].q + 32 * part + 8 * g));
+        const Ints product = multiply_unsigned(points.w, points.of(q, sub8(zero(), q)));
+        Ints& sum = pairs[n][j][g / 2];
+        sum = g % 2 ? RowSums<kSafe, 1>::add(sum, product) : product;
+      }
+    }
+    share_of_part(fetch, part, g, 4, pairs[0][1][g / 2]);
+  }
+  // Adds sums of 16 columns of four rows to one dword a row and group.
+  [[gnu::always_inline]] static void add_eights(unsigned part, const Ints pairs[2][2],
+                                                Ints products[]) {
+    using Two = RowSums<kSafe, 2>;
+    using Four = RowSums<kSafe, 4>;
+    if constexpr (kGroupPieces == 2) {
+      const Ints a = Two::add(pairs[0][0], pairs[0][1]), b = Two::add(pairs[1][0], pairs[1][1]);
+      products[part % kGroups] = RowSums<kSafe, 8>::wide(Four::join_pairs_of_dwords(a, b));
+    } else {
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; i++)
+        products[(2 * part + i) % kGroups] =
+            Four::wide(Two::join_pairs_of_dwords(pairs[0][i], pairs[1][i]));
+    }
+  }
   [[gnu::always_inline]] void finish_whole(unsigned part) {
     constexpr unsigned kEach = kKind.part_groups();
 #pragma GCC unroll 3

@@ -28,56 +28,55 @@ struct Turned : TurnedPoints<Points, kLanes> {
   }
 };
 
-// Returns the points of 32 columns of one row; number(i) is the index of point i in the grid.
-// kJoin: points of 8 bytes are joined with fewer instructions, which is faster where indices are
-// made first.
-template <class Points, bool kJoin, class Number>
-[[gnu::always_inline]] inline Ints points_of_row(Number number) {
-  if constexpr (sizeof(typename Points::Point) == 8) {
-    const auto at = [&](int i) __attribute__((always_inline)) { return Points::at(number(i)); };
-    return kJoin ? join_qwords(at(0), at(1), at(2), at(3))
-                 : load_qwords(at(0), at(1), at(2), at(3));
-  } else {
-    const auto at = [&](int i)
-                        __attribute__((always_inline)) { return int(*Points::at(number(i))); };
-    return dwords(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
-  }
+// Returns the number of row 0, 1, 4 or 5 of eight for j = 0, else of the row two after it.
+constexpr int row_of_four(int i, int j) { return i / 2 * 4 + i % 2 + 2 * j; }
+
+// Returns the points of columns 8g..8g+7 of four rows. number(r, i) is the index in the grid of
+// point i of row r's part.
+template <class Points, class Number>
+[[gnu::always_inline]] inline Ints points_of_eight(int g, int j, Number number) {
+  const auto at = [&](int i, int point) __attribute__((always_inline)) {
+    return Points::at(number(row_of_four(i, j), point));
+  };
+  if constexpr (sizeof(typename Points::Point) == 8)
+    return load_qwords(at(0, g), at(1, g), at(2, g), at(3, g));
+  else
+    return load_dwords(at(0, 2 * g), at(0, 2 * g + 1), at(1, 2 * g), at(1, 2 * g + 1), at(2, 2 * g),
+                       at(2, 2 * g + 1), at(3, 2 * g), at(3, 2 * g + 1));
 }
 
-// Reads the indices of points from the blocks, one by one.
-template <class Points>
-struct NumbersInPlace {
-  static constexpr unsigned kCount = 32 / sizeof(typename Points::Point);  // of a part
-  const Rows blocks;
+// Copies the bytes that are points' indices from the blocks, 64 of each from kFirst on, as all rows
+// then have addresses at known distances. A part has eight of them.
+template <class Points, int kFirst>
+struct NumbersCopied {
+  uint8_t numbers[kLanes][kParts][8];
 
   template <class Type>
-  NumbersInPlace(const Type&, Rows blocks) : blocks(blocks) {}
-  [[gnu::always_inline]] Ints row(int part, int r) const {
-    const uint8_t* block = blocks.at(r);
-    asm(""
-        : "+r"(block));  // else each of its bytes has an address of its own, most of them in memory
-    return points_of_row<Points, false>(
-        [&](int i) { return Points::number(block, kCount * unsigned(part) + unsigned(i)); });
+  [[gnu::always_inline]] NumbersCopied(const Type&, Rows blocks) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kLanes; r++) memcpy(numbers[r], blocks.at(r) + kFirst, 64);
+  }
+  [[gnu::always_inline]] Ints eight(int part, int g, int j) const {
+    return points_of_eight<Points>(
+        g, j, [&](int r, int i) __attribute__((always_inline)) { return numbers[r][part][i]; });
   }
 };
 
-// Reads them from 64 bytes of each block that begin at kFirst: words, whose low bits `kMask` they
-// are. All of a block's are masked at once.
-template <class Points, int kFirst, int kMask>
+// Stores the indices of a whole block first: two_numbers(i) of the type has those of points 2i and
+// 2i + 1 in a row's dword.
+template <class Points>
 struct NumbersInWords {
-  alignas(32) uint16_t numbers[kLanes][4 * kParts];
+  alignas(32) uint16_t numbers[2 * kParts][kLanes][2];
 
   template <class Type>
-  [[gnu::always_inline]] NumbersInWords(const Type&, Rows blocks) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kLanes; r++)
-      for (int half = 0; half < 2; half++) {
-        const uint8_t* at = blocks.at(r) + kFirst + 32 * half;
-        store(numbers[r] + 16 * half, bit_and(load_halves(at, at + 16), words(kMask)));
-      }
+  [[gnu::always_inline]] NumbersInWords(const Type& type, Rows) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 2 * kParts; i++) store(numbers[i], type.two_numbers(i));
   }
-  [[gnu::always_inline]] Ints row(int part, int r) const {
-    return points_of_row<Points, true>([&](int i) { return numbers[r][4 * part + i]; });
+  [[gnu::always_inline]] Ints eight(int part, int g, int j) const {
+    return points_of_eight<Points>(g, j, [&](int r, int i) __attribute__((always_inline)) {
+      return numbers[2 * part + i / 2][r][i % 2];
+    });
   }
 };
 
@@ -98,9 +97,10 @@ struct NumbersMade {
         store(numbers[part][i] + 16, interleave_high8(low, high));
       }
   }
-  [[gnu::always_inline]] Ints row(int part, int r) const {
-    const int at = r / 2 % 2 * 16 + r / 4 * 8 + r % 2 * 4;
-    return points_of_row<Points, true>([&](int i) { return numbers[part][i / 4][at + i % 4]; });
+  [[gnu::always_inline]] Ints eight(int part, int g, int j) const {
+    return points_of_eight<Points>(g, j, [&](int r, int i) __attribute__((always_inline)) {
+      return numbers[part][i / 4][r / 2 % 2 * 16 + r / 4 * 8 + r % 2 * 4 + i % 4];
+    });
   }
 };
 

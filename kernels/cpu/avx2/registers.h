@@ -11,11 +11,6 @@
 namespace sharpi::avx2 {
 namespace {
 
-inline int load_dword(const void* p) {
-  int x;
-  memcpy(&x, p, sizeof x);
-  return x;
-}
 inline int load_word(const void* p) {
   uint16_t x;
   memcpy(&x, p, sizeof x);

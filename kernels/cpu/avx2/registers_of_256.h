@@ -27,6 +27,11 @@ inline Ints qwords(int64_t a, int64_t b, int64_t c, int64_t d) {
 inline Ints halves(__m128i low, __m128i high) { return _mm256_setr_m128i(low, high); }
 inline Ints twice(__m128i x) { return _mm256_broadcastsi128_si256(x); }
 
+inline int load_dword(const void* p) {
+  int x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
 inline int64_t load_qword(const void* p) {
   int64_t x;
   memcpy(&x, p, sizeof x);
@@ -48,13 +53,14 @@ inline Ints load_qwords(const void* a, const void* b, const void* c, const void*
   return _mm256_blend_epi32(_mm256_blend_epi32(all(a), all(b), 0x0c),
                             _mm256_blend_epi32(all(c), all(d), 0xc0), 0xf0);
 }
-// Does the same with two instructions less, where ports are not what is short.
-inline Ints join_qwords(const void* a, const void* b, const void* c, const void* d) {
-  const auto two = [](const void* low, const void* high) {
-    const __m128i first = _mm_loadl_epi64((const __m128i*)low);
-    return _mm_castps_si128(_mm_loadh_pi(_mm_castsi128_ps(first), (const __m64*)high));
-  };
-  return halves(two(a, b), two(c, d));
+inline Ints load_dwords(const void* a, const void* b, const void* c, const void* d, const void* e,
+                        const void* f, const void* g, const void* h) {
+  const auto all = [](const void* p) { return dwords(load_dword(p)); };
+  const Ints low = _mm256_blend_epi32(_mm256_blend_epi32(all(a), all(b), 0x02),
+                                      _mm256_blend_epi32(all(c), all(d), 0x08), 0x0c);
+  const Ints high = _mm256_blend_epi32(_mm256_blend_epi32(all(e), all(f), 0x20),
+                                       _mm256_blend_epi32(all(g), all(h), 0x80), 0xc0);
+  return _mm256_blend_epi32(low, high, 0xf0);
 }
 inline void store(void* p, Ints x) { _mm256_store_si256((Ints*)p, x); }
 
@@ -70,6 +76,7 @@ inline Ints add32(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Ints sub8(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
 inline Ints sub16(Ints a, Ints b) { return _mm256_sub_epi16(a, b); }
 inline Ints sub32(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+inline Ints multiply16(Ints a, Ints b) { return _mm256_mullo_epi16(a, b); }
 inline Ints multiply32(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
 // Multiply words, or unsigned bytes with signed ones, and add every two products.
 inline Ints madd16(Ints a, Ints b) { return _mm256_madd_epi16(a, b); }
@@ -97,13 +104,12 @@ inline Ints shuffle_dwords(Ints x) {
 }
 inline Ints interleave_low8(Ints a, Ints b) { return _mm256_unpacklo_epi8(a, b); }
 inline Ints interleave_high8(Ints a, Ints b) { return _mm256_unpackhi_epi8(a, b); }
+inline Ints interleave_low16(Ints a, Ints b) { return _mm256_unpacklo_epi16(a, b); }
+inline Ints interleave_high16(Ints a, Ints b) { return _mm256_unpackhi_epi16(a, b); }
 inline Ints interleave_low32(Ints a, Ints b) { return _mm256_unpacklo_epi32(a, b); }
 inline Ints interleave_high32(Ints a, Ints b) { return _mm256_unpackhi_epi32(a, b); }
 inline Ints interleave_low64(Ints a, Ints b) { return _mm256_unpacklo_epi64(a, b); }
 inline Ints interleave_high64(Ints a, Ints b) { return _mm256_unpackhi_epi64(a, b); }
-
-inline Ints low_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x20); }
-inline Ints high_halves(Ints a, Ints b) { return _mm256_permute2x128_si256(a, b, 0x31); }
 
 inline Floats zero_floats() { return _mm256_setzero_ps(); }
 inline Floats floats(float x) { return _mm256_set1_ps(x); }

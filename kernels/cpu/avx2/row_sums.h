@@ -29,6 +29,12 @@ struct RowSums {
     if constexpr (!kStays) a = wide(a), b = wide(b);
     return sum(interleave_low64(a, b), interleave_high64(a, b));
   }
+  // Adds pairs of dwords that are next to each other; each half has those of a, then those of b.
+  [[gnu::always_inline]] static Ints join_pairs_of_dwords(Ints a, Ints b) {
+    if constexpr (!kStays) a = wide(a), b = wide(b);
+    const Floats x = as_floats(a), y = as_floats(b);
+    return sum(as_ints(shuffle_floats<0x88>(x, y)), as_ints(shuffle_floats<0xdd>(x, y)));
+  }
   // Converts sums of kTimes products to int32.
   [[gnu::always_inline]] static Ints wide(Ints x) { return kShort ? add_pairs(x) : x; }
 

@@ -77,5 +77,20 @@ template <int kCount>
   for (int i = 0; i < kCount; i += 4) transpose16(rows + 4 * i, out + i);
 }
 
+// Loads every second dword of each row, from the one after the first on: kCount of them.
+template <int kCount>
+[[gnu::always_inline]] inline void load_odd_dwords(Rows rows, Ints out[kCount]) {
+  static_assert(kCount % 2 == 0);
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount; i += 2) {
+    Floats pair[4];
+    for (int k = 0; k < 4; k++) pair[k] = as_floats(pair_of_rows(rows + 8 * i, k));
+    const Floats a = shuffle_floats<0xdd>(pair[0], pair[1]);
+    const Floats b = shuffle_floats<0xdd>(pair[2], pair[3]);
+    out[i] = as_ints(shuffle_floats<0x88>(a, b));
+    out[i + 1] = as_ints(shuffle_floats<0xdd>(a, b));
+  }
+}
+
 }  // namespace
 }  // namespace sharpi::avx2

@@ -11,16 +11,13 @@ namespace {
 inline Ints even_signs(Ints seven) {
   const Ints odd =
       twice(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-  const Ints low = shuffle_bytes(odd, low_nibbles(seven));
-  const Ints high = shuffle_bytes(odd, high_nibbles(seven));
-  return bit_or(seven, bit_xor(low, high));
+  return bit_or(seven, shuffle_bytes(odd, low_nibbles(bit_xor(seven, shr16(seven, 4)))));
 }
 // Does the same for four times seven signs that lie in 28 bits of a dword.
 inline Ints even_signs_of_28(Ints x) {
-  const Ints low = bit_or(bit_and(x, dwords(0x7f)), bit_and(shl32(x, 1), dwords(0x7f00)));
-  const Ints high =
-      bit_or(bit_and(shl32(x, 2), dwords(0x7f0000)), bit_and(shl32(x, 3), dwords(0x7f000000)));
-  return even_signs(bit_or(low, high));
+  const Ints last = bit_and(shl32(x, 2), dwords(0x3fff0000));
+  const Ints words = bit_or(bit_and(x, dwords(0x3fff)), last);
+  return even_signs(add16(words, bit_and(words, dwords(0x3f803f80))));  // doubles seven of them
 }
 
 // Applies signs to points: bit c of a row's dword is the sign of column c.
@@ -37,12 +34,24 @@ struct Signs {
           add8(with_signs(w[k], shuffle_bytes(signs, repeat_byte(k / 2)), one_bit), bytes(kBias));
     }
   }
-  // Multiplies one row with a token's values, which get the signs, so that no bias is needed.
+  // Keeps four rows' points of eight columns. The token's values get the signs, so that no bias is
+  // needed.
   static constexpr int kBiasOfRow = 0;
-  [[gnu::always_inline]] static auto of_row(Ints w, Ints signs) {
-    const Ints bit_of_column = qwords(int64_t(0x8040201008040201));
-    return [=](Ints q) { return multiply_unsigned(w, with_signs(q, signs, bit_of_column)); };
-  }
+  class Eight {
+   public:
+    const Ints w;
+    // Column c's sign becomes the top bit of its byte: in the first bytes of words bits 0, 2, 4 and
+    // 6 count, in the last ones the same of last_bytes().
+    [[gnu::always_inline]] Eight(Ints w, Ints spread)
+        : w(w), signs_(multiply16(spread, qwords(0x0002'0008'0020'0080))) {}
+    [[gnu::always_inline]] Ints of(Ints q, Ints minus_q) const {
+      return select(q, minus_q, signs_);
+    }
+
+   private:
+    const Ints signs_;
+  };
+  static Ints last_bytes(Ints signs) { return shr16(signs, 1); }
 
  private:
   // Returns x, or -x where `signs` has the bit of one_bit: any bit makes a sum with 127 negative.
@@ -57,24 +66,21 @@ template <class Of, class PointsOf, int kMost, int kFirst, int kStep, int kDivis
 struct SignsAndScale {
   using Block = Of;
   using Points = PointsOf;
-  using Numbers = NumbersInPlace<Points>;
+  using Numbers = NumbersCopied<Points, offsetof(Block, qs)>;
   using Change = Signs<kMost>;
   static constexpr int kGroupColumns = 32;
   Floats d;
   Ints own[kParts];
-  [[gnu::always_inline]] explicit SignsAndScale(Rows blocks) : d(gather_halves(blocks)) {
-    constexpr int kEach = kStep / 4,
-                  kLast = kEach - 1;  // dwords of a part, and which of them it is
-    Ints all[kParts * kEach];
-    load_dwords<kParts * kEach>(blocks + (kFirst - 4 * kLast), all);
-#pragma GCC unroll 8
-    for (int part = 0; part < kParts; part++) own[part] = all[part * kEach + kLast];
+  [[gnu::always_inline]] explicit SignsAndScale(Rows blocks)
+      : d(gather_halves(blocks) * floats(1.f / kDivisor)) {
+    if constexpr (kStep == 4) load_dwords<kParts>(blocks + kFirst, own);
+    else load_odd_dwords<kParts>(blocks + (kFirst - 4), own);
   }
 
   Ints changes(int part) const { return even_signs_of_28(own[part]); }
   template <class Out>
   [[gnu::always_inline]] void scales(int part, Out& out) const {
-    out.scale(part, with_half(d, shr32(own[part], 28), 1.f / kDivisor));
+    out.scale(part, with_half(d, shr32(own[part], 28)));
   }
 };
 using IQ2_XXS =
@@ -87,21 +93,21 @@ struct NibbleScales {
   Floats d;
   Ints nibbles[2];
   NibbleScales(Rows blocks, size_t offset)
-      : d(gather_halves(blocks)),
+      : d(gather_halves(blocks) * floats(0.25f)),
         nibbles{gather4(blocks + offset), gather4(blocks + (offset + 4))} {}
 
   template <class Out>
   [[gnu::always_inline]] void put(int part, Out& out) const {
 #pragma GCC unroll 2
     for (int g = 2 * part; g < 2 * part + 2; g++)
-      out.scale(g, with_half(d, nibble_of(nibbles[part / 4], g % 8), 0.25f));
+      out.scale(g, with_half(d, nibble_of(nibbles[part / 4], g % 8)));
   }
 };
 
 struct IQ2_XS {
   using Block = BlockIQ2_XS;
   using Points = PointsOfIQ2_XS;
-  using Numbers = NumbersInWords<Points, offsetof(Block, qs), 511>;
+  using Numbers = NumbersInWords<Points>;
   using Change = Signs<43>;
   static constexpr int kGroupColumns = 16;
   NibbleScales nibbles;
@@ -110,6 +116,7 @@ struct IQ2_XS {
     load_dwords<2 * kParts>(blocks + offsetof(Block, qs), codes);
   }
 
+  Ints two_numbers(int i) const { return bit_and(codes[i], words(511)); }
   Ints changes(int part) const { return signs(codes[2 * part], codes[2 * part + 1]); }
   template <class Out>
   [[gnu::always_inline]] void scales(int part, Out& out) const {
@@ -119,11 +126,9 @@ struct IQ2_XS {
  private:
   // Collects the signs from the top seven bits of four 16-bit codes.
   static Ints signs(Ints first, Ints last) {
-    const Ints low =
-        bit_or(bit_and(shr32(first, 9), dwords(0x7f)), bit_and(shr32(first, 17), dwords(0x7f00)));
-    const Ints high = bit_or(bit_and(shl32(last, 7), dwords(0x7f0000)),
-                             bit_and(shr32(last, 1), dwords(0x7f000000)));
-    return even_signs(bit_or(low, high));
+    const Ints seven = bit_or(shr16(first, 9), bit_and(shr16(last, 1), dwords(0x7f007f00)));
+    const __m128i order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+    return even_signs(shuffle_bytes(seven, twice(order)));
   }
 };
 
@@ -149,7 +154,10 @@ struct IQ2_S {
   }
   Ints low(int part, int) const { return qs[part]; }
   Ints high(int part, int) const {
-    return fields_as_bytes<2, 2>(shr32(qh[part / 4], part % 4 * 8));
+    const Ints all = shuffle_bytes(qh[part / 4], repeat_byte(part % 4));
+    const Ints fields = bit_or(bit_and(all, dwords(0x0c03)),  // those of bits 4 to 7 go to 0 to 3
+                               bit_and(shr32(all, 4), dwords(0x0c030000)));
+    return look_up(_mm_setr_epi8(0, 1, 2, 3, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0), fields);
   }
 };
 
@@ -162,7 +170,7 @@ struct IQ3_S {
   Floats d;
   Ints qs[2 * kParts], signs[kParts], nibbles, qh[2];  // a scale and a byte of each part
   [[gnu::always_inline]] explicit IQ3_S(Rows blocks)
-      : d(gather_halves(blocks)),
+      : d(gather_halves(blocks) * floats(2)),
         nibbles(gather4(blocks + offsetof(Block, scales))),
         qh{gather4(blocks + offsetof(Block, qh)), gather4(blocks + (offsetof(Block, qh) + 4))} {
     load_dwords<2 * kParts>(blocks + offsetof(Block, qs), qs);
@@ -172,11 +180,12 @@ struct IQ3_S {
   Ints changes(int part) const { return signs[part]; }
   template <class Out>
   [[gnu::always_inline]] void scales(int part, Out& out) const {
-    out.scale(part, with_half(d, nibble_of(nibbles, part), 2));
+    out.scale(part, with_half(d, nibble_of(nibbles, part)));
   }
   Ints low(int part, int i) const { return qs[2 * part + i]; }
   Ints high(int part, int i) const {
-    return fields_as_bytes<1, 1>(shr32(qh[part / 4], part % 4 * 8 + 4 * i));
+    const Ints all = shuffle_bytes(qh[part / 4], repeat_byte(part % 4));
+    return min_u8(bit_and(all, dwords(i ? int(0x80402010) : 0x08040201)), bytes(1));
   }
 };
 

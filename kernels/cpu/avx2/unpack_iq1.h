@@ -13,15 +13,17 @@ struct Moves {
   [[gnu::always_inline]] static void apply(Ints moves, Ints w[8]) {
     for (int k = 0; k < 8; k++) w[k] = add8(w[k], shuffle_bytes(moves, repeat_byte(k / 2)));
   }
-  [[gnu::always_inline]] static auto of_row(Ints w, Ints moves) {
-    const Ints moved = add8(w, moves);
-    return [=](Ints q) { return multiply_unsigned(moved, q); };
-  }
+  struct Eight {
+    const Ints w;
+    [[gnu::always_inline]] Eight(Ints w, Ints spread) : w(add8(w, spread)) {}
+    [[gnu::always_inline]] static Ints of(Ints q, Ints) { return q; }
+  };
+  static Ints last_bytes(Ints moves) { return moves; }
 };
 
-// Returns d * (2 * scale + 1) / 8; the scale is in the lowest three bits.
-inline Floats eighth_scale(Floats d, Ints scale) {
-  return with_half(d, bit_and(scale, dwords(7)), 0.25f);
+// Returns d * (2 * scale + 1) / 8 of a quarter of d; the scale is in the lowest three bits.
+inline Floats eighth_scale(Floats quarter, Ints scale) {
+  return with_half(quarter, bit_and(scale, dwords(7)));
 }
 
 struct IQ1_S {
@@ -30,9 +32,10 @@ struct IQ1_S {
   using Numbers = NumbersMade<Points>;
   using Change = Moves;
   static constexpr int kGroupColumns = 32;
-  Floats d;
+  Floats quarter;
   Ints qs[kParts], qh[4];  // qh: of two parts each
-  [[gnu::always_inline]] explicit IQ1_S(Rows blocks) : d(gather_halves(blocks)) {
+  [[gnu::always_inline]] explicit IQ1_S(Rows blocks)
+      : quarter(gather_halves(blocks) * floats(0.25f)) {
     load_dwords<kParts>(blocks + offsetof(Block, qs), qs);
     transpose16(blocks + offsetof(Block, qh), qh);
   }
@@ -40,7 +43,7 @@ struct IQ1_S {
   Ints changes(int part) const { return and_not(sar32(own(part), 31), bytes(2)); }
   template <class Out>
   [[gnu::always_inline]] void scales(int part, Out& out) const {
-    out.scale(part, eighth_scale(d, shr32(own(part), 28)));
+    out.scale(part, eighth_scale(quarter, shr32(own(part), 28)));
   }
   Ints low(int part, int) const { return qs[part]; }
   Ints high(int part, int) const {
@@ -60,7 +63,7 @@ struct IQ1_M {
   static constexpr int kGroupColumns = 16;
   Ints qs[kParts], qh[4], fields[2];  // qh: two bytes a part; fields: four words, each with four
                                       // scales of three bits and four bits of d
-  Floats d;
+  Floats quarter;
   [[gnu::always_inline]] explicit IQ1_M(Rows blocks) {
     load_dwords<kParts>(blocks + offsetof(Block, qs), qs);
     transpose16(blocks + offsetof(Block, qh), qh);
@@ -70,30 +73,29 @@ struct IQ1_M {
                             bit_and(shr32(fields[0], 24), dwords(0xf0)));
     const Ints high = bit_or(bit_and(shr32(fields[1], 4), dwords(0xf00)),
                              bit_and(shr32(fields[1], 16), dwords(0xf000)));
-    d = low_half(bit_or(low, high));
+    quarter = low_half(bit_or(low, high)) * floats(0.25f);
   }
 
-  Ints changes(int part) const { return moves(own(part)); }
+  // Bit 3 of each of four nibbles moves 8 columns down.
+  Ints changes(int part) const { return shr16(and_not(nibbles(part), bytes(8)), 2); }
   template <class Out>
   [[gnu::always_inline]] void scales(int part, Out& out) const {
 #pragma GCC unroll 2
     for (int g = 2 * part; g < 2 * part + 2; g++) {
       const int from = g / 4 % 2 * 16 + g % 4 * 3;
-      out.scale(g, eighth_scale(d, shr32(fields[part / 4], from)));
+      out.scale(g, eighth_scale(quarter, shr32(fields[part / 4], from)));
     }
   }
   Ints low(int part, int) const { return qs[part]; }
-  Ints high(int part, int) const { return fields_as_bytes<3, 4>(own(part)); }
+  Ints high(int part, int) const { return bit_and(nibbles(part), bytes(7)); }
 
  private:
-  Ints own(int part) const { return shr32(qh[part / 2], part % 2 * 16); }
-  // Returns the moves of 32 columns: bit 3 of each of four nibbles moves 8 columns down.
-  static Ints moves(Ints nibbles) {
-    const Ints low =
-        bit_or(bit_and(shr32(nibbles, 2), dwords(0x2)), bit_and(shl32(nibbles, 2), dwords(0x200)));
-    const Ints high = bit_or(bit_and(shl32(nibbles, 6), dwords(0x20000)),
-                             bit_and(shl32(nibbles, 10), dwords(0x2000000)));
-    return bit_xor(bit_or(low, high), bytes(2));
+  // Returns the four nibbles of a part's two bytes, each as a byte.
+  Ints nibbles(int part) const {
+    const Ints each = dwords(part % 2 ? 0x03030202 : 0x01010000);
+    const Ints both = shuffle_bytes(
+        qh[part / 2], add8(each, twice(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c))));
+    return bit_or(bit_and(both, dwords(0x000f000f)), bit_and(shr16(both, 4), dwords(0x0f000f00)));
   }
 };
 

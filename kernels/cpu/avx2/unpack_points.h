@@ -1,5 +1,6 @@
 // Unpacks types made of grid points. For a tile the points are turned, and changed for all rows at
-// once. With few tokens they are multiplied row by row, and the tokens take their signs.
+// once. With few tokens they are multiplied as they come from the grid, and the tokens take their
+// signs.
 #pragma once
 #include "points_of_rows.h"
 #include "quant_blocks.h"
@@ -7,10 +8,9 @@
 namespace sharpi::avx2 {
 namespace {
 
-// Returns d * (scale + 1/2) * factor.
-inline Floats with_half(Floats d, Ints scale, float factor) {
-  const Floats x = to_float(scale) + floats(0.5f);
-  return d * x * floats(factor);
+// Returns d * (scale + 1/2), exactly.
+inline Floats with_half(Floats d, Ints scale) {
+  return multiply_add(d, to_float(scale), d * floats(0.5f));
 }
 // Returns nibble i of every dword, 0 <= i < 8.
 inline Ints nibble_of(Ints x, int i) { return bit_and(shr32(x, 4 * i), dwords(15)); }
@@ -26,23 +26,35 @@ inline Ints fields_as_bytes(Ints x) {
   return all;
 }
 
-// Keeps a block's changes of points, and spreads the bytes of one row's dword over 32 columns: byte
-// i over columns 8i..8i+7.
+// Keeps a block's changes of points. Of each row's dword byte i, for columns 8i..8i+7, is made a
+// word by the type's Change.
 template <class Type>
 class Changes {
  public:
+  using Change = typename Type::Change;
   [[gnu::always_inline]] explicit Changes(const Type& type) {
 #pragma GCC unroll 8
-    for (int part = 0; part < kParts; part++) store(of_rows_[part], type.changes(part));
+    for (int part = 0; part < kParts; part++) {
+      const Ints bytes = type.changes(part), last = Change::last_bytes(bytes);
+      const Ints first_rows = interleave_low8(bytes, last),
+                 last_rows = interleave_high8(bytes, last);
+      store(words_[part][0], interleave_low16(first_rows, first_rows));
+      store(words_[part][1], interleave_high16(first_rows, first_rows));
+      store(words_[part][2], interleave_low16(last_rows, last_rows));
+      store(words_[part][3], interleave_high16(last_rows, last_rows));
+    }
   }
-  [[gnu::always_inline]] Ints row(int part, int r) const {
-    const int64_t every = 0x0101010101010101, first = every * (r % 4 * 4);
-    return shuffle_bytes(twice(of_rows_[part] + r / 4 * 4),
-                         qwords(first, first + every, first + 2 * every, first + 3 * every));
+  // Spreads the words of columns 8g..8g+7 of four rows, those of j, over the columns.
+  template <int g>
+  [[gnu::always_inline]] Ints spread(int part, int j) const {
+    const Floats first = as_floats(load(words_[part][2 * j])),
+                 second = as_floats(load(words_[part][2 * j + 1]));
+    return as_ints(shuffle_floats<g * 0x55>(first, second));
   }
 
  private:
-  alignas(32) uint32_t of_rows_[kParts][kLanes];
+  // Of row i and, in the upper half, of row i + 4; each word is there twice.
+  alignas(32) uint16_t words_[kParts][4][16];
 };
 
 // A Type has Points, their Numbers (indices in the grid) and Change; for a part of 32 columns it
@@ -69,8 +81,8 @@ struct UnpackPoints {
     }
   }
 
-  // Does the same for few tokens, row by row. What the rows need is made for the whole block first,
-  // as a part's own would be waited for.
+  // Does the same for few tokens, four rows at a time. What these need is made for the whole block
+  // first, as a part's own would be waited for.
   template <class Out>
   [[gnu::always_inline]] static void multiply(Rows blocks, Out& out) {
     const Type type(blocks);
@@ -79,8 +91,9 @@ struct UnpackPoints {
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
       type.scales(part, out);
-      out.rows(part, [&](int r) __attribute__((always_inline)) {
-        return Change::of_row(numbers.row(part, r), changes.row(part, r));
+      out.eights(part, [&]<int g>(Constant<g>, int j) __attribute__((always_inline)) {
+        return
+            typename Change::Eight(numbers.eight(part, g, j), changes.template spread<g>(part, j));
       });
     }
   }

@@ -36,6 +36,11 @@ inline Ints qwords(int64_t a, int64_t b, int64_t c, int64_t d) {
 }
 inline Ints halves(__m128i low, __m128i high) { return {low, high}; }
 
+inline int load_dword(const void* p) {
+  int x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
 inline int64_t load_qword(const void* p) {
   int64_t x;
   memcpy(&x, p, sizeof x);
@@ -60,8 +65,10 @@ inline Ints load_unsigned_words(const void* p) {
 inline Ints load_qwords(const void* a, const void* b, const void* c, const void* d) {
   return qwords(load_qword(a), load_qword(b), load_qword(c), load_qword(d));
 }
-inline Ints join_qwords(const void* a, const void* b, const void* c, const void* d) {
-  return load_qwords(a, b, c, d);
+inline Ints load_dwords(const void* a, const void* b, const void* c, const void* d, const void* e,
+                        const void* f, const void* g, const void* h) {
+  return dwords(load_dword(a), load_dword(b), load_dword(c), load_dword(d), load_dword(e),
+                load_dword(f), load_dword(g), load_dword(h));
 }
 inline void store(void* p, Ints x) {
   auto* both = (__m128i*)p;
@@ -101,6 +108,9 @@ inline Ints sub16(Ints a, Ints b) {
 }
 inline Ints sub32(Ints a, Ints b) {
   return {_mm_sub_epi32(a.low, b.low), _mm_sub_epi32(a.high, b.high)};
+}
+inline Ints multiply16(Ints a, Ints b) {
+  return {_mm_mullo_epi16(a.low, b.low), _mm_mullo_epi16(a.high, b.high)};
 }
 inline Ints multiply32(Ints a, Ints b) {
   return {_mm_mullo_epi32(a.low, b.low), _mm_mullo_epi32(a.high, b.high)};
@@ -166,6 +176,12 @@ inline Ints interleave_low8(Ints a, Ints b) {
 inline Ints interleave_high8(Ints a, Ints b) {
   return {_mm_unpackhi_epi8(a.low, b.low), _mm_unpackhi_epi8(a.high, b.high)};
 }
+inline Ints interleave_low16(Ints a, Ints b) {
+  return {_mm_unpacklo_epi16(a.low, b.low), _mm_unpacklo_epi16(a.high, b.high)};
+}
+inline Ints interleave_high16(Ints a, Ints b) {
+  return {_mm_unpackhi_epi16(a.low, b.low), _mm_unpackhi_epi16(a.high, b.high)};
+}
 inline Ints interleave_low32(Ints a, Ints b) {
   return {_mm_unpacklo_epi32(a.low, b.low), _mm_unpacklo_epi32(a.high, b.high)};
 }
@@ -178,9 +194,6 @@ inline Ints interleave_low64(Ints a, Ints b) {
 inline Ints interleave_high64(Ints a, Ints b) {
   return {_mm_unpackhi_epi64(a.low, b.low), _mm_unpackhi_epi64(a.high, b.high)};
 }
-
-inline Ints low_halves(Ints a, Ints b) { return {a.low, b.low}; }
-inline Ints high_halves(Ints a, Ints b) { return {a.high, b.high}; }
 
 inline Floats operator+(Floats a, Floats b) { return {a.low + b.low, a.high + b.high}; }
 inline Floats operator-(Floats a, Floats b) { return {a.low - b.low, a.high - b.high}; }
