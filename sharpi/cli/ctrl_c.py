@@ -7,10 +7,10 @@ import os
 import signal
 from collections.abc import Callable
 
-_INTERRUPTED = 130  # exit_codes has it, too
+_INTERRUPTED = 130  # equal to the value in exit_codes
 
 
-# What has to be undone before that, such as the modes of a terminal.
+# Undoes the modes of a terminal and the like, before the process ends.
 undo: list[Callable[[], None]] = []
 
 

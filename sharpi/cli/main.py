@@ -1,6 +1,6 @@
-"""The `sharpi` program: its commands, with every failure turned into one line and an exit code.
+"""The `sharpi` program: its commands; every failure becomes one line and an exit code.
 
-Only what the command's `--help` needs is imported; a command imports the engine when it runs.
+This imports only what `--help` of the command needs; a command imports the engine when it runs.
 """
 
 import atexit
@@ -68,7 +68,7 @@ def _show_help_without_command(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line (by default the process's) and returns its exit code.
 
-    Signals are only handled if the process runs nothing else.
+    It handles signals only if the process runs nothing else.
     """
     _print_any_character()
     if arguments is None:
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.INTERRUPTED
     except (BrokenPipeError, ReaderLeft):
         _forget_output()
-        return 0  # as `head` has read all that it wants
+        return 0  # a reader such as `head` has read all it wants
     except SharpiError as error:
         return _fail(str(error), error.exit_code)
     except OSError as error:
@@ -107,18 +107,18 @@ def _collect_rarely() -> None:
 
 
 def _print_any_character() -> None:
-    """Makes a terminal without UTF-8 show `?` instead of raising an error."""
+    """Lets a terminal without UTF-8 show `?` instead of raising an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _forget_output() -> None:
-    """Discards buffered output that cannot be written; Python would report it at exit."""
+    """Discards buffered output that cannot be written, which Python would report at exit."""
     _forget(sys.stdout)
 
 
 def _forget(stream: TextIO) -> None:
-    with suppress(OSError):  # a stream that is none of the process's own
+    with suppress(OSError):  # the stream may be a replacement without a file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -132,7 +132,7 @@ def _forget_unwritable() -> None:
 
 
 def _device_failed(error: OSError) -> int:
-    """Reports an error of the system in its own words: a full disk, or a drive that was removed."""
+    """Reports a system error in its own words: a full disk, or a removed drive."""
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
     _forget_output()

@@ -1,4 +1,4 @@
-"""Names the SHARPI_* variables that no command reads, each with the one that was probably meant."""
+"""Finds SHARPI_* variables that no command reads, each with the name that was probably meant."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from sharpi.cli.parsing.variables import variables_of
 from sharpi.errors import UsageError
 
 _PREFIX = "SHARPI_"
-_OTHERS = ("SHARPI_DEBUG", "SHARPI_NATIVE_LIBRARY")  # not of options
+_OTHERS = ("SHARPI_DEBUG", "SHARPI_NATIVE_LIBRARY")  # variables that belong to no option
 
 
 class VariableCheckedCommand(Command):
@@ -33,7 +33,7 @@ def load_command(name: str) -> VariableCheckedCommand:
 
 
 def refuse_conflicts(parameters: Iterable[Any], environment: Mapping[str, str]) -> None:
-    """Raises UsageError where two variables of one option have different values."""
+    """Raises UsageError if two variables of one option have different values."""
     for each in parameters:
         given = [name for name in variables_of(each) if environment.get(name)]
         if len({environment[name] for name in given}) > 1:
@@ -41,7 +41,7 @@ def refuse_conflicts(parameters: Iterable[Any], environment: Mapping[str, str]) 
 
 
 def misspelt_note(parameters: Iterable[Any], environment: Mapping[str, str]) -> str | None:
-    """Returns one note on all variables that neither this command nor another one reads.
+    """Returns one note on all variables that no command reads; None if there are none.
 
     `parameters` are those of this command. The other commands are built only if one of the
     variables is not among them.

@@ -1,4 +1,4 @@
-"""Joins the machines that run one model together, for the commands that load one."""
+"""Joins the machines that run one model together, for commands that load a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sharpi.cluster.place import MeetingPlace
     from sharpi.engine.cluster.sharing import Sharing
 
-_MODEL, _LINKS = "model", "links"  # what a group is for
+_MODEL, _LINKS = "model", "links"  # the purposes of a group
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Starts the `sharpi` command: what has to be in place before its modules are imported.
+"""Starts the `sharpi` command: prepares Ctrl-C and the standard streams before imports.
 
-Importing them takes a quarter of a second. A KeyboardInterrupt in that time would print a
-traceback, so Ctrl-C ends the process at once. While Python itself starts, the command `sharpi`
+Importing the program takes a quarter of a second. In that time a KeyboardInterrupt would print a
+traceback, so Ctrl-C ends the process at once. While Python itself starts, the launcher
 (packaging/launcher.cpp) holds Ctrl-C back; with `python -m sharpi`, it prints a traceback for about
 8 ms. Standard streams that the parent closed lead to the null device.
 """
@@ -22,13 +22,14 @@ def main() -> int:
 
         return run()
     finally:
-        leave_on_ctrl_c()  # while Python shuts down
+        leave_on_ctrl_c()  # for the time while Python shuts down
 
 
 def launched() -> int:
     """Runs `main` in a process that the launcher started with SIGINT blocked.
 
-    A Ctrl-C that came meanwhile ends the process here. The kernel named it after the script.
+    A Ctrl-C that came before ends the process here. The kernel has named the process after the
+    script.
     """
     leave_on_ctrl_c()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -1,7 +1,7 @@
 """Turns SIGTERM and SIGHUP into an exception, so that engines close and write their records.
 
-While modules are imported, an exception would be printed or lost in a callback, so that Ctrl-C ends
-the process at once.
+While modules are imported, an exception would be printed, or lost in a callback. So Ctrl-C then
+ends the process at once.
 """
 
 import os
@@ -34,7 +34,7 @@ def raise_on_termination() -> None:
 def leaving_on_ctrl_c() -> Iterator[None]:
     """Makes Ctrl-C end the process silently during the block.
 
-    Nothing changes in a program that calls sharpi, whose signals are not handled here.
+    In a program that calls sharpi as a library, nothing changes.
     """
     is_own = signal.getsignal(signal.SIGTERM) is _end
     if not is_own or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -48,7 +48,7 @@ def leaving_on_ctrl_c() -> Iterator[None]:
 
 
 def leave_a_thread(end: SystemExit | KeyboardInterrupt) -> NoReturn:
-    """Ends the process at once with the code of `end`, while a thread may be in native code.
+    """Ends the process at once with the code of `end`, even if a thread is in native code.
 
     If Python exited as usual, it would unwind that thread, and C++ would abort the process.
     """

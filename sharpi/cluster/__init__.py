@@ -1,1 +1,1 @@
-"""Several machines that run one model, with torch.distributed: their names, links and watch."""
+"""Several machines that run one model over torch.distributed: their names, links and watch."""

@@ -1,7 +1,7 @@
 """Awake: keeps this process's core from sleeping while a rank waits for a message.
 
-A core of a virtual machine that has slept computes slowly for the next few milliseconds. Measured
-with two ranks on a core each, one sequence then takes 3 % longer.
+After sleeping, a core of a virtual machine computes slowly for a few milliseconds. With two ranks
+on a core each, one sequence took 3 % longer in a measurement.
 """
 
 import ctypes
@@ -17,7 +17,8 @@ from sharpi.system.closing import Closing
 class Awake(Closing):
     """A native thread of the lowest priority, which spins while `waiting` lasts.
 
-    Every other thread goes before it. Where there is no such thread, nothing keeps the core awake.
+    Every other thread runs before it. If the system offers no such priority, nothing keeps the core
+    awake.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Awake(Closing):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Keeps the core awake within the context, for a tenth of a second at most."""
+        """Keeps the core awake within the context, for at most a tenth of a second."""
         if self._handle is None:
             yield
             return

@@ -2,9 +2,9 @@
 
 One thread waits for transfers to end and another receives, so that no step waits for an earlier
 step's transfer, and a lost rank is noticed at once. A message travels in frames. The receiver posts
-its receive for the next frame before that frame is sent, which saves gloo a round trip. A message
-of one frame is handed to gloo by the thread that sends it, unless earlier ones are still queued. If
-the last message came soon, the core is kept awake until the next one comes.
+its receive for the next frame before that frame is sent, which saves gloo a round trip. The sending
+thread itself hands a message of one frame to gloo, unless earlier ones are still queued. If the
+last message came soon, the core is kept awake until the next one comes.
 """
 
 import queue
@@ -22,15 +22,15 @@ from sharpi.system.closing import Closing
 FRAME_BYTES = 256 << 10
 _LEAVE_SECONDS = 5.0
 _TAG = 0
-_AWAKE_SECONDS = 0.1  # of waiting before a rank goes to sleep
-_MAX_QUEUED = 4  # messages each way, which bounds the memory of prompts' values
+_AWAKE_SECONDS = 0.1  # seconds of waiting before a rank goes to sleep
+_MAX_QUEUED = 4  # messages queued each way, which bounds the memory of prompts' values
 
 
 class _Transfer(NamedTuple):
     """A message that gloo has begun to send."""
 
     work: Any
-    data: Any  # the tensor, which has to stay until the end
+    data: Any  # the tensor, which must exist until the transfer ends
     start: float
 
 
@@ -39,12 +39,12 @@ class Channel(Closing):
 
     def __init__(self, torch: Any) -> None:
         self._torch, self._source, self._target = torch, 0, 0
-        # Sends without torch.distributed's checks of every call, which take as long as the wire.
+        # Bypasses torch.distributed's checks of every call, which take as long as the transfer.
         self._group = torch.distributed.group.WORLD
         self._received = torch.empty(FRAME_BYTES, dtype=torch.uint8)
         self._received_bytes = memoryview(self._received.numpy())
         self._outbox: queue.Queue[Message | _Transfer | None] = queue.Queue(_MAX_QUEUED)
-        self._unsent, self._unsent_lock = 0, threading.Lock()  # messages that gloo does not have
+        self._unsent, self._unsent_lock = 0, threading.Lock()  # messages not yet handed to gloo
         self._awake: Awake | None = None
         self._inbox: queue.Queue[Message | str] = queue.Queue(_MAX_QUEUED)
         self._watch: Watch | None = None

@@ -1,6 +1,6 @@
-"""Fingerprints of a model file's tensors, by which ranks find out that they hold the same model.
+"""Fingerprints of a model file's tensors, which show ranks whether they hold the same model.
 
-A tensor's fingerprint covers its name, type, shape and a sample of its bytes: hashing all of a file
+A tensor's fingerprint covers its name, type, shape and a sample of its bytes. Hashing a whole file
 of hundreds of gigabytes would take longer than reading it once.
 """
 
@@ -20,17 +20,18 @@ _PIECE_BYTES, _NUM_PIECES = 512, 8
 
 
 class Fingerprint(Struct, frozen=True):
-    """The digests of one rank's file: of its header, and of each tensor by name."""
+    """The digests of one rank's file: one for its header, and one for each tensor by name."""
 
     header: bytes
     tensors: dict[str, bytes]
-    elsewhere: frozenset[str] = frozenset()  # the names of tensors in parts that are not here
+    # Names of tensors in parts that are not on this machine.
+    elsewhere: frozenset[str] = frozenset()
 
 
 def fingerprint(file: GgufFile) -> Fingerprint:
     """Returns the fingerprint of a file; reads its header and a few kilobytes of each tensor."""
     first = (tensor.offset for tensor in file.tensors.values() if tensor.part == 0)
-    start = min(first, default=-1)  # without tensors all of the part is a header
+    start = min(first, default=-1)  # a part without tensors is all header
     with file.parts[0].open("rb") as content:
         header = hashlib.blake2b(content.read(start), digest_size=_DIGEST_BYTES)
     here, elsewhere = {}, set()

@@ -1,8 +1,8 @@
 """Group: the processes of one model, joined by torch.distributed with gloo between CPUs.
 
-Under torchrun, or srun that sets the same environment variables, these name the meeting place and
-the ranks. With `--hosts` the first machine opens the meeting place itself, and `sharpi join` on the
-other machines connects to it.
+Under torchrun, or srun with the same environment variables, these variables name the meeting place
+and the ranks. With `--hosts` the first machine opens the meeting place itself, and `sharpi join` on
+the other machines connects to it.
 """
 
 import os
@@ -23,13 +23,13 @@ from sharpi.cluster.watch import Watch
 from sharpi.errors import ClusterError, MissingPackageError
 from sharpi.system.closing import Closing
 
-_FOREVER = timedelta(days=365)  # a rank without work waits; the watch notices what is wrong
+_FOREVER = timedelta(days=365)  # a rank without work waits; the watch notices faults
 _JOIN_SECONDS = _EXCHANGE_SECONDS = 300
 _MAX_STATEMENT_BYTES = 64 << 20
 _ASK_SECONDS = 0.5
 _EXCHANGE_PAUSE = 0.02
 _CONNECT_SECONDS = 10
-# The meeting places that this process has opened: later groups meet there, too.
+# The meeting places that this process has opened, which later groups use again.
 _STORES: dict[tuple[str, int], Any] = {}
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Group(Closing):
         try:
             come = [r for r in range(self.size) if self._store.check([f"{name}/{r}"])]
             return {rank: self.statement(name, rank, kind) for rank in come}
-        except Exception:  # the store is gone with the first rank
+        except Exception:  # the store ended with the first rank
             return {}
 
     def _wait_for(self, key: str, rank: int) -> bytes:
@@ -124,7 +124,7 @@ class Group(Closing):
             raise ClusterError(self._watch.fault)
 
     def fail(self, fault: str) -> None:
-        """Makes all ranks end with this fault."""
+        """Makes all ranks end with this error message."""
         if self._watch is not None:
             self._watch.fail(fault)
 
@@ -161,7 +161,7 @@ def join_group(place: MeetingPlace) -> Group:
 
 
 def _wait_for_all(store: Any, size: int) -> None:
-    """Waits until all ranks are here, as torch's own wait cannot be interrupted."""
+    """Waits until all ranks have joined, because torch's own wait cannot be interrupted."""
     deadline, here = time.monotonic() + _EXCHANGE_SECONDS, store.add("here", 1)
     while here < size:
         if time.monotonic() > deadline:
@@ -200,7 +200,8 @@ def _free_rank(store: Any) -> tuple[int, int, int]:
 
 
 def _import_torch() -> Any:
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is one line of ours
+    # Sharpi reports a lost rank in one line itself.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         return import_module("torch")
     except ImportError:
@@ -238,7 +239,7 @@ def _store(distributed: Any, place: MeetingPlace, interface: Interface) -> Any:
 
 
 def _wait_for_place(place: MeetingPlace) -> None:
-    """Waits until the first rank listens, as torch's own wait cannot be interrupted."""
+    """Waits until the first rank listens, because torch's own wait cannot be interrupted."""
     deadline = time.monotonic() + _JOIN_SECONDS
     while True:
         try:

@@ -30,9 +30,9 @@ class Interface(Struct, frozen=True):
 
 
 def find_interface(name: str | None, peer: str, *, allows_public: bool = False) -> Interface:
-    """Returns the interface `name`, or without a name the one that routes to `peer`.
+    """Returns the interface `name`, or by default the one that routes to `peer`.
 
-    Raises LinkError if there is none, and for a public address unless `allows_public`.
+    Raises LinkError if there is none, and for a public address unless `allows_public` is set.
     """
     interface = _named(name) if name else _towards(peer)
     if not interface.is_private and not allows_public:
@@ -56,7 +56,7 @@ def _named(name: str) -> Interface:
 
 
 def _towards(peer: str) -> Interface:
-    """Returns the interface that the routing table gives for `peer`; nothing is sent."""
+    """Returns the interface that the routing table gives for `peer`, without sending anything."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((peer, 9))
@@ -67,7 +67,7 @@ def _towards(peer: str) -> Interface:
         try:
             if _named(name).address == address:
                 return _named(name)
-        except ClusterError:  # an interface without an address
+        except ClusterError:  # the interface has no address
             continue
     raise LinkError(f"no interface has the address {address}; name one with --link")
 

@@ -1,4 +1,4 @@
-"""Measures the links between all ranks in both directions: latency of 8 KB, bytes per second."""
+"""Measures the links between all ranks in both directions: latency of 8 KB and bandwidth."""
 
 import statistics
 import threading
@@ -11,7 +11,7 @@ from msgspec import Struct
 from sharpi.cluster.group import Group
 from sharpi.errors import ClusterError
 
-SMALL_BYTES = 8 << 10  # the hidden values of a token, more or less
+SMALL_BYTES = 8 << 10  # about one token's hidden values
 _FRAME_BYTES = 256 << 10
 _ROUND_TRIPS = 50
 _FEWEST_FRAMES, _MOST_FRAMES = 16, 1024
@@ -54,7 +54,8 @@ def measure_links(group: Group) -> list[LinkRate]:
 def _measure(group: Group) -> list[LinkRate]:
     own = []
     for number, (source, target) in enumerate(permutations(range(group.size), 2)):
-        group.exchange(f"link {number}", True)  # so that nobody sends to one that still measures
+        # So that nobody sends to a rank that is still measuring.
+        group.exchange(f"link {number}", True)
         if group.rank == source:
             wire = _Wire(group.torch, target)
             own.append(LinkRate(source, target, wire.latency(), wire.rate()))
@@ -94,7 +95,7 @@ class _Wire:
         return time.perf_counter() - start
 
     def rate(self) -> float:
-        """Returns bytes per second, from a transfer of about 0.3 s that a short one has sized."""
+        """Returns bytes per second, measured by a transfer of about 0.3 s."""
         first = self._timed_frames(_FEWEST_FRAMES)
         wanted = int(first * _RATE_SECONDS / _FRAME_BYTES)
         return self._timed_frames(max(_FEWEST_FRAMES, min(_MOST_FRAMES, wanted)))
@@ -108,7 +109,7 @@ class _Wire:
         return count * _FRAME_BYTES / (time.perf_counter() - start)
 
     def answer(self) -> None:
-        """Answers what `latency` and `rate` send from the other rank."""
+        """Answers the other rank's calls of `latency` and `rate`."""
         for _ in range(_ROUND_TRIPS):
             self._receive(self._small)
             self._send(self._small)

@@ -24,7 +24,7 @@ class Kind(IntEnum):
     COPY_STATE = 4
     FAILED = 5  # a step failed; the body says why, in UTF-8
     CLOSE = 6  # the first rank has ended
-    DROP_WINDOWS = 7  # of a page
+    DROP_WINDOWS = 7  # drops a page's windows
 
 
 class Message(NamedTuple):

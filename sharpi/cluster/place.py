@@ -1,4 +1,4 @@
-"""MeetingPlace: where the ranks of one model meet; torchrun names it by variables."""
+"""MeetingPlace: where the ranks of one model meet; torchrun names it in variables."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ DEFAULT_PORT = 29400
 
 
 class MeetingPlace(Struct, frozen=True):
-    """The place where the ranks of a model meet: the first one's address, and who this process is.
+    """The meeting place of a model's ranks: the first rank's address, and this process's rank.
 
     `rank` and `size` are None for a process that asks the first rank for them.
     """
@@ -22,8 +22,8 @@ class MeetingPlace(Struct, frozen=True):
     size: int | None = None
     link: str | None = None  # the interface; None takes the one that leads to the address
     allows_public: bool = False
-    is_own: bool = False  # the first rank opens the place; otherwise torchrun has done so
-    restarts: int = 0  # of torchrun's processes so far
+    is_own: bool = False  # the first rank opens the place; False if torchrun has opened it
+    restarts: int = 0  # how often torchrun has restarted the processes
 
 
 def own_gpu(variables: Mapping[str, str] = os.environ) -> tuple[int, ...]:

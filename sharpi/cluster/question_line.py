@@ -1,8 +1,8 @@
-"""QuestionLine: questions to one other rank and its answers, beside the messages of the pipeline.
+"""QuestionLine: questions to one other rank and its answers, beside the pipeline's messages.
 
-Questions and answers have message tags of their own, so that they and the pipeline's messages do
-not wait for each other. Only one of the two ranks asks, and it waits for each answer before it
-asks again.
+Questions and answers have their own message tags, so that they and the pipeline's messages do not
+wait for each other. Only one of the two ranks asks, and it waits for each answer before the next
+question.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 _QUESTION, _ANSWER = 1, 2  # tags; the pipeline has 0
-_NOTHING = 16  # bytes of a question about nothing, which is the last one
+_NOTHING = 16  # bytes of the empty question, which ends the line
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -28,7 +28,7 @@ class QuestionLine:
         return self._receive(answer_bytes, _ANSWER)
 
     def end(self) -> None:
-        """Sends an empty question, with which the other rank stops answering."""
+        """Sends the empty question, after which the other rank stops answering."""
         self._send(np.zeros(_NOTHING, np.uint8), _QUESTION)
 
     def question(self, room: Bytes) -> None:

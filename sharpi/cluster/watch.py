@@ -13,7 +13,7 @@ from typing import Protocol
 from sharpi.system.closing import Closing
 
 _BEAT_SECONDS = 1.0
-SILENCE_SECONDS = 6.0  # without a beat, after which a rank counts as lost
+SILENCE_SECONDS = 6.0  # seconds without a beat after which a rank counts as lost
 _STORE_SECONDS = 3.0
 
 
@@ -34,7 +34,7 @@ class Store(Protocol):
 
 
 class Watch(Closing):
-    """Watches the ranks of a group from a thread of its own; `hosts` has each rank's host name.
+    """Watches the ranks of a group from its own thread; `hosts` has each rank's host name.
 
     `on_fault` is called once, on any thread, with a sentence that names the host.
     """
@@ -63,7 +63,7 @@ class Watch(Closing):
             thread.start()
 
     def do_without(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
-        """Marks ranks whose loss is no fault; `on_lost` is called with each that is lost."""
+        """Marks ranks whose loss is no fault; calls `on_lost` with each of them that is lost."""
         self._on_extra_lost = on_lost
         self._extras = frozenset(ranks)
 
@@ -84,7 +84,7 @@ class Watch(Closing):
     def close(self) -> None:
         """Ends the watch, and records in the store that this rank has left in order.
 
-        After a fault it records nothing: a call of a store out of reach might not return.
+        After a fault it records nothing, because a call to an unreachable store might not return.
         """
         if not self._has_ended.is_set():
             self._has_ended.set()
@@ -94,7 +94,7 @@ class Watch(Closing):
     def _set(self, fault: str, key: str = "fault") -> None:
         try:
             self._store.set(key, fault)
-        except Exception:  # the store is what was lost
+        except Exception:  # the store itself was lost
             return
 
     def _run(self) -> None:
@@ -111,7 +111,7 @@ class Watch(Closing):
             self._last_look = time.monotonic()
 
     def _guard(self) -> None:
-        """Reports rank 0 as lost if a call of the store hangs, as when the network is cut off."""
+        """Reports rank 0 as lost if a call to the store hangs, as when the network is cut off."""
         while not self._has_ended.wait(_BEAT_SECONDS) and self.fault is None:
             if time.monotonic() - self._last_look > SILENCE_SECONDS:
                 self._store_lost()

@@ -1,4 +1,4 @@
-"""A device without memory that counts the bytes allocated on it; plans are made with it."""
+"""CountingDevice: a device without memory that counts allocated bytes, for plans."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -20,12 +20,12 @@ class NoMemory(NamedTuple):
 
 
 class CountingDevice:
-    """Counts the allocated bytes in `num_bytes`; it runs nothing and has nothing to read back."""
+    """Counts the allocated bytes in `num_bytes`; runs nothing, and has nothing to read back."""
 
     name = "none"
     free_bytes = _SOMEWHERE
     has_stream_words = True
-    has_grouped_products = True  # they need the most memory
+    has_grouped_products = True  # assumes them, because they need the most memory
     num_gpus = 1
 
     def __init__(self) -> None:

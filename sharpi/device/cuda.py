@@ -28,7 +28,7 @@ from sharpi.units import format_bytes
 
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
 _PROBE_BYTES = 256
-_STAGED_BYTES = 8 << 20  # of an upload that goes through page-locked buffers
+_STAGED_BYTES = 8 << 20  # the least bytes of an upload that goes through page-locked buffers
 
 
 class CudaMemory:
@@ -44,7 +44,7 @@ class CudaDevice:
     """One GPU with its main stream and its side stream.
 
     `sharpi.device.gpu.open_gpu` opens it. `torch` is a function that returns the module. `first` is
-    the GPU that the process opened first, if it is another one; they share page-locked memory.
+    the GPU that the process opened first, if that is another one; both share page-locked memory.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class CudaDevice:
 
     @cached_property
     def _small(self) -> SmallUpload | None:
-        """None where the driver page-locks nothing."""
+        """None if the driver refuses page-locked memory."""
         try:
             return SmallUpload(self.mapped, self._to_device, self.mark)
         except DeviceError:
@@ -183,7 +183,7 @@ class CudaDevice:
 
     @cached_property
     def has_grouped_products(self) -> bool:
-        """True if torch multiplies in groups; tried once, on the main stream."""
+        """True if torch has a grouped GEMM; tried once, on the main stream."""
         self._here()
         return self._library.has_grouped_products(self._capability)
 
@@ -247,13 +247,13 @@ class CudaDevice:
     def record(self, work: Sequence[Work]) -> Work:
         """Captures the calls as a CUDA graph, and returns the call that launches it.
 
-        The kernels must have run before, because none may be loaded during a capture. Where the
-        driver cannot capture stream words, the replay makes the calls one by one.
+        The kernels must have run before, because none may be loaded during a capture. If the driver
+        cannot capture stream words, the replay makes the calls one by one.
         """
         try:
             return self._captured(work)
         except DependentLaunchError:
-            return self.record(work)  # without them
+            return self.record(work)  # again, without early launches
         except StreamWordError:
             calls = tuple(work)
             return lambda: _do_all(calls)

@@ -1,4 +1,4 @@
-"""Programmatic launches: kernels that begin before the launch before them has ended.
+"""Programmatic launches: kernels that begin before the preceding launch has ended.
 
 CuPy does not wrap them, so the driver is called directly. In a capture they become programmatic
 edges of the graph.
@@ -14,7 +14,7 @@ import numpy as np
 from sharpi.device.stream_words import driver
 from sharpi.errors import DeviceError
 
-CAPABILITY = 90  # the first that has them
+CAPABILITY = 90  # the first compute capability that has them
 _SERIALISATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _VALUE_BYTES = 64
 

@@ -33,7 +33,7 @@ Work = Callable[[], None]
 class Device(Protocol):
     """A processor with memory of its own.
 
-    It does its work in the order of the calls; only work `on_side_stream` runs beside it.
+    It works in the order of the calls; only work `on_side_stream` runs in parallel.
     """
 
     @property
@@ -42,12 +42,12 @@ class Device(Protocol):
 
     @property
     def num_gpus(self) -> int:
-        """The GPUs of this machine that the driver shows."""
+        """The number of GPUs that the driver shows on this machine."""
 
     def sibling(self, index: int) -> "Device":
         """Opens another GPU of this machine; each of the two can copy from the other.
 
-        Raises DeviceError for one that is not there, or cannot be used.
+        Raises DeviceError for a GPU that is missing or cannot be used.
         """
 
     @property
@@ -67,21 +67,21 @@ class Device(Protocol):
     def page_lock(self, arrays: Sequence[HostArray]) -> bool:
         """Page-locks arrays in place, so that `adopt` can return them as memory.
 
-        Returns False, and page-locks none of them, where the driver refuses one. The arrays must
+        Returns False, and page-locks none of them, if the driver refuses one. The arrays must
         outlive the device.
         """
 
     def adopt(self, array: HostArray) -> Memory | None:
         """Page-locks an array in place and returns it as memory that kernels can read.
 
-        Returns None where the driver does not allow it. The array must outlive the memory.
+        Returns None if the driver does not allow it. The array must outlive the memory.
         """
 
     def upload(self, target: Span, source: HostArray) -> None:
         """Copies a host array to the device; the array may be changed once this returns."""
 
     def copy(self, target: Span, source: Span) -> None:
-        """Starts a copy between memories that the device sees, page-locked ones included."""
+        """Starts a copy between memories that the device sees, page-locked memory included."""
 
     def download(self, source: Span, target: HostArray) -> None:
         """Copies to the host, and waits for the end of the copy."""
@@ -108,7 +108,8 @@ class Device(Protocol):
         """Computes out (T, rows) = x (T, columns) weights[e] (rows, columns)^T, all bf16.
 
         `shape` is (T, matrices, rows, columns). Matrix e has the rows of x from offsets[e] to
-        offsets[e + 1], int32 (matrices + 1,) that begin with 0. Further rows get any values.
+        offsets[e + 1], int32 (matrices + 1,) that begin with 0. Rows after the last offset get
+        undefined values.
         """
 
     def attends(self, shape: AttendShape) -> bool:
@@ -129,18 +130,18 @@ class Device(Protocol):
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         """Holds later work back until a uint32 in page-locked memory has this value.
 
-        Another thread of the host sets the value. A device that does its work within the calls
-        waits for that thread by calling `meanwhile`.
+        Another thread of the host sets the value. A device that works synchronously waits for that
+        thread by calling `meanwhile`.
         """
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:
-        """Runs this work after all earlier work, but in parallel to later work.
+        """Runs this work after all earlier work, in parallel to later work.
 
         Work on the side stream keeps its own order. The returned mark stands for its end.
         """
 
     def after(self, mark: Mark) -> None:
-        """Holds later work back until the work that the mark stands for is done."""
+        """Makes later work wait until the work that the mark stands for is done."""
 
     def mark(self) -> Mark:
         """Returns a mark that stands for the end of all work so far."""

@@ -1,6 +1,6 @@
-"""Attention of many tokens by torch's fused kernels, which are called by name and without a mask.
+"""Attention of many tokens with torch's fused kernels, called by name and without a mask.
 
-If torch chose the kernel, it would fall back to one that stores float32 scores for all heads,
+If torch chose the kernel, it could fall back to one that stores float32 scores for all heads,
 tokens and positions, and it would import modules of its compiler for the mask.
 """
 
@@ -13,11 +13,11 @@ FusedKernel = Literal["flash", "efficient"]
 # (q, k, v, scale) -> out, all (1, heads, tokens or positions, dim); the tokens are the last ones.
 Attend: TypeAlias = Callable[[Any, Any, Any, float], Any]
 _LOWER_RIGHT = 2  # torch.nn.attention.bias.CausalVariant: the tokens are the last of the positions
-_MULTIPLE = 8  # the kernels need heads whose width is a multiple of this
+_MULTIPLE = 8  # kernels need head widths that are multiples of this
 
 
 def fused_kernel(torch: Any, shape: AttendShape) -> FusedKernel | None:
-    """Returns the kernel that torch has for heads of this shape on this GPU, None if it has none.
+    """Returns torch's kernel for heads of this shape on this GPU; None if it has none.
 
     The flash kernel needs sm_80 and keys as wide as values. The memory-efficient kernel does not
     support grouped heads.
@@ -63,11 +63,11 @@ def fused_attention(
     positions: int,
     scale: float,
 ) -> None:
-    """Computes out = softmax(scale * q k^T) v with a causal mask, by `attend`.
+    """Computes out = softmax(scale * q k^T) v with a causal mask, using `attend`.
 
-    The queries belong to the last tokens of a sequence of `positions` tokens.
-    q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32, keys and values
-    (pages, KV heads, page positions, dim) f16. `page_table` lists the sequence's pages in order.
+    The queries belong to the last tokens of a sequence of `positions` tokens. q (tokens, heads,
+    key_dim) and out (tokens, heads, value_dim) are float32, keys and values (pages, KV heads, page
+    positions, dim) f16. `page_table` lists the sequence's pages in order.
     """
     k, v = (_in_order(pages, page_table, positions) for pages in (keys, values))
     queries = q.to(keys.dtype).transpose(0, 1).unsqueeze(0)

@@ -23,8 +23,8 @@ def open_gpu(index: int = 0) -> "CudaDevice":
     cupy = _package("cupy")
     _check_driver(cupy)
     check_gpu(cupy, index)
-    torch = TorchImport(_extra(cupy))  # only if there is a GPU
-    from sharpi.device.cuda import CudaDevice  # its imports are needed for a GPU only
+    torch = TorchImport(_extra(cupy))  # imported only if there is a GPU
+    from sharpi.device.cuda import CudaDevice  # imports much that only a GPU needs
 
     return CudaDevice(cupy, torch.module, index)
 

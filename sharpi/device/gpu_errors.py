@@ -1,4 +1,4 @@
-"""GpuErrors: what CuPy, the driver and torch raise, as a DeviceError of one line."""
+"""GpuErrors: turns exceptions of CuPy, the driver and torch into a one-line DeviceError."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +15,8 @@ _MOST_CHARACTERS = 300
 class GpuErrors:
     """Translates errors of CuPy, the driver and torch that are raised within a `with`.
 
-    They are RuntimeErrors, except for those of CuPy's compiler, for too little memory, and for a
-    library that is not found. Other errors, such as ValueError, pass unchanged.
+    These are RuntimeErrors, and CuPy's own classes for compiler errors, too little memory and
+    missing libraries. Other errors, such as ValueError, pass unchanged.
     """
 
     def __init__(self, cupy: Any, free_bytes: Callable[[], int]) -> None:
@@ -39,7 +39,7 @@ class GpuErrors:
             raise self.translated(error) from error
 
     def translated(self, error: BaseException, num_bytes: int | None = None) -> DeviceError:
-        """Returns the error in one line; `num_bytes` is what was to be allocated, if known."""
+        """Returns the error in one line; `num_bytes` is a failed allocation's size, if known."""
         if isinstance(error, self._of_compiler):
             return DeviceError(f"a GPU kernel cannot be compiled: {_one_line(error)}")
         if _is_out_of_memory(error):
@@ -51,7 +51,7 @@ class GpuErrors:
 
     @property
     def _free(self) -> str:
-        with suppress(Exception):  # a GPU that has failed does not answer either
+        with suppress(Exception):  # a GPU that has failed does not answer this either
             return format_bytes(self._free_bytes())
         return "too little memory"
 

@@ -1,15 +1,16 @@
-"""Torch's grouped product in bf16: many small matrices, each times its own rows."""
+"""Torch's grouped GEMM in bf16: many small matrices, each multiplied by its own rows."""
 
 from typing import Any
 
-_LEAST_CAPABILITY, _BEYOND = 90, 120  # elsewhere torch multiplies one by one, and waits for sizes
-_TRIED = 16  # rows and columns
+# On other GPUs torch multiplies one by one, and waits for sizes.
+_LEAST_CAPABILITY, _BEYOND = 90, 120
+_TRIED = 16  # rows and columns of a trial
 
 
 def has_grouped_products(torch: Any, capability: int) -> bool:
-    """Returns True if this GPU's torch multiplies in groups without a wait; it is tried once.
+    """Returns True if this GPU's torch has a grouped GEMM that does not wait; tries it once.
 
-    torch keeps the function private, so that another version may lack it or take other arguments.
+    The function is private in torch, so another version may lack it or take other arguments.
     """
     if not _LEAST_CAPABILITY <= capability < _BEYOND:
         return False
@@ -26,7 +27,7 @@ def has_grouped_products(torch: Any, capability: int) -> bool:
 def grouped_product(torch: Any, x: Any, weights: Any, ends: Any, out: Any) -> None:
     """Computes out (T, rows) = x (T, columns) weights[e]^T, e being the matrix of a token's row.
 
-    `weights` are (matrices, rows, columns), `ends` int32 (matrices,) the row behind the last of
-    each. Rows behind the last end get any values.
+    `weights` is (matrices, rows, columns); `ends`, int32 (matrices,), has the row after the last
+    one of each matrix. Rows after the last end get undefined values.
     """
     out.copy_(torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends))

@@ -16,7 +16,7 @@ _LOCAL_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 def kernel_source(name: str) -> str:
     """Returns `<name>.cu` of `kernels/cuda` with each local header once, at its first include.
 
-    Raises FileNotFoundError where there is no such kernel.
+    Raises FileNotFoundError if there is no such kernel.
     """
     folder = kernels_folder()
     path = _kernels(folder).get(name)
@@ -33,7 +33,7 @@ def waits_for_last_launch(name: str) -> bool:
 
 @cache
 def _kernels(folder: Path) -> dict[str, Path]:
-    """Returns the file of each kernel by its name, from all folders."""
+    """Returns the file of each kernel, by name, from all folders."""
     return {path.stem: path for path in (folder / "cuda").rglob("*.cu")}
 
 

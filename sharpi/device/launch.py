@@ -1,4 +1,4 @@
-"""The launch of one kernel as data, which a launcher returns and a device runs."""
+"""Launch: the launch of a kernel as data, which a launcher returns and a device runs."""
 
 from typing import Protocol, TypeAlias
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sharpi.errors import DeviceError
 
-MAX_GRID = (2**31 - 1, 65_535, 65_535)  # blocks in x, y and z, of every CUDA GPU
+MAX_GRID = (2**31 - 1, 65_535, 65_535)  # the most blocks in x, y and z that every CUDA GPU takes
 MAX_BLOCK = 1024  # threads
 
 Scalar: TypeAlias = np.int32 | np.int64 | np.float32
@@ -18,7 +18,7 @@ class Memory(Protocol):
 
     @property
     def address(self) -> int:
-        """The address that the device has for it, a multiple of 256."""
+        """The memory's address on the device, a multiple of 256."""
 
     @property
     def num_bytes(self) -> int:
@@ -26,7 +26,7 @@ class Memory(Protocol):
 
 
 class Span(Struct, frozen=True):
-    """A range of a memory; a kernel may touch no more than its argument's span."""
+    """A range of a memory; a kernel may access nothing outside its arguments' spans."""
 
     memory: Memory
     offset: int
@@ -34,7 +34,7 @@ class Span(Struct, frozen=True):
 
     @property
     def address(self) -> int:
-        """The address that the device has for it."""
+        """The span's address on the device."""
         return self.memory.address + self.offset
 
     def part(self, offset: int, num_bytes: int) -> "Span":
@@ -59,7 +59,8 @@ class Kernel(Struct, frozen=True):
 
     file: str
     entry: str
-    quant_type: str | None = None  # "q4_k" compiles its entry points only, None all; nvrtc.defines
+    # Compiles only the entry points for "q4_k"; None compiles all; see nvrtc.defines.
+    quant_type: str | None = None
 
 
 class Launch(Struct, frozen=True):
@@ -70,10 +71,10 @@ class Launch(Struct, frozen=True):
     block: int  # threads
     # A span is passed as its address, None as a null pointer, a scalar by value in its own size.
     arguments: tuple[Argument, ...]
-    writes: frozenset[int]  # indices of the arguments that are written; the others are only read
+    writes: frozenset[int]  # indices of the arguments that the kernel writes
     shared_bytes: int = 0
     reaches: tuple[Span, ...] = ()  # memory that the kernel finds through a table of addresses
-    # It may begin before the launch before it has ended: the kernel itself waits for that.
+    # The kernel may begin before the preceding launch has ended; it waits for that itself.
     is_dependent: bool = False
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The compiler options of kernels: sharpi's own, and those that CuPy adds to them."""
+"""The compiler options of kernels: sharpi's own, and the ones that CuPy adds."""
 
 
 def defines(quant_type: str | None) -> tuple[str, ...]:
-    """Returns the macros by which a file is compiled for a quant type ("q4_k"), or for several.
+    """Returns the macros that compile a file for one quant type ("q4_k") or several.
 
     Two or three ("q4_k+q6_k") are for kernels whose launches read matrices of as many types.
     """
@@ -17,15 +17,15 @@ def defines(quant_type: str | None) -> tuple[str, ...]:
 
 
 def own_options(quant_type: str | None = None) -> tuple[str, ...]:
-    """Returns sharpi's options; with a quant type, only its entry points are compiled."""
+    """Returns sharpi's options; with a quant type, they compile only its entry points."""
     return ("-std=c++17", *(f"-D{each}" for each in defines(quant_type)))
 
 
 def compile_options(architecture: int, quant_type: str | None = None) -> tuple[str, ...]:
     """Returns all options that change the code for `sm_<architecture>`.
 
-    CuPy 13.6 to 14.2 (`cupy/cuda/compiler.py`) adds the last three, and include folders, of which
-    kernels need only the one with `cuda_fp16.h`.
+    CuPy 13.6 to 14.2 (`cupy/cuda/compiler.py`) adds the last three, and include folders. Kernels
+    need only the folder with `cuda_fp16.h`.
     """
     added = ("-ftz=true", f"-arch=sm_{architecture}", "--device-as-default-execution-space")
     return own_options(quant_type) + added

@@ -1,7 +1,7 @@
 """Page-locks host memory in place, so that the GPU reads it without a second copy.
 
-What may be page-locked depends on driver, kernel and GPU. Anonymous memory can be nearly
-everywhere, a read-only mapping of a file only where the GPU has an attribute for it.
+Driver, kernel and GPU decide what can be page-locked. Anonymous memory nearly always can; a
+read-only file mapping can only if the GPU has an attribute for it.
 """
 
 import mmap
@@ -15,10 +15,10 @@ from sharpi.device.device import HostArray
 from sharpi.device.launch import Memory
 from sharpi.system.mappings import Mapping, mapping_of, mappings
 
-# cudaHostRegister's flags and the numbers of attributes, for which CuPy has no names everywhere.
+# cudaHostRegister's flags and attribute numbers, which not every CuPy version names.
 PORTABLE, MAPPED, READ_ONLY = 1, 2, 8
 _REGISTER_SUPPORTED, _READ_ONLY_SUPPORTED = 99, 113
-_MOST_BETWEEN = 1 << 20  # bytes between two arrays that are page-locked together
+_MOST_BETWEEN = 1 << 20  # the most bytes between two arrays that are page-locked together
 
 
 class _Range(Struct, frozen=True):
@@ -31,7 +31,7 @@ class _Range(Struct, frozen=True):
 
 
 class _Pages:
-    """Page-locks a range as long as the object lives."""
+    """Page-locks a range for as long as the object exists."""
 
     def __init__(self, runtime: Any, locked: _Range) -> None:
         flags = PORTABLE | MAPPED | (0 if locked.is_writable else READ_ONLY)
@@ -46,7 +46,7 @@ class _Pages:
 
     def __del__(self) -> None:
         if hasattr(self, "begin"):
-            with suppress(Exception):  # at the end of the process the driver may be gone already
+            with suppress(Exception):  # the driver may already be gone when the process ends
                 self._runtime.hostUnregister(self.begin)
 
 
@@ -65,7 +65,7 @@ class PageLock:
         self._pages: list[_Pages] = []
 
     def lock(self, arrays: Sequence[HostArray]) -> bool:
-        """Page-locks all of these arrays; returns False, and locks none, where that is refused."""
+        """Page-locks all of these arrays; if any is refused, locks none and returns False."""
         pages = list[_Pages]()
         for each in _ranges(arrays):
             one = self._registered(each)
@@ -76,7 +76,7 @@ class PageLock:
         return True
 
     def adopt(self, array: HostArray) -> Memory | None:
-        """Returns the array as memory that kernels can read; None where the driver refuses."""
+        """Returns the array as memory that kernels can read; None if the driver refuses."""
         if not array.nbytes:
             return None
         start = int(array.ctypes.data)
@@ -89,7 +89,7 @@ class PageLock:
         return next((p for p in self._pages if p.begin <= begin and end <= p.end), None)
 
     def _registered(self, wanted: _Range) -> _Pages | None:
-        """Registers a range; returns None where the driver cannot, or refuses it."""
+        """Registers a range; returns None if the driver cannot do it, or refuses."""
         if not self._attribute(_REGISTER_SUPPORTED, unknown=True):
             return None
         if not wanted.is_writable and not self._attribute(_READ_ONLY_SUPPORTED, unknown=False):

@@ -25,20 +25,20 @@ class CurrentGpu(threading.local):
 
 
 def enable_peers(cupy: Any, first: int, second: int) -> None:
-    """Lets two GPUs copy directly from each other, where the driver says that they can.
+    """Lets two GPUs copy directly from each other, if the driver says that they can.
 
     Otherwise a copy passes through RAM.
     """
     runtime = cupy.cuda.runtime
     for own, other in ((first, second), (second, first)):
-        with suppress(runtime.CUDARuntimeError):  # on already: another library has asked for it
+        with suppress(runtime.CUDARuntimeError):  # already enabled by another library
             if runtime.deviceCanAccessPeer(own, other):
                 with cupy.cuda.Device(own):
                     runtime.deviceEnablePeerAccess(other)
 
 
 def check_gpu(cupy: Any, index: int) -> None:
-    """Raises DeviceError if there is no GPU of this index, or an old one that has no kernels."""
+    """Raises DeviceError if there is no GPU of this index, or if it is too old for the kernels."""
     count = int(cupy.cuda.runtime.getDeviceCount())
     if index >= count:
         last = "cuda:0 alone" if count == 1 else f"cuda:0 to cuda:{count - 1}"

@@ -1,7 +1,7 @@
-"""SmallUpload: small uploads through page-locked buffers, for which the host does not wait.
+"""SmallUpload: small uploads through page-locked buffers, without waiting on the host.
 
-The driver copies pageable memory through a buffer of its own, and the host would have to wait for
-that before it changes the source.
+The driver copies pageable memory through its own buffer, and the host would have to wait for that
+before changing the source.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
-SMALL_BYTES = 64 << 10  # of one upload at most
+SMALL_BYTES = 64 << 10  # the most bytes of one upload
 _BUFFERS = 8
 
 
 class SmallUpload:
-    """Uploads through a ring of buffers; a buffer is used again once its last copy has ended.
+    """Uploads through a ring of buffers; a buffer is reused once its last copy has ended.
 
     `mapped`, `copy` and `mark` are as for StagedUpload.
     """
@@ -29,11 +29,11 @@ class SmallUpload:
     ) -> None:
         self._copy, self._mark = copy, mark
         self._memory, self._host = mapped(_BUFFERS * SMALL_BYTES)
-        self._last: list[Any] = [None] * _BUFFERS  # the event behind each buffer's last copy
+        self._last: list[Any] = [None] * _BUFFERS  # the event after each buffer's last copy
         self._next = 0
 
     def upload(self, target: int, data: Bytes) -> None:
-        """Starts a copy of at most SMALL_BYTES flat bytes; when it returns, they have been read."""
+        """Starts a copy of at most SMALL_BYTES flat bytes; reads them before it returns."""
         index, self._next = self._next, (self._next + 1) % _BUFFERS
         if self._last[index] is not None:
             self._last[index].synchronize()

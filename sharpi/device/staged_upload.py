@@ -1,7 +1,7 @@
 """StagedUpload: large uploads through a few page-locked buffers, which threads fill in turn.
 
-The driver copies pageable memory through a buffer of its own, on one thread and waiting for each
-copy. Here the next buffers are filled while the bus carries the last ones.
+The driver would copy pageable memory through its own buffer, on one thread, waiting for each copy.
+Here, threads fill the next buffers while the bus carries the previous ones.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ class StagedUpload:
     ) -> None:
         self._copy, self._mark, self._chunk_bytes = copy, mark, chunk_bytes
         self._buffers = [mapped(chunk_bytes) for _ in range(BUFFERS)]
-        self._last: list[Any] = [None] * BUFFERS  # the event behind each buffer's last copy
+        self._last: list[Any] = [None] * BUFFERS  # the event after each buffer's last copy
         self._threads = ThreadPoolExecutor(THREADS, "upload")
 
     def upload(self, target: int, data: Bytes) -> None:

@@ -1,7 +1,7 @@
-"""Stream operations of the driver that write a word in page-locked memory, or wait for its value.
+"""Driver calls by which a stream writes a word in page-locked memory, or waits for its value.
 
-CuPy does not wrap them, so the driver is called directly. They can be captured into a graph, and no
-thread of the GPU has to spin.
+CuPy does not wrap them, so the driver is called directly. Graphs can capture them, and no GPU
+thread has to spin.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _DRIVERS = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 
 
 def write_word(stream: int, address: int, value: int) -> None:
-    """Makes the stream set a uint32, visible to the host, after all earlier work.
+    """Makes the stream set a uint32 after all earlier work, visibly for the host.
 
     Raises StreamWordError.
     """
@@ -32,7 +32,7 @@ def await_word(stream: int, address: int, value: int) -> None:
 
 
 def are_served(stream: Any, address: int, host: npt.NDArray[np.uint8]) -> bool:
-    """Returns True if a stream waits for a word that has its value, and then writes another.
+    """Returns True if a stream can wait for a word's value, and then write another word.
 
     `host` is the host's view of page-locked memory, which the GPU finds at `address`. Raises
     StreamWordError, or DeviceError without a driver.
@@ -63,7 +63,7 @@ def _operation(name: str) -> "ctypes._NamedFuncPointer":
 
 @cache
 def driver() -> ctypes.CDLL:
-    """Returns the driver's library; raises DeviceError where there is none."""
+    """Returns the driver's library; raises DeviceError if there is none."""
     for name in _DRIVERS:
         try:
             return ctypes.CDLL(name)

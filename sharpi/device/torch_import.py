@@ -1,4 +1,4 @@
-"""Imports torch on a thread: it takes seconds, and is first needed when weights have been read."""
+"""Imports torch on a thread: that takes seconds, and only loaded weights need torch."""
 
 import importlib
 import importlib.util
@@ -15,10 +15,10 @@ _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
 
 
 class TorchImport:
-    """Begins to import torch; `extra` is the install extra that has it for this machine.
+    """Begins to import torch; `extra` is the install extra that provides it on this machine.
 
     Raises MissingPackageError without torch, and DeviceError for a build without CUDA, both before
-    anything is imported.
+    importing anything.
     """
 
     def __init__(self, extra: str) -> None:

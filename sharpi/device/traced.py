@@ -1,4 +1,4 @@
-"""Prints what is allocated on a device, by which part of the program, and what is still free."""
+"""Prints every allocation on a device, the part of the program behind it, and the free memory."""
 
 import sys
 import weakref
@@ -15,7 +15,7 @@ def traced(device: Device) -> Device:
 
 
 class _TracedDevice:
-    """Passes everything on to the device, which also does the allocations."""
+    """Passes everything on to the real device, which also allocates."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -25,7 +25,7 @@ class _TracedDevice:
         return getattr(self._device, name)
 
     def allocate(self, num_bytes: int) -> Memory:
-        """Allocates memory, and prints the module that asked for it."""
+        """Allocates memory, and prints the name of the module that asked for it."""
         memory = self._device.allocate(num_bytes)
         caller = sys._getframe(1).f_globals.get("__name__", "?").rpartition(".")[2]
         self._allocated += num_bytes

@@ -25,15 +25,15 @@ class AnswerParser:
         self._spacing = Spacing()
 
     def feed(self, text: str) -> Iterator[AnswerEvent]:
-        """Yields the events that are decided.
+        """Yields the events that are certain; holds back a possible marker.
 
-        A possible marker waits. The caller must exhaust the generator.
+        The caller must exhaust the generator.
         """
         self._source.append(text)
         yield from self._read()
 
     def flush(self) -> Iterator[AnswerEvent]:
-        """Yields the events that waited, once the answer has ended."""
+        """Yields the events that were held back, once the answer has ended."""
         self._source.is_ended = True
         yield from self._read()
         yield from self._spacing.flush()
@@ -46,7 +46,7 @@ class AnswerParser:
 
 
 class Spacing:
-    """Filters events: blanks around reasoning, and between text and calls, are dropped.
+    """Filters events: drops white space around reasoning, and between text and calls.
 
     Text that continues after reasoning or a call begins a paragraph. An answer without reasoning
     and calls is left unchanged.
@@ -54,12 +54,12 @@ class Spacing:
 
     def __init__(self) -> None:
         self._last: type[Text] | type[Reasoning] | None = None
-        self._is_apart = False  # True if another kind of event has come since
+        self._is_apart = False  # True after an event of another kind
         self._shown: set[type[Text] | type[Reasoning]] = set()
         self._held = ""
 
     def feed(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
-        """Yields the events that can be sent now; blanks at the end wait for the next event."""
+        """Yields the events that can be sent now; holds back trailing white space."""
         if isinstance(event, CallArguments):
             yield event
         elif isinstance(event, CallBegin):
@@ -69,7 +69,7 @@ class Spacing:
             yield from self._feed_text(event)
 
     def flush(self) -> Iterator[AnswerEvent]:
-        """Yields what waited; only text keeps the blanks at its end."""
+        """Yields what was held back; only text keeps its trailing white space."""
         if self._last is not Reasoning and self._held:
             yield Text(self._held)
         self._held = ""

@@ -1,8 +1,8 @@
-"""AnswerText and Calls: what the reader of an answer is given, its text and the tools to call.
+"""AnswerText and Calls: what the reader of an answer works on, its text and the tools to call.
 
-A reader is a generator: it yields events, and None where it needs more text. So the code for a
-format reads from top to bottom although the text arrives in pieces, and the result does not depend
-on where the pieces are split.
+A reader is a generator: it yields events, and None if it needs more text. So the code for a format
+reads from top to bottom although the text arrives in pieces, and the result does not depend on
+where the pieces are split.
 """
 
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -28,7 +28,7 @@ class AnswerText:
 
     @property
     def rest(self) -> str:
-        """The text that is received but not read."""
+        """The text that was received and not read yet."""
         return self._text[self.at :]
 
     def append(self, text: str) -> None:
@@ -36,7 +36,7 @@ class AnswerText:
         self._text += text
 
     def release(self) -> None:
-        """Drops the text that was read; `at` cannot be set back to it afterwards."""
+        """Drops the text that was read; `at` cannot be set back into it afterwards."""
         self._text, self.at = self.rest, 0
 
     def take(self, count: int) -> str:
@@ -89,7 +89,7 @@ class AnswerText:
         return self.rest[:1]
 
     def accept(self, literal: str) -> Steps[bool]:
-        """Reads the literal if it comes next, and returns whether it did."""
+        """Reads the literal if it comes next; returns whether it did."""
         while not self.is_ended and len(self.rest) < len(literal):
             if not literal.startswith(self.rest):
                 return False
@@ -100,9 +100,9 @@ class AnswerText:
         return found
 
     def accept_mark(self, mark: str) -> Steps[bool]:
-        """Reads blanks and then the marker, and returns whether it came.
+        """Reads white space and then the marker; returns whether the marker came.
 
-        A marker cut off by the end is dropped.
+        A marker that the end of the answer cuts off is dropped.
         """
         yield from self.skip_blanks()
         if (yield from self.accept(mark)):
@@ -112,7 +112,7 @@ class AnswerText:
         return False
 
     def accept_any(self, literals: Collection[str]) -> Steps[str | None]:
-        """Reads and returns the first of the literals that comes next; None if none does."""
+        """Reads and returns whichever of the literals comes next; None if none does."""
         for literal in literals:
             if (yield from self.accept(literal)):
                 return literal
@@ -137,7 +137,7 @@ class Calls:
 
 
 def _cut(text: str, marks: Collection[str]) -> tuple[str, str | None]:
-    """Returns the text before its first mark, and that mark; of two at one position the longer."""
+    """Returns the text before its first mark, and that mark; the longer of two at one position."""
     found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
     if not found:
         return text, None

@@ -8,7 +8,7 @@ from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 
 
 class BracketedCalls(MarkedAnswer):
-    """Reads a section of calls, each with a marker at its beginning; models also omit the section.
+    """Reads a section of calls that each begin with a marker; models also omit the section.
 
     `section`: the markers at its beginning and end. `beginning`: the marker at the beginning of a
     call.

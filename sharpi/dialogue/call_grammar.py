@@ -1,4 +1,4 @@
-"""CallGrammar writes the Lark grammar, in llguidance's dialect, of an answer that calls a tool."""
+"""CallGrammar: writes a Lark grammar, in llguidance's dialect, of an answer that calls a tool."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.tokenizer import Tokenizer
 
-# Python's JSON spacing, which the samples in templates have; without free white space no answer can
+# Python's JSON spacing, which templates' examples have. Without free white space, no answer can
 # consist of blanks.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _COMBINED = ("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref")

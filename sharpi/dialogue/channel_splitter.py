@@ -1,4 +1,4 @@
-"""ChannelSplitter separates gpt-oss's reasoning from its answer for display."""
+"""ChannelSplitter: separates gpt-oss's reasoning from its answer, for display."""
 
 from collections.abc import Iterable, Iterator
 
@@ -33,7 +33,7 @@ class ChannelSplitter:
         self._has_reasoning = False
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:
-        """Yields the text that is decided; text that may still become a marker is held back."""
+        """Yields the text that is certain; holds back text that may become a marker."""
         return self._pieces(self._parser.feed(text))
 
     def flush(self) -> Iterator[ReasoningDelta]:

@@ -1,4 +1,4 @@
-"""Chooses the tool format that a model was trained on, by its chat template and vocabulary."""
+"""Chooses the tool format that a model was trained on, from its chat template and vocabulary."""
 
 from sharpi.dialogue.formats.deepseek import CALLS_BEGIN, DeepSeek
 from sharpi.dialogue.formats.gemma4 import CALL_BEGIN, Gemma4
@@ -45,7 +45,7 @@ def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
 
 
 def _in_tags(template: str) -> ToolFormat:
-    """Returns the format with `<tool_call>` tags that matches what is inside them."""
+    """Returns the format with `<tool_call>` tags that fits the content of these tags."""
     if "<arg_key>" in template:
         return Glm()
     return QwenCoder() if "<function=" in template and "<parameter=" in template else Hermes()

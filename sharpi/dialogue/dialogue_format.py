@@ -21,15 +21,15 @@ _BLANK_LINE = r'("\n" "\n"?)?'  # may follow reasoning
 
 
 def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueFormat":
-    """Returns the format of a model, by its chat template and its vocabulary."""
+    """Returns a model's format, from its chat template and vocabulary."""
     return DialogueFormat(tokenizer, chat_format, choose_format(tokenizer, chat_format))
 
 
 class DialogueFormat:
     """The format of one model, without conversation state; threads may share it.
 
-    `shows_special`: a GenerationRequest must show control tokens, because the markers of calls, and
-    with some models of reasoning, are control tokens. `reasoning`: the markers around reasoning.
+    `shows_special`: a GenerationRequest must show control tokens, because the markers of calls, or
+    those of reasoning, are control tokens. `reasoning`: the markers around reasoning.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
@@ -63,7 +63,7 @@ class DialogueFormat:
         )
 
     def starts_inside(self, prompt: str) -> bool:
-        """Returns whether the prompt has opened reasoning that the answer continues."""
+        """Returns whether the prompt opens reasoning, which the answer then continues."""
         return self.reasoning is not None and opens_reasoning(prompt, self.reasoning)
 
     def parser(self, prompt: str, tools: Sequence[Tool] = ()) -> AnswerParser:

@@ -1,6 +1,6 @@
 """Converts messages of the OpenAI API into messages that a template can render.
 
-What a template does not support is written as text: calls in the tool format, results in
+Messages that a template does not support are written as text: calls in the tool format, results in
 `<tool_response>` tags of a user message, a system message before the first user message.
 """
 
@@ -24,7 +24,7 @@ def prepare(
 ) -> list[Message]:
     """Returns messages for the template; raises TemplateError for contents that are not text.
 
-    `instruction` is put in front, as a system message or at the head of one.
+    `instruction` becomes a system message, or the head of an existing one.
     """
     prepared = [_plain(message, habits) for message in messages]
     if instruction:

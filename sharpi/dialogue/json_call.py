@@ -16,17 +16,17 @@ class _Read(Struct):
     """The state of reading an object."""
 
     name: str | None = None
-    held: str | None = None  # arguments that came before the name
+    held: str | None = None  # arguments that preceded the name
     is_begun: bool = False
 
 
 def read_call(
     source: AnswerText, calls: Calls, names: Collection[str] | None = None
 ) -> Steps[bool]:
-    """Reads the next object as a call; returns False, with no events yielded, if it is none.
+    """Reads the next object as a call; if it is none, returns False without yielding events.
 
-    Arguments stream if the name comes first. `names`: the only names that make the object a call,
-    which then has no further keys; None for all names.
+    Arguments stream if the name comes first. If `names` is given, only these names make the object
+    a call, which then has no further keys.
     """
     if not (yield from source.accept("{")):
         return False

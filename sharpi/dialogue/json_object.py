@@ -1,7 +1,7 @@
 """Finds the ends of JSON values inside an answer while it streams.
 
-Characters that JSON does not allow in a string, mainly line ends, are escaped; other mistakes of a
-model are left as they are.
+Characters that JSON does not allow in a string, mainly newlines, are escaped; other mistakes of a
+model stay.
 """
 
 import json
@@ -14,7 +14,7 @@ _OPENING, _CLOSING = "{[", "}]"
 
 
 class JsonSpan:
-    """Finds the end of a value from its `{`, `[` or `"` on; `is_complete` once the end was fed."""
+    """Finds the end of a value that begins with `{`, `[` or `"`; `is_complete` after that end."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -70,7 +70,7 @@ def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps
 def pass_text(
     source: AnswerText, event: Callable[[str], AnswerEvent], closings: Collection[str]
 ) -> Steps[bool]:
-    """Yields bare text up to a closing as a JSON string.
+    """Yields bare text up to a closing tag as a JSON string.
 
     Returns False if the answer ends inside.
     """

@@ -1,4 +1,4 @@
-"""KeyedArguments converts a call's keys and bare values to JSON."""
+"""KeyedArguments: converts a call's keys and bare values to JSON."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -17,7 +17,7 @@ class KeyedArguments:
         self._count = 0
 
     def pass_value(self, source: AnswerText, key: str, closings: Collection[str]) -> Steps[bool]:
-        """Yields a key and its value up to one of the closings.
+        """Yields a key and its value up to one of the closing tags.
 
         Returns False if the answer ends inside.
         """

@@ -14,7 +14,7 @@ class ArgumentSpec(Struct, frozen=True):
     """One argument of a tool."""
 
     key: str
-    schema: Mapping[str, Any]  # complete by itself: it includes shared definitions
+    schema: Mapping[str, Any]  # complete by itself: includes shared definitions
     is_required: bool
 
     @property

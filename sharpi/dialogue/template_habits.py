@@ -1,7 +1,7 @@
-"""TemplateHabits: what a chat template does with tools, calls and results, found by trying it.
+"""TemplateHabits: how a chat template handles tools, calls and results, found by trying it.
 
-Templates differ in what they accept, and silently ignore what they do not support. So each is
-rendered once with small conversations, and its output is searched for the words in them.
+Templates differ in what they accept, and silently ignore what they do not support. So each template
+is rendered once with small conversations, and the output is searched for their words.
 """
 
 import itertools
@@ -38,11 +38,11 @@ _TOOLS = [
 class CallHabits(Struct, frozen=True):
     """The form of calls that a template shows."""
 
-    # Unchanged ("any"), nine letters and digits ("short"), or `functions.name:0` ("named").
+    # "any": unchanged; "short": nine letters and digits; "named": `functions.name:0`.
     ids: IdStyle
     as_text: bool  # passes arguments as JSON text rather than an object
-    empty_content: str | None  # the content of a message that has only calls
-    one_each: bool  # the template shows at most one call of a message
+    empty_content: str | None  # the content that a message with only calls must have
+    one_each: bool  # the template shows at most one call per message
 
 
 class TemplateHabits(Struct, frozen=True):
@@ -50,13 +50,14 @@ class TemplateHabits(Struct, frozen=True):
 
     shows_system: bool
     shows_tools: bool
-    knows_developer: bool  # has a developer role beside the system role
-    thinks_aside: bool  # takes reasoning as `thinking`, and not beside both content and calls
-    calls: CallHabits | None  # None: shows neither calls nor results
+    knows_developer: bool  # has a developer role as well as the system role
+    # Takes reasoning as `thinking`, but not together with both content and calls.
+    thinks_aside: bool
+    calls: CallHabits | None  # None if it shows neither calls nor results
 
 
 def observe(chat_format: ChatFormat) -> TemplateHabits:
-    """Renders a template with test conversations and returns what it does with them."""
+    """Renders a template with test conversations, and returns what it showed of them."""
     system, source = {"role": "system", "content": _SYSTEM}, chat_format.source
     return TemplateHabits(
         shows_system=_SYSTEM in _render(chat_format, [system, _USER]),
@@ -68,7 +69,7 @@ def observe(chat_format: ChatFormat) -> TemplateHabits:
 
 
 def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
-    """Returns the first form of calls with which the template shows name, argument and result."""
+    """Returns the first form of calls in which the template shows name, argument and result."""
     for ids, as_text, empty in itertools.product(_IDS, (False, True), (None, "")):
         habits = CallHabits(ids, as_text, empty, one_each=False)
         text = _render(chat_format, _conversation(habits, [_TOOL]))
@@ -80,7 +81,7 @@ def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
 
 
 def _is_odd(text: str) -> bool:
-    """Returns whether the text has Python's notation, or JSON in a JSON string."""
+    """Returns whether the text has Python's notation, or JSON inside a JSON string."""
     return f"'{_KEY}'" in text or f'\\"{_KEY}' in text or "None" in text
 
 
@@ -101,7 +102,7 @@ def _conversation(habits: CallHabits, names: Sequence[str]) -> list[dict[str, An
 
 
 def _render(chat_format: ChatFormat, messages: Sequence[dict[str, Any]], **options: Any) -> str:
-    """Returns the prompt; empty if the template refuses."""
+    """Returns the prompt; empty if the template refuses the messages."""
     try:
         return chat_format.render(messages, **options)
     except TemplateError:

@@ -1,4 +1,4 @@
-"""The instruction about tools for models with a chat template that does not show them."""
+"""The instruction about tools, for models whose chat template does not show tools."""
 
 import json
 from collections.abc import Sequence

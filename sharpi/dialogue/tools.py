@@ -19,5 +19,5 @@ class ToolChoice(Struct, frozen=True):
     """Limits the calls of an answer."""
 
     mode: Literal["auto", "none", "required"] = "auto"  # "required" forces at least one call
-    name: str | None = None  # the only tool to be called with "required"; None for any
+    name: str | None = None  # with "required", the only tool that may be called; None for any
     parallel: bool = True  # allows several calls in one answer

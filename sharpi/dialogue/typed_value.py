@@ -35,7 +35,7 @@ def may_be_text(schema: Mapping[str, Any]) -> bool:
 def json_text(text: str, schema: Mapping[str, Any]) -> str:
     """Returns the JSON of a bare value.
 
-    It is a string unless the text is another value that the schema allows.
+    It is a string, unless the text is another type of value that the schema allows.
     """
     types = _types(schema)
     word = text.strip()
@@ -63,7 +63,7 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _referenced(root: Mapping[str, Any], reference: Any) -> Any:
-    """Returns what a reference inside the tool's own schema points to."""
+    """Returns what a reference within the tool's own schema points to."""
     found: Any = root
     for step in str(reference).removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None

@@ -1,8 +1,8 @@
-"""FileTrial: decides, while a model runs, if slots for experts or the mapped file are faster.
+"""FileTrial: decides, while a model runs, whether expert slots or the mapped file are faster.
 
-Slots are fixed to layers, and each layer has about as many. The page cache takes what is used,
-wherever it is. So where layers use different numbers of experts and all that are used have room in
-memory, the mapped file misses less. This is only tried if counts of a window of tokens promise it.
+Each layer has its own slots, about as many as every other. The page cache holds whatever is used,
+in any layer. So the mapped file misses less if layers use different numbers of experts and all used
+ones fit into memory. The file is only tried if the counts of a window of tokens promise a gain.
 """
 
 from enum import Enum
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from sharpi.experts.slot_window import SlotWindow, WindowCounts, mean_seconds
 
 WINDOW = 256  # tokens whose counts and times are judged
-FIRST_WINDOW = 64  # the same, of the first tokens
-_FIRST_TOKENS = 1024  # that many
-GAINS = 0.98  # ratio of the file's time to that of slots from which on it is kept
-COSTS = 1.02  # the same ratio, above which slots return
+FIRST_WINDOW = 64  # tokens judged at the start, while few have run
+_FIRST_TOKENS = 1024  # the first tokens, whose windows are short
+GAINS = 0.98  # the file is kept if its time is at most this ratio of the time with slots
+COSTS = 1.02  # slots return if the file's time is above this ratio
 _BLOCK = 32  # tokens; two blocks in a row decide about the file
-_MOST_TOKENS = 512  # of a trial
-_REST = 8192  # tokens until the next trial; twice as many after each that failed
+_MOST_TOKENS = 512  # the longest trial, in tokens
+_REST = 8192  # tokens until the next trial; doubles after each one that failed
 
 
 class Way(Enum):
-    """The two ways in which experts are reached."""
+    """The two sources that experts are read from."""
 
     SLOTS = "slots"
     FILE = "file"
@@ -32,18 +32,18 @@ class Way(Enum):
 class FileTrial:
     """Receives the seconds of decoded tokens; `way` is what the next token should use.
 
-    `expert_bytes` are by layer, (layers,).
+    `expert_bytes` (layers,) has the bytes of one expert.
     """
 
     def __init__(self, expert_bytes: NDArray[np.int64]) -> None:
         self.way = Way.SLOTS
-        self.is_decided = True  # False while the file is only tried
+        self.is_decided = True  # False during a trial of the file
         self.ratio = 1.0  # the file's time over that of slots, as last measured
         self._window = SlotWindow(expert_bytes)
-        self._in_file: list[float] = []  # seconds
+        self._in_file: list[float] = []  # seconds of each token with the file
         self._with_slots = 0.0  # seconds per token
-        self._stake = 0.0  # seconds beyond those with slots that are left to the trial
-        self._tokens = 0  # with slots
+        self._stake = 0.0  # seconds that the trial may still take beyond the time with slots
+        self._tokens = 0  # tokens with slots so far
         self._rest, self._next_rest = 0, _REST
         self._faults = self._slow_windows = 0
 
@@ -53,13 +53,13 @@ class FileTrial:
         return not len(self._window)
 
     def add_beside(self, seconds: float) -> None:
-        """Adds a step that decoded several tokens, whose waits count, too."""
+        """Adds a step that decoded several tokens, because their waits count, too."""
         self._window.add_beside(seconds)
 
     def record(self, seconds: float, *, is_usual: bool = True) -> bool:
         """Records a token with slots; returns True at the end of a window, for `judge_slots`.
 
-        `is_usual`: False where the policy tried another way than the one it uses.
+        `is_usual` is False if the policy was trying something with this token.
         """
         if self._rest:
             self._rest -= 1
@@ -69,7 +69,7 @@ class FileTrial:
         return len(self._window) >= (FIRST_WINDOW if self._tokens <= _FIRST_TOKENS else WINDOW)
 
     def judge_slots(self, counts: WindowCounts, room: int) -> bool:
-        """Begins a trial of the file if the window promises a gain; returns True if it does.
+        """Begins a trial of the file if the window promises a gain; returns True if so.
 
         `room`: bytes that the page cache could take without the slots.
         """
@@ -82,15 +82,12 @@ class FileTrial:
         return True
 
     def record_file(self, seconds: float, faults: int) -> bool:
-        """Records a token with the file; `faults`: pages that it waited for.
-
-        Returns True if that decides.
-        """
+        """Records a token with the file, which waited for `faults` pages; True if that decided."""
         self._in_file.append(seconds)
         return self._watch(faults) if self.is_decided else self._try()
 
     def refuse(self) -> None:
-        """Rests, as after a trial that failed."""
+        """Returns to slots until the next trial is due, as after a trial that failed."""
         self.way, self.is_decided = Way.SLOTS, True
         self._in_file.clear()
         self._window.clear()
@@ -110,7 +107,7 @@ class FileTrial:
         return self._end()
 
     def _end(self) -> bool:
-        """Ends a trial without two fast blocks: what is as fast as slots saves filling them."""
+        """Ends a trial without two fast blocks; keeps the file if it was faster in all."""
         self.ratio = mean_seconds(self._in_file[-WINDOW:]) / self._with_slots
         if len(self._in_file) >= _MOST_TOKENS and self.ratio < 1:
             return self._keep()
@@ -125,7 +122,7 @@ class FileTrial:
     def _watch(self, faults: int) -> bool:
         """Returns to slots after two slow windows in a row that waited for pages.
 
-        Without such waits a token takes longer for another reason, as for a longer context.
+        Tokens that waited for no pages are slow for another reason, such as a longer context.
         """
         self._faults += faults
         if len(self._in_file) < WINDOW:

@@ -1,4 +1,4 @@
-"""The memory that a learned policy takes for its maps, beside the slots.
+"""The memory that a learned policy's maps take beside the slots.
 
 The sizes are those of kernels/cpu/experts/policy/learned.cpp, and of a GPU's maps.
 """
@@ -7,10 +7,10 @@ from sharpi.experts.policy_settings import PolicyKind
 
 _FLOAT_BYTES, _LINE_FLOATS = 4, 16
 _NEAR, _LAST = 3, 4  # layers whose experts a map learns from
-_FEW_EXPERTS, _MOST, _MORE_WITHIN = 64, 8, 7  # a model with few experts has more of them
-_MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of combinations
-_VECTORS = 4  # bias, scores, scores of before, errors
-_RECENT = 6  # counts of recent uses: for two time spans counts, previous ones and weights
+_FEW_EXPERTS, _MOST, _MORE_WITHIN = 64, 8, 7  # models with few experts learn from more layers
+_MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # limits of the rows for combinations of experts
+_VECTORS = 4  # bias, scores, previous scores, errors
+_RECENT = 6  # recent uses: counts, previous counts and weights, for two time spans
 
 
 def learned_bytes(kind: PolicyKind, num_experts: int) -> int:

@@ -1,4 +1,4 @@
-"""Chooses the policy and the predictor of a run: those the user asked for, or the defaults."""
+"""Chooses the policy and the predictor of a run: what the user asked for, or the defaults."""
 
 from msgspec import Struct
 
@@ -16,9 +16,9 @@ from sharpi.experts.policy_settings import (
 from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.static_set import parse_ids
 
-LEARNED = "learned"  # a predictor that is part of the policy of the same name
+LEARNED = "learned"  # stands for the predictor that is part of the policy of the same name
 DEFAULT_PREDICTOR = "router"
-_PIN_AFTER = 512  # accesses; on recorded routes, later pins hit as often
+_PIN_AFTER = 512  # accesses; on recorded routes, pinning later hits no more often
 
 
 class ExpertShape(Struct, frozen=True):
@@ -26,9 +26,9 @@ class ExpertShape(Struct, frozen=True):
 
     num_experts: int
     experts_per_token: int
-    slots: tuple[int, ...]  # by layer index; 0 in dense layers
-    on_gpu: bool = False  # the slots are in VRAM, where only missed experts are loaded
-    learns_little: bool = False  # room is short for what the policies that look ahead learn
+    slots: tuple[int, ...]  # slots by layer index; 0 in dense layers
+    on_gpu: bool = False  # slots are in VRAM, where only missed experts are loaded
+    learns_little: bool = False  # memory is too short for the maps of the policies that look ahead
 
     @property
     def num_moe_layers(self) -> int:
@@ -65,7 +65,7 @@ def choose_policy(
 
 
 def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
-    """Returns the bytes that the policy learns of a layer: usually, and if memory is short."""
+    """Returns the bytes per layer that the policy learns: usually, and if memory is short."""
     usual, little = (
         _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, learns_little=learns_little))
         for learns_little in (False, True)
@@ -81,10 +81,10 @@ def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
         return None
     if asked.warm_pin is None and not settings.warm_pin:
         policy = settings.kind.name.lower().replace("_", "-")
-        is_lru = settings.kind is PolicyKind.LRU  # which itself may gain by a pin
+        is_lru = settings.kind is PolicyKind.LRU  # lru itself may gain by a pin
         loses = "has fewer hits than the default policy" if is_lru else "costs hits"
         return f"no warm pin: with {policy} and these slots it {loses}; --moe-warmpin N pins N"
-    if settings.warm_pin and max(settings.slots) < 2:  # at most half of the slots
+    if settings.warm_pin and max(settings.slots) < 2:  # at most half of the slots can be pinned
         return "no warm pin: a layer's only slot stays free for the expert that is needed"
     return None
 
@@ -112,7 +112,7 @@ def _kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
 
 
 def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
-    """Returns, of the policies that the tier supports, the one with the most hits."""
+    """Returns the policy with the most hits among those that the tier supports."""
     if shape.all_fit:
         return PolicyKind.LRU
     may_prefetch = asked.prefetch and not (shape.on_gpu or shape.learns_little)

@@ -26,7 +26,7 @@ class PolicyKind(IntEnum):
 
     @property
     def is_learned(self) -> bool:
-        """True if it learns online which experts come next."""
+        """True if the policy learns online which experts come next."""
         return PolicyKind.LEARNED <= self <= PolicyKind.LEARNED_KEEP or (
             self is PolicyKind.LEARNED_PREFETCH
         )
@@ -43,21 +43,21 @@ class PolicyKind(IntEnum):
 
     @property
     def decides_ahead(self) -> bool:
-        """True if it loads experts two layers before they are used."""
+        """True if the policy loads experts two layers before they are used."""
         return self in (PolicyKind.LEARNED, PolicyKind.LEARNED_PREFETCH)
 
     @property
     def prefetches(self) -> bool:
-        """True if it loads experts that were not missed."""
+        """True if the policy loads experts that were not missed."""
         return self.decides_ahead or self is PolicyKind.LEARNED_TOKEN_END
 
     @property
     def has_budget(self) -> bool:
-        """True if its loads are steered towards a number per token."""
+        """True if the policy steers its loads towards a number per token."""
         return self.is_learned and self is not PolicyKind.LEARNED_KEEP
 
 
-_FIRST_CHOICE = 64  # the part of `warm_pin_after` before a fixed set is first chosen
+_FIRST_CHOICE = 64  # a fixed set is first chosen after one part in so many of `warm_pin_after`
 
 POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}
 
@@ -73,8 +73,8 @@ class Swap(NamedTuple):
     """One change of a layer's slots."""
 
     layer: int
-    expert: int  # becomes resident; -1 where the layer loses a slot to another layer
-    victim: int  # is evicted; -1 where a free slot is taken
+    expert: int  # becomes resident; -1 if the layer loses a slot to another layer
+    victim: int  # is evicted; -1 if the expert takes a free slot
 
 
 class Counts(NamedTuple):
@@ -83,7 +83,7 @@ class Counts(NamedTuple):
     accesses: int = 0
     hits: int = 0
     loads: int = 0
-    early_loads: int = 0  # of experts that the token had not missed
+    early_loads: int = 0  # loads of experts that the token had not missed
     early_hits: int = 0  # first uses of such experts
 
 
@@ -93,18 +93,19 @@ class PolicySettings(Struct, frozen=True):
     kind: PolicyKind
     num_experts: int
     experts_per_token: int
-    slots: tuple[int, ...]  # of each layer
-    # ids of each layer; the first ones are pinned, up to half of the slots (static: all of them)
+    slots: tuple[int, ...]  # slots of each layer
+    # Expert ids by layer; the first ones are pinned, at most half of the slots (static: all).
     pinned: tuple[tuple[int, ...], ...] = ()
-    admission: bool = False  # slru: a miss takes a slot only if it is used more than the victim
+    # Slru: a miss takes a slot only if the expert was used more than the victim.
+    admission: bool = False
     load_budget: float = 0.0  # learned: expert loads per token
     # learned: slots move to layers that need them; all experts must have one size
     moving_slots: bool = False
-    warm_pin: int = 0  # most used experts that each layer pins by itself; 0 is off
-    # accesses of all layers together before that; a fixed set is first chosen after a 64th of them,
-    # and again whenever they have doubled
+    warm_pin: int = 0  # most used experts that each layer pins on its own; 0 pins none
+    # Accesses of all layers together before the warm pin. A fixed set is first chosen after a 64th
+    # of them, and again whenever the accesses have doubled.
     warm_pin_after: int = 0
-    # ids of each layer, best first, that fill free slots at the start
+    # Expert ids by layer, best first, that fill free slots at the start.
     warm: tuple[tuple[int, ...], ...] = ()
 
     @property

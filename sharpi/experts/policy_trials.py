@@ -1,7 +1,7 @@
 """PolicyTrials: finds out, while a model runs, which parts of the default policy save time.
 
 First it times prefetching, then the learned policy against evicting the oldest expert (lru). Turns
-of lru are longer, since slots still hold what the learned policy chose for a while.
+of lru are longer, because at first slots still hold what the learned policy chose.
 """
 
 from sharpi.experts.prediction_trial import PredictionTrial, TrialTimes
@@ -37,14 +37,14 @@ class PolicyTrials:
 
     @property
     def learns_now(self) -> bool:
-        """True if the policy learns and decides at the next token; False for eviction as lru."""
+        """True if the policy learns during the next token; False if it evicts as lru does."""
         if self.learning is None or self._tries_prefetch:
             return self.learns
         return self.learning.predicts_now
 
     @property
     def is_usual(self) -> bool:
-        """True if the next token uses what was decided, False if it tries something else."""
+        """True if the next token uses what was decided, False if it tries the alternative."""
         return (self.learns_now, self.prefetches_now) == (self.learns, self.prefetches)
 
     @property

@@ -1,31 +1,31 @@
-"""Measures if predicting or learning pays: times tokens with and without it on the running model.
+"""Measures whether predicting or learning pays, with and without it, on the running model.
 
 Predictions cost time, unused reads and memory. So the last 8 of every 32 tokens do without, and the
-median times are compared. The decision holds for a while, and then the trial is repeated. What was
-found to cost too much again is tried after twice as many tokens each time: trials cost time, too.
+median times are compared. The decision holds for a while, and then the trial is repeated. Trials
+cost time, too: each time the result is "too slow" again, the wait for the next trial doubles.
 """
 
 from statistics import median
 
 from msgspec import Struct
 
-PERIOD, WITHOUT = 32, 8  # tokens
+PERIOD, WITHOUT = 32, 8  # tokens: of a period, and of its end, which does without predictions
 SETTLING = 1  # tokens after a switch that are not counted
 PERIODS = 6
 COSTS_TOO_MUCH = 1.02  # ratio of the time with predictions to the time without
-GAINS_AGAIN = 0.98  # the same ratio, below which what was switched off returns
+GAINS_AGAIN = 0.98  # what was switched off returns if that ratio is below this one
 TOKENS_UNTIL_RETRIAL = 2048
-MOST_RESTS = 16  # times that many tokens, at most
+MOST_RESTS = 16  # the longest wait for a trial, in multiples of TOKENS_UNTIL_RETRIAL
 
 
 class TrialTimes(Struct, frozen=True):
     """The numbers of tokens and periods of a trial."""
 
     period: int = PERIOD
-    without: int = WITHOUT  # the last ones of each period
-    settling: int = SETTLING  # after a switch, not counted
+    without: int = WITHOUT  # tokens at the end of each period that do without predictions
+    settling: int = SETTLING  # tokens after each switch that do not count
     periods: int = PERIODS
-    rest: int = TOKENS_UNTIL_RETRIAL  # until the next trial, after the first
+    rest: int = TOKENS_UNTIL_RETRIAL  # tokens until the next trial, at first
 
 
 class PredictionTrial:
@@ -33,12 +33,12 @@ class PredictionTrial:
 
     def __init__(self, times: TrialTimes | None = None) -> None:
         self._times = times or TrialTimes()
-        self.is_on = True  # the decision
-        # seconds with divided by seconds without, in the last trial
+        self.is_on = True  # the latest decision
+        # seconds with predictions divided by seconds without, in the last trial
         self.ratio: float | None = None
         self._token = 0
         self._rest = 0  # tokens until the next trial
-        self._rests = 1  # as many times `TrialTimes.rest`
+        self._rests = 1  # the next wait, in multiples of `TrialTimes.rest`
         self._with: list[float] = []
         self._without: list[float] = []
 

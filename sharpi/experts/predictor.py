@@ -1,4 +1,4 @@
-"""Predicts which experts a layer uses next, from routes alone: reference of the native code.
+"""Predicts which experts a layer uses next, from routes alone: the reference of the native code.
 
 Predictions are hints and never change the output. `last-token` repeats the layer's last route;
 `last-layer` counts which experts follow those of the layer below; `both` adds those that follow the
@@ -14,12 +14,12 @@ PREDICTORS = ("last-token", "last-layer", "both", "frequency")
 # numbered as PredictorKind in predictor.h
 
 _MOST_SEEN = np.float32(256)
-# of the previous token's route, relative to that of the layer below
+# The weight of the previous token's route, relative to the route of the layer below.
 _TOKEN_WEIGHT = np.float32(0.25)
 
 
 class FollowCounts:
-    """Counts how often each expert was seen after each other one; the latest text counts most."""
+    """Counts how often each expert followed each other one; recent text counts most."""
 
     def __init__(self, num_experts: int) -> None:
         self._seen = np.zeros(num_experts, np.float32)
@@ -35,7 +35,7 @@ class FollowCounts:
                 self._counts[expert] *= np.float32(0.5)
 
     def score(self, before: Sequence[int], weight: np.float32, scores: NDArray[np.float32]) -> None:
-        """Adds `weight` times each expert's share of uses after `before`, whose best weigh most."""
+        """Adds `weight` times each expert's share of uses after `before`; best ranks weigh most."""
         for rank, expert in enumerate(before, start=1):
             if self._seen[expert]:
                 scale = weight / np.float32(rank) / self._seen[expert]
@@ -43,10 +43,10 @@ class FollowCounts:
 
 
 class UseCounts:
-    """Counts how often each expert of a layer was used; the latest text counts most."""
+    """Counts how often each expert of a layer was used; recent text counts most."""
 
     def __init__(self, num_experts: int) -> None:
-        self._seen = 0.0  # tokens
+        self._seen = 0.0  # tokens counted so far, with decay
         self.counts = np.zeros(num_experts, np.float32)
 
     def observe(self, experts: Sequence[int]) -> None:
@@ -63,7 +63,7 @@ class Predictor:
 
     def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
         self._num_experts = num_experts
-        self._routes: list[list[int]] = [[] for _ in range(num_layers)]  # of each layer's last use
+        self._routes: list[list[int]] = [[] for _ in range(num_layers)]  # each layer's latest route
         by_layer, by_token = (name in PREDICTORS[1:3]), (name == PREDICTORS[2])
         self._after_layer = [FollowCounts(num_experts) for _ in range(num_layers * by_layer)]
         self._after_token = [FollowCounts(num_experts) for _ in range(num_layers * by_token)]

@@ -14,8 +14,8 @@ from sharpi.system.atomic_file import write_or_warn
 
 FORMAT = "sharpi expert profile"
 VERSION = 1
-_MOST_BYTES = 256 << 20  # a model of 1,000 layers with 1,000 experts has a fifth of it
-_MOST_USES = 1 << 53  # the largest integer that every JSON reader holds exactly
+_MOST_BYTES = 256 << 20  # a profile of 1,000 layers with 1,000 experts takes a fifth of it
+_MOST_USES = 1 << 53  # the largest integer that every JSON reader keeps exactly
 
 
 class ExpertProfile(Struct, frozen=True, eq=False):
@@ -30,7 +30,7 @@ class ExpertProfile(Struct, frozen=True, eq=False):
         return tuple(int(expert) for expert in order if self.uses[layer][expert])
 
     def merged(self, uses: NDArray[np.int64]) -> "ExpertProfile":
-        """Returns the profile with a newer run's uses added; earlier uses count half."""
+        """Returns the profile with a newer run's uses added; earlier uses count by half."""
         return ExpertProfile(self.model, self.uses // 2 + uses)
 
 

@@ -1,7 +1,7 @@
-"""SlotWindow: tokens with slots for experts, and what they promise of the mapped file.
+"""SlotWindow: tokens with expert slots, and the gain that they predict for the mapped file.
 
-It is cheap to count what the file would not wait for, and dear to try it: the page cache has to be
-filled. So a trial has to promise more than it may cost.
+Counting what the file would not wait for is cheap; trying the file is expensive, because the page
+cache has to be filled. So a trial has to promise more than it may cost.
 """
 
 from statistics import fmean, median
@@ -10,27 +10,28 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-_LEAST_STALL = 0.02  # part of the time with slots; with less there is nothing to gain
-_FIRST_USES = 0.25  # of the misses; with more, slots still fill, and times say little
-_FILLED = 0.8  # of the page cache that holds what is used; read-ahead brings the rest
-_FAULT_COST = 2.0  # a page fault waits longer than one of eight direct reads
-# A trial may cost 1.25 times what it takes to fill the page cache, and that has to be gained again
-# within so many tokens.
+_LEAST_STALL = 0.02  # the least part of the time spent waiting; below it there is nothing to gain
+# The largest part of misses that are first uses; above it slots still fill, and times mislead.
+_FIRST_USES = 0.25
+_FILLED = 0.8  # the part of the page cache that holds used experts; read-ahead takes the rest
+_FAULT_COST = 2.0  # how much longer a page fault waits than one of eight direct reads
+# A trial may cost 1.25 times what it takes to fill the page cache, and has to pay for itself within
+# so many tokens.
 _FILLS, _TOKENS_TO_GAIN = 1.25, 2000
-_LEAST_STAKE = 20  # times of a token
-_LEAST_TRIED = 16  # tokens of what a policy tried, from which on their time counts
-_OUTLIER = 4.0  # times the median; longer tokens count as so long
+_LEAST_STAKE = 20  # the least that a trial may cost, in tokens
+_LEAST_TRIED = 16  # tokens after which the times of what a policy tries count
+_OUTLIER = 4.0  # tokens longer than this many medians count as that long
 
 
 class WindowCounts(Struct, frozen=True):
     """The counts of a window with slots."""
 
     stall_seconds: float
-    misses: int  # late ones included
-    loads: int  # the others
+    misses: int  # including late ones
+    loads: int  # misses that were not late
     uses: NDArray[np.int64]  # in the window, (layers, experts)
     all_uses: NDArray[np.int64]  # since the start, (layers, experts)
-    first_uses: int  # experts that were used for the first time, which any way has to read
+    first_uses: int  # experts used for the first time, which are read with slots or with the file
 
     @classmethod
     def between(
@@ -42,7 +43,7 @@ class WindowCounts(Struct, frozen=True):
     ) -> "WindowCounts":
         """Returns the counts from one moment to another.
 
-        Each has the seconds that tokens waited, late experts and loads, and the uses so far.
+        `before` and `now` have the seconds that tokens waited, late experts, and loads.
         """
         stall, late, loads = now[0] - before[0], now[1] - before[1], now[2] - before[2]
         first_uses = int(((uses_before == 0) & (uses > 0)).sum())
@@ -60,40 +61,40 @@ class WindowCounts(Struct, frozen=True):
 
     @property
     def fill_seconds(self) -> float:
-        """The seconds in which page faults would read all experts that were used."""
+        """The seconds that page faults would take to read all experts that were used."""
         used = int((self.all_uses > 0).sum())
         return used * _FAULT_COST * self.stall_seconds / max(1, self.loads)
 
 
 class Promise(Struct, frozen=True):
-    """A trial of the mapped file that is worth its cost."""
+    """A trial of the mapped file that promises to gain more than it costs."""
 
-    with_slots: float  # seconds of a token
-    stake: float  # seconds that the trial may take beyond those with slots
+    with_slots: float  # seconds per token
+    stake: float  # seconds that the trial may take beyond the time with slots
 
 
 class SlotWindow:
-    """The seconds of tokens with slots; experts' bytes are by layer, (layers,)."""
+    """The seconds of tokens with slots; `expert_bytes` (layers,) has the bytes of one expert."""
 
     def __init__(self, expert_bytes: NDArray[np.int64]) -> None:
         self._expert_bytes = expert_bytes
         self._usual: list[float] = []
-        self._tried: list[float] = []  # with what a policy tried
-        self._beside = 0.0  # of steps that decoded several tokens
+        self._tried: list[float] = []  # seconds of tokens in which the policy tried something
+        self._beside = 0.0  # seconds of steps that decoded several tokens
 
     def __len__(self) -> int:
         return len(self._usual) + len(self._tried)
 
     def add(self, seconds: float, *, is_usual: bool) -> None:
-        """Adds a token; `is_usual`: False if the policy tried another way than the one it uses."""
+        """Adds a token; `is_usual` is False if the policy was trying something with it."""
         (self._usual if is_usual else self._tried).append(seconds)
 
     def add_beside(self, seconds: float) -> None:
-        """Adds a step that decoded several tokens, whose waits count, too."""
+        """Adds a step that decoded several tokens, because their waits count, too."""
         self._beside += seconds
 
     def clear(self) -> None:
-        """Begins the window anew."""
+        """Begins a new window."""
         self._usual.clear()
         self._tried.clear()
         self._beside = 0.0
@@ -105,7 +106,7 @@ class SlotWindow:
         """
         total = sum(self._usual) + sum(self._tried) + self._beside
         stalled = counts.stalled_again / total
-        # Any way has to wait for what is used for the first time.
+        # Slots and file both have to wait for experts that are used for the first time.
         steady = max(0.0, 1 + stalled - counts.stall_seconds / total)
         with_slots = self._fastest() * steady
         stake = max(_FILLS * counts.fill_seconds, _LEAST_STAKE * with_slots)
@@ -122,7 +123,7 @@ class SlotWindow:
         return max(0.0, 1 - _FAULT_COST * outside / max(1, counts.misses_again))
 
     def _fastest(self) -> float:
-        """Returns the seconds of a token in the faster of the ways of the policy."""
+        """Returns the seconds per token in the policy's faster mode, if it has tried another."""
         has_both = len(self._tried) >= _LEAST_TRIED and bool(self._usual)
         ways = (self._usual, self._tried) if has_both else (self._usual or self._tried,)
         return min(map(mean_seconds, ways))
@@ -134,9 +135,10 @@ def uses_outside(
     room: int,
     all_uses: NDArray[np.int64] | None = None,
 ) -> int:
-    """Returns how many uses (layers, experts) are of experts beyond those that fit.
+    """Returns how many uses (layers, experts) are of experts that do not fit into `room` bytes.
 
-    Those used most fit, by `all_uses` if these are given: a short window shows only a part.
+    The most used experts fit first. `all_uses`, if given, ranks them, because a short window shows
+    only a part.
     """
     flat = uses.ravel()
     sizes = np.repeat(expert_bytes, uses.shape[1])
@@ -145,6 +147,6 @@ def uses_outside(
 
 
 def mean_seconds(seconds: list[float]) -> float:
-    """Returns the mean, in which a token that another program delayed counts little."""
+    """Returns the mean, with outliers cut off: another program may have delayed a token."""
     most = _OUTLIER * median(seconds)
     return fmean(min(each, most) for each in seconds)

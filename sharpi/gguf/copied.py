@@ -1,7 +1,7 @@
-"""Copies tensors from their files into memory of their own, and bypasses the page cache.
+"""Copies tensors from their files into separate memory, bypassing the page cache.
 
-The weights that every token reads must not lie in the page cache, from which a file larger than RAM
-would evict them.
+The weights that every token reads must not lie in the page cache, because reads of a file larger
+than RAM would evict them.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ READ_BYTES = 4 << 20
 
 
 class _Range(Struct, frozen=True):
-    """An aligned range of one file, and the place in memory that it is read to."""
+    """An aligned range of one file, and the place in memory for it."""
 
     part: int  # the index of the file
     start: int  # bytes from the start of the file
@@ -41,7 +41,7 @@ class TensorCopies:
     """One region of RAM for copies of tensors, in huge pages if possible; filled by `read`.
 
     `parts` are the files, in the order of `Tensor.part`. `tensors` are the copies by name. Raises
-    MemoryError where the region does not fit.
+    MemoryError if the region does not fit.
     """
 
     def __init__(self, parts: Sequence[Path], tensors: Sequence[Tensor]) -> None:
@@ -52,9 +52,9 @@ class TensorCopies:
         self.tensors = {each.name: _moved(each, self._ranges, view) for each in tensors}
 
     def read(self, on_progress: Callable[[float], None] | None = None) -> None:
-        """Fills the region; raises ModelFileError where a file cannot be read.
+        """Fills the region; raises ModelFileError if a file cannot be read.
 
-        `on_progress` is called with the fraction that is done.
+        `on_progress` receives the fraction that is done, 0 to 1.
         """
         report = on_progress or (lambda fraction: None)
         with contextlib.ExitStack() as files:
@@ -82,7 +82,7 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Opens a file for direct reads, or for buffered ones where its file system requires it."""
+    """Opens a file for direct reads, or for buffered ones if its file system requires that."""
     try:
         handle, _ = open_direct(path)
     except OSError as error:
@@ -100,7 +100,8 @@ def _read_all(
     arena: memoryview,
     on_progress: Callable[[float], None],
 ) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # 6 ms, which mapped files do not need
+    # Takes 6 ms, which mapped files need not spend.
+    from concurrent.futures import ThreadPoolExecutor
 
     pieces = [piece for each in ranges for piece in _pieces(each)]
 

@@ -1,4 +1,4 @@
-"""Reads the head of a file from front to back. All bounds are checked here."""
+"""Reads the head of a file from front to back, and checks all bounds."""
 
 import struct
 from pathlib import Path
@@ -15,7 +15,7 @@ _MAX_NAME_BYTES = 65535  # the specification's limit for a metadata key
 class Cursor:
     """A position in the head of a file of `file_bytes` bytes.
 
-    Every read raises ModelFileError instead of passing the end.
+    A read beyond the end raises ModelFileError.
     """
 
     def __init__(self, path: Path, head: memoryview, file_bytes: int) -> None:
@@ -61,7 +61,7 @@ class Cursor:
         """Reads a number of items and checks it.
 
         Each item takes `least_bytes` or more. Raises ModelFileError for more items than fit into
-        the head, or than `limit`.
+        the head, or more than `limit`.
         """
         count = self.uint64(f"the number of {what}")
         if count * least_bytes > len(self.head) - self.at:

@@ -1,4 +1,4 @@
-"""Words an error about a file as one printable line: its path, then what is wrong."""
+"""Words an error about a file as one printable line: the path, then what is wrong."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def file_error(path: Path, what: str) -> ModelFileError:
 
 
 def printable(text: str) -> str:
-    """Replaces control characters, line ends and bytes that were not UTF-8 by U+FFFD."""
+    """Replaces control characters, newlines and bytes that were not UTF-8 by U+FFFD."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -33,7 +33,7 @@ _ADVICE = {
     "vocabulary": "`sharpi tokenize` reads it; a model is needed to write text",
     HEAD: "name the model, and this file as --spec-draft-model",
 }
-_TYPES = ("mmproj", "adapter", "imatrix")  # of general.type, besides "model"
+_TYPES = ("mmproj", "adapter", "imatrix")  # values of general.type besides "model"
 _EMBEDDERS = {
     *("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert"),
     *("modern-bert", "eurobert", "gemma-embedding", "t5encoder"),
@@ -43,7 +43,7 @@ _DRAFTERS = {"gemma4-assistant"}
 
 
 def kind_of(file: GgufFile) -> str:
-    """Returns MODEL for a language model, or else another kind, which `description` describes."""
+    """Returns MODEL for a language model, or another kind, which `description` words."""
     metadata = file.metadata
     stored = _text(metadata, "general.type")
     architecture = _text(metadata, "general.architecture")
@@ -69,7 +69,7 @@ def description(kind: str) -> str:
 
 
 def may_be_model(path: Path) -> bool:
-    """Returns whether a file is a language model, or cannot be read, which opening it explains."""
+    """Returns whether a file is a language model or unreadable; opening it then says why."""
     try:
         with open_gguf(path) as file:
             return kind_of(file) == MODEL

@@ -96,7 +96,7 @@ def describe_mistake(start: bytes) -> str:
     for magic, kind in _KINDS:
         if lowered.startswith(magic):
             return f"not a GGUF file but {kind}"
-    if start[8:9] == b"{":  # after the length of its header
+    if start[8:9] == b"{":  # safetensors: the length of its header comes first
         return f"not a GGUF file but safetensors; {_CONVERT}"
     if not any(start):
         return "not a GGUF file: it begins with zeros, like an unfinished download"

@@ -17,7 +17,7 @@ class Metadata(Mapping[str, MetadataValue]):
     """The metadata of the file at `path`: keys and values in the file's order.
 
     The `get_*` methods return `default` for a missing key. They raise ModelFileError, which names
-    the file and the key, where there is no default, and for a value of the wrong type or range.
+    the file and the key, if there is no default, or if the value has a wrong type or range.
     """
 
     def __init__(self, path: Path, values: dict[str, MetadataValue]) -> None:
@@ -75,7 +75,7 @@ class Metadata(Mapping[str, MetadataValue]):
         return value
 
     def find_printable(self, key: str) -> str | None:
-        """Returns a string that is safe to print on a terminal, None where the key is missing."""
+        """Returns a string that is safe to print on a terminal; None if the key is missing."""
         return printable(self.get_str(key)) if key in self._values else None
 
     def get_strings(self, key: str, default: list[str] | None = None) -> list[str]:

@@ -9,11 +9,11 @@ from sharpi.gguf.metadata import MetadataValue
 from sharpi.gguf.string_array import MAX_STRINGS, read_string_array
 
 MAX_KEYS = 1 << 16
-LEAST_KEY_BYTES = 8 + 1 + 4 + 1  # length, one character, type, value
+LEAST_KEY_BYTES = 8 + 1 + 4 + 1  # bytes of a length, one character, a type and a value
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _LEAST_BYTES = {_STRING: 8, _ARRAY: 12}
 _MAX_DEPTH = 4
-_MAX_NESTED_ARRAYS = 1 << 16  # no known program writes any; each costs a Python object
+_MAX_NESTED_ARRAYS = 1 << 16  # no known program writes nested arrays; each costs a Python object
 _SCALARS: dict[int, np.dtype[Any]] = {
     0: np.dtype("u1"),
     1: np.dtype("i1"),

@@ -1,4 +1,4 @@
-"""Finds GGUF files whose names are close to one that does not exist."""
+"""Finds GGUF files with names similar to a missing one."""
 
 from difflib import get_close_matches
 from pathlib import Path

@@ -53,7 +53,7 @@ class QuantType(IntEnum):
     Q2_0 = 42, 64, 18
 
 
-# Ids of types that llama.cpp once wrote and no longer reads. Such files must be quantised again.
+# Ids of types that llama.cpp no longer reads; such files must be quantised again.
 WITHDRAWN_TYPES = {
     4: "Q4_2",
     5: "Q4_3",

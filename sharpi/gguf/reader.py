@@ -30,11 +30,12 @@ class Tensor(Struct, frozen=True, eq=False):
     name: str
     quant_type: QuantType
     shape: tuple[int, ...]  # slowest axis first: (rows, columns) or (experts, rows, columns)
-    # Quant blocks, (bytes,): a read-only view into the mapped file, or into a copy to be filled.
+    # Quant blocks, (bytes,): a read-only view into the mapped file, or into a copy that is filled
+    # later.
     data: npt.NDArray[np.uint8]
-    part: int  # the index of its file
+    part: int  # index of the tensor's file
     offset: int  # bytes from the start of that file
-    mapped_data: npt.NDArray[np.uint8] | None = None  # where `data` is a copy
+    mapped_data: npt.NDArray[np.uint8] | None = None  # the view into the file, if `data` is a copy
 
     @property
     def info(self) -> TensorInfo:
@@ -53,7 +54,7 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def data_in_file(self) -> npt.NDArray[np.uint8]:
-        """The quant blocks in the mapped file, also where a copy of them is not filled yet."""
+        """The quant blocks in the mapped file, even if `data` is a copy that is not filled yet."""
         return self.data if self.mapped_data is None else self.mapped_data
 
 
@@ -62,21 +63,21 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
 
     path: Path
     version: int
-    metadata: Metadata  # of the first part
+    metadata: Metadata  # metadata of the first part
     tensors: Mapping[str, Tensor]
     parts: tuple[Path, ...]
     num_bytes: int  # the size of all parts on disk
     _tensors: dict[str, Tensor]
-    lacking: frozenset[int] = frozenset()  # the indices of parts that only other machines have
+    lacking: frozenset[int] = frozenset()  # indices of parts that only other machines have
 
     @property
     def openable_parts(self) -> tuple[Path, ...]:
-        """The paths of all parts; parts that are not here have the path of the first one."""
+        """The paths of all parts; for missing parts, the first part's path."""
         parts = enumerate(self.parts)
         return tuple(self.parts[0] if index in self.lacking else path for index, path in parts)
 
     def infos(self) -> dict[int, list[TensorInfo]]:
-        """Returns the tensors of each part that is here."""
+        """Returns the tensors of each part on this machine."""
         found: dict[int, list[TensorInfo]] = {
             index: [] for index in range(len(self.parts)) if index not in self.lacking
         }
@@ -109,7 +110,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         return replace(self, tensors=MappingProxyType(tensors), _tensors=tensors)
 
     def with_tensors_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
-        """Returns the file with those tensors of `other` that begin with `prefix`, as more parts.
+        """Returns the file with the tensors of `other` whose names begin with `prefix`, as parts.
 
         They replace this file's tensors of the same names.
         """
@@ -124,7 +125,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         return replace(joined, parts=(*self.parts, *other.parts), num_bytes=num_bytes)
 
     def with_all_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
-        """Returns the file with all tensors of `other`, named after `prefix`, as more parts."""
+        """Returns the file with all tensors of `other`, their names prefixed, as more parts."""
         renamed = {
             f"{prefix}{name}": replace(tensor, name=f"{prefix}{name}")
             for name, tensor in other.tensors.items()
@@ -211,7 +212,7 @@ def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
 
 def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
     """Maps the head and the whole file separately, so that one can outlive the other."""
-    status = path.stat()  # before opening: a pipe without a writer would block
+    status = path.stat()  # checked before opening, because a pipe without a writer would block
     if stat.S_ISDIR(status.st_mode):
         raise file_error(path, "this is a folder; give the path of the .gguf file in it")
     if not stat.S_ISREG(status.st_mode):
@@ -228,7 +229,8 @@ def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
 def _prefer_huge_pages(whole: mmap.mmap) -> None:
     """Asks the kernel to cache the file in 2 MiB pages, which saves TLB misses on random experts.
 
-    Linux 6.16 does so on ext4 for what is not cached yet; elsewhere the request has no effect.
+    Linux 6.16 does so on ext4 for pages that are not cached yet; elsewhere the request has no
+    effect.
     """
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):

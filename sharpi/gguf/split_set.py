@@ -1,4 +1,4 @@
-"""Finds the parts of a split model, which are named and numbered as llama-gguf-split does it."""
+"""Finds the parts of a split model, named and numbered as llama-gguf-split does."""
 
 import os
 import re
@@ -13,8 +13,8 @@ _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", 
 def split_parts(path: Path, *, may_lack: bool = False) -> list[Path]:
     """Returns all parts of the model that `path` is a part of, in order; [path] if it is not split.
 
-    Raises ModelFileError, which names the first missing part; with `may_lack` only the first part
-    has to be there, as it holds the metadata.
+    Raises ModelFileError that names the first missing part. With `may_lack` only the first part
+    must exist, because it holds the metadata.
     """
     match = _PART.fullmatch(path.name)
     if match is None or not os.path.exists(path):
@@ -32,7 +32,7 @@ def split_parts(path: Path, *, may_lack: bool = False) -> list[Path]:
 
 
 def part_number(path: Path) -> int | None:
-    """Returns the number in the name of a part of a split model, None for other names."""
+    """Returns the number in the name of a split model's part; None for other names."""
     match = _PART.fullmatch(path.name)
     return None if match is None else int(match["number"])
 
@@ -45,7 +45,7 @@ def part_path(beside: Path, stem: str, number: int, count: int) -> Path:
 def check_part(path: Path, metadata: Metadata, index: int, count: int) -> None:
     """Checks that `split.no` (from 0) and `split.count` agree with the file's name.
 
-    Raises ModelFileError where they do not.
+    Raises ModelFileError if they do not.
     """
     stored_count = metadata.get_int("split.count", 1) or 1
     stored_index = metadata.get_int("split.no", 0)
@@ -68,7 +68,7 @@ def check_part(path: Path, metadata: Metadata, index: int, count: int) -> None:
 def check_total(path: Path, metadata: Metadata, num_tensors: int) -> None:
     """Checks the number of tensors against the first part's `split.tensors.count`.
 
-    Raises ModelFileError where they differ.
+    Raises ModelFileError if they differ.
     """
     expected = metadata.get_int("split.tensors.count", num_tensors)
     if expected != num_tensors:

@@ -19,7 +19,7 @@ _TABLE = [c_void_p, c_void_p, c_void_p, c_uint64, c_uint64]
 
 
 class Texts(Protocol):
-    """The protocol of lists of strings, and of arrays that are decoded on demand."""
+    """The protocol of lists of strings, and of string arrays that are decoded on demand."""
 
     def __len__(self) -> int: ...
 
@@ -39,7 +39,7 @@ class StringArray:
     def __init__(self, head: memoryview, starts: NDArray[np.uint64]) -> None:
         self.head = head
         self.starts = starts
-        self._bounds = starts.data  # whose items are plain numbers
+        self._bounds = starts.data  # a buffer whose items are plain Python numbers
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -61,7 +61,7 @@ class StringArray:
     __hash__ = None  # type: ignore[assignment]
 
     def _layout(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Returns where the strings start, and their bytes with the lengths."""
+        """Returns the offsets of the strings, and their bytes with the length fields."""
         first, end = self.starts[0], self.starts[-1]
         return self.starts - first, np.frombuffer(self.head[first:end], np.uint8)
 
@@ -75,14 +75,14 @@ class StringArray:
         return bool((np.diff(self.starts) == LENGTH_BYTES).any())
 
     def copy(self) -> "StringArray":
-        """Returns the same strings in memory of their own, apart from the file."""
+        """Returns the same strings in separate memory, independent of the file."""
         first = self.starts[0]
         return StringArray(
             memoryview(bytes(self.head[first : self.starts[-1]])), self.starts - first
         )
 
     def tolist(self) -> list[str]:
-        """Returns all strings, which are decoded in one piece and then split at zero bytes."""
+        """Returns all strings, decoded in one piece and then split at zero bytes."""
         if not len(self):
             return []
         starts = self.starts.astype(np.int64) - int(self.starts[0])

@@ -18,7 +18,7 @@ from sharpi.gguf.tokenizer_summary import TokenizerSummary, summarise_tokenizer
 
 
 class FileSummary(Struct, frozen=True):
-    """The contents of a file; a field is None where the file does not have it."""
+    """The contents of a file; a field is None if the file does not have it."""
 
     path: str
     parts: tuple[str, ...]
@@ -30,16 +30,17 @@ class FileSummary(Struct, frozen=True):
     file_bytes: int  # the size of all parts on disk
     tensor_bytes: int  # the size of all weights
     num_tensors: int
-    num_parameters: int  # every stored value, counted once
-    num_active_parameters: int  # those that one token uses, with the whole token embedding
+    num_parameters: int  # every stored value counted once
+    # Parameters that one token uses, including the whole token embedding.
+    num_active_parameters: int
     bits_per_weight: float | None  # 8 * tensor_bytes / num_parameters
     num_layers: int | None
     num_experts: int | None
     num_experts_per_token: int | None
     context_length: int | None
     hidden_size: int | None
-    num_heads: int | tuple[int, ...] | None  # a tuple where layers differ
-    num_kv_heads: int | tuple[int, ...] | None  # a tuple where layers differ
+    num_heads: int | tuple[int, ...] | None  # a tuple if layers differ
+    num_kv_heads: int | tuple[int, ...] | None  # a tuple if layers differ
     quant_types: tuple[QuantTypeSummary, ...]
     tokenizer: TokenizerSummary
     tensors: tuple[TensorSummary, ...]
@@ -87,7 +88,7 @@ def summarise(file: GgufFile) -> FileSummary:
 
 
 class _Keys:
-    """Reads the keys of the architecture, None where they are missing."""
+    """Reads the architecture's keys; None for missing ones."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata

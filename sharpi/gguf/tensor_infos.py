@@ -11,7 +11,8 @@ from sharpi.gguf.cursor import Cursor
 from sharpi.gguf.quant_types import WITHDRAWN_TYPES, QuantType, row_bytes
 
 MAX_TENSORS = 1 << 18
-LEAST_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8  # length, one character, dimensions, type, offset
+# Bytes of a length, one character, dimensions, type and offset.
+LEAST_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8
 _MAX_DIMENSIONS = 4
 _MAX_VALUES = 1 << 62
 _TYPES = {int(quant_type): quant_type for quant_type in QuantType}
@@ -57,7 +58,8 @@ def _read_info(cursor: Cursor) -> TensorInfo:
     num_dimensions = cursor.uint32(f"tensor {name}")
     if num_dimensions > _MAX_DIMENSIONS:
         raise _fault(cursor, name, f"has {num_dimensions} dimensions, more than {_MAX_DIMENSIONS}")
-    sizes = cursor.uint64s(num_dimensions, f"tensor {name}")  # fastest axis first
+    # In the file, the fastest axis comes first.
+    sizes = cursor.uint64s(num_dimensions, f"tensor {name}")
     if min(sizes, default=1) < 1 or prod(sizes) > _MAX_VALUES:
         raise _fault(cursor, name, f"has the impossible shape {tuple(reversed(sizes))}")
     quant_type = _quant_type(cursor, name)

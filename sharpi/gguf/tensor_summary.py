@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sharpi.gguf.reader import Tensor
 
-# Tensors of routed experts: one tensor for all experts of a layer, or one each (old Mixtral).
+# Tensors of routed experts: one for all experts of a layer, or one per expert (old Mixtral).
 _EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
 _LAYER = re.compile(r"blk\.(\d+)\.")
 
@@ -20,7 +20,7 @@ class TensorSummary(Struct, frozen=True):
     quant_type: str
     shape: tuple[int, ...]  # slowest axis first
     num_bytes: int
-    part: int  # the index of its file
+    part: int  # index of the tensor's file
 
 
 class QuantTypeSummary(Struct, frozen=True):
@@ -49,9 +49,9 @@ def is_expert_matrix(name: str) -> bool:
 
 
 def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
-    """Returns the parameters that one token uses.
+    """Returns the number of parameters that one token uses.
 
-    They are `num_used / num_experts` of the tensors of routed experts, and all of the others.
+    These are `num_used / num_experts` of the routed experts' parameters, and all others.
     """
     total = 0
     for tensor in tensors:

@@ -11,13 +11,13 @@ _TEMPLATE = "tokenizer.chat_template"
 
 
 class TokenizerSummary(Struct, frozen=True):
-    """A file's tokenizer and chat template; a field is None where the file does not have it."""
+    """A file's tokenizer and chat template; a field is None if the file does not have it."""
 
     model: str | None  # "gpt2", "llama" ...
     pre: str | None  # the pre-tokenizer
     vocab_size: int | None
     special_ids: dict[str, int]  # token id by role: "bos", "eos", "eot" ...
-    chat_template_length: int  # in characters, 0 without a template
+    chat_template_length: int  # length in characters, 0 without a template
     other_templates: tuple[str, ...]  # names of further chat templates: "tool_use" ...
 
     @property

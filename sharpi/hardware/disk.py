@@ -1,7 +1,7 @@
 """Measures how fast a disk reads past the page cache, with several reads in flight.
 
-The buffers are in huge pages, as expert slots are. The disk gets a read into small pages in many
-pieces, and a virtual disk may then be less than half as fast.
+The buffers are in huge pages, as expert slots are. A read into small pages reaches the disk in many
+pieces, which can make a virtual disk less than half as fast.
 """
 
 import os
@@ -28,7 +28,7 @@ class DiskRate(Struct, frozen=True):
     """The measured rate of a disk."""
 
     bytes_per_second: float
-    is_direct: bool  # the file system allowed reads past its page cache
+    is_direct: bool  # whether the reads bypassed the page cache
 
 
 def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
@@ -50,7 +50,7 @@ def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
 
 @contextmanager
 def _trial_file(folder: Path) -> Iterator[Path]:
-    """Yields a file of random bytes that is really on the disk, and deletes it afterwards."""
+    """Yields a file of random bytes that have reached the disk, and deletes it afterwards."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".sharpi-disk-") as file:
         random = np.random.default_rng()
         for _ in range(TRIAL_BYTES // CHUNK_BYTES):
@@ -74,7 +74,7 @@ def _read(path: Path, seconds: float) -> DiskRate:
 
 
 def _timed_reads(file: int, size: int, seconds: float) -> float:
-    """Returns the bytes per second of reads until time is up or every chunk was read once."""
+    """Returns the bytes per second of reads, until time is up or every chunk was read once."""
     order = np.random.default_rng(1).permutation(-(-size // CHUNK_BYTES))
     chunks = iter((order * CHUNK_BYTES).tolist())
     start = time.perf_counter()

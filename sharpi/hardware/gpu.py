@@ -20,14 +20,14 @@ class Gpu(Struct, frozen=True):
     name: str
     total_vram: int
     free_vram: int
-    compute_capability: str  # as in "9.0"
+    compute_capability: str  # for instance "9.0"
 
 
 class GpuDriver(Struct, frozen=True):
     """The driver and its GPUs."""
 
     version: str
-    cuda_version: str  # the newest CUDA that it runs
+    cuda_version: str  # the newest CUDA version that it runs
     gpus: tuple[Gpu, ...]
 
 

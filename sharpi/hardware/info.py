@@ -23,15 +23,15 @@ class Rates(Struct, frozen=True):
 class HardwareInfo(Struct, frozen=True):
     """The machine's resources; sizes in bytes."""
 
-    physical_cores: int  # that this process may use
+    physical_cores: int  # cores that this process may use
     logical_cores: int
     total_ram: int
-    free_ram: int  # that may be taken, within the limit of a memory cgroup
+    free_ram: int  # bytes that may be taken, within the memory cgroup's limit
     instruction_set: str
-    ram_limit: int | None = None  # of the memory cgroup
-    free_vram: int = 0  # of the first GPU; 0 without one or if not probed
-    free_vrams: tuple[int, ...] = ()  # of each GPU, where there are several
-    vram_rates: tuple[float, ...] = ()  # bytes per second that each of them reads, if measured
+    ram_limit: int | None = None  # the memory cgroup's limit
+    free_vram: int = 0  # of the first GPU; 0 without one, or if not probed
+    free_vrams: tuple[int, ...] = ()  # of each GPU, if there are several
+    vram_rates: tuple[float, ...] = ()  # bytes per second that each GPU reads, if measured
     rates: Rates = Rates()
     topology: Topology = Topology(())
 
@@ -46,8 +46,8 @@ def probe_hardware(
 ) -> HardwareInfo:
     """Probes the machine; raises UsageError if it lacks the wanted instruction set.
 
-    A GPU's driver takes a while to answer, so it is asked only on demand. `system` is where sysfs
-    is mounted.
+    A GPU's driver takes a while to answer, so it is asked only `with_gpu`. `system` is the mount
+    point of sysfs.
     """
     memory, vrams = probe_memory(), _free_vrams() if with_gpu else ()
     topology = read_topology(usable_cores(), system)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-_NO_LIMIT = 1 << 60  # cgroup version 1 writes the largest page-aligned number if there is no limit
+_NO_LIMIT = 1 << 60  # above this, cgroup version 1 means no limit
 _PROC = Path("/proc")
 
 
@@ -14,8 +14,8 @@ class MemoryInfo(Struct, frozen=True):
     """Memory of the machine in bytes."""
 
     total: int
-    free: int  # that can be taken without harm within the limit; page cache counts as free
-    limit: int | None = None  # the tightest of the process's cgroups; None without one
+    free: int  # available within the limit; page cache counts as free
+    limit: int | None = None  # the tightest limit of the process's cgroups; None without one
     huge_page_size: int = 0
 
 
@@ -45,7 +45,7 @@ class _Group(Struct, frozen=True):
 
 
 class _Files(Struct, frozen=True):
-    """The files in which a version of cgroups keeps its figures."""
+    """The files in which one version of cgroups keeps its figures."""
 
     limits: tuple[str, ...]
     usage: str
@@ -69,7 +69,7 @@ def _memory_info(proc: Path) -> dict[str, int]:
 
 
 def _groups(proc: Path) -> Iterator[_Group]:
-    """Yields the cgroup of this process and its parents, as far as they limit memory."""
+    """Yields the cgroup of this process and its parents, if they limit memory."""
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from sharpi.hardware.memory import probe_memory
 from sharpi.ops.cpu.machine_limits import read_bytes_per_second
 
-SAMPLE_BYTES = 256 << 20  # well beyond caches
-# one part in four of the free memory: with a tight limit, more would end the process
+SAMPLE_BYTES = 256 << 20  # much larger than caches
+# at most a quarter of the free memory: under a tight limit, more would end the process
 LARGEST_SHARE = 4
 TRIES = 3
 _LEAST_BYTES = 1 << 20
@@ -29,7 +29,7 @@ def measure_ram_read(num_threads: int, most_bytes: int = SAMPLE_BYTES) -> float:
 def measure_ram_copy(num_threads: int) -> float:
     """Returns the bytes per second that `num_threads` threads copy, best of a few tries.
 
-    A byte counts once, although it is read and written.
+    Each byte counts once, although it is both read and written.
     """
     half = _sample_bytes() // 2
     source, target = _touched(half), _touched(half)
@@ -53,5 +53,5 @@ def _sample_bytes() -> int:
 
 
 def _touched(count: int) -> npt.NDArray[np.uint8]:
-    """Returns memory whose pages are all present."""
+    """Returns memory whose pages are all committed."""
     return np.ones(count, np.uint8)

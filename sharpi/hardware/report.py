@@ -17,7 +17,7 @@ from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
 from sharpi.hardware.topology import read_topology
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 
-# Packages that are imported for one purpose only, by the names under which pip installs them.
+# Packages imported for one purpose only, under the names that pip installs them by.
 _OPTIONAL_PACKAGES = {
     "torch": ("torch",),
     "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
@@ -38,7 +38,7 @@ class DiskReport(Struct, frozen=True):
     free_bytes: int
     bytes_per_second: float | None
     is_direct: bool | None
-    fault: str | None  # why it could not be measured
+    fault: str | None  # the reason if it could not be measured
 
 
 class HardwareReport(Struct, frozen=True):
@@ -46,10 +46,10 @@ class HardwareReport(Struct, frozen=True):
 
     physical_cores: int
     logical_cores: int
-    instruction_sets: tuple[str, ...]  # those that run here, the one in use first
-    # faster ones, each with the CPU features that are missing
+    instruction_sets: tuple[str, ...]  # those that this machine runs, the one in use first
+    # faster ones, each with the CPU features that this machine lacks
     better_instruction_sets: dict[str, list[str]]
-    kernels_fault: str | None  # why the native library does not work
+    kernels_fault: str | None  # the reason if the native library does not work
     memory: MemoryInfo
     page_size: int
     transparent_huge_pages: str | None  # always, madvise, never; None if the kernel has none
@@ -59,7 +59,7 @@ class HardwareReport(Struct, frozen=True):
     has_gpu: bool  # an NVIDIA device is plugged in, with or without a driver
     gpu_driver: GpuDriver | None
     packages: dict[str, str | None]  # versions of optional packages
-    performance_cores: int = 0  # physical; as many as all where cores are alike
+    performance_cores: int = 0  # physical ones; all cores if they are alike
     numa_nodes: int = 1
 
     def to_dict(self) -> dict[str, Any]:

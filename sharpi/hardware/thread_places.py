@@ -1,7 +1,7 @@
-"""Places the threads of the pool on cores: fast ones first, those that share a cache together.
+"""Places the threads of the pool on cores: fast ones first, threads that share a cache together.
 
-Threads are left to the operating system where all cores are alike, because a thread that must not
-move waits for whatever else runs on its core.
+If all cores are alike, the operating system places the threads, because a thread that must not move
+waits for whatever else runs on its core.
 """
 
 from itertools import groupby
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sharpi.hardware.topology import Core, Topology
 
-GROUP_THREADS = 8  # at most, that meet first at a barrier
+GROUP_THREADS = 8  # the most threads of a group that meet first at a barrier
 
 
 class ThreadPlace(Struct, frozen=True):

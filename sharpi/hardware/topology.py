@@ -1,4 +1,4 @@
-"""The machine's cores as Linux describes them: which are siblings, on what node, and how fast."""
+"""The machine's cores as Linux describes them: siblings, NUMA node, and speed."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 from msgspec import Struct
 
 SYSTEM = Path("/sys")
-# A core of at least this part of the fastest one's capacity is a performance core: the favoured
-# cores of one kind differ by a tenth, an efficiency core has about half.
+# A core with at least this fraction of the fastest one's capacity is a performance core. Favoured
+# cores of one kind differ by a tenth; an efficiency core has about half.
 PERFORMANCE_SHARE = 0.75
 
 
 class Core(Struct, frozen=True):
-    """A logical core. Logical cores of the same `physical` id share a core's units.
+    """A logical core. Logical cores with the same `physical` id are hyper-threads of one core.
 
-    `capacity` is relative to the fastest core, above 0 and at most 1. Cores of one `cache` id
-    share the last level of it.
+    `capacity` is relative to the fastest core, above 0 and at most 1. Cores of one `cache` id share
+    the last level of it.
     """
 
     number: int
@@ -36,7 +36,7 @@ class Topology(Struct, frozen=True):
 
     @property
     def performance(self) -> tuple[Core, ...]:
-        """The fastest kind of cores; all of them where they are alike."""
+        """The fastest kind of cores; all cores if they are alike."""
         return tuple(core for core in self.cores if core.capacity >= PERFORMANCE_SHARE)
 
     @property
@@ -56,7 +56,7 @@ class Topology(Struct, frozen=True):
 def read_topology(usable: Collection[int], system: Path = SYSTEM) -> Topology:
     """Reads the topology of the usable logical cores from sysfs, mounted at `system`.
 
-    What is missing there is taken to be alike for all cores.
+    Facts that are missing there are taken to be equal for all cores.
     """
     cpus, numbers = system / "devices/system/cpu", sorted(usable)
     capacities = _capacities(system, numbers)
@@ -101,7 +101,7 @@ def _nodes(folder: Path) -> dict[int, int]:
 
 
 def _last_cache(folder: Path) -> str:
-    """The cores that share the last level of cache, as the kernel writes them."""
+    """Returns the cores that share the last level of cache, as the kernel writes them."""
     levels = sorted(folder.glob("index[0-9]*"), key=lambda path: int(path.name[5:]))
     return _text(levels[-1] / "shared_cpu_list") if levels else ""
 

@@ -1,4 +1,4 @@
-"""The contents of one repository's files in the cache: stored, partly received, locked or kept."""
+"""Blobs: the contents of one repository's files in the cache, stored or partly received."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from sharpi.hub.repository import RemoteFile
 from sharpi.hub.watcher import Watcher
 from sharpi.units import format_bytes
 
-_LONG_TO_CHECK = 2 << 30  # bytes: about two seconds
+_LONG_TO_CHECK = 2 << 30  # bytes whose check takes about two seconds
 _LOCK_TIMEOUT_SECONDS = 0.1  # before the user is told that another program holds the lock
 
 
@@ -43,16 +43,16 @@ class Blobs:
         return size == file.size
 
     def partial(self, file: RemoteFile) -> PartialFile:
-        """Opens what an earlier attempt received of the file, to append to it."""
+        """Opens the part of the file that an earlier attempt received, to append to it."""
         received = self._received_bytes(file)
         if received > _LONG_TO_CHECK:
             self._watcher.note(f"reading the received part of {file.path} again, for its checksum")
         return PartialFile(self._partial_path(file), file.size, file.checksum)
 
     def keep(self, file: RemoteFile, received: PartialFile) -> None:
-        """Moves what was received to the blobs.
+        """Moves the received file to the blobs; raises HubError if its checksum is wrong.
 
-        If its checksum is wrong, removes it and raises HubError.
+        A file with a wrong checksum is removed.
         """
         if not received.is_sound:
             self._forget(file)

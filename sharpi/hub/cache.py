@@ -2,7 +2,7 @@
 
 The layout is documented by huggingface_hub: `models--ORG--REPO/` with `blobs/` (content, named by
 its checksum), `snapshots/COMMIT/` (links to blobs, with the files' names) and `refs/` (branch to
-commit). sharpi keeps what an interrupted download received beside them, in `partial/CHECKSUM/`.
+commit). Beside them, in `partial/CHECKSUM/`, sharpi keeps what an interrupted download received.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,8 +41,7 @@ class Cache:
     def models(self, repository: str) -> list[CachedModel]:
         """Returns the models of one repository: first those of the main revision, then the newest.
 
-        The name of a model from another revision includes the revision if the main one has the same
-        quant.
+        A model of another revision has the revision in its name if the main one has the same quant.
         """
         revisions = self._revisions(repository)
         main = self.commit(repository, MAIN) or next(iter(revisions), "")
@@ -69,7 +68,7 @@ class Cache:
         ]
 
     def commit(self, repository: str, ref: str) -> str | None:
-        """Returns the commit of a branch or tag when it was last fetched, None if unknown."""
+        """Returns the commit of a branch or tag when it was last fetched; None if unknown."""
         try:
             return (self.repository_folder(repository) / "refs" / ref).read_text("utf-8").strip()
         except OSError:

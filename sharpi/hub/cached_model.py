@@ -1,4 +1,4 @@
-"""A model in the cache: its files, their sizes, and whether all of them are there."""
+"""A model in the cache: its files, their sizes, and whether all of them exist."""
 
 import os
 from pathlib import Path
@@ -12,9 +12,9 @@ from sharpi.hub.variants import Variant
 class CachedFile(Struct, frozen=True):
     """One file of a repository in the cache."""
 
-    path: str  # in the repository
-    location: Path  # a link to the blob; the file itself if it is partial
-    size: int  # bytes
+    path: str  # path in the repository
+    location: Path  # a link to the blob, or the file itself if it is partial
+    size: int  # in bytes
     modified: float  # seconds since 1970
     is_partial: bool = False
 
@@ -24,11 +24,11 @@ class CachedModel(Struct, frozen=True):
 
     name: ModelName
     variant: Variant
-    files: tuple[CachedFile, ...]  # in order
+    files: tuple[CachedFile, ...]  # the parts, in order
 
     @property
     def is_complete(self) -> bool:
-        """True if the model can be run: no part is missing or only partly received."""
+        """True if the model can be run: all parts are there and complete."""
         return not self.variant.missing_parts and not any(file.is_partial for file in self.files)
 
     @property

@@ -1,7 +1,7 @@
-"""Well-known models with short names, as `sharpi models` lists them: what ships, without a network.
+"""Well-known models with short names, as `sharpi models` lists them; no network is needed.
 
 Others own the repositories and may rename files in them, so `sharpi pull` reads the current list of
-files. Counts of parameters are those that the models' authors give; sizes are computed from them.
+files. Counts of parameters come from the models' authors; sizes are computed from them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from sharpi.hub.model_name import ModelName
 
-# Bits per weight of whole files, on average.
+# Average bits per weight of whole files.
 BITS = {"Q4_K_M": 4.85, "Q5_K_M": 5.7, "Q6_K": 6.6, "Q8_0": 8.5, "MXFP4": 4.5}
 _USUAL = ("Q4_K_M", "Q6_K", "Q8_0")
 
@@ -22,7 +22,7 @@ class CatalogueEntry(Struct, frozen=True):
     title: str
     repository: str
     parameters: float  # in billions
-    active: float  # of them for one token
+    active: float  # parameters that one token uses, in billions
     num_layers: int
     hidden_size: int
     vocabulary: int
@@ -33,15 +33,15 @@ class CatalogueEntry(Struct, frozen=True):
 
     @property
     def quant(self) -> str:
-        """The quant that its short name means."""
+        """The quant that the short name alone means."""
         return self.quants[0]
 
     def file_bytes(self, quant: str) -> int:
-        """Returns about the size of the file with that quant."""
+        """Returns the approximate size of the file with that quant."""
         return int(self.parameters * 1e9 * BITS[quant] / 8)
 
     def model_name(self, quant: str | None = None) -> ModelName:
-        """Returns the name at the hub."""
+        """Returns the model's name on the hub."""
         return ModelName(self.repository, quant or self.quant)
 
 

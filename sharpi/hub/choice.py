@@ -1,4 +1,4 @@
-"""Finds the model of a repository that a name means, and close names if it means none."""
+"""Finds the model of a repository that a name means, or similar names if it means none."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ _MAX_LISTED = 12
 def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Variant, str | None]:
     """Returns the model that `name` means among those at `place`, and a note if there were others.
 
-    Raises HubError that lists what is there if `name` fits none or several.
+    Raises HubError that lists the models there if `name` fits none or several.
     """
     if not variants:
         raise HubError(f"{name.repository} has no GGUF file {place}")
@@ -34,9 +34,9 @@ def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Va
 
 
 def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
-    """Returns the variants called `quant`, or else those with it as a part of their path.
+    """Returns the variants called `quant`, or otherwise those with it in their path.
 
-    Upper and lower case count as equal.
+    Letter case is ignored.
     """
     bounded = re.compile(rf"(?<![a-z0-9_]){re.escape(_bare(quant))}(?![a-z0-9_])")
     parts = [each for each in variants if bounded.search(each.stem.lower())]
@@ -49,7 +49,7 @@ def called(quant: str, variants: Iterable[Variant]) -> list[Variant]:
 
 
 def close_to(text: str, names: Iterable[str], limit: int = 3) -> list[str]:
-    """Returns the names that `text` may have been meant to be, the closest first."""
+    """Returns the names that a user may have meant by `text`, the closest first."""
     known = {name.lower(): name for name in names}
     close = get_close_matches(text.lower(), known, n=limit, cutoff=0.6)
     begun = [name for name in known if name.startswith(text.lower()) and name not in close]

@@ -29,7 +29,7 @@ class NoRepositoryError(HubError):
 
 
 class BusyHubError(UnreachableError):
-    """The hub asks to wait, `wait_seconds` if it names a time."""
+    """The hub asks clients to wait, for `wait_seconds` if it says how long."""
 
     wait_seconds: float | None = None
 

@@ -1,4 +1,4 @@
-"""Finds the model that a name means in the cache; downloads nothing."""
+"""Finds the model in the cache that a name means; downloads nothing."""
 
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
@@ -10,7 +10,7 @@ from sharpi.hub.model_name import ModelName
 def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
     """Returns the complete model that `name` means, and a note if there were others.
 
-    Raises HubError that says how to get the model, or lists close names.
+    Raises HubError that says how to get the model, or lists similar names.
     """
     models = [model for model in models_of(cache, name) if model.is_complete]
     if not models:
@@ -25,7 +25,7 @@ def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
 def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
     """Returns the repository's models, complete or not, of the named revision.
 
-    If `name` has no revision, returns the models whose names need none.
+    If `name` has no revision, returns the models whose names have none.
     """
     if name.revision is not None:
         return cache.revision_models(name.repository, name.revision)

@@ -1,4 +1,4 @@
-"""Names of models: `ORG/REPO` or `ORG/REPO:QUANT`, each with `@REVISION` if not the main one."""
+"""Names of models: `ORG/REPO` or `ORG/REPO:QUANT`, with `@REVISION` unless it is the main one."""
 
 import re
 
@@ -17,7 +17,7 @@ _LONGEST_REPOSITORY = 96  # the hub's limit
 
 
 class ModelName(Struct, frozen=True):
-    """The name of a model at the hub."""
+    """The name of a model on the hub."""
 
     repository: str  # ORG/REPO
     quant: str | None = None  # a label, file name or path; None if not given

@@ -1,4 +1,4 @@
-"""The bytes of a download received so far, kept on disk across attempts, with their checksum."""
+"""PartialFile: the received bytes of a download, kept on disk across attempts."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ _SHA256_DIGITS = 64
 
 
 class PartialFile(Closing):
-    """A file that grows to `size` bytes; opening it again continues after the bytes on disk."""
+    """A file that grows to `size` bytes; reopening it continues after the bytes on disk."""
 
     def __init__(self, path: Path, size: int, checksum: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,8 +52,8 @@ class PartialFile(Closing):
     def _new_hash(self) -> "hashlib._Hash":
         if len(self._checksum) == _SHA256_DIGITS:
             return hashlib.sha256()
-        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)  # git's blob id
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)  # git's id of a blob
 
     def close(self) -> None:
-        """Closes the file; what is on disk stays."""
+        """Closes the file; the bytes on disk stay."""
         self._file.close()

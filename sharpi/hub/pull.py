@@ -47,7 +47,7 @@ class Puller:
     def pull(self, name: ModelName) -> Pulled:
         """Fetches the missing files of a model.
 
-        Without a connection the model is taken from the cache. Raises HubError, and OSError if the
+        Without a connection, it takes the model from the cache. Raises HubError, and OSError if the
         disk is full.
         """
         self._received = 0

@@ -14,7 +14,7 @@ from sharpi.hub.cached_model import CachedFile, CachedModel, files_below
 
 
 class Removal:
-    """Plans the removal of some models; nothing is deleted before `carry_out`."""
+    """Plans the removal of some models; deletes nothing before `carry_out`."""
 
     def __init__(self, cache: Cache, models: Iterable[CachedModel]) -> None:
         self._cache = cache

@@ -17,15 +17,15 @@ _SEARCH_SECONDS = 5.0
 
 
 class RemoteFile(Struct, frozen=True):
-    """One file at the hub."""
+    """One file on the hub."""
 
     path: str
-    size: int  # bytes
+    size: int  # in bytes
     checksum: str  # the name of its blob: SHA-256 of a large file, else git's SHA-1
 
 
 class RemoteRepository(Struct, frozen=True):
-    """The files of a revision when the hub was asked."""
+    """The files of a revision, at the time when the hub was asked."""
 
     commit: str
     files: dict[str, RemoteFile]  # by path
@@ -34,7 +34,7 @@ class RemoteRepository(Struct, frozen=True):
 def ask(api: HfApi, name: ModelName) -> RemoteRepository:
     """Returns the files of the revision that `name` means.
 
-    Raises HubError, which lists close names if there are any.
+    Raises HubError, which lists similar names if there are any.
     """
     try:
         with hub_errors(name.repository):
@@ -82,6 +82,6 @@ def _close_at_hub(api: HfApi, repository: str) -> str:
     try:
         found = get_session().get(url, params=wanted, timeout=_SEARCH_SECONDS).json()
         names = [str(model["id"]) for model in found[:_MAX_CLOSE]]
-    except Exception:  # the search is optional, so its failure is not reported
+    except Exception:  # the search is optional, so its failure is ignored
         return ""
     return f"; close to it: {', '.join(names)}" if names else ""

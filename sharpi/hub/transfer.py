@@ -1,7 +1,7 @@
-"""Downloads one file over HTTP in ranges, and resumes where a connection broke.
+"""Downloads one file over HTTP in ranges, and resumes if a connection breaks.
 
-The download of huggingface_hub is not used: it restarts a file after the program was stopped, does
-not check the content, and refuses files above 50 GB, for which ranges are needed.
+It does not use the download of huggingface_hub, which restarts a file after the program was
+stopped, does not check the content, and refuses files above 50 GB, for which ranges are needed.
 """
 
 import time
@@ -14,25 +14,25 @@ from msgspec import Struct
 from sharpi.hub.hub_errors import BusyHubError, UnreachableError, hub_errors
 from sharpi.hub.partial_file import PartialFile
 
-_RANGE_BYTES = 16 << 30  # one request: content networks do not serve more than 50 GB
+_RANGE_BYTES = 16 << 30  # bytes of one request: content networks do not serve more than 50 GB
 
 
 class RetryPolicy(Struct, frozen=True):
     """Limits retries of a download."""
 
-    max_attempts: int = 5  # attempts in a row that receive nothing
+    max_attempts: int = 5  # successive attempts that receive nothing
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 30.0
 
     def seconds(self, attempt: int, error: UnreachableError | None) -> float:
-        """Returns the wait before the next attempt: doubled each time, or as the hub asks."""
+        """Returns the seconds until the next attempt: doubled each time, or as the hub asks."""
         asked = error.wait_seconds if isinstance(error, BusyHubError) else None
         wait = self.first_wait_seconds * 2**attempt if asked is None else asked
         return min(wait, self.longest_wait_seconds)
 
 
 class DownloadSource(Struct, frozen=True):
-    """The URL of a file; it may redirect, each time to another place."""
+    """The URL of a file; it may redirect to a different place each time."""
 
     repository: str
     url: str
@@ -76,10 +76,10 @@ def _receive_range(
         session.stream("GET", source.url, headers=headers, timeout=timeout) as response,
     ):
         hf_raise_for_status(response)
-        if response.status_code != 206:  # the whole file, not the range
+        if response.status_code != 206:  # the server sent the whole file, not the range
             on_bytes(-target.received)
             target.restart()
-        # Without a chunk size: a connection that breaks would lose a partly filled chunk.
+        # No chunk size: if the connection broke, a partly filled chunk would be lost.
         for data in response.iter_bytes():
             target.append(data)
             on_bytes(len(data))

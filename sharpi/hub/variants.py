@@ -22,9 +22,9 @@ _IMPORTANCE = re.compile(r"(?:^|[-._])imatrix(?:[-._]|$)", re.IGNORECASE)
 
 
 class Variant(Struct, frozen=True):
-    """One model of a repository."""
+    """One model in a repository."""
 
-    label: str  # the quant, or else the file name or path
+    label: str  # the quant, or otherwise the file's name or path
     paths: tuple[str, ...]  # the files in order
     num_parts: int = 1
 
@@ -54,7 +54,7 @@ def find_variants(paths: Iterable[str]) -> list[Variant]:
 
 
 def _distinct(stems: list[str]) -> list[str]:
-    """Returns for each stem the shortest of quant, file name and path that no other stem has."""
+    """Returns, for each stem, the shortest of quant, file name and path that no other stem has."""
     rows = [(_quant_of(stem), stem.rsplit("/", 1)[-1], stem) for stem in stems]
     counts = [Counter(name.lower() for name in column) for column in zip(*rows, strict=True)]
     return [
@@ -90,7 +90,7 @@ def _part_count(path: str) -> int:
 
 
 def _quant_of(stem: str) -> str:
-    """Returns the last quant in the file's name, else in a folder's name, else the file's name."""
+    """Returns the last quant in the file's name, or in a folder's name, or else the file's name."""
     for name in reversed(stem.split("/")):
         found = _QUANT.findall(name)
         if found:

@@ -1,9 +1,9 @@
 """Assistant: Gemma 4's drafter, a small model that reads the model's own keys and values.
 
 Its layers have queries only. Each reads the keys of the model's last layer of the same kind, with
-or without a window (transformers: `gemma4_assistant`). It takes the embedding of the newest token
-and the model's hidden state before that token. The position stays that of the newest token for all
-drafts, and the keys are those before it.
+or without a window (transformers: `gemma4_assistant`). Its inputs are the embedding of the newest
+token and the model's hidden state before that token. All drafts have the newest token's position,
+and see the keys before it.
 """
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ class Assistant(Struct, frozen=True):
     """The weights of the assistant; the embedding is the model's."""
 
     embedding: Matrix
-    before: Matrix  # (own hidden, 2 * hidden): the columns of the embedding come first
+    before: Matrix  # (own hidden, 2 * hidden): the embedding's columns come first
     layers: tuple[Layer, ...]
     norm: Norm
     output: Matrix  # (vocabulary, own hidden)
@@ -36,8 +36,8 @@ class Assistant(Struct, frozen=True):
         """Computes the wanted outputs' hidden states (hidden,) and logits (vocabulary,).
 
         `hidden` (hidden,) is the model's hidden state before each token, after the output norm. For
-        a further draft it is what this returned. The operations must be set up so that a token
-        attends to the positions before its own only.
+        a further draft, it is the hidden state that this function returned. `ops` must let a token
+        attend only to the positions before its own.
         """
         token = ops.embed(self.embedding, config.embedding_scale)
         (x,) = ops.linear(ops.join(token, hidden), [self.before])
@@ -61,7 +61,8 @@ def load_assistant(
     tensors = replace(source, prefix=prefix)
     own, hidden = settings.hidden_size, config.hidden_size
     if tensors.has("rope_freqs.weight"):
-        tensors.tensor("rope_freqs.weight")  # a copy: the model's are used
+        # A copy in the assistant's file; the model's divisors are used.
+        tensors.tensor("rope_freqs.weight")
     feed_forward = replace(config.feed_forward, hidden_size=own, norm_epsilon=settings.norm_epsilon)
     return Assistant(
         embedding=embedding,

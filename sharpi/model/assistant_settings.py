@@ -1,4 +1,4 @@
-"""Reads the settings of Gemma 4's assistant, a small drafter that has a file of its own."""
+"""Reads the settings of Gemma 4's assistant, a small drafter with its own file."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ ASSISTANT = "gemma4-assistant"
 
 
 class AssistantSettings(Struct, frozen=True):
-    """The settings of an assistant, whose layers read keys and values of the model's."""
+    """The settings of an assistant, whose layers read the model's keys and values."""
 
     hidden_size: int
     norm_epsilon: float
@@ -22,7 +22,7 @@ class AssistantSettings(Struct, frozen=True):
 
 
 def assistant_prefix(num_layers: int) -> str:
-    """Returns the start of an assistant's tensor names beside a model of so many layers."""
+    """Returns the prefix of an assistant's tensor names beside a model of `num_layers` layers."""
     return f"blk.{num_layers}.assistant."
 
 
@@ -31,7 +31,7 @@ def read_assistant(
 ) -> AssistantSettings:
     """Reads the settings from the assistant's metadata, for a model with these `mixers`.
 
-    Raises ModelFileError where a layer's heads do not fit the model's keys.
+    Raises ModelFileError if a layer's heads do not fit the model's keys.
     """
     reader = HyperparameterReader(metadata, ASSISTANT, counts_heads=True)
     heads = reader.per_layer("attention.head_count")
@@ -59,7 +59,7 @@ def _read_from(
     *,
     has_window: bool,
 ) -> AttentionSettings:
-    """Returns the model's last attention with or without a window, with other query heads."""
+    """Returns the model's last attention with or without a window, but with other query heads."""
     alike = [
         mixer
         for mixer in mixers

@@ -1,4 +1,4 @@
-"""A branch of the residual stream: a norm, a computation, and the sum with the stream."""
+"""A branch of the residual stream: a norm, a computation, and the addition to the stream."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ class Branch(Struct, frozen=True):
     """Computes x + scale * post_norm(computation(norm(x))) of the residual stream x."""
 
     norm: Norm
-    post_norm: Norm | None  # None in architectures without it
+    post_norm: Norm | None  # None in architectures without one
     scale: float
 
     def follow(self, ops: Ops[X], x: X, compute: Callable[[X, X | None, float], X]) -> X:

@@ -1,7 +1,7 @@
 """ModelConfig: the hyperparameters of a model, from its file and the architecture's spec.
 
-The weights show some sizes (vocabulary, widths of experts), which are read from them. Each part of
-a layer has a module of its own that reads its settings.
+Some sizes (vocabulary, widths of experts) are read from the weights. Each part of a layer has a
+module of its own that reads its settings.
 """
 
 import math
@@ -33,7 +33,7 @@ class ModelConfig(Struct, frozen=True):
     spec: ArchitectureSpec
     architecture: str
     num_layers: int
-    num_predict_layers: int  # layers after these for multi-token prediction (MTP)
+    num_predict_layers: int  # layers after the model's own, for multi-token prediction (MTP)
     hidden_size: int
     context_length: int
     norm_epsilon: float
@@ -42,11 +42,11 @@ class ModelConfig(Struct, frozen=True):
     embedding_scale: float
     logit_scale: float
     final_soft_cap: float
-    layer_input_width: int = 0  # of the per-layer inputs, 0 for none
+    layer_input_width: int = 0  # width of the per-layer inputs, 0 for none
     has_long_context: bool = False  # the KV cache is larger than the rope's original context
-    head_mixer: MixerSettings | None = None  # of the MTP head, if it is used
-    head_norm_epsilon: float = 0.0  # of the layer norm that ends the head; 0 for an RMS norm
-    # Gemma 4's assistant, if it is the head; `head_mixer` is then that of its last layer.
+    head_mixer: MixerSettings | None = None  # of the MTP head, if one is used
+    head_norm_epsilon: float = 0.0  # of the layer norm at the head's end; 0 if that is an RMS norm
+    # Gemma 4's assistant, if it is the head; `head_mixer` is then its last layer's.
     assistant: AssistantSettings | None = None
 
     def for_context(self, num_positions: int) -> "ModelConfig":
@@ -62,7 +62,7 @@ class ModelConfig(Struct, frozen=True):
 
     @property
     def has_head(self) -> bool:
-        """True if the model's MTP head drafts; its layer comes after all others."""
+        """True if an MTP head drafts; its layer follows all others."""
         return self.head_mixer is not None
 
     @property
@@ -92,7 +92,7 @@ class ModelConfig(Struct, frozen=True):
 
     @property
     def rope_width(self) -> int:
-        """The number of cosines and sines of one token, for all different ropes of the layers."""
+        """The number of cosines and sines per token, for all the different ropes of the layers."""
         return sum(rope.dims for rope in {mixer.rope for mixer in self.mixers} if rope)
 
 
@@ -142,7 +142,7 @@ def _spec(file: GgufFile, architecture: str) -> ArchitectureSpec:
 
 
 def _norm_epsilon(reader: HyperparameterReader) -> float:
-    """Reads the epsilon of the norms, in some files from the key that is for layer norms."""
+    """Reads the epsilon of the norms; some files have it under the key for layer norms."""
     if not reader.has("attention.layer_norm_rms_epsilon") and reader.has(
         "attention.layer_norm_epsilon"
     ):

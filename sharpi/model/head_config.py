@@ -16,7 +16,7 @@ from sharpi.model.mixers.mixers import read_head_mixer
 def has_head(file: GgufFile, config: ModelConfig) -> bool:
     """Returns True if the file has an MTP head that sharpi can run.
 
-    Some files have the key but not the tensors; others do not say how their head attends.
+    Some files have the key without the tensors; others do not say which attention the head has.
     """
     if _has_assistant(file, config):
         return True
@@ -28,10 +28,10 @@ def has_head(file: GgufFile, config: ModelConfig) -> bool:
 
 
 def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = None) -> ModelConfig:
-    """Returns the configuration with its MTP head, or unchanged where the file has none.
+    """Returns the configuration with the file's MTP head, or unchanged if it has none.
 
-    `metadata` is that of the head's own file, if it has one. Raises ModelFileError, which names the
-    key at fault.
+    `metadata` is that of the head's own file, if there is one. Raises ModelFileError, which names
+    the key at fault.
     """
     if not has_head(file, config):
         return config

@@ -1,6 +1,6 @@
 """Reads the architecture's keys of a file's metadata, and checks their ranges.
 
-The keys are those of the GGUF specification; `<architecture>.` is put in front here.
+Callers pass the keys of the GGUF specification without the `<architecture>.` prefix.
 """
 
 from sharpi.errors import ModelFileError
@@ -11,7 +11,7 @@ from sharpi.gguf.metadata import Metadata
 class HyperparameterReader:
     """Typed access to the keys by their short names.
 
-    With `counts_heads`, the layers for multi-token prediction at the end count as layers, too.
+    With `counts_heads`, the layers at the end for multi-token prediction count as layers, too.
     Every error is a ModelFileError that names the file and the key.
     """
 
@@ -50,7 +50,7 @@ class HyperparameterReader:
         return self.name(key) in self.metadata
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Returns an integer of 32 bits, as the kernels use them."""
+        """Returns an integer that fits into 32 bits, as kernels need."""
         limit = 1 << 31
         return self.metadata.get_int(self.name(key), default, minimum=-limit, maximum=limit - 1)
 
@@ -77,7 +77,7 @@ class HyperparameterReader:
         return value
 
     def flags(self, key: str) -> list[bool]:
-        """Returns one boolean per layer; those of layers that the file leaves out are false."""
+        """Returns one boolean per layer; layers that the file leaves out get False."""
         values = self.metadata.get_array(self.name(key))
         if len(values) < self._num_flags:
             raise self.fault(f"{self.name(key)} has {len(values)} values, not {self.num_layers}")
@@ -85,10 +85,10 @@ class HyperparameterReader:
         return flags + [False] * (self.num_layers - len(flags))
 
     def per_layer(self, key: str, minimum: int = 1) -> list[int]:
-        """Returns one count per layer; the file has one for each layer, or one for all of them.
+        """Returns one count per layer; the file has one for each layer, or one for all.
 
-        Counts of layers for multi-token prediction are dropped, unless `counts_heads` was set. If
-        the file leaves them out, they are the last layer's count.
+        Counts of layers for multi-token prediction are dropped, unless `counts_heads` is set. It
+        takes the last layer's count for such layers if the file has none for them.
         """
         values = self.metadata.get_ints(self.name(key))
         stored = self.num_layers + self.num_predict_layers

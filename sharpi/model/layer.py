@@ -13,11 +13,11 @@ from sharpi.ops.interface import ExpertWeights, Ops, X
 class Layer(Struct, frozen=True):
     """The weights of one layer, which may have no mixer or no feed-forward."""
 
-    branch: Branch | None  # of the mixer
+    branch: Branch | None  # of the mixer; None without one
     mixer: Mixer | None
     feed_forward: FeedForward | None
-    input_gate: LayerInputGate | None = None  # mixes in the layer's own input
-    output_scale: float = 1.0  # multiplies the stream after the layer
+    input_gate: LayerInputGate | None = None  # adds the layer's own input
+    output_scale: float = 1.0  # multiplies the stream at the layer's end
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
         """Returns the residual stream (hidden,) after the mixer."""
@@ -43,7 +43,7 @@ class Layer(Struct, frozen=True):
     def finish(self, ops: Ops[X], x: X, own: X | None) -> X:
         """Returns the residual stream (hidden,) after the layer.
 
-        `own` (width,) is the layer's own input, None where it has none.
+        `own` (width,) is the layer's own input, None if it has none.
         """
         if self.input_gate is not None and own is not None:
             x = self.input_gate.add(ops, x, own)

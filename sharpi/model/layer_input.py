@@ -1,4 +1,4 @@
-"""Per-layer inputs: each layer mixes an input of its own into the stream at its end (Gemma 4)."""
+"""Per-layer inputs: each layer adds an input of its own to the stream at its end (Gemma 4)."""
 
 from msgspec import Struct
 
@@ -10,14 +10,14 @@ from sharpi.ops.interface import Activation, Matrix, Ops, X
 class LayerInputs(Struct, frozen=True):
     """The weights from which the inputs of all layers, (layers * width,), are computed.
 
-    They are the scaled sum of a token's row in a second embedding, and of a normed projection of
-    its row in the first embedding.
+    The inputs are the scaled sum of a token's row in a second embedding and a normed projection of
+    its row in the first one.
     """
 
     width: int
     embedding: Matrix  # (vocabulary, layers * width)
     projection: Matrix  # (layers * width, hidden)
-    norm: Norm  # of each layer's part of the projection
+    norm: Norm  # norm of each layer's part of the projection
 
     def compute(self, ops: Ops[X], x: X) -> X:
         """Computes all layers' inputs (layers * width,) from the embedded tokens x (hidden,)."""
@@ -46,7 +46,7 @@ class LayerInputGate(Struct, frozen=True):
 def load_layer_inputs(
     tensors: TensorSource, embedding: Matrix, num_layers: int, width: int, epsilon: float
 ) -> LayerInputs | None:
-    """Loads the weights of the per-layer inputs; returns None where the model has none."""
+    """Loads the weights of the per-layer inputs; returns None if the model has none."""
     if not width:
         return None
     return LayerInputs(
@@ -60,7 +60,7 @@ def load_layer_inputs(
 def load_layer_gate(
     tensors: TensorSource, hidden: int, width: int, epsilon: float, activation: Activation
 ) -> LayerInputGate | None:
-    """Loads the input gate of one layer; returns None where the model has no per-layer inputs."""
+    """Loads a layer's input gate; returns None if the model has no per-layer inputs."""
     if not width:
         return None
     return LayerInputGate(

@@ -1,4 +1,4 @@
-"""The norms of a model: RMS norm, or layer norm where there is a bias."""
+"""The norms of a model: RMS norm, or layer norm if there is a bias."""
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ class Norm(Struct, frozen=True):
     bias: FloatArray | None = None  # of layer norm; None for RMS norm
 
     def apply(self, ops: Ops[X], x: X, width: int | None = None) -> X:
-        """Norms x (width,); if `width` is a multiple of the weight's size, each part by itself."""
+        """Norms x (width,), or each part of x if `width` is a multiple of the weight's size."""
         if self.bias is not None:
             return ops.layer_norm(x, self.weight, self.bias, self.epsilon)
         groups = 1 if width is None else width // self.weight.size
@@ -22,11 +22,11 @@ class Norm(Struct, frozen=True):
 
 
 def load_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm:
-    """Loads the norm `<name>.weight` of one of these sizes, with its bias if it has one."""
+    """Loads the norm `<name>.weight`, which has one of `sizes`, with its bias if there is one."""
     weight = tensors.vector(f"{name}.weight", *sizes)
     return Norm(weight, epsilon, tensors.optional_vector(f"{name}.bias", weight.size))
 
 
 def optional_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm | None:
-    """Loads a norm as `load_norm` does; returns None where the file does not have it."""
+    """Loads a norm as `load_norm` does; returns None if the file does not have it."""
     return load_norm(tensors, name, epsilon, *sizes) if tensors.has(f"{name}.weight") else None

@@ -1,6 +1,6 @@
 """PredictHead: a layer for multi-token prediction (MTP), which drafts the token after the next.
 
-The head is that of DeepSeek-V3 (arXiv 2412.19437, section 2.2). In a GGUF file it is the layer
+The head is the one of DeepSeek-V3 (arXiv 2412.19437, section 2.2). In a GGUF file it is the layer
 after the model's last one, with `nextn` tensors beside those of any layer.
 """
 
@@ -16,12 +16,12 @@ from sharpi.ops.interface import FloatArray, Matrix, Ops, X
 
 
 class PredictHead(Struct, frozen=True):
-    """The weights of the head; those that its file leaves out are the model's."""
+    """The weights of the head; where its file has none, they are the model's."""
 
     embedding: Matrix
     embedding_norm: Norm
     hidden_norm: Norm
-    projection: Matrix  # (hidden, 2 * hidden): the columns of the embedding come first
+    projection: Matrix  # (hidden, 2 * hidden): the embedding's columns come first
     layer: Layer
     norm: Norm
     output: Matrix
@@ -31,9 +31,9 @@ class PredictHead(Struct, frozen=True):
     ) -> tuple[X, X]:
         """Computes the wanted outputs' hidden states (hidden,) and logits (vocabulary,).
 
-        `hidden` (hidden,) is the model's hidden state of each token, after the output norm. For
-        the token after a draft, it is the hidden state that this returned for the draft. The
-        step's ids are the tokens that come after those of `hidden`.
+        `hidden` (hidden,) is the model's hidden state of each token, after the output norm. After a
+        draft, it is the hidden state that this function returned for the draft. The step's ids are
+        the tokens that follow those of `hidden`.
         """
         token = ops.embed(self.embedding, config.embedding_scale)
         token = self.embedding_norm.apply(ops, token)
@@ -62,7 +62,7 @@ def load_head(
 ) -> PredictHead:
     """Loads the head from its layer's tensors; raises ModelFileError for a misshapen one.
 
-    With `layer_norm_epsilon`, the head's own last norm is a layer norm of this epsilon.
+    With `layer_norm_epsilon`, the head's own last norm is a layer norm with this epsilon.
     """
     hidden, epsilon = embedding.columns, output_norm.epsilon
     shape = (embedding.rows, hidden)

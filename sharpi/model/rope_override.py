@@ -1,4 +1,4 @@
-"""Replaces the RoPE scaling of a file by the one that the user asked for."""
+"""Replaces a file's RoPE scaling by the one that the user asked for."""
 
 from collections.abc import Iterator
 from typing import TypeGuard
@@ -16,10 +16,10 @@ _NOTHING = RopeRequest()
 
 
 def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
-    """Returns the model with the asked scaling in all layers that have the file's scaling.
+    """Returns the model with the requested scaling in all layers that have the file's scaling.
 
-    Layers with a window and frequencies of their own keep them. Raises UsageError where no layer
-    rotates, or where the architecture sets the scaling itself.
+    Sliding-window layers with their own frequencies keep them. Raises UsageError if no layer
+    rotates, or if the architecture sets the scaling itself.
     """
     if asked == _NOTHING:
         return model
@@ -51,7 +51,7 @@ def _scalings(model: ModelConfig) -> Iterator[RopeScaling]:
 def _is_scaled(rope: Rope | None) -> TypeGuard[Rope]:
     """Returns True if a rope has the file's scaling, and this scaling can be replaced.
 
-    Layers with a window and another base have none. One of kind "divided" cannot be replaced.
+    Sliding-window layers with another base have none. A "divided" one cannot be replaced.
     """
     return rope is not None and rope.is_divided and rope.scaling.kind != "divided"
 

@@ -1,7 +1,7 @@
 """ArchitectureSpec: an architecture as data, read from `models/<architecture>.toml`.
 
-Tensor names and sizes come from the model's file. A spec adds only behaviours that the file does
-not say, and it computes nothing.
+Tensor names and sizes come from the model's file. A spec only adds what the file does not say, and
+computes nothing.
 """
 
 import tomllib
@@ -24,41 +24,43 @@ HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 
 
 class Variant(Struct, frozen=True, forbid_unknown_fields=True):
-    """A model of an architecture with behaviours of its own, recognised by sizes in its file."""
+    """A model of an architecture that behaves differently, recognised by sizes in its file."""
 
-    model: str  # its name
-    sizes: dict[str, int]  # short keys of the file and their values, which all have to agree
-    changes: dict[str, Any]  # fields of the spec
+    model: str  # the model's name
+    sizes: dict[str, int]  # short keys of the file and their values, all of which have to match
+    changes: dict[str, Any]  # fields of the spec to change
 
 
 class ArchitectureSpec(Struct, frozen=True):
     """The behaviours of one architecture that its files do not say."""
 
     name: str
-    # Keys and values are those of each KV head, or are made from one latent vector for all heads.
+    # "latent" makes the keys and values of all heads from one latent vector.
     attention: Literal["heads", "latent"] = "heads"
-    # Values i and i + half rotate together, or 2i and 2i + 1.
+    # "half" rotates values i and i + half together, the other pairing 2i and 2i + 1.
     rope_pairing: RopePairing = "half"
-    # "flagged": layers rotate if the file's `rope.scaling.finetuned` is true.
+    # "flagged": layers rotate only if the file's `rope.scaling.finetuned` is true.
     rope_use: RopeUse = "always"
-    # In a model where some layers have a window, only layers with a window rotate.
+    # In a model with some sliding-window layers, only these rotate.
     ropes_windows_only: bool = False
     yarn_rounds_ramp: bool = True  # see RopeScaling
-    # Replaces the file's attention factor where its divisors depend on the context; 0 keeps it.
+    # Replaces the file's attention factor if its divisors depend on the context; 0 keeps it.
     long_rope_factor: float = 0.0
-    # The RoPE base of layers with a window if the file has no key for it; 0: as other layers.
+    # The RoPE base of sliding-window layers if the file has no key for it; 0 takes other layers'
+    # base.
     local_rope_base: float = 0.0
-    # If the file has no pattern, the last layer of each period has no window; 0: all have one.
+    # If the file has no pattern, each period's last layer has no window; 0: all layers have one.
     window_period: int = 0
-    # Windows are chunks, of this many positions unless the file has another size; 0: they slide.
+    # Windows are chunks of this many positions unless the file has another size; 0: windows slide.
     chunk_size: int = 0
     # The scale of queries if the file has none; 0 for 1 / sqrt of a size.
     attention_scale: float = 0.0
-    # The size in `attention_scale`: that of a head, or the hidden size divided by the heads.
+    # The size for `attention_scale`: that of a head, or the hidden size divided by the heads.
     query_scale_size: Literal["head", "hidden_per_head"] = "head"
-    values_may_be_keys: bool = False  # a layer without a matrix for values takes its keys
+    values_may_be_keys: bool = False  # a layer without a value matrix uses its keys as values
     norms_values: bool = False  # see AttentionSettings
-    # Queries and keys are normed before or after rotation; "length_after_rope": without weights.
+    # Whether queries and keys are normed before or after rotation; "length_after_rope" has no
+    # weights.
     head_norms: HeadNorms = "before_rope"
     # Queries grow with their position (see Temperature). The file may state others; 0 for none.
     temperature_interval: int = 0
@@ -66,33 +68,35 @@ class ArchitectureSpec(Struct, frozen=True):
     temperature_offset: int = 0
     temperature_without_rope: bool = False  # only layers without a rope have one
     query_holds_gate: bool = False  # see Projections
-    # The mixer of layers without attention. They are given by flags in the file, by a period, or by
-    # having 0 KV heads.
+    # The mixer of layers without attention. The file says by flags, by a period or by 0 KV heads
+    # which layers these are.
     recurrent: RecurrentKind = "none"
-    attention_period: int = 0  # if the file has none; the last layer of a period has attention
+    attention_period: int = 0  # if the file has no period; the last layer of a period has attention
     delta_net_heads: HeadOrder = "grouped"  # see DeltaNetShape
     activation: str = "silu"  # the name of an Activation, in lower case
     scoring: str = "softmax"  # the name of a Scoring, in lower case
-    corrected_scoring: str = ""  # the scoring of files with a score correction, if it differs
+    corrected_scoring: str = ""  # the scoring of files with score corrections, if it differs
     # The chosen weights are rescaled to sum to one, unless the file has a key for it.
     router_normalises: bool = True
     weighs_expert_input: bool = False  # see ExpertWeights
-    gates_feed_forward: bool = True  # without a gate the activation is applied to `up`
-    # A layer has a mixer, or a feed-forward where the file's `feed_forward_length` is not 0.
+    gates_feed_forward: bool = True  # False: the activation is applied to `up`
+    # Each layer has a mixer, or a feed-forward if its `feed_forward_length` in the file is not 0.
     has_one_branch: bool = False
-    head_is_known: bool = True  # False: files do not say how their MTP head attends
-    head_ends_with_layer_norm: bool = False  # the MTP head's last norm, which has no bias
+    head_is_known: bool = True  # False: files do not say which attention their MTP head has
+    head_ends_with_layer_norm: bool = False  # the MTP head's last norm is a layer norm without bias
     embedding_scale: Literal["none", "sqrt_hidden"] = "none"  # the factor of token embeddings
-    divides_logits: bool = False  # the logit scale divides (Granite), or else multiplies
-    # Models of the architecture that behave differently, which no key of their files shows.
+    # The logit scale divides logits (Granite) instead of multiplying them.
+    divides_logits: bool = False
+    # Models of the architecture that behave differently, although no key of their files says so.
     variants: tuple[Variant, ...] = ()
-    # The usual name of a part -> its name in this architecture's files.
+    # Returns the spec of the file's model: this one, with a matching variant's changes. `size`
+    # returns the integer under a key without its prefix, 0 if the key is missing.
     tensors: dict[str, str] = field(default_factory=dict)
 
     def for_model(self, size: Callable[[str], int]) -> "ArchitectureSpec":
-        """Returns the spec of the file's model: this one, with the changes of a variant that fits.
+        """Returns the spec of the file's model: this one, with a matching variant's changes.
 
-        `size` returns the integer under a key without its prefix, 0 where the key is missing.
+        `size` returns the integer under a key without its prefix, 0 if the key is missing.
         """
         for variant in self.variants:
             if all(size(key) == value for key, value in variant.sizes.items()):
@@ -133,7 +137,7 @@ def load_spec(architecture: str) -> ArchitectureSpec:
         )
     text = (models_folder() / f"{architecture}.toml").read_text(encoding="utf-8")
     values = tomllib.loads(text)
-    values.pop("docs", None)  # the architecture's row in docs/models.md
+    values.pop("docs", None)  # for the architecture's row in docs/models.md
     return parse_spec(architecture, values)
 
 
@@ -173,7 +177,7 @@ def _check(architecture: str, values: dict[str, Any]) -> None:
 
 
 def _is_of_kind(value: object, kind: Any) -> bool:
-    """Returns True if a value has the type that a field declares."""
+    """Returns True if a value is of the type that a field declares."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     wanted = get_origin(kind) or kind

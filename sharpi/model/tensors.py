@@ -29,9 +29,10 @@ class TensorSource(Struct, frozen=True):
     """The tensors of a file whose names begin with `prefix`."""
 
     file: GgufFile
-    # The usual name of a part -> its name in this architecture's files, which has no other use.
+    # Maps the usual name of a part to its name in this architecture's files, which is used for
+    # nothing else.
     renames: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""  # "blk.3."
+    prefix: str = ""  # for instance "blk.3."
     taken: set[str] = field(default_factory=set)
 
     def layer(self, index: int) -> "TensorSource":
@@ -47,7 +48,7 @@ class TensorSource(Struct, frozen=True):
         return tuple(name for name in self.file.tensors if name not in self.taken)
 
     def vector(self, name: str, *sizes: int) -> FloatArray:
-        """Takes a tensor of one row, which must have one of these sizes, as float32."""
+        """Takes a tensor of one row, which must have one of `sizes`, as float32."""
         tensor = self.tensor(name)
         is_row = all(size == 1 for size in tensor.shape[:-1])
         if not is_row or tensor.shape[-1] not in sizes:
@@ -55,7 +56,7 @@ class TensorSource(Struct, frozen=True):
         return self._floats(tensor)
 
     def optional_vector(self, name: str, *sizes: int) -> FloatArray | None:
-        """Takes a vector as `vector` does; returns None where the file does not have it."""
+        """Takes a vector as `vector` does; returns None if the file does not have it."""
         return self.vector(name, *sizes) if self.has(name) else None
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
@@ -65,7 +66,7 @@ class TensorSource(Struct, frozen=True):
         return self._floats(tensor).reshape(shape)
 
     def matrix(self, name: str, shape: tuple[int | None, int], *, is_scaled: bool = True) -> Matrix:
-        """Takes `<name>.weight` (rows, columns), with `<name>.bias` and `.scale` if it has them."""
+        """Takes `<name>.weight` (rows, columns), with `<name>.bias` and `.scale` if present."""
         tensor = self.tensor(f"{name}.weight")
         if shape[0] == 1 and len(tensor.shape) == 1:
             self._check(tensor, shape[1:])
@@ -79,7 +80,7 @@ class TensorSource(Struct, frozen=True):
         return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias, scale)
 
     def rows(self, name: str, heights: Sequence[int], columns: int) -> list[Matrix]:
-        """Takes `<name>.weight` (sum of heights, columns) as one matrix for each of the heights."""
+        """Takes `<name>.weight` (sum of heights, columns), split into a matrix for each height."""
         whole = self.matrix(name, (sum(heights), columns))
         row_bytes, parts, first = whole.data.nbytes // whole.rows, [], 0
         data = whole.data.reshape(-1)
@@ -92,7 +93,7 @@ class TensorSource(Struct, frozen=True):
         return parts
 
     def optional_matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix | None:
-        """Takes a matrix as `matrix` does; returns None where the file does not have it."""
+        """Takes a matrix as `matrix` does; returns None if the file does not have it."""
         return self.matrix(name, shape) if self.has(f"{name}.weight") else None
 
     def stacked(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> StackedMatrix:
@@ -112,7 +113,7 @@ class TensorSource(Struct, frozen=True):
     def _scales(self, name: str, count: int) -> FloatArray | None:
         """Takes the scales of whole matrices, which NVFP4 needs.
 
-        The scales of inputs, for processors that multiply in four bits, are taken but not used.
+        Input scales, for processors that multiply in four bits, are taken but not used.
         """
         if self.has(f"{name}.input_scale"):
             self.taken.add(self._full_name(f"{name}.input_scale"))
@@ -128,7 +129,7 @@ class TensorSource(Struct, frozen=True):
     def tensor(self, name: str) -> Tensor:
         """Takes a tensor.
 
-        Raises ModelFileError where it is missing, UnsupportedModelError for an unknown type.
+        Raises ModelFileError if it is missing, UnsupportedModelError for an unknown type.
         """
         full_name = self._full_name(name)
         if full_name not in self.file.tensors:

@@ -1,7 +1,7 @@
 """The step of a decoder-only transformer, written once over `Ops`.
 
-With the reference operations it computes; with a recorder it records. The modules of a layer's
-parts say what the layer does.
+With the reference operations it computes; with a recorder it records. Each part of a layer has its
+own module.
 """
 
 from typing import Generic
@@ -15,7 +15,7 @@ from sharpi.ops.interface import Ops, X
 
 
 class Transformer(Generic[X]):
-    """One model with one implementation of the operations.
+    """One model, run with one implementation of the operations.
 
     With `trims_last_layer`, the last layer's feed-forward is computed for the wanted outputs only.
     With `keeps_hidden` it is computed for all tokens, and `hidden` (hidden,) holds the hidden state
@@ -49,8 +49,8 @@ class Transformer(Generic[X]):
     def layers(self, x: X, indices: range) -> X:
         """Computes the layers `indices`, in order, from the input x of the first: (hidden,).
 
-        The result of the model's last layer has rows for the wanted outputs only, unless
-        `keeps_hidden` is set.
+        The model's last layer returns rows for the wanted outputs only, unless `keeps_hidden` is
+        set.
         """
         angles = Angles(self._ops, self._weights.rope_divisors)
         inputs = self._layer_inputs(x, indices)
@@ -72,7 +72,7 @@ class Transformer(Generic[X]):
         return next((each for each in later if each.feed_forward is not None), None)
 
     def _layer_inputs(self, x: X, indices: range) -> X | None:
-        """Computes the per-layer inputs of all layers, None where the model has none."""
+        """Computes the per-layer inputs of all layers; None if the model has none."""
         inputs = self._weights.layer_inputs
         if inputs is None:
             return None

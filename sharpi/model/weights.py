@@ -25,7 +25,7 @@ class ModelWeights(Struct, frozen=True):
     output: Matrix
     rope_divisors: FloatArray | None
     layer_inputs: LayerInputs | None
-    head: PredictHead | Assistant | None  # for multi-token prediction
+    head: PredictHead | Assistant | None  # the head for multi-token prediction
     unused: tuple[str, ...]  # names of tensors that no part of the model took
 
 
@@ -103,7 +103,7 @@ def _head_layer(tensors: TensorSource, config: ModelConfig, settings: MixerSetti
 
 
 def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
-    """Takes the divisors of rope frequencies; some files have two sets, one for long contexts."""
+    """Takes the divisors of rope frequencies; some files have a second set for long contexts."""
     ropes = {mixer.rope for mixer in config.mixers if mixer.rope}
     sizes = {rope.dims // 2 for rope in ropes if rope.is_divided}
     short = source.optional_vector("rope_factors_short.weight", *sizes)

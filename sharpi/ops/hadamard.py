@@ -1,4 +1,4 @@
-"""The orthonormal Hadamard transform, by which keys and values in few bits are rotated."""
+"""The orthonormal Hadamard transform, which rotates keys and values before they are quantised."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Ops: the operations that a model is written in, with several implementations.
+"""Ops: the operations that models are written in, with several implementations.
 
 `X` is a value with one row per token or, after `select_outputs`, one row per output: an array in
-the NumPy reference, a buffer in a recorder. The shapes below leave the rows out. Weights stay in
+the NumPy reference, a buffer in a recorder. The shapes below are those of one row. Weights stay in
 their quant blocks.
 """
 
@@ -58,7 +58,7 @@ class Matrix(Struct, frozen=True):
     columns: int
     data: npt.NDArray[np.uint8]  # row-major quant blocks
     bias: FloatArray | None = None  # (rows,)
-    scale: float = 1.0  # applied to the dequantised blocks
+    scale: float = 1.0  # multiplies the dequantised blocks
 
 
 class StackedMatrix(Struct, frozen=True):
@@ -69,10 +69,10 @@ class StackedMatrix(Struct, frozen=True):
     num_experts: int
     rows: int
     columns: int
-    data: npt.NDArray[np.uint8]  # may hold further rows of each expert
+    data: npt.NDArray[np.uint8]  # may also hold other rows of each expert
     bias: FloatArray | None = None  # (experts, rows)
-    scales: FloatArray | None = None  # (experts,), applied to the dequantised blocks
-    first_row: int = 0  # the first of these rows among those of an expert in `data`
+    scales: FloatArray | None = None  # (experts,), multiplies the dequantised blocks
+    first_row: int = 0  # where these rows begin among an expert's rows in `data`
 
     @property
     def expert_bytes(self) -> int:
@@ -86,19 +86,19 @@ class StackedMatrix(Struct, frozen=True):
 
 
 class ExpertWeights(Struct, frozen=True):
-    """The matrices of a feed-forward; a dense one is a stacked matrix of a single expert."""
+    """The matrices of a feed-forward; those of a dense one are stacked matrices of one expert."""
 
-    gate: StackedMatrix | None  # without it the activation is applied to `up`
+    gate: StackedMatrix | None  # None if the activation is applied to `up`
     up: StackedMatrix
     down: StackedMatrix
-    layer: int | None = None  # the index of the layer, for routed experts
-    weighs_input: bool = False  # a route's weight multiplies the expert's input (Llama 4)
+    layer: int | None = None  # index of the layer; None unless the experts are routed
+    weighs_input: bool = False  # the expert's input is multiplied by its routing weight (Llama 4)
 
 
 class ExpertSource(Protocol):
     """Provides routed experts that are not all in memory.
 
-    Where a source may be None, all experts are read from the mapped file.
+    Where code takes a source or None, None means that all experts are in the mapped file.
     """
 
     @property
@@ -106,21 +106,21 @@ class ExpertSource(Protocol):
         """The pointer to the native expert feed."""
 
     def table(self, layer: int, piece: int) -> int:
-        """Returns the address of a table with the addresses of a layer's matrices.
+        """Returns the address of a table of the addresses of a layer's matrices.
 
         `piece` is 0 for the gate matrices, 1 for up and 2 for down.
         """
 
     @property
     def asks_router(self) -> bool:
-        """True if a layer's router predicts its routes from the stream of the layer before it."""
+        """True if a layer's routes are predicted by its router from the layer before's stream."""
 
 
 class Router(Struct, frozen=True):
     """The rules by which a layer chooses experts.
 
-    With groups, a token chooses from the `groups_used` best groups. The score of a group is the sum
-    of its two best experts' scores, or with softmax scores that of its best expert.
+    With groups, a token chooses among the experts of the `groups_used` best groups. A group's score
+    is the sum of its two best experts' scores; with softmax it is its best expert's score.
     """
 
     num_experts: int
@@ -128,7 +128,7 @@ class Router(Struct, frozen=True):
     scoring: Scoring = Scoring.SOFTMAX
     normalise: bool = True  # the weights are divided by their sum
     scale: float = 1.0  # multiplies the weights, after normalisation
-    bias: FloatArray | None = None  # (experts,), added to scores for the choice only
+    bias: FloatArray | None = None  # (experts,), added to the scores for the choice alone
     num_groups: int = 0
     groups_used: int = 0
     layer: int = 0  # the index of the layer
@@ -137,14 +137,14 @@ class Router(Struct, frozen=True):
 class AttentionShape(Struct, frozen=True):
     """The sizes and options of one layer's attention."""
 
-    layer: int  # the index of the layer whose part of the KV cache is used
+    layer: int  # the layer whose part of the KV cache is used
     num_heads: int
     num_kv_heads: int
     key_dim: int
     value_dim: int
     scale: float
-    window: int = 0  # positions that a token sees, its own included; 0 for all
-    soft_cap: float = 0.0  # of the scores, 0 for none
+    window: int = 0  # positions that a token sees, including its own; 0 for all
+    soft_cap: float = 0.0  # soft cap of the scores, 0 for none
     is_chunked: bool = False  # windows are chunks: a token sees only positions of its own chunk
     values_in_keys: bool = False  # the first `value_dim` values of a key are its value
 
@@ -201,7 +201,7 @@ class Ops(Protocol[X]):
     def predict_routes(
         self, x: X, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        """Predicts the routes of a later layer with its norm and router, from an earlier x.
+        """Predicts a later layer's routes from an earlier x, with that layer's norm and router.
 
         The prediction is a hint for prefetching; an implementation may ignore it.
         """
@@ -217,7 +217,8 @@ class Ops(Protocol[X]):
     ) -> X:
         """Computes residual + scale * sum of weight * down(act(gate x) * up x) over the route.
 
-        Without a gate an expert is down(act(up x)). Without a route expert 0 is used, weight 1.
+        Without a gate, an expert is down(act(up x)). Without a route, expert 0 is used with weight
+        1.
         """
 
     def gated_expert(
@@ -255,10 +256,10 @@ class Ops(Protocol[X]):
         *,
         silu: bool,
     ) -> X:
-        """Computes act(bias + sum over j of weight[j] * x of kernel - 1 - j tokens before).
+        """Computes act(bias + sum over j of weight[j] * x[t - (kernel - 1 - j)]) for token t.
 
-        x and the result are (channels,), weight (kernel, channels). The tokens before are those of
-        the same sequence, zeros at its start.
+        x and the result are (channels,), weight (kernel, channels). Earlier tokens are those of the
+        same sequence; before its start, x is zero.
         """
 
     def delta_net(self, qkv: X, beta: X, alpha: X, rates: DecayRates, shape: DeltaNetShape) -> X:
@@ -286,7 +287,7 @@ class Ops(Protocol[X]):
         """Multiplies head h of x (heads * columns,) by the matrix stacked[h]: (heads * rows,)."""
 
     def join(self, first: X, second: X, groups: int = 1) -> X:
-        """Joins two values in each of `groups` runs; it is the opposite of `split`."""
+        """Joins two values in each of `groups` runs; the inverse of `split`."""
 
     def part(self, x: X, begin: int, width: int) -> X:
-        """Takes `width` values of each row, from `begin` on: (width,)."""
+        """Takes `width` values of each row, from index `begin` on: (width,)."""

@@ -1,7 +1,7 @@
 """The shapes of recurrent layers and of their states.
 
-Every state is float32. The values of a head, padded to whole vectors of 16, are split into panels
-of 32 (the last may be of 16), each (keys, panel); see kernels/cpu/vector/vector_ops.h.
+Every state is float32. A head's values, padded to a multiple of 16, are split into panels of 32
+values (the last may have 16), each of shape (keys, panel); see kernels/cpu/vector/vector_ops.h.
 """
 
 from typing import Literal, TypeAlias
@@ -38,7 +38,7 @@ class ConvolutionShape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """The number of values of a token that are in memory at a time: inputs and outputs."""
+        """Values per token that are in memory at a time: inputs and outputs."""
         return 2 * self.channels
 
 
@@ -53,13 +53,13 @@ class DeltaNetShape(Struct, frozen=True):
     num_value_heads: int
     key_dim: int
     value_dim: int
-    # The key head of value head h is h // (value heads / key heads), or "tiled": h % key heads.
+    # Value head h uses key head h // (value heads / key heads), or "tiled": h % key heads.
     head_order: HeadOrder = "grouped"
-    epsilon: float = 1e-6  # of the norm of queries and keys
+    epsilon: float = 1e-6  # epsilon of the norms of queries and keys
 
     @property
     def width(self) -> int:
-        """The number of queries, keys and values of a token."""
+        """The width of a token's queries, keys and values together."""
         return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
     @property
@@ -68,7 +68,7 @@ class DeltaNetShape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """The number of values of a token besides the convolution's: gate, output and rates."""
+        """Values per token besides the convolution's: gate, output and rates."""
         return 3 * self.num_value_heads * self.value_dim + 4 * self.num_value_heads
 
     def key_head(self, value_head: int) -> int:
@@ -93,7 +93,7 @@ class Mamba2Shape(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """The number of inputs, B and C of a token."""
+        """The width of a token's inputs, B and C together."""
         return self.num_heads * self.head_dim + 2 * self.num_groups * self.state_size
 
     @property
@@ -102,7 +102,7 @@ class Mamba2Shape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """The number of values of a token besides the convolution's: gate, output and rates."""
+        """Values per token besides the convolution's: gate, output and rates."""
         return 3 * self.num_heads * self.head_dim + self.num_heads
 
 
@@ -110,5 +110,5 @@ RecurrentShape: TypeAlias = ConvolutionShape | DeltaNetShape | Mamba2Shape
 
 
 def whole_vectors(values: int) -> int:
-    """Rounds a number of values up to whole vectors of 16."""
+    """Rounds a number of values up to a multiple of 16."""
     return -(-values // _LANES) * _LANES

@@ -1,9 +1,9 @@
-"""The rows that a capacity factor leaves for a batch's routed tokens, and the experts in them."""
+"""The rows that a capacity factor leaves for a batch's routed tokens, and the experts per group."""
 
 import math
 
-_SPARE = 2  # a group of evenly used experts fills 1 / _SPARE of the rows
-LEAST_TOKENS = 9  # a batch of at most so many tokens has a row for every routed token
+_SPARE = 2  # if experts are used evenly, a group fills 1 / _SPARE of the rows
+LEAST_TOKENS = 9  # the most tokens of a batch in which every routed token has a row
 
 
 def rows_of_batch(factor: float, tokens: int, used: int) -> int:

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from sharpi.ops.recurrent import RecurrentShape, whole_vectors
 
-MAX_STATES = 4  # of one sequence: its current state, and snapshots of earlier positions
+MAX_STATES = 4  # for one sequence: its current state, and snapshots of earlier positions
 
 
 class StateLayout:
-    """The layout of one state: `offsets` of the shapes, and `num_floats` of all, in floats."""
+    """The `offsets` of the shapes within a state, and the state's `num_floats`, all in floats."""
 
     def __init__(self, shapes: Iterable[RecurrentShape]) -> None:
         self.offsets: dict[RecurrentShape, int] = {}
@@ -21,13 +21,13 @@ class StateLayout:
 def num_states(num_parallel: int, max_drafts: int = 0) -> int:
     """Returns the number of states: one for each sequence, and MAX_STATES - 1 snapshots.
 
-    With drafts there is one more for every token of a step that checks them.
+    With drafts there is one more for every token of a check.
     """
     return MAX_STATES - 1 + num_parallel + num_draft_states(num_parallel, max_drafts)
 
 
 def num_draft_states(num_parallel: int, max_drafts: int) -> int:
-    """Returns the number of states that a step with drafts leaves, one after each token."""
+    """Returns the number of states that a check of drafts leaves, one after each token."""
     return max_drafts + num_parallel if max_drafts else 0
 
 

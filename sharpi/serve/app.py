@@ -36,18 +36,18 @@ def log_line(text: str) -> None:
 
 
 class AppSettings(Struct, frozen=True):
-    """The settings of access, limits and logs."""
+    """Settings of access, limits and logs."""
 
     access: Access = field(default_factory=Access)
-    limits: RequestLimits | None = None  # None fits the length of bodies to the context
-    origins: Sequence[str] = ()  # get CORS headers
+    limits: RequestLimits | None = None  # None derives the longest body from the context size
+    origins: Sequence[str] = ()  # web pages whose requests get CORS headers
     logs_requests: bool = False
-    slot_folder: Path | None = None  # of the files that clients save slots to
-    log: Callable[[str], None] = log_line  # prints a line of the log
+    slot_folder: Path | None = None  # for the files that clients save slots to
+    log: Callable[[str], None] = log_line  # prints one line to the log
 
 
 def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None = None) -> ASGIApp:
-    """Returns the application of one host; `chats` may have built the model's caches already."""
+    """Returns the application of one host; `chats` may already hold the model's caches."""
     table = EndpointTable(_endpoints(host, chats or ChatModels(host), settings.slot_folder))
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)
@@ -75,7 +75,7 @@ def _endpoints(host: ModelHost, chats: ChatModels, slot_folder: Path | None) -> 
 
 
 def api_endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
-    """Returns the endpoints of all APIs for existing clients."""
+    """Answers an error in its API's form; Starlette raises it again for the guard to log."""
     return [*openai_routes.endpoints(host, chats), *anthropic_routes.endpoints(host, chats)]
 
 

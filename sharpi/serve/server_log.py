@@ -1,4 +1,4 @@
-"""ServerLog: lines of a server's log, which never wait for whoever reads stderr."""
+"""ServerLog: writes a server's log lines without ever waiting for the reader of stderr."""
 
 import contextlib
 import logging
@@ -8,16 +8,16 @@ from collections import deque
 from types import TracebackType
 
 _STDERR = 2
-_MOST_WAITING = 1000  # lines
-_END_SECONDS = 1.0  # in which lines that wait at the end are written
+_MOST_WAITING = 1000  # lines that may wait; beyond that, the oldest are lost
+_END_SECONDS = 1.0  # seconds at the end for writing lines that still wait
 
 
 class ServerLog(logging.Handler):
     """Writes lines to a stream in a thread of its own.
 
-    Where too many wait to be read, the oldest are lost and counted. It takes the lines of other
-    packages, too, which would print them themselves. The thread writes to the descriptor: a lock of
-    Python's own stream would hold up the exit.
+    If too many lines wait, the oldest are lost and counted. It also takes the lines of other
+    packages, which would otherwise print them themselves. The thread writes to the file descriptor,
+    because a lock on Python's own stream would delay the exit.
     """
 
     def __init__(self, descriptor: int = _STDERR) -> None:
@@ -40,7 +40,7 @@ class ServerLog(logging.Handler):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ends the thread; what nobody reads within a second is lost."""
+        """Ends the thread; lines that nobody reads within a second are lost."""
         logging.getLogger().removeHandler(self)
         with self._wake:
             self._is_ending = True
@@ -59,7 +59,7 @@ class ServerLog(logging.Handler):
             self._wake.notify()
 
     def note(self, text: str) -> None:
-        """Takes a note of the server."""
+        """Takes a note from the server."""
         self.line(f"note: {text}")
 
     def _write(self) -> None:
@@ -68,9 +68,9 @@ class ServerLog(logging.Handler):
                 _write_all(self._descriptor, line)
 
     def _next(self) -> list[str] | None:
-        """Waits for a line, and returns it after what has to be said of lost ones; None at the end.
+        """Waits for a line, and returns it after a line about lost ones, if any; None at the end.
 
-        The lost ones came before it.
+        The lost lines preceded it.
         """
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._is_ending)
@@ -82,7 +82,7 @@ class ServerLog(logging.Handler):
 
 
 def _write_all(descriptor: int, line: str) -> None:
-    """Writes a line; a stream that was closed meanwhile is no error."""
+    """Writes a line; ignores a stream that has been closed in the meantime."""
     left = f"{line}\n".encode("utf-8", "backslashreplace")
     with contextlib.suppress(OSError):
         while left:

@@ -1,8 +1,8 @@
 """WebServer: uvicorn on a socket that sharpi bound, without logs and with an orderly shutdown.
 
-The first SIGTERM, SIGHUP or Ctrl-C refuses new answers and lets open ones continue for a while,
-then ends them, each with the proper end of its API. The second one ends them at once; the third
-exits without ending them.
+The first SIGTERM, SIGHUP or Ctrl-C refuses new answers and lets open ones continue for a while.
+Then it ends them, each in the form of its API. The second signal ends them at once; the third exits
+without ending them.
 """
 
 import asyncio
@@ -23,21 +23,22 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.watched_protocol import WatchedProtocol, raise_file_limit
 from sharpi.system.heaps import trim_heaps
 
-_KEEP_ALIVE_SECONDS = 75  # longer than clients do, so that none writes to a closed connection
+# Longer than clients keep a connection, so that none writes to a closed one.
+_KEEP_ALIVE_SECONDS = 75
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NUM_PREPARING = 12  # threads; half of them may wait for grammars
-_SWITCH_SECONDS = 0.0005  # a tenth of Python's own: after it, a thread lets another one compute
-_OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new ones that nothing has freed
-# Connections that one call accepts, before their protocols are made. Together with connections that
-# wait for their protocol they are fewer than the file descriptors that are kept free.
+_NUM_PREPARING = 12  # threads that prepare requests; half of them may wait for grammars
+_SWITCH_SECONDS = 0.0005  # a tenth of Python's default: a busy thread yields to another after this
+_OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new objects between two garbage collections
+# Connections that one call accepts before their protocols exist. With those that still wait for
+# their protocol, they are fewer than the reserved file descriptors.
 _NUM_ACCEPTED = 16
-_NUM_KNOCKING = 2048  # connections that the system keeps until they are accepted
-_TICKS_BETWEEN_TRIMS = 100  # of uvicorn, which ticks ten times a second
-_CUT_SECONDS = 5.0  # time for clients to read the end of answers that were cut
+_NUM_KNOCKING = 2048  # the system's backlog of connections to accept
+_TICKS_BETWEEN_TRIMS = 100  # of uvicorn's ticks, ten per second
+_CUT_SECONDS = 5.0  # time for clients to read the end of cut answers
 
 
 class WebServer(uvicorn.Server):
-    """Serves `app` until it is stopped; open answers of `host` then have `grace_seconds` to end."""
+    """Serves `app` until it is stopped; open answers of `host` then get `grace_seconds` to end."""
 
     def __init__(self, app: ASGIApp, host: ModelHost, grace_seconds: float) -> None:
         super().__init__(
@@ -66,10 +67,10 @@ class WebServer(uvicorn.Server):
         self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves; a few threads prepare requests, and the limit of open files is raised.
+        """Serves with a few threads that prepare requests, and a raised limit of open files.
 
         Each busy thread can delay the event loop by Python's switch interval. So the interval is
-        short, and the number of threads small.
+        short, and threads are few.
         """
         raise_file_limit()
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -79,13 +80,13 @@ class WebServer(uvicorn.Server):
         await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to listen, with a longer backlog than the number that asyncio accepts at once."""
+        """Begins to listen; the backlog is longer than what asyncio accepts at once."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(_NUM_KNOCKING)
 
     async def on_tick(self, counter: int) -> bool:
-        """Returns whether the server has to end; every few seconds it gives back freed memory."""
+        """Returns whether the server should end; every few seconds it returns freed memory."""
         if counter % _TICKS_BETWEEN_TRIMS == 0:
             asyncio.get_running_loop().run_in_executor(None, _give_back)
         return await super().on_tick(counter)
@@ -104,8 +105,8 @@ class WebServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handles signals without raising them again at the end, so that the engine can close.
 
-        It may be entered before the server runs. A signal in between stops the server as soon as it
-        runs.
+        The block may begin before the server runs. A signal before that stops the server as soon as
+        it runs.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -129,16 +130,16 @@ class WebServer(uvicorn.Server):
 
 
 def _give_back() -> None:
-    """Frees what requests left in cycles, and returns free pages to the system."""
+    """Frees reference cycles that requests left, and returns free pages to the system."""
     gc.collect()
     trim_heaps()
 
 
 def _collect_garbage_of_requests() -> None:
-    """Makes garbage collections frequent again, without the objects that exist already.
+    """Makes garbage collections frequent again, skipping the objects that exist already.
 
-    The command line makes collections rare for a quick start; with so few, a server would gather
-    megabytes of garbage.
+    The command line makes collections rare for a quick start. With so few, a server would
+    accumulate megabytes of garbage.
     """
     gc.collect()
     gc.freeze()

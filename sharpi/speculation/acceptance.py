@@ -1,20 +1,21 @@
-"""Acceptance: how often drafts of a kind and certainty level are right, learned while decoding."""
+"""Acceptance: how often drafts of a kind and certainty are right, learned while decoding."""
 
 from collections.abc import Iterable, Sequence
 
 from sharpi.config import DraftKind
 from sharpi.speculation.draft import NUM_CHANCES, Draft
 
-_PRIOR_WEIGHT = 4.0  # observations that what was learned elsewhere is worth
-_FORGETTING = 0.98  # of each observation, with every newer one of the same level
+_PRIOR_WEIGHT = 4.0  # observations that count as much as what was learned in other sequences
+# The weight of an observation falls by this factor with every newer one of its level.
+_FORGETTING = 0.98
 _FIRST_CHANCE = 0.5
-_SURE: frozenset[DraftKind] = frozenset(("mtp", "draft"))  # their levels are probabilities
-_MOST = 0.99  # nothing is certain
+_SURE: frozenset[DraftKind] = frozenset(("mtp", "draft"))  # kinds whose levels are probabilities
+_MOST = 0.99  # the highest chance, since nothing is certain
 WORTH_A_ROW = 0.05
 
 
 class _Level:
-    """Counts of one kind and level: `right` of `seen` drafted tokens, older ones less."""
+    """Counts of one kind and level: `right` of `seen` drafted tokens; older ones count less."""
 
     __slots__ = ("right", "seen")
 
@@ -27,14 +28,14 @@ class _Level:
 
 
 class Acceptance:
-    """The chances of drafted tokens in one sequence; `others`: those learned in all sequences."""
+    """The chances of drafted tokens in one sequence; `others` has those of all sequences."""
 
     def __init__(self, others: "Acceptance | None" = None) -> None:
         self._others = others
         self._levels: dict[tuple[DraftKind, int], _Level] = {}
 
     def chance(self, kind: DraftKind, level: int) -> float:
-        """Returns the chance that a token is right, given that those before it in the draft are."""
+        """Returns the chance that a token is right, if all tokens before it in the draft are."""
         prior = (
             _first_chance(kind, level) if self._others is None else self._others.chance(kind, level)
         )
@@ -72,7 +73,7 @@ class Acceptance:
 
 
 def _first_chance(kind: DraftKind, level: int) -> float:
-    """Returns the chance before anything was learned: a model's own, if a model drafts."""
+    """Returns the chance before anything was learned: the model's own, if a model drafts."""
     return (level + 0.5) / NUM_CHANCES if kind in _SURE else _FIRST_CHANCE
 
 

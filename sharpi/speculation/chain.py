@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft, Drafter
 
-_WORTH_ASKING = 0.5  # a free draft whose first token is less likely than this leaves it to a model
+_WORTH_ASKING = 0.5  # if a free draft's first token is less likely than this, a model is asked, too
 
 
 class Chain:

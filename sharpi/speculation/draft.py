@@ -1,4 +1,4 @@
-"""Draft and Drafter: tokens that may come next in a sequence, and what proposes them."""
+"""Draft and Drafter: tokens that may come next in a sequence, and the interface to draft them."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from sharpi.config import DraftKind
 
 
 class Draft(Struct, frozen=True):
-    """The tokens that may come next, and how certain the drafter is of each.
+    """Tokens that may come next, with the drafter's certainty of each.
 
     `certainty` has a level for each token, on the drafter's own scale. `Acceptance` learns how
     often tokens of a level are right.
@@ -29,7 +29,7 @@ class Drafter(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """True if drafting takes hardly any time, so that it may be done at every step."""
+        """True if drafting takes hardly any time, so that it can be done at every step."""
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Adds tokens that follow in the sequence."""
@@ -41,7 +41,7 @@ class Drafter(Protocol):
         """Ends the drafts for this sequence."""
 
 
-# Longer matches are right more often: the lower ends of the levels of their lengths.
+# Lower ends of the levels of match lengths; longer matches are right more often.
 _LEVELS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 65)
 
 
@@ -61,7 +61,7 @@ def level_of_chance(chance: float) -> int:
     return int(chance * NUM_CHANCES)
 
 
-# The level of each length, and of all that are longer.
+# The level of each match length; the last entry is for all longer ones.
 _LEVEL_OF_LENGTH = tuple(level_of_match(length) for length in range(256))
 _LONGEST = 128
 
@@ -69,7 +69,7 @@ _LONGEST = 128
 def levels_of_match(length: int, count: int) -> tuple[int, ...]:
     """Returns the levels of `count` tokens, at most 128, after a match of `length` tokens.
 
-    Each token, if it is right, makes the match longer by one for the next token.
+    Each right token makes the match one longer for the next token.
     """
     begin = min(length, _LONGEST)
     return _LEVEL_OF_LENGTH[begin : begin + count]

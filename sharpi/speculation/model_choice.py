@@ -1,12 +1,12 @@
-"""ModelChoice: decides how many tokens a model is to draft, since its drafts take time."""
+"""ModelChoice: decides how many tokens a model drafts, because its drafts take time."""
 
 from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
 _LEAST_UTILITY = 1.03
-_LEAST_CHANCE = 0.15  # rows cost about as much, so that a less likely draft never pays
-_NUM_FIRST = 2  # drafts of one token that are made to be timed; the first may have to catch up
-_RETRIED_AFTER = 256  # steps without a draft, and twice as many after each retry in vain
+_LEAST_CHANCE = 0.15  # a row costs about as much as it can gain below this chance
+_NUM_FIRST = 2  # drafts of one token that are made for timing; the first one may have to catch up
+_RETRIED_AFTER = 256  # steps until drafts are tried again; doubles after each try in vain
 _NEWEST_SHARE = 0.1
 
 

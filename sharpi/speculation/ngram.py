@@ -7,11 +7,11 @@ import numpy as np
 from sharpi.config import DraftKind
 from sharpi.speculation.draft import Draft, levels_of_match
 
-_NUM_MATCHED = 3  # tokens that have to agree: their ids together are a key
+_NUM_MATCHED = 3  # tokens that have to match; their ids together form a key
 _TOKEN_BITS = 21
 _KEY_MASK = (1 << _NUM_MATCHED * _TOKEN_BITS) - 1
 _NUM_AT_ONCE = 64
-_MOST_MATCHED = 64  # tokens that are compared at most, so that a long match beats a short one
+_MOST_MATCHED = 64  # the most tokens that are compared, so that a long match beats a short one
 
 
 class NgramDrafter:
@@ -22,9 +22,10 @@ class NgramDrafter:
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
-        self._ends: dict[int, int] = {}  # of the latest place with these tokens
+        self._ends: dict[int, int] = {}  # for each key, the latest place with these tokens
         self._newest = 0  # the key of the newest tokens
-        self._before: int | None = None  # that place before the newest tokens were added
+        # The place that this key had before the newest tokens were added.
+        self._before: int | None = None
 
     def extend(self, tokens: Sequence[int]) -> None:
         if len(tokens) > _NUM_AT_ONCE:
@@ -39,7 +40,7 @@ class NgramDrafter:
             ends[key] = end
 
     def _extend_at_once(self, tokens: Sequence[int]) -> None:
-        """Does what `extend` does, five times as fast for a long text."""
+        """Does the same as `extend`, five times as fast for a long text."""
         first = len(self._tokens)
         self._tokens += tokens
         known = self._tokens[max(0, first - _NUM_MATCHED + 1) :]
@@ -60,17 +61,17 @@ class NgramDrafter:
         return Draft(self.kind, tokens, levels_of_match(self._matched(end), len(tokens)))
 
     def close(self) -> None:
-        """Does nothing: it owns nothing that has to be freed."""
+        """Does nothing: there is nothing to free."""
 
     def _continuation(self, end: int, most: int) -> tuple[int, ...]:
-        """Returns `most` tokens from `end` on; repeats them if the sequence ends before."""
+        """Returns `most` tokens from `end` on; repeats them if the sequence ends before that."""
         tokens = self._tokens[end : end + most]
         while len(tokens) < most:
             tokens += tokens[: most - len(tokens)]
         return tuple(tokens)
 
     def _matched(self, end: int) -> int:
-        """Counts the tokens before `end` that agree with the newest tokens."""
+        """Counts the tokens before `end` that match the newest tokens."""
         tokens, count, most = self._tokens, min(end, _NUM_MATCHED), min(end, _MOST_MATCHED)
         while count < most and tokens[end - 1 - count] == tokens[~count]:
             count += 1

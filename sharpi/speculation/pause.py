@@ -1,13 +1,13 @@
-"""Pause: makes searches for drafts rarer after several whose drafts were not worth a check."""
+"""Pause: makes searches for drafts rarer after several that found no draft worth a check."""
 
-_MOST_VAIN = 2  # searches in a row that were not worth their time
-_SHARE = 0.002  # of a step, which looking for drafts in vain may take on average
-_LONGEST = 512  # steps
+_MOST_VAIN = 2  # successive searches that were not worth their time
+_SHARE = 0.002  # the part of the time that vain searches may take on average
+_LONGEST = 512  # the longest pause, in steps
 _NEWEST_SHARE = 0.1
 
 
 class Pause:
-    """Counts searches in vain; rests for so many steps that a search takes 0.2 % of the time."""
+    """Counts vain searches; pauses so long that searches take 0.2 % of the time."""
 
     def __init__(self) -> None:
         self._num_vain = self._num_to_rest = 0

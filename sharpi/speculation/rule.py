@@ -1,8 +1,8 @@
-"""Rule: decides how many drafts the next step checks, none included.
+"""Rule: decides how many drafts the next step checks, which may be none.
 
-After Cascade (arXiv 2506.20675): the utility of a step is the tokens that it yields, divided by its
-time in steps without drafts. Both are measured while the model runs. If drafts would not gain time,
-the step checks none. Trials, by which this is found out, may lose at most 2 % of the time.
+After Cascade (arXiv 2506.20675): a step's utility is the number of tokens that it yields, divided
+by its time in units of a step without drafts. Both are measured while the model runs. If drafts
+would not gain time, the step checks none. Trials to find that out may lose at most 2 % of the time.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
-_LEAST_UTILITY = 1.03  # what measuring is not sure of
-# Where experts come from a disk, one stall may take as long as several steps. One of the first
-# checks must not use up the budget, and counts as at most the steps that its rows would have been.
+_LEAST_UTILITY = 1.03  # leaves a margin for the error of measurements
+# If experts come from a disk, one stall may take as long as several steps. One of the first checks
+# must not use up the budget, so it counts as at most as many steps as it has rows.
 _FIRST_CHECKS = 4
-_STALE_AFTER = 64  # steps with drafts, after which one without is measured again
+_STALE_AFTER = 64  # checks after which a step without drafts is measured again
 
 
 class Choice(NamedTuple):
@@ -31,15 +31,15 @@ class Rule:
     """Chooses by the measured times of all steps of one engine.
 
     With `reads_disk`, steps may read experts from a disk, so that a first check of many rows may
-    take as long as several tokens. A trial then has at most twice as many rows as were measured.
+    take as long as several steps. A trial then has at most twice as many rows as were measured.
     """
 
     def __init__(self, *, reads_disk: bool = False) -> None:
         self._reads_disk = reads_disk
         self.times = StepTimes(trusts_one=not reads_disk)
         self.budget = TrialBudget()
-        self._num_checks = 0  # since the last step without drafts
-        self._num_checked = 0  # steps with drafts
+        self._num_checks = 0  # checks since the last step without drafts
+        self._num_checked = 0  # checks so far
 
     def choose(self, chances: Sequence[Sequence[float]], most: int) -> Choice:
         """Chooses how many drafted tokens of each sequence to check, at most `most` in all.
@@ -66,7 +66,7 @@ class Rule:
 
     @property
     def _has_lost(self) -> bool:
-        """True if checks have lost too much, as their times scatter where they read from a disk."""
+        """True if checks have lost too much; their times scatter if they read from a disk."""
         return self._reads_disk and self.budget.is_overdrawn
 
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
@@ -83,8 +83,9 @@ class Rule:
     def _risk(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> float:
         """Returns the seconds that a trial of these offers may lose, as far as can be expected.
 
-        A row costs about half of what it does alone. Each offer that is right gives a token, so
-        that drafts which are almost surely right risk little. With a disk, nothing may be gained.
+        A further row costs about half of a step of its own. Each right offer gives a token, so
+        drafts that are almost surely right risk little. With a disk, it assumes that nothing is
+        gained.
         """
         token = usual / num
         row, count = token / 2, len(offers)

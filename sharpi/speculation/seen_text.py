@@ -1,4 +1,4 @@
-"""SeenText: the text that this process has seen lately, and SuffixDrafter, which drafts from it."""
+"""SeenText: the recent text of this process, and SuffixDrafter, which drafts from it."""
 
 from array import array
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ from sharpi.config import DraftKind
 from sharpi.speculation.draft import Draft, levels_of_match
 from sharpi.speculation.suffix_automaton import Place, SuffixAutomaton
 
-MAX_TOKENS = 40_000  # of a half, about 4.5 MB
+MAX_TOKENS = 40_000  # tokens of one half, which take about 4.5 MB
 MAX_TEXT = 8_192  # the newest tokens of one text that are kept
 _LEAST_MATCHED = 2
-_MOST_FOLLOWED = 256  # tokens at once, of a prompt the newest ones
-_TAIL = 64  # newest tokens, to be followed again in a text that has changed
+_MOST_FOLLOWED = 256  # tokens followed at once; of a prompt, only the newest ones
+_TAIL = 64  # newest tokens to follow again after the text has changed
 
 
 class SeenText:
     """Two suffix automata: once the newer one has MAX_TOKENS tokens, the older one is forgotten.
 
-    For the engine's thread only. `version` changes with every added text, so that drafters
-    notice it. The memory of both, about 9 MB, is used again and again.
+    For the engine's thread only. `version` changes with every added text, so that drafters notice
+    it. Both reuse their memory, about 9 MB together.
     """
 
     def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
         self._max_tokens = max_tokens
-        self.halves: tuple[SuffixAutomaton, ...] = ()  # the newer one first
+        self.halves: tuple[SuffixAutomaton, ...] = ()  # the newer one comes first
         self.version = 0
 
     def add(self, tokens: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class SeenText:
         self.version += 1
 
     def _half(self) -> SuffixAutomaton:
-        return SuffixAutomaton(self._max_tokens + 1)  # and the end of the last text
+        return SuffixAutomaton(self._max_tokens + 1)  # one more, for the end of the last text
 
     @property
     def num_tokens(self) -> int:
@@ -48,7 +48,7 @@ class SeenText:
 
 
 class SuffixDrafter:
-    """Drafts what followed the longest run of tokens, in seen text, with which a sequence ends."""
+    """Drafts what followed, in seen text, the longest run of tokens that ends a sequence."""
 
     kind: DraftKind = "suffix"
     is_free = True
@@ -69,7 +69,7 @@ class SuffixDrafter:
             self._follow(newest)
 
     def _has_begun_again(self) -> bool:
-        """Follows the newest tokens from the beginning if there is new text; returns whether."""
+        """Follows the newest tokens from the start if there is new text; returns whether it did."""
         if self._version == self._seen.version:
             return False
         self._begin()
@@ -81,7 +81,7 @@ class SuffixDrafter:
             place.follow(tokens)
 
     def close(self) -> None:
-        """Does nothing: it owns nothing that has to be freed."""
+        """Does nothing: there is nothing to free."""
 
     def propose(self, most: int) -> Draft | None:
         self._has_begun_again()

@@ -1,4 +1,4 @@
-"""Speculator: drafts for all sequences of an engine, and what was learned about them."""
+"""Speculator: drafts for all sequences of an engine, and learns which drafts are right."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,19 +15,20 @@ from sharpi.speculation.rule import Choice, Rule
 from sharpi.speculation.seen_text import SeenText, SuffixDrafter
 from sharpi.speculation.statistics import DraftStatistics
 
-FREE_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix")  # they take no time to speak of
-_LEAST_REMEMBERED = 0.6e-3  # seconds of a step: remembering a token takes about 3 us
-# Makes a drafter that computes, for one sequence.
+FREE_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix")  # kinds that take hardly any time
+# The shortest step for which text is remembered, in seconds; a token takes about 3 us.
+_LEAST_REMEMBERED = 0.6e-3
+# Makes the drafters of one sequence that run a model.
 ModelDrafters = Callable[[], Sequence[Drafter]]
 
 
 class SequenceDrafts:
-    """One sequence's drafters and their acceptance in it; `drafts` are those of this step."""
+    """One sequence's drafters, and their acceptance in it; `drafts` are the current step's."""
 
     def __init__(self, drafters: Sequence[Drafter], everyone: Acceptance) -> None:
         self._chain = Chain(drafters)
-        self._new: list[int] = []  # tokens that the drafters do not know yet
-        self.num_known = 0  # tokens of the answer that came so far
+        self._new: list[int] = []  # tokens that the drafters have not received yet
+        self.num_known = 0  # tokens of the answer so far
         self.acceptance = Acceptance(everyone)
         self.drafts: list[Draft] = []
         self.statistics = DraftStatistics()
@@ -73,10 +74,10 @@ class Asked(NamedTuple):
 
 
 class StepDrafts(NamedTuple):
-    """The drafts of one step: one for each sequence that was asked for, None for none.
+    """The drafts of one step: one for each sequence, None if it has none.
 
-    `choice` is their lengths, chosen by `rule`. To draft took `seconds`; `is_search` if no model
-    did.
+    `choice` has their lengths, chosen by `rule`. Drafting took `seconds`; `is_search` if no model
+    drafted.
     """
 
     asked: Sequence[Asked]
@@ -97,8 +98,8 @@ class StepDrafts(NamedTuple):
 class Speculator:
     """Drafts, chooses and learns for the sequences of an engine; for the engine's thread only.
 
-    `reads_disk`: steps may read experts from a disk. Several steps may be in progress, each of
-    other sequences; `rule` is that of the latest one.
+    `reads_disk`: steps may read experts from a disk. Several steps may be in progress, each with
+    different sequences; `rule` is the latest one's.
     """
 
     def __init__(
@@ -112,7 +113,8 @@ class Speculator:
         self.settings, self.max_drafts = settings, max_drafts
         self._reads_disk = reads_disk
         self.rule = Rule(reads_disk=reads_disk)
-        self._rules = {1: self.rule}  # by the number of steps in progress, as their times differ
+        # By the number of steps in progress, because their times differ.
+        self._rules = {1: self.rule}
         self.statistics = DraftStatistics()
         self._seen = SeenText()
         self._everyone = Acceptance()
@@ -143,7 +145,7 @@ class Speculator:
         return drafts
 
     def rests(self) -> bool:
-        """Counts a step; returns True if it does without drafts, after searches in vain.
+        """Counts a step; returns True if it pauses the search for drafts, after vain ones.
 
         In that case no other method may be called for the step. `rested` records its tokens later.
         """
@@ -166,7 +168,7 @@ class Speculator:
             self._seen.add(tokens)
 
     def _may_remember(self) -> bool:
-        """True unless steps are so quick that remembering a text would take notable time."""
+        """True unless steps are so short that remembering a text would take notable time."""
         usual = self.rule.times.seconds(1)
         return not (self.settings.is_auto and 0 < usual < _LEAST_REMEMBERED)
 
@@ -211,7 +213,7 @@ class Speculator:
         return self._model_choice.length(rule.times, rule.budget, num, self.max_drafts // num)
 
     def _time_drafts(self, asked: Sequence[Asked], choice: Choice, seconds: float) -> bool:
-        """Records the time that drafts took; returns True if a model made one."""
+        """Records the time that drafting took; returns True if a model made a draft."""
         by_models = [
             each.drafts
             for each in asked
@@ -240,8 +242,8 @@ class Speculator:
     def record(self, step: StepDrafts, seconds: float, tokens: Sequence[Sequence[int]]) -> None:
         """Records a step: its duration, and the tokens that each sequence got from it.
 
-        A sequence without tokens got the one that ends the text, which is no part of it.
-        Where several steps are in progress, its duration is the time since the one before ended.
+        A sequence without tokens got the end token, which is no part of the text. If several steps
+        are in progress, the duration is the time since the previous one ended.
         """
         start, gained = time.perf_counter(), step.gained()
         counts, num = [max(1, len(own)) for own in tokens], len(step.asked)

@@ -1,4 +1,4 @@
-"""DraftStatistics: counts of drafts, checked and right, and the time that they saved."""
+"""DraftStatistics: counts of drafted, checked and right tokens, and the time that drafts saved."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sharpi.config import DraftKind
 
 
 class KindCount(Struct):
-    """Tokens of one kind of drafts: proposed, of those checked, and of those right."""
+    """Drafted tokens of one kind: those proposed, those checked, and those right."""
 
     num_drafts: int = 0
     num_proposed: int = 0
@@ -23,8 +23,8 @@ class DraftStatistics(Struct):
     num_steps: int = 0
     num_tokens: int = 0
     seconds: float = 0.0
-    seconds_without: float = 0.0  # that the same tokens would have taken in single steps
-    drafting_seconds: float = 0.0  # that were spent on finding drafts
+    seconds_without: float = 0.0  # seconds that the same tokens would have taken in single steps
+    drafting_seconds: float = 0.0  # seconds spent on finding drafts
 
     def add_step(self, num_tokens: int, seconds: float, seconds_without: float) -> None:
         """Counts a step."""
@@ -34,12 +34,12 @@ class DraftStatistics(Struct):
         self.seconds_without += seconds_without
 
     def add_rested(self, num_steps: int, usual: float) -> None:
-        """Counts steps at which no drafts were looked for, each of `usual` seconds."""
+        """Counts steps without a search for drafts, of `usual` seconds each."""
         self.add_step(num_steps, num_steps * usual, num_steps * usual)
         self.num_steps += num_steps - 1
 
     def add_proposed(self, kind: DraftKind, num_proposed: int) -> None:
-        """Counts the tokens of a draft, of which a step checks all, some or none."""
+        """Counts a draft's tokens, of which a step checks all, some or none."""
         self.kinds.setdefault(kind, KindCount()).num_proposed += num_proposed
 
     def add_draft(self, kind: DraftKind, num_checked: int, num_accepted: int) -> None:

@@ -1,28 +1,29 @@
 """StepTimes: the durations of steps by their number of rows, measured as they run."""
 
 _NEWEST_SHARE = 0.2
-_NUM_FIRST = 3  # measurements of which the shortest counts: the first of all warms up
-_MOST_TIMES = 3.0  # a step that takes so many times as long as usual counts as that
-_HOPED_SLOPE = 0.15  # what a further row costs where it was not measured: little, to be tried
-_REFRESHED_AFTER = 16  # equal steps after which other sizes are estimated anew
-_OLD_AFTER = 400  # steps after which a size that has not run is one to be tried again
+_NUM_FIRST = 3  # measurements of which the shortest counts, because the first one warms up
+_MOST_TIMES = 3.0  # longer steps count as so many times the usual duration
+# The assumed cost of an unmeasured row relative to a step: low, so that it is tried.
+_HOPED_SLOPE = 0.15
+_REFRESHED_AFTER = 16  # equal steps after which estimates of other sizes are renewed
+_OLD_AFTER = 400  # a size that has not run for so many steps is tried again
 
 
 class StepTimes:
-    """Seconds of a step by its rows, as averages in which newer steps weigh more.
+    """Seconds of a step by its number of rows, as averages that favour newer steps.
 
     It assumes that more rows never take less time, so that larger sizes correct a size that was
-    measured at a bad moment. It interpolates linearly between measured sizes. With `trusts_one`
-    off, a larger size counts as measured from its second step on.
+    measured at a bad moment. It interpolates linearly between measured sizes. Without `trusts_one`,
+    a larger size counts as measured from its second step on.
     """
 
     def __init__(self, *, trusts_one: bool = True) -> None:
-        self._least = 1 if trusts_one else 2  # steps of a size that make an estimate
+        self._least = 1 if trusts_one else 2  # steps of a size that an estimate needs
         self._seconds: dict[int, float] = {}
         self._counts: dict[int, int] = {}
         self._latest: dict[int, int] = {}  # the step at which each size ran last
         self._num_steps = 0
-        self._answers: dict[int, float] = {}  # of `seconds` lately
+        self._answers: dict[int, float] = {}  # recent results of `seconds`
         self._answered = 0  # the size of the last step
 
     def record(self, rows: int, seconds: float) -> None:
@@ -64,10 +65,10 @@ class StepTimes:
         return answer
 
     def _slope(self, sizes: list[int], lower: int, base: float) -> float:
-        """Returns the seconds that a row more than were measured may take.
+        """Returns the seconds that each row beyond the measured ones may take.
 
-        Without a disk that is little, so that it is tried. With one, each row so far has read, and
-        further ones will.
+        Without a disk that is little, so that it is tried. With a disk, it assumes that further
+        rows read as much as earlier ones.
         """
         hoped, first = _HOPED_SLOPE * base / lower, sizes[0]
         if self._least == 1 or lower == first:

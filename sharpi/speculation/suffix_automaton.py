@@ -1,6 +1,6 @@
-"""SuffixAutomaton: every run of tokens in some texts, in memory of a fixed size.
+"""SuffixAutomaton: all runs of tokens in some texts, in memory of a fixed size.
 
-kernels/cpu/text/suffix_automaton.cpp does the work, in about 110 bytes for each token.
+kernels/cpu/text/suffix_automaton.cpp does the work, in about 110 bytes per token.
 """
 
 import os
@@ -13,13 +13,13 @@ from sharpi.native import declare, open_library
 
 
 class SuffixAutomaton:
-    """The automaton of texts of together `most` tokens, each text with one more for its end.
+    """The automaton of texts of at most `most` tokens together, one more per text for its end.
 
-    It takes memory once, and uses it again after `clear`.
+    It allocates memory once, and reuses it after `clear`.
     """
 
     def __init__(self, most: int) -> None:
-        self.num_tokens = 0  # with the ends of texts
+        self.num_tokens = 0  # including the ends of texts
         self._library = _library()
         seed = int.from_bytes(os.urandom(8), "little")
         self._handle = self._library.sharpi_suffix_create(most, seed)
@@ -31,7 +31,7 @@ class SuffixAutomaton:
             self._library.sharpi_suffix_destroy(handle)
 
     def clear(self) -> None:
-        """Forgets all texts; places in them are worthless then."""
+        """Forgets all texts; existing places become invalid."""
         self._library.sharpi_suffix_clear(self._handle)
         self.num_tokens = 0
 
@@ -44,7 +44,7 @@ class SuffixAutomaton:
 
 
 class Place:
-    """The longest run of an automaton's tokens with which a sequence ends."""
+    """The longest run in an automaton's texts with which a sequence ends."""
 
     def __init__(self, automaton: SuffixAutomaton) -> None:
         self.automaton = automaton
@@ -57,7 +57,7 @@ class Place:
         return self._at[1]
 
     def follow(self, tokens: "array[int]") -> None:
-        """Goes on by tokens of the sequence."""
+        """Continues by tokens of the sequence."""
         if self.automaton.num_tokens:
             place, own = self._at.buffer_info()[0], tokens.buffer_info()
             self._library.sharpi_suffix_follow(self._handle, place, *own)

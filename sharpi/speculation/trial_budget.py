@@ -1,15 +1,15 @@
-"""TrialBudget: bounds the time that trying out drafts, and checking them, may lose."""
+"""TrialBudget: bounds the time that trials and checks of drafts may lose."""
 
-_SHARE = 0.02  # of the time of all decoding steps
-_ALLOWANCE = 3.0  # steps that may be lost before there is any share to speak of
-_MOST_SAVED = 8.0  # steps that checks have gained, and that later ones may lose
+_SHARE = 0.02  # the part of the time of all decoding steps that may be lost
+_ALLOWANCE = 3.0  # steps that may be lost at the start
+_MOST_SAVED = 8.0  # steps gained by checks that later checks may lose again
 
 
 class TrialBudget:
     """The seconds that trials have lost, and the seconds that all steps have taken.
 
-    `owed` are the seconds that all checks have taken beyond what their tokens would have alone;
-    below 0 if they have gained.
+    `owed` are the seconds that checks took beyond what their tokens would have taken one by one;
+    below 0 if they gained.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class TrialBudget:
         self._usual = usual
 
     def check(self, seconds: float) -> None:
-        """Records a check: the seconds that it took beyond what its tokens take alone."""
+        """Records a check: the seconds that it took beyond those of its tokens one by one."""
         self.owed = max(self.owed + seconds, -_MOST_SAVED * self._usual)
 
     @property
@@ -42,5 +42,5 @@ class TrialBudget:
 
     @property
     def _limit(self) -> float:
-        # The allowance is for short answers; long ones earn it back before more is tried.
+        # The allowance serves short answers; long ones earn it back before more is tried.
         return max(_SHARE * self.seconds, _ALLOWANCE * self._usual)

@@ -1,6 +1,6 @@
-"""Reads files that people name, within limits: an endless device would take all memory.
+"""Reads files that users name, within limits.
 
-A named pipe that nobody writes to would take all time.
+An endless device would take all memory; a named pipe that nobody writes to would never end.
 """
 
 import errno
@@ -9,8 +9,8 @@ import select
 from pathlib import Path
 from typing import BinaryIO
 
-MOST_BYTES = 256 << 20  # no context holds so much text
-PIPE_TIMEOUT_S = 5.0  # for the first byte of a named pipe
+MOST_BYTES = 256 << 20  # no context holds more text
+PIPE_TIMEOUT_S = 5.0  # seconds to wait for the first byte of a named pipe
 _PIECE = 1 << 20
 
 
@@ -27,7 +27,7 @@ def read_bounded(path: Path) -> bytes:
 def read_rest(file: BinaryIO, name: str) -> bytes:
     """Returns the rest of a buffered file called `name`; raises OSError as `read_bounded` does."""
     pieces = [file.read(_PIECE)]
-    while len(pieces[-1]) == _PIECE:  # less is the end
+    while len(pieces[-1]) == _PIECE:  # a shorter piece means the end
         pieces.append(file.read(_PIECE))
         if len(pieces) * _PIECE > MOST_BYTES:
             raise _too_large(name)
@@ -64,13 +64,13 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _await_writer(descriptor: int, path: str) -> None:
-    """Waits for what a program writes; raises OSError if none has the pipe open after a while."""
+    """Waits for a program to write; raises OSError if none opens the pipe in time."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     if poller.poll(PIPE_TIMEOUT_S * 1000):
         return
     try:
         os.read(descriptor, 1)
-    except BlockingIOError:  # a program has it open, and is slow
+    except BlockingIOError:  # a program has the pipe open, and is slow
         return
     raise OSError(errno.ETIMEDOUT, "it is a pipe that no program writes to", path)

@@ -1,4 +1,4 @@
-"""Closing: the base of classes that a `with` statement closes, as it does a file."""
+"""Closing: the base of classes that a `with` statement closes, as it does files."""
 
 from abc import abstractmethod
 from types import TracebackType
@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Closing:
-    """The base of classes whose `close` ends them."""
+    """The base of classes that `close` ends."""
 
     @abstractmethod
     def close(self) -> None:

@@ -4,12 +4,12 @@ import errno
 import os
 from pathlib import Path
 
-ALIGNMENT = 4096  # bytes: of offset, size and address
+ALIGNMENT = 4096  # in bytes, for offset, size and address
 READS_IN_FLIGHT = 8
 
 
 def aligned_range(start: int, num_bytes: int) -> tuple[int, int]:
-    """Returns start and bytes of the smallest aligned range around a range of a file."""
+    """Returns start and size of the smallest aligned range around a range of a file, in bytes."""
     first = start // ALIGNMENT * ALIGNMENT
     return first, -(-(start + num_bytes) // ALIGNMENT) * ALIGNMENT - first
 

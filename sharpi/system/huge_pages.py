@@ -1,4 +1,4 @@
-"""Memory in huge pages, where the system has them, for weights and for buffers of disk reads."""
+"""Memory in huge pages, if the system has them, for weights and buffers of disk reads."""
 
 import contextlib
 import ctypes
@@ -12,7 +12,7 @@ HUGE_PAGE = 2 << 20
 def huge_memory(num_bytes: int) -> memoryview:
     """Allocates writable private memory that starts on a huge page; freed with the last view of it.
 
-    Raises MemoryError if the system does not have that much.
+    Raises MemoryError if the system does not have enough.
     """
     try:
         mapping = mmap.mmap(-1, num_bytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -27,7 +27,7 @@ def huge_memory(num_bytes: int) -> memoryview:
 
 @contextmanager
 def huge_pages(num_bytes: int) -> Iterator[memoryview]:
-    """Yields memory as `huge_memory` allocates it, after a write to every page."""
+    """Yields memory from `huge_memory`, with every page already written to."""
     memory = huge_memory(num_bytes)
     for at in range(0, num_bytes, mmap.PAGESIZE):
         memory[at] = 0
@@ -35,5 +35,5 @@ def huge_pages(num_bytes: int) -> Iterator[memoryview]:
 
 
 def _address(mapping: mmap.mmap) -> int:
-    anchor = ctypes.c_char.from_buffer(mapping)  # holds the mapping until it is dropped
+    anchor = ctypes.c_char.from_buffer(mapping)  # keeps the mapping alive until it is dropped
     return ctypes.addressof(anchor)

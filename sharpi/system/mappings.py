@@ -1,4 +1,4 @@
-"""How the system maps this process's memory: where a mapping ends, and if it may be written."""
+"""How the system maps this process's memory: where a mapping ends, and whether it is writable."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ class Mapping(Struct, frozen=True):
 
 
 def mappings() -> tuple[Mapping, ...]:
-    """Returns all mappings of the process, by address; none where the system does not list them."""
+    """Returns all mappings of the process, by address; none if the system does not list them."""
     try:
         text = _MAPS.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -39,6 +39,6 @@ def _parsed(text: str) -> Iterator[Mapping]:
 def mapping_of(found: tuple[Mapping, ...], begin: int, end: int) -> Mapping:
     """Returns the mapping around these bytes.
 
-    Where none is known, it returns a writable mapping of just these bytes.
+    If none is known, returns a writable mapping of just these bytes.
     """
     return next((each for each in found if each.has(begin, end)), Mapping(begin, end, True))

@@ -1,4 +1,4 @@
-"""Gives memory of the page cache back that a mapped file took."""
+"""Returns memory of the page cache that a mapped file takes."""
 
 import ctypes
 import mmap
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 
 def drop_pages(data: NDArray[np.uint8], path: Path, offset: int) -> None:
-    """Drops the whole pages of `data`, which is mapped from `offset` of the file on.
+    """Drops the whole pages of `data`, which is mapped from the file's byte `offset` on.
 
-    Its contents stay: whatever is used is read again. Does nothing where the system cannot do it,
-    and leaves pages that other programs use.
+    The contents stay valid: pages that are used again are read again. Does nothing if the system
+    does not support it, and leaves pages that other programs use.
     """
     begin = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     num_bytes = data.ctypes.data + data.nbytes - begin

@@ -1,4 +1,4 @@
-"""Memory whose parts can be given back to the system; they then read as zeros."""
+"""ReturnableMemory: memory whose parts can be returned to the system; they then read as zeros."""
 
 import mmap
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 class ReturnableMemory:
     """`array` (num_bytes,) has zeros; the system commits it on first touch, in small pages.
 
-    Huge pages would be committed whole, and the kernel might join given-back ones again.
+    Huge pages would be committed whole, and the kernel might join returned pages again.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -21,10 +21,10 @@ class ReturnableMemory:
     def give_back(
         self, begin: int, end: int, *, widens: tuple[bool, bool] = (False, False)
     ) -> None:
-        """Gives the system pages that are wholly within the bytes [begin, end) back.
+        """Returns the system pages that lie wholly within the bytes [begin, end).
 
-        The flags of `widens` are for the page at the start and the page at the end, which the range
-        shares with bytes outside it: where a flag is true, that page is given back as well.
+        The first and the last system page may also hold bytes outside that range. The two flags of
+        `widens` say whether these pages are returned, too.
         """
         size = mmap.PAGESIZE
         begin = (begin if widens[0] else begin + size - 1) // size * size

@@ -1,4 +1,4 @@
-"""Notes of a running engine on stderr; they wait while an answer is written to a terminal."""
+"""Prints notes of a running engine to stderr; holds them back while a terminal shows an answer."""
 
 import sys
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def tell(text: str) -> None:
 
 @contextmanager
 def notes_after_answer() -> Iterator[None]:
-    """Holds notes back while stdout is a terminal, where they would come within a line."""
+    """Holds notes back while stdout is a terminal, where they would appear within a line."""
     global _waiting
     if not sys.stdout.isatty():
         yield
@@ -32,5 +32,5 @@ def notes_after_answer() -> Iterator[None]:
 
 
 def _print(text: str) -> None:
-    with suppress(OSError):  # the terminal may be gone
+    with suppress(OSError):  # the terminal may have been closed
         print(f"note: {text}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """Estimates what drafts can gain on a model, from the bytes that a check of several tokens reads.
 
-Successive tokens share experts. On recorded routes of GPT-OSS-20B (32 experts, 4 used), 2, 3, 4 and
-8 tokens read the multiples of one token's experts that `_RECORDED` lists; random routes read more.
-The estimate ignores the time of arithmetic, so that small models gain less.
+Successive tokens share experts. On recorded routes of GPT-OSS-20B (32 experts, 4 used), `_RECORDED`
+lists how many times one token's experts 2, 3, 4 and 8 tokens read. Random routes read more. The
+estimate ignores the time of arithmetic, so small models gain less than it says.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.speed import DISK_READ
 
 _RECORDED = {2: 1.55, 3: 1.97, 4: 2.30, 8: 3.20}
-_COPIES = (3, 0.9)  # drafts of a check, and the chance that one is right, where text is copied
+_COPIES = (3, 0.9)  # drafts per check, and the chance that one is right, if text is being copied
 _HEADS = (1, 0.7)  # the same for an MTP head
 
 
@@ -41,7 +41,7 @@ def _range(gains: tuple[float, float]) -> str:
 def _gains(
     model: ModelFacts, plan: TierPlan, count: int, chance: float, *, by_head: bool = False
 ) -> tuple[float, float]:
-    """Returns the least and highest speed-up with `count` drafts: random and recorded routes."""
+    """Returns the least and the highest speed-up by `count` drafts: random and recorded routes."""
     dense, experts = _parts(model, plan)
     tokens = sum(chance**i for i in range(count + 1))
     drafting = count * _head_bytes(model) if by_head else 0.0
@@ -57,7 +57,7 @@ def _gains(
 def _parts(model: ModelFacts, plan: TierPlan) -> tuple[float, float]:
     """Returns the bytes of dense weights that a token reads, and those of its experts.
 
-    If reading experts from disk takes most of the time, dense weights count as 0.
+    If reading experts from disk dominates, dense weights count as 0.
     """
     layers = model.layers[: len(model.layers) - model.has_head]
     experts = sum(model.num_experts_per_token * (layer.expert_bytes or 0) for layer in layers)

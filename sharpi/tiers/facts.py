@@ -21,21 +21,21 @@ from sharpi.tiers.scratch import BufferWidths, read_widths
 class LayerFacts(Struct, frozen=True):
     """One layer's sizes as the file encodes them."""
 
-    dense_weights_bytes: int  # all but the routed experts
+    dense_weights_bytes: int  # all weights except the routed experts
     kv_page_bytes: int  # KV cache of 64 positions
     num_experts: int = 0  # 0 in a dense layer
     # gate, up and down of one expert; None if the tensors do not show it
     expert_bytes: int | None = 0
-    # the buffer for any expert: whole aligned ranges of the file for each of the three
+    # the buffer for any expert: whole aligned file ranges of its three matrices
     slot_bytes: int = 0
-    state_bytes: int = 0  # one copy of a recurrent layer's state
-    # the earlier layer whose keys and values it reads, on the same processor
+    state_bytes: int = 0  # one copy of the recurrent state
+    # the earlier layer whose keys and values this one reads, on the same processor
     kv_layer: int | None = None
-    has_window: bool = False  # its keys and values are read in a window only
+    has_window: bool = False  # sliding-window attention
 
     @property
     def experts_bytes(self) -> int:
-        """Bytes of all routed experts; 0 where their size is unknown."""
+        """Bytes of all routed experts; 0 if their size is unknown."""
         return self.num_experts * (self.expert_bytes or 0)
 
 
@@ -43,12 +43,12 @@ class ModelFacts(Struct, frozen=True):
     """The sizes of a whole model."""
 
     layers: tuple[LayerFacts, ...]
-    embedding_bytes: int  # 0 if the output matrix serves as embedding, too
-    output_bytes: int  # everything that belongs to no layer and is read for every token
+    embedding_bytes: int  # 0 if the output matrix also serves as the embedding
+    output_bytes: int  # weights of no layer that every token reads
     num_experts_per_token: int
     widths: BufferWidths
-    has_head: bool = False  # the last of `layers` is an MTP head, which only drafts need
-    # by layer the bytes of a page of its keys and values, where the head reads them, on the CPU
+    has_head: bool = False  # the last of `layers` is an MTP head, which is only used for drafts
+    # For each layer that a head on the CPU reads: the bytes of a page of its keys and values.
     read_by_head: Mapping[int, int] = {}
     rank_layers: range | None = None  # those that this machine runs; None for all
 
@@ -73,7 +73,7 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def without_head(self) -> "ModelFacts":
-        """Returns the sizes without the MTP head, which runs on the CPU."""
+        """Returns the sizes without the MTP head, which always runs on the CPU."""
         if not self.has_head:
             return self
         return replace(self, layers=self.layers[:-1], has_head=False, read_by_head={})
@@ -162,10 +162,10 @@ def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_page: 
 
 
 def _is_stacked(tensor: Tensor, num_experts: int) -> bool:
-    """Returns True if the tensor holds all experts, one after the other."""
+    """Returns True if the tensor holds the matrices of all experts."""
     return len(tensor.shape) == 3 and tensor.shape[0] == num_experts
 
 
 def _slot_bytes(routed: Iterable[Tensor]) -> int:
-    """Returns the most bytes that the aligned file ranges around an expert's pieces take."""
+    """Returns the most bytes that the aligned file ranges of one expert's matrices take."""
     return sum(widest_range(t.offset, t.num_bytes // t.shape[0], t.shape[0]) for t in routed)

@@ -22,11 +22,11 @@ class GpuPlan(Struct, frozen=True):
     """The GPUs' part of a plan."""
 
     layers: frozenset[int]  # indices of the layers on GPUs
-    slots: dict[int, int]  # experts of each layer that have room there
+    slots: dict[int, int]  # by layer, how many experts have room on the GPU
     has_output: bool
     tier_budget: TierBudget
     notes: tuple[str, ...] = ()
-    places: tuple[GpuPlace, ...] = ()  # of the GPUs that have layers, in order
+    places: tuple[GpuPlace, ...] = ()  # for the GPUs that have layers, in order
 
     @property
     def embeds(self) -> bool:
@@ -38,7 +38,7 @@ class GpuPlan(Struct, frozen=True):
         return index in self.slots
 
     def holds_all_experts(self, index: int, layer: LayerFacts) -> bool:
-        """Returns True if a layer's experts need no other copy in memory."""
+        """Returns True if no other memory has to hold a layer's experts."""
         return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
 
 
@@ -47,7 +47,7 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
 
     The output matrix is placed first, then layers from the last one on. Experts get slots only if
     no layer was left out for lack of memory: a layer on the GPU saves more time than slots of the
-    same bytes. If a number of layers was requested, each is placed with all its experts.
+    same bytes. If the user requested a number of layers, each is placed with all its experts.
     """
     scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
     wanted = wanted_layers(model, request)
@@ -63,9 +63,9 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
 
 
 def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
-    """Adds the embedding to a GPU that holds all else and has room left, so that it needs no CPU.
+    """Adds the embedding to a GPU that has everything else and room left, so that no CPU is needed.
 
-    Where experts need slots, the room is worth more to them.
+    If experts need slots, the room is worth more to them.
     """
     budget, size = plan.tier_budget, model.embedding_bytes
     holds_all = len(plan.layers) == len(model.layers) and all(
@@ -146,7 +146,7 @@ def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
 
 
 def wanted_layers(model: ModelFacts, request: TierRequest) -> int:
-    """Returns how many layers, counted from the last, are to be on GPUs if there is room."""
+    """Returns how many layers, counted from the last one, should be on GPUs if there is room."""
     if not request.vram:
         return 0
     most = len(model.own_layers)
@@ -169,7 +169,7 @@ def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) 
 
 
 def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
-    """Returns True if none of these layers reads the keys of a layer before the first of them."""
+    """Returns True if none of these layers reads the keys of a layer before them."""
     sources = (model.layers[i].kv_layer for i in layers)
     return all(source is None or source >= layers[0] for source in sources)
 

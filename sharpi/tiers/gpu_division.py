@@ -1,7 +1,7 @@
 """Divides layers among the GPUs of one machine: by their memory and speed, or by given shares.
 
-GPUs take their layers in order, the last one with the output, and compute one after the other. So a
-token takes the sum of their times, and each byte that is in no GPU's memory adds to it.
+GPUs take their layers in order and compute one after the other; the last one also has the output.
+So a token takes the sum of their times, plus the time for bytes that no GPU's memory holds.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,9 +17,10 @@ from sharpi.tiers.hit_rates import curve
 from sharpi.tiers.layer_division import first_layers
 from sharpi.tiers.request import TierRequest
 
-Division = tuple[tuple[int, int], ...]  # the first layer and the end, for each GPU
+Division = tuple[tuple[int, int], ...]  # for each GPU, the first layer and the layer after the last
 _BUS_RATE = 12e9  # bytes per second of 16 lanes of PCIe 3
-_FULL_SECONDS = 1e-6  # of a full GPU: among divisions of equal speed, all GPUs are equally full
+# Per full GPU: among equally fast divisions, the one that fills all GPUs equally wins.
+_FULL_SECONDS = 1e-6
 _NO_ROOM = float("inf")
 
 
@@ -33,10 +34,10 @@ class GpuRoom(Struct, frozen=True):
 class _Sums(Struct, frozen=True):
     """Sums over the layers before each index."""
 
-    beside: list[int]  # bytes that have to be in VRAM
+    beside: list[int]  # bytes that must be in VRAM
     dense: list[int]  # bytes of dense weights, which every token reads
-    experts: list[int]  # bytes of slots for all experts that may have some
-    chosen: list[int]  # bytes of a token's experts
+    experts: list[int]  # bytes of slots for all experts, in layers that may have slots
+    chosen: list[int]  # bytes of the experts that one token uses
 
     def of(self, values: list[int], first: int, end: int) -> int:
         return values[end] - values[first]
@@ -47,9 +48,9 @@ def divide_gpus(
 ) -> Division | None:
     """Returns each GPU's layers, empty ranges for GPUs without any; None if none has room.
 
-    `beside`: for each layer, the bytes that must be on its GPU besides its dense weights. As many
-    layers as fit are divided, counted from the last; by `request.tensor_split` if it is given.
-    Every GPU gets a layer, unless one has no room for any.
+    `beside`: for each layer, the bytes that must be on its GPU besides its dense weights. The
+    division takes as many of the last layers as fit, and follows `request.tensor_split` if that is
+    given. Every GPU gets a layer, unless it has no room for any.
     """
     own = model.own_layers
     wanted = len(own)
@@ -67,7 +68,7 @@ def divide_gpus(
 def _cost(
     model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
 ) -> Callable[[int, int, int], float]:
-    """Returns a function that gives a token's seconds for a GPU, its first layer and its end."""
+    """Returns a function of a GPU, its first layer and its end that gives the seconds per token."""
     sums, end_of_all = _sums(model, request, beside), model.own_layers.stop
 
     def seconds(gpu: int, first: int, end: int) -> float:
@@ -117,7 +118,7 @@ def _fastest(
     *,
     leaves_none: bool,
 ) -> Division | None:
-    """Returns the fastest division of as many layers as fit; None if none do."""
+    """Returns the fastest division of the most layers that fit; None if none do."""
     ends = [*starts, num_layers]
 
     @cache
@@ -129,7 +130,7 @@ def _fastest(
         for end in ends[bisect_left(ends, least) :]:
             own = seconds(gpu, first, end)
             if own == _NO_ROOM:
-                break  # more layers have no room either
+                break  # there is no room for more layers either
             rest, later = best(gpu + 1, end)
             found = min(found, (own + rest, ((first, end), *later)))
         return found
@@ -145,7 +146,7 @@ def _by_shares(
     count: int,
     seconds: Callable[[int, int, int], float],
 ) -> Division | None:
-    """Returns the division by shares of as many layers as fit; None if none do."""
+    """Returns the division by shares of the most layers that fit; None if none do."""
     for first in starts:
         division = _shared(starts, first, num_layers, [*shares, *[0.0] * count][:count])
         if all(seconds(gpu, *own) < _NO_ROOM for gpu, own in enumerate(division)):

@@ -18,13 +18,13 @@ Layers = Mapping[int, LayerFacts]
 class GpuExperts(Struct, frozen=True):
     """The experts' part of a GPU's memory."""
 
-    slots: dict[int, int] = field(default_factory=dict)  # by layer
+    slots: dict[int, int] = field(default_factory=dict)  # slots by layer
     slots_bytes: int = 0
     staging: GpuStaging = NO_STAGING
     staging_bytes: int = 0
     learned_bytes: int = 0
     stash: StashPlan = NO_STASH
-    growth: KvGrowth | None = None  # if the KV cache begins small
+    growth: KvGrowth | None = None  # None unless the KV cache begins small
 
 
 def gpu_experts(
@@ -75,8 +75,8 @@ def _growth(
 ) -> KvGrowth | None:
     """Plans a KV cache that begins small, if that allows more slots and the cache can grow later.
 
-    While a layer's part of the cache is moved, it is in memory twice. A layer that has slots for
-    all experts when the cache is full has them from the start; no other layer ever does.
+    While a layer's part of the cache moves, it is in memory twice. Only a layer that has slots for
+    all experts beside the full cache has them all from the start.
     """
     whole, first = request.gpu_kv, request.gpu_kv_first
     if whole is None or first is None or goes_whole(request):
@@ -102,11 +102,11 @@ def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
 
 
 def goes_whole(request: TierRequest) -> bool:
-    """Returns True if a number of layers was requested, each to be placed with all its experts."""
+    """Returns True if the user requested a number of layers, each with all of its experts."""
     return request.gpu_layers is not None and request.moe_slots is None
 
 
 def whole_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
-    """Returns the bytes of all experts of a layer, or 0 where they are kept off the GPU."""
+    """Returns the bytes of all experts of a layer, or 0 if they are kept off the GPU."""
     layer = model.layers[index]
     return 0 if request.keeps_off_gpu(index) else layer.num_experts * layer.slot_bytes

@@ -10,15 +10,15 @@ from sharpi.tiers.staging import NO_STAGING, GpuStaging
 class GpuPlace(Struct, frozen=True):
     """One GPU's part of a plan."""
 
-    gpu: int  # its index among the GPUs of the request
+    gpu: int  # index among the request's GPUs
     first: int  # its first layer
     end: int  # the layer after its last one
-    budget: int  # bytes
-    num_bytes: int  # taken of them
-    staging: GpuStaging = NO_STAGING  # room for other experts, if not all have slots
-    stash: StashPlan = NO_STASH  # room for prompts that pass layer by layer
-    growth: KvGrowth | None = None  # if the KV cache begins small
-    embeds: bool = False  # it has the embedding too, beside all layers with all their experts
+    budget: int  # budget in bytes
+    num_bytes: int  # bytes taken of the budget
+    staging: GpuStaging = NO_STAGING  # room for experts without a slot, if there are any
+    stash: StashPlan = NO_STASH  # room for prompts that are computed layer by layer
+    growth: KvGrowth | None = None  # None unless the KV cache begins small
+    embeds: bool = False  # also holds the embedding, besides all layers with all their experts
 
     @property
     def layers(self) -> range:

@@ -1,4 +1,4 @@
-"""Plans the GPUs of one machine together: which layers each has, and what else it holds."""
+"""Plans the GPUs of one machine together: which layers and what else each one holds."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -21,7 +21,7 @@ from sharpi.tiers.plan import PlanLine, Tier
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.tier_budget import TierBudget
 
-_READ_RATE = 400e9  # bytes per second of a desktop GPU, where nothing was measured
+_READ_RATE = 400e9  # bytes per second of a desktop GPU, if nothing was measured
 
 
 def plan_gpus(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
@@ -40,7 +40,7 @@ def plan_gpus(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
 
 
 def holds_model(model: ModelFacts, request: TierRequest, plan: GpuPlan) -> bool:
-    """Returns True if all layers and experts that were to be on a GPU are on it."""
+    """Returns True if all layers and experts that the request wants on a GPU are on it."""
     return len(plan.layers) == wanted_layers(model, request) and all(
         plan.holds_all_experts(i, layer) or not layer.num_experts or request.keeps_off_gpu(i)
         for i, layer in enumerate(model.layers)

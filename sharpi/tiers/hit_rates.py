@@ -1,8 +1,8 @@
 """Expected hit rates: how many of a token's experts are found among those that have slots.
 
-They were measured with the default policy on 8,000 tokens of GPT-OSS-20B, by `hit_rate_curve.py` of
-bench-scripts, or follow from a model's profile. Routes of other models may repeat less or more, so
-that there are a lowest and a highest rate as well.
+They were measured with the default policy on 8,000 tokens of GPT-OSS-20B, with bench-scripts'
+`hit_rate_curve.py`, or follow from a model's profile. Routes of other models may repeat less or
+more, so there are also a lowest and a highest rate.
 """
 
 from bisect import bisect_left
@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-# The share of a layer's experts that have slots, and the hit rate.
+# Pairs of the share of a layer's experts that have slots, and the hit rate.
 CURVE = (
     (0.0, 0.0),
     (0.031, 0.174),
@@ -27,11 +27,11 @@ CURVE = (
     (0.875, 0.994),
     (1.0, 1.0),
 )
-_REPEATS = 4  # of the misses on these routes, random weights of skewed use leave one in four
+_REPEATS = 4  # by skew alone, random routes would leave a quarter of the misses of these routes
 
 
 class HitRates(Struct, frozen=True):
-    """Hit rates from 0 to 1: if all experts are used alike, as expected, and if few are used."""
+    """Hit rates, 0 to 1: with all experts used alike, as expected, and with few experts used."""
 
     low: float
     likely: float

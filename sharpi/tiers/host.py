@@ -14,17 +14,17 @@ from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import num_for_checks, num_staging, staging_bytes, staging_reason
 from sharpi.tiers.tier_budget import TierBudget
 
-_LEARNED_SHARE = 8  # what is learned takes at most one part in eight of the room for slots
+_LEARNED_SHARE = 8  # learned maps take at most one part in eight of the room for slots
 
 
 class HostPlan(Struct, frozen=True):
     """The CPU's part of a plan."""
 
-    tier: Tier  # of the experts that the GPU does not hold
-    slots: dict[int, int]  # by layer index
+    tier: Tier  # the tier of the experts that the GPU does not hold
+    slots: dict[int, int]  # slots by layer index
     num_staging: int
     tier_budget: TierBudget
-    learns_little: bool = False  # room is short for what the usual policy learns
+    learns_little: bool = False  # room is too short for the maps of the usual policy
 
 
 def plan_host(

@@ -8,22 +8,22 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.slot_grants import SlotWant, grant
 
 LEAST_PAGES = 2048 // PAGE_POSITIONS
-_FIRST_SHARE = 4  # one part in four of all pages
+_FIRST_SHARE = 4  # the cache begins with one part in so many of all pages
 
 
 class KvGrowth(Struct, frozen=True):
     """The plan of a KV cache that begins small and grows into memory of slots."""
 
-    first_pages: int  # allocated from the start
-    last_bytes: int  # for slots beside the whole cache
-    wants: Mapping[int, SlotWant]  # by layer, the slots at the start
+    first_pages: int  # pages allocated at the start
+    last_bytes: int  # bytes for slots beside the whole cache
+    wants: Mapping[int, SlotWant]  # by layer, the slots wanted at the start
 
     def slots_beside(self, freed_bytes: int) -> dict[int, int]:
         """Returns the slots by layer while the cache is `freed_bytes` below its whole size."""
         return grant(self.wants, self.last_bytes + freed_bytes)
 
     def note(self, num_pages: int) -> str:
-        """Returns the message to the user; the whole cache has `num_pages`."""
+        """Returns the message to the user; the whole cache has `num_pages` pages."""
         now = max(want.most for want in self.wants.values())
         last = max(self.slots_beside(0).values())
         first, most = self.first_pages * PAGE_POSITIONS, num_pages * PAGE_POSITIONS

@@ -1,4 +1,4 @@
-"""Divides a model's layers among machines: so that they fit into RAM, then by speed."""
+"""Divides a model's layers among machines: first so that they fit, then by speed."""
 
 from collections.abc import Sequence, Set
 from functools import cache
@@ -9,7 +9,7 @@ from sharpi.errors import UsageError
 from sharpi.ops.cpu.kv_cache import pages_of
 from sharpi.tiers.facts import ModelFacts
 
-# Layers that are lacked, bytes without RAM, the slowest stage's seconds, and first layers.
+# The number of missing layers, bytes that do not fit, the slowest stage's seconds, first layers.
 _Best = tuple[int, int, float, tuple[int, ...]]
 
 
@@ -34,10 +34,10 @@ class LayerLoad(Struct, frozen=True):
 class Division(Struct, frozen=True):
     """The layers of each rank, and the times and bytes that follow from them."""
 
-    layers: tuple[tuple[int, int], ...]  # first and end of each rank's layers
-    overflow: int  # bytes that no rank's RAM holds
-    stage_seconds: tuple[float, ...]  # of one token, by rank
-    rank_bytes: tuple[int, ...]  # of each rank's layers
+    layers: tuple[tuple[int, int], ...]  # the first layer and the end, for each rank
+    overflow: int  # bytes that fit into no rank's memory
+    stage_seconds: tuple[float, ...]  # seconds per token, by rank
+    rank_bytes: tuple[int, ...]  # bytes of each rank's layers
 
     @property
     def single_rate(self) -> float:
@@ -46,7 +46,10 @@ class Division(Struct, frozen=True):
 
     @property
     def full_rate(self) -> float:
-        """Tokens per second once all ranks work at the same time."""
+        """Returns for each layer the bytes of RAM that it takes, and those that a token reads.
+
+        `window_pages`: the pages of sliding-window layers, 0 for all.
+        """
         return 1 / max(self.stage_seconds)
 
 
@@ -73,7 +76,7 @@ def layer_loads(
 
 
 def first_layers(model: ModelFacts) -> list[int]:
-    """Returns the layers a rank may begin with: no layer from it on reads keys of one before."""
+    """Returns the layers that a rank may begin with: no layer from them on reads earlier keys."""
     needed = [
         min((each.kv_layer for each in model.layers[i:] if each.kv_layer is not None), default=i)
         for i in range(len(model.layers))

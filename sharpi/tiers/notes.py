@@ -1,4 +1,4 @@
-"""Notes on a plan for the user, and the reason for the place of each layer's experts."""
+"""Notes on a plan for the user, and the reasons why each layer's experts are where they are."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -35,7 +35,7 @@ def plan_notes(
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
-    """Yields a note if a layer has fewer slots in RAM than a token may need there."""
+    """Yields a note if a layer has fewer slots in RAM than a token may need."""
     slots = [each.ram_slots for each in layers if each.lacks_ram_slots(num_used)]
     fewest = min(slots, default=num_used)
     if slots:

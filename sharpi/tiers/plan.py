@@ -11,7 +11,7 @@ from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import StashPlan
 from sharpi.units import format_bytes
 
-# The names of `sharpi plan --json`, which are kept for its readers.
+# The names in `sharpi plan --json`, which stay the same for programs that read it.
 _PUBLISHED = {
     "gpu_staging": "card_staging",
     "gpu_pages": "card_pages",
@@ -25,7 +25,7 @@ _NO_GPU = GpuPlace(0, 0, 0, 0, 0)
 
 
 class Tier(StrEnum):
-    """Kinds of memory, the fastest first."""
+    """Kinds of memory, fastest first."""
 
     VRAM = "vram"
     RAM = "ram"
@@ -33,7 +33,7 @@ class Tier(StrEnum):
 
 
 class Purpose(StrEnum):
-    """The purposes of memory in a plan."""
+    """The purposes for which a plan uses memory."""
 
     DENSE_WEIGHTS = "dense weights"
     KV = "kv"
@@ -57,7 +57,7 @@ class SlotStatus(StrEnum):
 
 
 class PlanLine(Struct, frozen=True):
-    """Bytes that one purpose takes of one tier; lines of disk show what stays in the file."""
+    """The bytes that one purpose takes in one tier; for the disk, those that stay in the file."""
 
     tier: Tier
     purpose: Purpose
@@ -69,14 +69,14 @@ class LayerPlan(Struct, frozen=True):
     """One layer's place; experts that are mapped or have slots in VRAM need no slots in RAM."""
 
     index: int
-    dense_weights: Tier  # the tier in which the layer computes
+    dense_weights: Tier  # the tier that computes the layer
     dense_weights_bytes: int
     kv_bytes: int
-    experts: Tier | None  # where its routed experts are stored
+    experts: Tier | None  # the tier that stores its routed experts
     num_experts: int
-    expert_bytes: int | None  # None if unknown
-    slot_bytes: int  # of one slot
-    vram_slots: int  # in experts, as are the other slots
+    expert_bytes: int | None  # bytes of one expert; None if unknown
+    slot_bytes: int  # bytes of one slot
+    vram_slots: int  # slots are counted in experts
     ram_slots: int
     recommended_slots: int
     status: SlotStatus
@@ -90,7 +90,7 @@ class LayerPlan(Struct, frozen=True):
         return min(self.num_experts, self.vram_slots + self.ram_slots)
 
     def lacks_ram_slots(self, num_used: int) -> bool:
-        """Returns True if a token may need more experts at once than the slots in RAM hold."""
+        """Returns True if a token may need more experts at once than there are slots in RAM."""
         if self.experts is not Tier.DISK:
             return False
         return self.ram_slots < min(num_used, self.num_experts - self.vram_slots)
@@ -99,31 +99,31 @@ class LayerPlan(Struct, frozen=True):
 class Speed(Struct, frozen=True):
     """Estimated decode speed, as a range that bandwidths and hit rates allow."""
 
-    tokens_per_second: float  # at most
-    least_tokens_per_second: float  # unless other programs take the machine
+    tokens_per_second: float  # the upper bound
+    least_tokens_per_second: float  # the lower bound, unless other programs use the machine
     bound: str  # the source that takes most of a token's time
     bytes_per_token: dict[str, int]
-    hit_rate: float  # expected share of a token's experts in the fastest tier
-    least_hit_rate: float  # if all experts are used alike
-    best_hit_rate: float  # if few are used
-    assumptions: tuple[str, ...]  # about what was not measured
+    hit_rate: float  # expected share of a token's experts that the fastest tier has
+    least_hit_rate: float  # hit rate if all experts are used alike
+    best_hit_rate: float  # hit rate if few experts are used
+    assumptions: tuple[str, ...]  # sentences about rates that were not measured
 
 
 class TierPlan(Struct, frozen=True):
-    """The whole decision; pure data. Budgets and sizes are in bytes."""
+    """The whole decision as pure data; budgets and sizes are in bytes."""
 
     context_size: int
     ram_budget: int
     vram_budget: int
     status: SlotStatus
-    ratio: float  # lowest of all layers: slots / recommended slots, at most 1
-    num_staging: int  # buffers of the largest expert for reads, 0 without slots in RAM
+    ratio: float  # the least of all layers' slots / recommended slots, at most 1
+    num_staging: int  # buffers for reads, each for the largest expert; 0 without slots in RAM
     lines: tuple[PlanLine, ...]
     layers: tuple[LayerPlan, ...]
     speed: Speed
     notes: tuple[str, ...]
-    gpus: tuple[GpuPlace, ...] = ()  # those that have layers, in order
-    learns_little: bool = False  # RAM is short for what the usual policy of its slots learns
+    gpus: tuple[GpuPlace, ...] = ()  # the GPUs that have layers, in order
+    learns_little: bool = False  # RAM is too short for the maps of the usual policy of its slots
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
         """Returns the bytes of one tier, for one purpose or for all."""
@@ -159,7 +159,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def kv_growth(self) -> KvGrowth | None:
-        """The first GPU's KV cache, if it begins small."""
+        """The growth of the first GPU's KV cache; None unless the cache begins small."""
         return self._first_gpu.growth
 
     @property
@@ -173,7 +173,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def slotted_layers(self) -> tuple[int, ...]:
-        """The GPU's layers that have some experts elsewhere."""
+        """The GPU's layers of which some experts are elsewhere."""
         return tuple(
             layer.index
             for layer in self.layers
@@ -212,7 +212,7 @@ class TierPlan(Struct, frozen=True):
 
 
 def _published(plain: Any, name: str = "") -> Any:
-    """Returns `plain` with the names of the JSON format; `name` is the key of the value."""
+    """Returns `plain` with the names of the JSON format; `name` is the key of that value."""
     if isinstance(plain, dict):
         return {_PUBLISHED.get(key, key): _published(value, key) for key, value in plain.items()}
     if isinstance(plain, (list, tuple)):

@@ -14,11 +14,12 @@ from sharpi.tiers.scratch import scratch_bytes
 from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
 from sharpi.tiers.speed import expected_speed
 
-HEAD_BATCH = 64  # tokens of one pass of an MTP head, so that its buffers are small
-LEAST_MARGIN = 192 << 20  # growth of the interpreter, the tokenizer and other programs
+HEAD_BATCH = 64  # tokens per pass of an MTP head; few keep its buffers small
+# Leaves room for growth of the interpreter, the tokenizer and other programs.
+LEAST_MARGIN = 192 << 20
 MARGIN_SHARE = 32  # one part in 32 of the free memory
-# The margin beside a model that is used where the file is mapped: the kernel may drop its pages at
-# any time, and while it drops few of them, the page cache is faster than slots.
+# The margin beside a model whose file is mapped. The kernel can drop the file's pages at any time;
+# while it drops few of them, the page cache is faster than slots.
 MAPPED_MARGIN = 64 << 20
 
 
@@ -60,16 +61,16 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
 
 
 def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
-    """Returns the first bytes of a layer's KV cache on a GPU; `kv_bytes`: those on the CPU."""
+    """Returns the initial bytes of a layer's KV cache on a GPU; `kv_bytes`: those on the CPU."""
     if grows and request.gpu_kv_first is not None:
         return request.gpu_kv_first[layer]
     return kv_bytes if request.gpu_kv is None else request.gpu_kv[layer]
 
 
 def _with_copies(model: ModelFacts, request: TierRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
-    """Returns each layer's bytes of KV cache, with what the MTP head copies from a GPU as its own.
+    """Returns each layer's bytes of KV cache, plus the MTP head's copies of a GPU's.
 
-    Copies have all pages, also those of sliding-window layers.
+    Copies have all pages, even for sliding-window layers.
     """
     copied = sum(size for i, size in model.read_by_head.items() if i in gpu.layers)
     return [*kv[:-1], kv[-1] + request.num_pages * copied] if copied else kv
@@ -78,7 +79,7 @@ def _with_copies(model: ModelFacts, request: TierRequest, gpu: GpuPlan, kv: list
 def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
-    """Plans GPU and RAM; if experts exceed RAM too, the GPU has no buffers to fill from RAM."""
+    """Plans GPU and RAM; if experts also exceed RAM, the GPU has no buffers to fill from it."""
     of_gpus = model.without_head
     gpu = plan_gpus(of_gpus, request, kv, scratch)
     own = _with_copies(model, request, gpu, kv)
@@ -151,7 +152,7 @@ def _layer(
 
 
 def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> int:
-    """Returns the number of the layer's experts in the fastest tier that may hold some."""
+    """Returns how many of the layer's experts the fastest tier that may hold some has."""
     if gpu.takes_experts(index):
         return gpu.slots[index]
     return layer.num_experts if host.tier is Tier.RAM else host.slots.get(index, 0)
@@ -164,7 +165,7 @@ def _expert_tier(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) ->
 
 
 def _ratio(layer: LayerPlan) -> float:
-    """Returns the experts in slots over the recommended number, at most 1."""
+    """Returns the number of experts in slots over the recommended number, at most 1."""
     slots = layer.vram_slots or layer.ram_slots
     if layer.status is SlotStatus.OK:
         return 1.0

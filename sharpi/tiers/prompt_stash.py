@@ -1,4 +1,4 @@
-"""The stash: a prompt's values between layers, kept while it is computed layer by layer."""
+"""StashPlan: room for a prompt's values between layers, while it is computed layer by layer."""
 
 from msgspec import Struct
 
@@ -7,18 +7,19 @@ from sharpi.tiers.request import TierRequest
 
 _BUDGET_SHARE = 16  # the stash takes at most one part in 16 of a GPU's memory for experts
 _FLOAT_BYTES = 4
-_STREAMS = 5  # values as wide as the residual stream: itself, a normed copy, and a layer's results
+# Arrays as wide as the residual stream: the stream, a normed copy, and a layer's results.
+_STREAMS = 5
 
 
 class StashPlan(Struct, frozen=True):
     """Pages on the GPU and in page-locked RAM for prompts that are computed layer by layer."""
 
-    max_tokens: int = 0  # at once; 0: batches pass one after the other
-    page_tokens: int = 1  # tokens of a page
+    max_tokens: int = 0  # tokens of a prompt; 0: batches run one after the other
+    page_tokens: int = 1  # tokens per page
     gpu_pages: int = 0
     host_pages: int = 0
-    gpu_bytes: int = 0  # of all pages on the GPU
-    host_bytes: int = 0  # of all pages in RAM
+    gpu_bytes: int = 0  # bytes of all pages on the GPU
+    host_bytes: int = 0  # bytes of all pages in RAM
 
     @property
     def reason(self) -> str:
@@ -55,14 +56,14 @@ def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashP
 
 
 def _worth(model: ModelFacts, request: TierRequest, budget: int) -> int:
-    """Returns the bytes that a whole context needs, but at most a share of the budget."""
+    """Returns the bytes that a whole context needs, at most a fixed share of the budget."""
     wanted = -(-request.context_size // request.batch_size)
     share = max(0, budget) // _BUDGET_SHARE
     return min(wanted * request.batch_size * token_bytes(model), share)
 
 
 def token_bytes(model: ModelFacts) -> int:
-    """Returns the most bytes that a token has between layers, with ids, position and routes."""
+    """Returns the most bytes of a token's values between layers, with ids, position and routes."""
     w = model.widths
     routes = w.num_moe_layers * w.num_experts_per_token + w.num_experts_per_token
     values = _STREAMS * w.hidden + 2 * w.rope + w.layer_inputs + routes + 3

@@ -1,4 +1,4 @@
-"""TierRequest: the user's wishes for the plan, and the engine's decisions that cost memory."""
+"""TierRequest: the user's wishes for the plan, and decisions of the engine that cost memory."""
 
 from msgspec import Struct
 
@@ -16,36 +16,37 @@ class TierRequest(Struct, frozen=True):
     batch_size: int = 512
     rounding: Rounding = "int8"
     num_threads: int = 1
-    num_outputs: int = 1  # tokens of a step whose logits are needed
+    num_outputs: int = 1  # tokens of a step whose logits are wanted
     checks_drafts: bool = False  # steps may check drafts
-    ram: int | None = None  # for weights, KV cache and buffers
-    vram: int | None = None  # likewise, of all GPUs together; without it no GPU is used
-    vrams: tuple[int, ...] = ()  # of each GPU, where there are several
-    vram_rates: tuple[float, ...] = ()  # bytes per second that each of them reads, if measured
+    ram: int | None = None  # bytes for weights, KV cache and buffers
+    vram: int | None = None  # the same for all GPUs together; None uses no GPU
+    vrams: tuple[int, ...] = ()  # bytes of each GPU, if there are several
+    vram_rates: tuple[float, ...] = ()  # bytes per second that each GPU reads, if measured
     tensor_split: tuple[float, ...] = ()  # the shares of the layers that these GPUs get
-    uses_all_gpus: bool = False  # else the first GPU alone, if it holds the whole model
+    uses_all_gpus: bool = False  # False uses the first GPU alone, if it holds the whole model
     gpu_layers: int | None = None  # the most layers on the GPU
-    moe_slots: int | None = None  # slots per layer in the fastest tier that has some
+    moe_slots: int | None = None  # slots per layer, in the fastest tier that has slots
     cpu_moe: bool = False  # all layers keep their experts off the GPU
-    num_cpu_moe: int = 0  # the first layers, which keep their experts off the GPU
+    num_cpu_moe: int = 0  # how many of the first layers keep their experts off the GPU
     miss: Miss = "auto"  # the miss mode
-    gpu_scratch: int | None = None  # the GPU's buffers, if they were counted
-    gpu_kv: tuple[int, ...] | None = None  # each layer's KV cache on the GPU, if it was counted
-    # the same with `kv_first_pages` alone, if it can grow
+    gpu_scratch: int | None = None  # bytes of the GPU's buffers, if they were counted
+    # Bytes of each layer's KV cache on the GPU, if they were counted.
+    gpu_kv: tuple[int, ...] | None = None
+    # the same with only `kv_first_pages`, if the cache can grow
     gpu_kv_first: tuple[int, ...] | None = None
     kv_first_pages: int = 0
-    num_kv_pages: int | None = None  # pages of the KV cache; None: those of one context
+    num_kv_pages: int | None = None  # pages of the KV cache; None takes the pages of one context
     window_pages: int = 0  # of them, those that sliding-window layers have; 0: all
-    num_states: int = MAX_STATES  # copies of recurrent layers' states
-    stash_page_tokens: int = 0  # tokens of a page of the stash; 0: none
-    stash_gpu_factor: float = 1.0  # part of the stash's need that is on the GPU
-    stash_cpu_factor: float = 0.0  # and in RAM
-    # By layer, the shares of its uses that its most used experts have together; see `hit_rates`.
+    num_states: int = MAX_STATES  # copies of the recurrent states
+    stash_page_tokens: int = 0  # tokens per page of the stash; 0 makes no stash
+    stash_gpu_factor: float = 1.0  # the part of the stash that is on the GPU
+    stash_cpu_factor: float = 0.0  # the part of the stash that is in RAM
+    # For each layer, the cumulative shares of use of its most used experts; see `hit_rates`.
     use_shares: tuple[tuple[float, ...], ...] = ()
     fills_from_ram: bool = True  # the GPU may read experts from RAM
-    learned_bytes: int = 0  # that the policy of slots in RAM learns about a layer
-    least_learned_bytes: int = 0  # the same of the policy that is used where room is short
-    gpu_learned_bytes: int = 0  # that the policy of a GPU's slots learns about a layer
+    learned_bytes: int = 0  # bytes per layer that the policy of slots in RAM learns
+    least_learned_bytes: int = 0  # the same for the policy that is used if room is short
+    gpu_learned_bytes: int = 0  # bytes per layer that the policy of a GPU's slots learns
 
     @property
     def num_pages(self) -> int:
@@ -53,7 +54,7 @@ class TierRequest(Struct, frozen=True):
         return self.num_kv_pages or -(-self.context_size // PAGE_POSITIONS)
 
     def pages_of(self, *, has_window: bool) -> int:
-        """Returns the number of pages for which a layer has keys and values."""
+        """Returns the number of pages of a layer's keys and values."""
         return pages_of(self.num_pages, self.window_pages, has_window=has_window)
 
     def keeps_off_gpu(self, index: int) -> bool:
@@ -109,7 +110,7 @@ def tier_request(
 
 
 def _vrams(config: RunConfig, hardware: HardwareInfo) -> tuple[int, ...]:
-    """Returns the bytes of each GPU's VRAM: those free, or fewer if fewer are requested."""
+    """Returns the bytes of each GPU's VRAM: the free ones, or fewer if the user requests fewer."""
     if config.device == "cpu":
         return ()
     free = hardware.free_vrams or (hardware.free_vram,)

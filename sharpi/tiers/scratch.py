@@ -1,4 +1,4 @@
-"""The memory of the engine's buffers: an upper bound, known before anything is recorded."""
+"""An upper bound for the memory of the engine's buffers, known before anything is recorded."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import Rounding
 
 _FLOAT_BYTES = 4
-# Constants of kernels/cpu: matmul.h, tiles.h, stage.h, op_attention.cpp, expert_jobs.h.
+# Constants of matmul.h, tiles.h, stage.h, op_attention.cpp and expert_jobs.h in kernels/cpu.
 _ACTIVATION_VALUES, _ACTIVATION_BYTES = 256, 384
 _TILE_ROWS, _TILE_BUFFERS = 32, 3
 _SPLIT_TOKENS, _SPLIT_DECODES, _SPLIT_SPANS = 4, 16, 64
@@ -17,21 +17,21 @@ _ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between bu
 
 
 class BufferWidths(Struct, frozen=True):
-    """The number of values that a token has in each kind of buffer, for the widest layer."""
+    """Values per token in each kind of buffer, for the widest layer."""
 
     hidden: int
     query: int  # of all heads
     key: int  # of all heads
     num_heads: int
-    recurrent: int  # all that a recurrent layer holds at a time
+    recurrent: int  # all values that a recurrent layer holds at a time
     rope: int
     vocab: int
     num_experts: int
     num_experts_per_token: int
     num_moe_layers: int
-    expert_hidden: int  # of one token's routes together, or of a wider dense or shared feed-forward
+    expert_hidden: int  # of all experts of one token, or of a wider dense or shared feed-forward
     expert_hidden_blocks: int
-    layer_inputs: int = 0  # of all layers, computed before the first one
+    layer_inputs: int = 0  # of all layers together, computed before the first one
 
 
 def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
@@ -90,13 +90,13 @@ def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
     feed_forward = w.hidden + w.num_experts + w.num_experts_per_token + 1
     routes = w.num_moe_layers * w.num_experts_per_token
     a_token = w.rope + 3 * w.hidden + max(attention, w.recurrent, feed_forward) + routes
-    a_token += 3 * w.layer_inputs  # while they are computed: embedded, projected, and summed
+    a_token += 3 * w.layer_inputs  # embedded, projected and summed
     an_output = 4 * w.hidden + w.num_experts + w.num_experts_per_token + 2 * w.vocab
     return _FLOAT_BYTES * (batch_size * a_token + num_outputs * an_output)
 
 
 def _activation_bytes(w: BufferWidths, rows: int, rounding: Rounding) -> int:
-    """Returns the bytes of rounded inputs of matrices, and of those of experts' down matrices."""
+    """Returns the bytes of rounded inputs of matrices, including experts' down matrices."""
     levels = 2 if rounding == "int16" else 1
     blocks = _blocks(max(w.hidden, w.query, w.recurrent)) + w.expert_hidden_blocks
     return rows * levels * blocks * _ACTIVATION_BYTES
@@ -121,7 +121,7 @@ def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
 
 
 def _tile_bytes(rows: int) -> int:
-    """Returns the bytes of one thread's tiles, at two levels, and of its tokens' addresses."""
+    """Returns the bytes of one thread's tiles, at two levels, and of its token addresses."""
     return 2 * rows * (_TILE_BUFFERS * _TILE_ROWS * _FLOAT_BYTES + 8)
 
 

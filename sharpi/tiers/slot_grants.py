@@ -1,4 +1,4 @@
-"""Grants slots within a budget: one for each layer in turn, until the next one does not fit."""
+"""Grants slots within a budget: one to each layer in turn, until the next one does not fit."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class SlotWant(NamedTuple):
 def grant(wants: Mapping[int, SlotWant], budget: int) -> dict[int, int]:
     """Returns the slots by layer index.
 
-    The order of grants does not depend on the budget, so a larger one never takes a slot away.
+    The order of grants does not depend on the budget, so a larger budget never takes a slot away.
     """
     granted = dict.fromkeys(wants, 0)
     for index in _turns(wants):

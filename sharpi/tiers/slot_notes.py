@@ -1,4 +1,4 @@
-"""Notes for the user on the slots of a plan: their number, and whether they suffice."""
+"""Notes for the user on a plan's slots: how many there are, and whether they suffice."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,8 +9,8 @@ from sharpi.units import format_bytes
 def slot_notes(plan: TierPlan, *, is_limited: bool = False) -> Iterator[str]:
     """Yields a line for each tier with slots; the fastest tier's line has the plan's status.
 
-    It yields none for a plan without slots, whose experts are all in RAM, or for a dense model.
-    `is_limited`: a number of slots was requested.
+    It yields none without slots: if all experts are in RAM, or for a dense model. `is_limited`: the
+    user requested a number of slots.
     """
     on_gpu = [layer for layer in plan.layers if _may_have_slots_on_gpu(layer)]
     in_ram = [layer for layer in plan.layers if layer.experts is Tier.DISK]
@@ -34,7 +34,7 @@ def _may_have_slots_on_gpu(layer: LayerPlan) -> bool:
 def _line(
     plan: TierPlan, tier: Tier, layers: Sequence[LayerPlan], slots: Sequence[int], others: str
 ) -> str:
-    """Returns the line up to its last bracket, which the caller closes."""
+    """Returns the line up to its closing bracket, which the caller adds."""
     few, many, most = min(slots), max(slots), max(layer.num_experts for layer in layers)
     number = str(few) if few == many else f"{few} to {many}"
     size = format_bytes(plan.bytes_in(tier, Purpose.SLOTS))

@@ -11,7 +11,7 @@ _ORDER = list(SlotStatus)
 
 
 def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
-    """Returns the number of slots for the experts of two tokens.
+    """Returns the recommended number of slots: those for the experts of two tokens.
 
     With fewer, a token evicts the experts of the previous one.
     """
@@ -30,14 +30,14 @@ def grant_slots(
 
 
 def most_slots(layer: LayerFacts, limit: int | None) -> int:
-    """Returns the number of slots that a layer can use, up to a limit."""
+    """Returns the most slots that a layer can use, up to a limit."""
     if layer.expert_bytes is None:
         return 0
     return layer.num_experts if limit is None else min(limit, layer.num_experts)
 
 
 def slot_status(layer: LayerFacts, num_resident: int, recommended: int) -> SlotStatus:
-    """Returns the status of a layer with this number of experts within reach."""
+    """Returns the status of a layer that has this number of resident experts."""
     if not layer.num_experts:
         return SlotStatus.EMPTY
     if layer.expert_bytes is None:

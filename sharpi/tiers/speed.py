@@ -1,9 +1,9 @@
 """Estimates decode speed as a range, from bandwidths and hit rates.
 
-The upper bound assumes that all sources (VRAM, RAM, disk, bus) work at their measured rates at the
-same time, and that few experts are used. The lower bound assumes that the sources work one after
-the other below these rates, and that all experts are used alike. A run at a short context is
-between the two, unless other programs use the machine.
+The upper bound assumes that all sources (VRAM, RAM, disk, bus) work at once at their measured
+rates, and that few experts are used. The lower bound assumes that they work one after the other
+below these rates, and that all experts are used alike. A run at a short context is between the two,
+unless other programs use the machine.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,11 +19,11 @@ VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus
 # Bytes per second of a desktop GPU, two channels of DDR4, an SSD and 16 lanes of PCIe 3.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
 _MODES = {BUS: "cross the bus", RAM_READ: "are computed by the CPU"}
-# The least part of its rate that a source reaches: kernels may compute longer than they read.
+# The least fraction of its rate that a source reaches: kernels may compute longer than they read.
 _LEAST_PARTS = {VRAM_READ: 1 / 3, RAM_READ: 1 / 3, DISK_READ: 2 / 3, BUS: 2 / 3}
-_LAYER_SECONDS = (4e-6, 60e-6)  # a layer's barriers or launches, at least and at most
-_MISS_SECONDS = 0.4e-3  # an expert's reads from disk take at most that long to begin
-_MARGIN = 1.25  # a rate may be higher at another moment than when it was measured
+_LAYER_SECONDS = (4e-6, 60e-6)  # the least and the most seconds of a layer's barriers or launches
+_MISS_SECONDS = 0.4e-3  # the longest time before an expert's read from disk begins
+_MARGIN = 1.25  # a rate may exceed its measurement by this factor at another moment
 
 Case = Literal["low", "likely", "high"]
 
@@ -35,7 +35,7 @@ def expected_speed(
     output_on_gpu: bool,
     rates: Rates,
 ) -> Speed:
-    """Estimates the speed at a short context; sources of no bytes are left out."""
+    """Estimates the speed at a short context; leaves out sources without bytes."""
     layers, speeds = tuple(layers), _speeds(rates)
     first = {(VRAM_READ if output_on_gpu else RAM_READ): float(model.output_bytes)}
 
@@ -78,7 +78,7 @@ def _layer_reads(
 ) -> Iterator[dict[str, float]]:
     """Yields the bytes that one token reads of a layer, by source.
 
-    `mode`: the source of misses. An expert from disk also counts as read from RAM.
+    `mode` is the source of misses. An expert from disk also counts as a read from RAM.
     """
     yield {(VRAM_READ if layer.dense_weights is Tier.VRAM else RAM_READ): layer.dense_weights_bytes}
     if not layer.num_experts:
@@ -103,7 +103,7 @@ def _rates_of(layer: LayerPlan, request: TierRequest, num_slots: int) -> HitRate
 
 
 def _in_fastest_tier(layers: tuple[LayerPlan, ...], request: TierRequest) -> Iterator[HitRates]:
-    """Yields the hit rates of layers with experts, in VRAM if there is a GPU, else in RAM."""
+    """Yields the hit rates of layers with experts: in VRAM if there is a GPU, otherwise in RAM."""
     has_gpu = any(layer.dense_weights is Tier.VRAM for layer in layers)
     for layer in layers:
         if layer.num_experts:

@@ -6,11 +6,12 @@ from msgspec import Struct
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
-TOKENS = 2  # of a layer: the experts in use, and those read in the meantime
-_CHECKED_TOKENS = 2  # more, whose experts a check of drafts reads ahead
-_CHECKED_SHARE = 8  # they take at most one part in eight of the room for slots
-_STREAMED_SHARE = 4  # each of a GPU's two buffers holds one part in four of a layer's experts
-_BUDGET_SHARE = 8  # these two buffers take at most one part in eight of a GPU's memory for experts
+# Tokens whose experts in a layer have buffers: those in use, and those read in the meantime.
+TOKENS = 2
+_CHECKED_TOKENS = 2  # further tokens, whose experts a check of drafts reads ahead
+_CHECKED_SHARE = 8  # these take at most one part in eight of the room for slots
+_STREAMED_SHARE = 4  # each of a GPU's two buffers holds a quarter of a layer's experts
+_BUDGET_SHARE = 8  # both together take at most one part in eight of a GPU's memory for experts
 
 
 def num_staging(model: ModelFacts) -> int:
@@ -19,9 +20,9 @@ def num_staging(model: ModelFacts) -> int:
 
 
 def num_for_checks(model: ModelFacts, layers: Iterable[LayerFacts], room: int) -> int:
-    """Returns the number of further buffers where steps check drafts.
+    """Returns the number of additional buffers if steps check drafts.
 
-    `room`: bytes for slots and these buffers together. Without much room there are none.
+    `room`: the bytes for slots and these buffers together. If that is small, there are none.
     """
     count = _CHECKED_TOKENS * model.num_experts_per_token
     return count if _CHECKED_SHARE * count * _largest(layers) <= room else 0
@@ -30,8 +31,8 @@ def num_for_checks(model: ModelFacts, layers: Iterable[LayerFacts], room: int) -
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts], num_further: int = 0) -> int:
     """Returns the bytes of the staging buffers of these layers; 0 without experts.
 
-    `num_further`: buffers besides those of `num_staging`. An MTP head has staging buffers of its
-    own, which are included.
+    `num_further`: buffers in addition to those of `num_staging`. The MTP head's own buffers are
+    included.
     """
     return ((1 + model.has_head) * num_staging(model) + num_further) * _largest(layers)
 
@@ -46,13 +47,13 @@ def staging_reason(model: ModelFacts, num_further: int = 0) -> str:
 class GpuStaging(Struct, frozen=True):
     """Room on a GPU for experts without a slot, in experts of the largest layer."""
 
-    num_missed: int = 0  # of one token
-    num_early: int = 0  # predicted ones of each of two layers
-    num_streamed: int = 0  # in each of the two buffers through which a prompt's experts pass
+    num_missed: int = 0  # missed experts of one token
+    num_early: int = 0  # predicted experts, for two layers
+    num_streamed: int = 0  # experts in each of the two buffers that stream a prompt's experts
 
     @property
     def num_experts(self) -> int:
-        """The number of experts that it holds."""
+        """The number of experts that fit in."""
         return self.num_missed + 2 * self.num_early + 2 * self.num_streamed
 
     @property

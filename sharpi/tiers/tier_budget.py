@@ -1,10 +1,10 @@
-"""TierBudget: the parts of one tier's budget that are already taken, line by line."""
+"""TierBudget: one tier's budget, and the parts of it that are taken, line by line."""
 
 from sharpi.tiers.plan import PlanLine, Purpose, Tier
 
 
 class TierBudget:
-    """The budget of one tier; `left` becomes negative if more bytes are taken."""
+    """The budget of one tier; `left` becomes negative if the parts taken exceed it."""
 
     def __init__(self, tier: Tier, budget: int) -> None:
         self.tier, self.budget = tier, budget

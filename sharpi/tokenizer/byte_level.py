@@ -1,8 +1,8 @@
 """Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as letters, merges by rank.
 
-The library needs half a second to read a vocabulary of 150,000 tokens and their merges, most of the
-time to the first token. So the first, short texts are encoded by a small model of the tokens and
-merges that they can use; see `text_model`.
+The library takes half a second to read a vocabulary of 150,000 tokens with its merges, which would
+be most of the time to the first token. So the first, short texts are encoded with a small model of
+the tokens and merges that they can use; see `text_model`.
 """
 
 from functools import cache, cached_property
@@ -14,7 +14,7 @@ from sharpi.tokenizer.merges import merge_pairs, usable_pairs
 from sharpi.tokenizer.pre_tokenizers import PreTokenizer
 from sharpi.tokenizer.text_model import text_model
 
-# Texts of so many characters in all are encoded without the whole model; more of them pay for it.
+# The first texts of so many characters together are encoded without the whole model.
 MAX_CHARACTERS_APART = 4096
 
 
@@ -37,7 +37,7 @@ class ByteLevelEncoder:
         self._num_characters += len(text)
         is_long = self._num_characters > MAX_CHARACTERS_APART
         tokenizer = self._whole if is_long else self._tokenizer_of(text)
-        # The library lets other threads run while it encodes several texts, not one.
+        # encode_batch lets other threads run, while encode of a single text does not.
         [encoding] = tokenizer.encode_batch([text], add_special_tokens=False)
         return list(encoding.ids)
 
@@ -57,7 +57,7 @@ class ByteLevelEncoder:
 
 
 def spelled_bytes(token: str) -> bytes:
-    """Returns the bytes that a token's letters stand for; other characters stand for themselves."""
+    """Returns the bytes that a token's letters stand for; other characters are encoded as UTF-8."""
     letters = byte_of_letter()
     try:
         return bytes([letters[letter] for letter in token])
@@ -82,11 +82,11 @@ def byte_of_letter() -> dict[str, int]:
 
 def _model(ids: dict[str, int], merges: list[str], takes_whole_words: bool) -> models.BPE:
     """Builds the library's model, without the tokens and merges that it refuses."""
-    # A union that is longer than every token makes the library panic.
+    # A merged pair longer than every token makes the library panic.
     pairs = [pair for pair in merge_pairs(merges) if pair[0] + pair[1] in ids]
     try:
         return models.BPE(ids, pairs, ignore_merges=takes_whole_words)
-    except Exception:  # the library has no class of its own for a merge or a text it cannot take
+    except Exception:  # the library raises plain Exception for merges and texts that it refuses
         valid = {text: token_id for text, token_id in ids.items() if _is_valid(text)}
         return models.BPE(valid, usable_pairs(pairs, valid), ignore_merges=takes_whole_words)
 

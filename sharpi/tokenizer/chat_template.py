@@ -1,7 +1,7 @@
-"""ChatFormat turns messages into the prompt format that a model was trained on.
+"""ChatFormat: turns messages into the prompt format that a model was trained on.
 
-It uses the file's own template; without one, ChatML if the vocabulary has its marks, else the plain
-contents.
+It uses the file's own template. Without one, it uses ChatML if the vocabulary has its marks, and
+otherwise the plain contents.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ class ChatFormat:
 
     @cached_property
     def _renderer(self) -> "TemplateRenderer":
-        # Imported only here: importing jinja2 is slow, and a plain format does not need it.
+        # Importing jinja2 is slow, and a plain format does not need it.
         from sharpi.tokenizer.template_renderer import TemplateRenderer
 
         return TemplateRenderer()

@@ -9,7 +9,7 @@ from sharpi.tokenizer.sentence_piece import SPACE_MARK
 
 
 class MarkedMergeEncoder:
-    """Encodes plain text; before merging, the text is split at line ends only."""
+    """Encodes plain text; before merging, splits it at newlines only."""
 
     def __init__(self, ids: dict[str, int], merges: Iterable[str]) -> None:
         pairs = usable_pairs(merge_pairs(merges), ids)
@@ -19,6 +19,6 @@ class MarkedMergeEncoder:
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of a text without special tokens."""
-        # The library lets other threads run while it encodes several texts, not one.
+        # encode_batch lets other threads run, while encode of a single text does not.
         [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
         return list(encoding.ids)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 
 def merge_pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
-    """Returns the left and right part of each merge; of two equal merges the first counts."""
+    """Returns the left and right parts of each merge; of equal merges, the first one counts."""
     return [
         (left, right)
         for merge in dict.fromkeys(merges)
@@ -13,7 +13,7 @@ def merge_pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def usable_pairs(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Returns the pairs with both parts and their union in the vocabulary, in order."""
+    """Returns, in order, the pairs whose parts and union are all in the vocabulary."""
     return [
         (left, right)
         for left, right in pairs

@@ -1,4 +1,4 @@
-"""Text of a model without a vocabulary: its token ids, written as numbers."""
+"""NumberEncoder: text of a model without a vocabulary is its token ids, written as numbers."""
 
 from sharpi.errors import UsageError
 

@@ -15,9 +15,9 @@ _MARKED_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 
 
 def _words(numbers: str, letters: str = r"\p{L}", others: str = r"[^\s\p{L}\p{N}]") -> str:
-    """Matches contractions, words, numbers, marks with their line ends, and blanks.
+    """Matches contractions, words, numbers, punctuation with its newlines, and white space.
 
-    One mark may begin a word.
+    One punctuation mark may begin a word.
     """
     word = rf"[^\r\n\p{{L}}\p{{N}}]?[{letters}]+"
     return rf"{_CONTRACTION}|{word}|{numbers}| ?{others}+[\r\n]*|{_BLANKS}"
@@ -36,7 +36,7 @@ def _cased_words(numbers: str, ending: str = "") -> str:
 
 
 def _kimi_words() -> str:
-    """Matches words as Moonshot's own rules do, with regard to case.
+    """Matches words as Moonshot's own rules do, respecting case.
 
     llama.cpp's rules of this name ignore case.
     """
@@ -71,14 +71,14 @@ _DEEPSEEK_3_WORDS = (
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_BLANKS}"
 )
 # Trinity's digits, in threes from the right, and scripts without spaces between words. llama.cpp
-# keeps the text before a number in one word with its first digits; the model's rules do not.
+# joins the text before a number with its first digits into one word; the model's rules do not.
 _THREES = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
 _SPACELESS = (
     r"[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f"
     r"\u2f00-\u2fdf\u0e00-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f"
     r"\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
 )
-# K-EXAONE's words go on after single spaces.
+# K-EXAONE's words continue across single spaces.
 _SPACED_LETTERS = r"\p{L}\p{M}*(?: \p{L}\p{M}*)*"
 _UNTIL_STOP = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
@@ -153,8 +153,8 @@ class PreTokenizer(Struct, frozen=True):
 
     name: str
     patterns: tuple[str, ...]  # applied in this order
-    takes_whole_words: bool  # a word that is a token is not merged from its parts
-    adds_bos: bool  # texts begin with BOS if the file does not say
+    takes_whole_words: bool  # a word that is itself a token is not merged from parts
+    adds_bos: bool  # texts begin with BOS unless the file says otherwise
 
 
 def find_pre_tokenizer(name: str) -> PreTokenizer | None:

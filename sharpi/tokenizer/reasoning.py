@@ -27,7 +27,7 @@ KNOWN_MARKERS = (
 
 
 def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
-    """Returns the markers that the template writes or the vocabulary holds, None without any."""
+    """Returns the markers that the template writes or the vocabulary holds; None without any."""
     template = tokenizer.chat_template or ""
     for markers in KNOWN_MARKERS:
         if markers.closing in template or tokenizer.id_of(markers.closing) is not None:
@@ -36,7 +36,7 @@ def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
 
 
 def opens_reasoning(prompt: str, markers: ReasoningMarkers = THINK) -> bool:
-    """Returns whether a rendered prompt ends with an opening marker; some templates write one."""
+    """Returns whether a rendered prompt ends with an opening marker, as some templates write."""
     return prompt.rstrip().endswith(markers.opening)
 
 
@@ -48,7 +48,7 @@ class ReasoningSplitter:
         self._held = ""
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:
-        """Yields the text that is decided; text that may still become a marker is held back."""
+        """Yields the text that is certain; holds back text that may become a marker."""
         self._held += text
         while True:
             before, found, after = self._held.partition(self._awaited)

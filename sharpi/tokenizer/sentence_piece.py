@@ -1,9 +1,9 @@
-"""SentencePiece BPE: adjacent pieces with the best-scored union merge first, unknowns become bytes.
+"""SentencePiece BPE: merges the adjacent pair whose union scores best; spells the rest in bytes.
 
-The `tokenizers` library merges by the rank of a pair. SentencePiece scores the union, and of equal
-scores the leftmost wins: no order of pairs can express that (for "aaa", merging a + aa or aa + a
-depends on which comes first in the text). Converting scores to pairs would also take over a second
-for a vocabulary of 262,144. Hence this module merges by itself, and remembers words.
+The `tokenizers` library merges by the rank of a pair. SentencePiece scores the union, and among
+equal scores the leftmost wins. No order of pairs can express that: for "aaa", whether a + aa or aa
++ a merges depends on the place in the text. Converting scores to pairs would also take over a
+second for a vocabulary of 262,144. Hence this module merges by itself, and remembers words.
 """
 
 import re
@@ -19,7 +19,7 @@ _Pair = tuple[float, int, int, int]  # negative score, left and right index, len
 
 
 class SentencePieceEncoder:
-    """Encodes plain text; what neither a token nor byte tokens can spell becomes `unknown_id`."""
+    """Encodes plain text; what neither tokens nor byte tokens can spell becomes `unknown_id`."""
 
     def __init__(
         self, ids: Mapping[str, int], scores: Sequence[float], unknown_id: int | None
@@ -70,7 +70,7 @@ class SentencePieceEncoder:
             if not pieces[left] or not pieces[right]:
                 continue
             union = pieces[left] + pieces[right]
-            if len(union) != size:  # one of the two has grown since
+            if len(union) != size:  # one of the two has grown in the meantime
                 continue
             pieces[left], pieces[right] = union, ""
             right_of[left] = after = right_of[right]

@@ -1,7 +1,7 @@
-"""Special tokens: which ones are hidden, are found in text, or end a generation.
+"""Special tokens: which of them are hidden, are found in text, or end a generation.
 
 llama.cpp's rules (src/llama-vocab.cpp) complete what a file states. They recognise tokens by text,
-since many files mark the end of a turn as an ordinary token, or do not name the token that ends
+because many files mark the end of a turn as an ordinary token, or do not name the token that ends
 one.
 """
 
@@ -44,7 +44,7 @@ _REASONING_TEXTS = (
     "<think>", "</think>", "[THINK]", "[/THINK]", "<|START_THINKING|>", "<|END_THINKING|>",
 )  # fmt: skip
 _HIDDEN = (TokenKind.CONTROL, TokenKind.UNKNOWN)
-# C's isspace.
+# The characters that C's isspace accepts.
 BLANKS = " \t\n\v\f\r"
 
 
@@ -53,7 +53,7 @@ class SpecialToken(Struct, frozen=True):
 
     text: str
     token_id: int
-    is_hidden: bool  # control or unknown, only found on request
+    is_hidden: bool  # control or unknown, found only on request
     strips_left: bool = False  # removes the blanks before it
     strips_right: bool = False  # removes the blanks after it
 
@@ -61,7 +61,7 @@ class SpecialToken(Struct, frozen=True):
 class SpecialTokens(Struct, frozen=True):
     """The special tokens of a vocabulary."""
 
-    kinds: Sequence[int]  # of all tokens, after the rules by text
+    kinds: Sequence[int]  # the kind of each token, after the rules by text
     end_ids: frozenset[int]  # tokens that end a generation
     hidden_ids: frozenset[int]  # tokens that control the model and are not text
     found: tuple[SpecialToken, ...]  # longest text first

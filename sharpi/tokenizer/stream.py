@@ -1,7 +1,7 @@
-"""Text that may be shown while tokens arrive.
+"""Text that can be shown while tokens arrive.
 
 StreamDecoder turns ids into text, never into half a character. StopFilter finds stop strings, and
-holds back what may become one.
+holds back text that may become one.
 """
 
 import codecs
@@ -35,7 +35,7 @@ class StreamDecoder:
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """Returns what is left: U+FFFD for an unfinished character."""
+        """Returns the rest: U+FFFD for an unfinished character."""
         return self._decoder.decode(b"", final=True)
 
 
@@ -73,7 +73,7 @@ class StopFilter:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Returns the length of the longest end of the text with which the stop string begins."""
+    """Returns the length of the longest end of the text that begins the stop string."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if stop.startswith(text[-length:]):
             return length

@@ -1,6 +1,6 @@
-"""TemplateBudget limits what one rendering may compute and build, by counting instead of timing.
+"""TemplateBudget: limits what one rendering may compute and build, by counting rather than timing.
 
-Counting gives the same result on every machine and in every thread.
+Counts are the same on every machine and in every thread.
 """
 
 import re
@@ -13,10 +13,10 @@ from sharpi.errors import TemplateError
 
 MAX_SIZE = 8 << 20  # characters of one value, and of the whole output
 _ENTRY_SIZE = 16  # the size of a list entry, in characters
-_MAX_PRODUCT = 64 << 20  # characters that one filter may build, estimated
-_MAX_STEPS = 1 << 19  # about a second
+_MAX_PRODUCT = 64 << 20  # estimated characters that one filter may build
+_MAX_STEPS = 1 << 19  # steps, which take about a second
 _SIZE_PER_STEP = 256
-_MAX_BITS = 1 << 16  # of an integer
+_MAX_BITS = 1 << 16  # the most bits of an integer
 _HUGE_FIELD = re.compile(r"\d{5}|\{[^{}]*\{|%[^a-zA-Z%]*\*")
 
 
@@ -33,7 +33,7 @@ class TemplateBudget:
             raise TemplateError("the chat template takes too many steps")
 
     def admit(self, size: float, limit: int = MAX_SIZE) -> None:
-        """Raises TemplateError if a value of this size may not be built."""
+        """Raises TemplateError if a value of this size must not be built."""
         if size > limit:
             raise TemplateError("the chat template builds an enormous value")
 

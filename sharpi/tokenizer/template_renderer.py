@@ -1,4 +1,4 @@
-"""TemplateRenderer renders a template with its variables; errors take one line."""
+"""TemplateRenderer: renders a template with its variables; its errors take one line."""
 
 from collections.abc import Mapping
 from typing import Any

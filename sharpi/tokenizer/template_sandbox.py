@@ -1,8 +1,8 @@
-"""TemplateSandbox runs chat templates, which are programs from strangers.
+"""TemplateSandbox: runs chat templates, which are programs by strangers.
 
-jinja2's immutable sandbox denies access to Python's attributes and changes to the arguments;
-TemplateBudget limits computing time and memory. Trimming, extensions, globals and filters are those
-that transformers gives chat templates.
+jinja2's immutable sandbox denies access to Python's attributes and changes to the arguments.
+TemplateBudget limits computing time and memory. Trimming, extensions, globals and filters are the
+ones that transformers gives chat templates.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Builds a BPE model of only the tokens and merges that some words can use.
 
-Every token in a word, and every result of a merge, is a part of the word. So the words are encoded
-as by the whole model if only tokens and merges that are not parts of them are left out.
+Every token in a word, and every result of a merge, is a part of the word. So the small model
+encodes these words like the whole one: the tokens and merges left out are not parts of them.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ def text_model(
     """Returns a model that encodes these words like the whole one; no word may hold a space."""
     whole = set(words)
     letters = ids.found(letter for word in whole for letter in set(word))
-    # The library drops the letters that are no tokens, and merges what stands around them.
+    # The library drops letters that are no tokens, and merges the letters around them.
     spelled = {"".join(letter for letter in word if letter in letters) for word in whole}
     known = letters | ids.found(_parts(spelled, ids.longest)) | ids.found(whole)
     return models.BPE(known, _ranked_pairs(known, merges), ignore_merges=takes_whole_words)
@@ -34,7 +34,7 @@ def _parts(words: Iterable[str], longest: int) -> set[str]:
 
 
 def _ranked_pairs(known: dict[str, int], merges: TextIndex) -> list[tuple[str, str]]:
-    """Returns the pairs of known tokens that merge into a known one, by rank."""
+    """Returns the pairs of known tokens that merge into another known one, by rank."""
     pairs = {
         f"{token[:cut]} {token[cut:]}": (token[:cut], token[cut:])
         for token in known

@@ -1,4 +1,4 @@
-"""Tokenizer converts text to token ids and back, by the rules in the model's file."""
+"""Tokenizer: converts text to token ids and back, by the rules in the model's file."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -119,7 +119,7 @@ class Tokenizer:
         return ids
 
     def encode_inside(self, text: str) -> list[int]:
-        """Returns the ids of text inside another: no special tokens, no leading space added."""
+        """Returns the ids of text within another text: no special tokens, no leading space."""
         return self._encoder.encode(_valid(text))
 
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
@@ -153,7 +153,7 @@ class Tokenizer:
     def _spell(self, token_id: int) -> bytes:
         if self.vocabulary.model == "no_vocab":
             return spelled_number(token_id)
-        # A model may have more logits than its vocabulary has tokens.
+        # Logits may have more rows than the vocabulary has tokens.
         if not 0 <= token_id < self.vocab_size:
             return b""
         kind, text = self._special.kinds[token_id], self.vocabulary.tokens[token_id]
@@ -169,7 +169,7 @@ class Tokenizer:
 
     @cached_property
     def _ids(self) -> TextIndex:
-        """The id of each token text; of tokens with the same text the first counts."""
+        """Maps each token text to its id; of equal texts, the first one counts."""
         return TextIndex(self.vocabulary.tokens)
 
     @cached_property
@@ -210,7 +210,7 @@ def _said(value: bool | None, otherwise: bool) -> bool:
 
 
 def _is_marker(text: str) -> bool:
-    """Returns whether a text has the form of a turn's marker, whatever kind the file gives it."""
+    """Returns whether a text looks like a turn's marker, whatever kind the file gives it."""
     return text.startswith(("<|", "<\uff5c")) and text.endswith(("|>", "\uff5c>"))
 
 

@@ -30,7 +30,7 @@ _ID_KEYS = {
     "fim_rep": ("fim_rep_token_id",),
     "fim_sep": ("fim_sep_token_id",),
 }
-# The ids of a SentencePiece file that names none.
+# The ids that a SentencePiece file means if it names none.
 _LLAMA_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 
 
@@ -54,9 +54,9 @@ class Vocabulary(Struct, frozen=True):
     # Texts: GPT-2's byte letters or SentencePiece's pieces; surrogates stand for bytes that are not
     # UTF-8.
     tokens: Texts = field(default_factory=list)
-    kinds: list[int] = field(default_factory=list)  # a TokenKind each
+    kinds: list[int] = field(default_factory=list)  # the TokenKind of each token
     merges: Texts = field(default_factory=list)  # "left right" by rank (gpt2, gemma4)
-    scores: list[float] = field(default_factory=list)  # one each (llama)
+    scores: list[float] = field(default_factory=list)  # the score of each token (llama)
     # Id by role ("bos", "eos", "eot" ...).
     special_ids: Mapping[str, int] = field(default_factory=dict)
     add_bos: bool | None = None
@@ -104,10 +104,7 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
 
 
 def _texts(metadata: Metadata) -> Texts:
-    """Returns the token texts.
-
-    An empty one is replaced by a text that no input contains by accident.
-    """
+    """Returns the token texts; an empty one becomes a text that no input contains by accident."""
     tokens = _strings(metadata, "tokens")
     if tokens.has_empty():
         return [text or f"[EMPTY_{index}]" for index, text in enumerate(tokens)]
@@ -115,7 +112,7 @@ def _texts(metadata: Metadata) -> Texts:
 
 
 def _strings(metadata: Metadata, name: str) -> StringArray:
-    """Returns an array of strings in memory of its own, so that it outlives the file."""
+    """Returns an array of strings in separate memory, so that it outlives the file."""
     return metadata.get_string_array(f"{_PREFIX}.{name}").copy()
 
 
@@ -131,7 +128,7 @@ def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> li
 
 
 def _special_ids(metadata: Metadata, model: str, num_tokens: int) -> dict[str, int]:
-    """Returns ids by role; an id outside the vocabulary counts as not given."""
+    """Returns ids by role; an id outside the vocabulary counts as missing."""
     ids = dict(_LLAMA_IDS) if model == "llama" else {}
     for role, keys in _ID_KEYS.items():
         for key in reversed(keys):

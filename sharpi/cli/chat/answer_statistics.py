@@ -1,4 +1,4 @@
-"""Formats the statistics of an answer: speeds on one line, and the gain from its drafts."""
+"""Formats an answer's statistics: speeds on one line, and the gain from its drafts."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ def timings_line(timings: "Timings") -> str:
 
 
 def verbose_lines(timings: "Timings") -> list[str]:
-    """Returns a line of the speeds, and a line of the drafts even if there were none."""
+    """Returns a line of speeds, and a line of drafts even if there were none."""
     return [_speeds(timings), drafts_line(timings.drafts)]
 
 
 def drafts_line(drafts: "DraftStatistics | None") -> str:
-    """Returns the drafted tokens of each kind (proposed, checked, accepted), and their gain."""
+    """Returns each kind's drafted tokens (proposed, checked, accepted), and the gain."""
     if drafts is None:
         return "drafts: none were looked for"
     steps = f"{drafts.tokens_per_step:.2f} tokens a step"
@@ -43,7 +43,7 @@ def _speeds(timings: "Timings") -> str:
 
 
 def _drafts(drafts: "DraftStatistics | None") -> str:
-    """Returns the end of the timings line: tokens a step, right drafts and the seconds gained.
+    """Returns the end of the timings line: tokens per step, right drafts and seconds gained.
 
     It is empty if no draft was checked.
     """

@@ -1,7 +1,7 @@
 """Shows an answer while it streams: words wrapped, Markdown rendered, reasoning folded.
 
-Complete blocks of Markdown are printed once. Only the last, incomplete block is redrawn, as many of
-its lines as fit on the screen. Where stdout is no terminal, the text is printed unchanged.
+Complete blocks of Markdown are printed once. Only the last, incomplete block is redrawn, with as
+many lines as fit on the screen. If stdout is no terminal, the text is printed unchanged.
 """
 
 import sys
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
     from sharpi.engine.generation import Generation
 
-_REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # between two drawings
-_LEISURE = 10  # times what drawing takes pass before it is done again: the model waits for it
-_REASONING_LINES = 4  # that are shown while the model reasons
+_REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # seconds between two drawings, at least and at most
+# The pause, in multiples of the time that drawing takes, during which the model waits.
+_LEISURE = 10
+_REASONING_LINES = 4  # lines shown while the model reasons
 _FENCES = ("```", "~~~")
 
 
 @notes_after_answer()
 def show_answer(generation: "Generation", prompt: str, is_plain: bool) -> None:
-    """Shows the answer as it comes, until it ends or Ctrl-C ends it.
+    """Shows the answer as it arrives, until it ends or Ctrl-C ends it.
 
     `is_plain`: the answer continues a text, and is not Markdown.
     """
@@ -48,14 +49,15 @@ def show_answer(generation: "Generation", prompt: str, is_plain: bool) -> None:
         is_complete = False
     finally:
         generation.close()
-        with suppress(OSError, KeyboardInterrupt), uninterrupted():  # the terminal may be gone
+        # The terminal may have been closed.
+        with suppress(OSError, KeyboardInterrupt), uninterrupted():
             view.end()
     if not is_complete and not generation.ids:
         note_interrupted_prefill(generation)
 
 
 class AnswerView:
-    """The answer on the screen; `end` has to be called."""
+    """The answer on the screen; callers must call `end`."""
 
     def __init__(self, prompt: str, is_plain: bool) -> None:
         from rich.console import Console
@@ -66,7 +68,7 @@ class AnswerView:
         self._live: Live | None = None
         self._reasoning, self._pending = "", ""
         self._start = self._drawn = time.monotonic()
-        self._pause = _REFRESH_SECONDS  # before the next drawing
+        self._pause = _REFRESH_SECONDS  # seconds before the next drawing
         self._is_folded = self._has_blocks = False
 
     def feed(self, piece: str) -> None:
@@ -109,13 +111,13 @@ class AnswerView:
         self._show(Text(line, style="dim italic"))
 
     def _print(self, text: str) -> None:
-        """Prints complete blocks for good."""
+        """Prints complete blocks, which are not redrawn."""
         if text.strip():
             with uninterrupted():
                 self._show(_Lines(self._rendered(text.strip("\n"))))
 
     def _show(self, what: "RenderableType") -> None:
-        """Erases the block that is being redrawn, and prints `what` after an empty line."""
+        """Erases the block that is being redrawn, then prints an empty line and `what`."""
         self._erase()
         if self._has_blocks:
             self._console.print()
@@ -128,7 +130,7 @@ class AnswerView:
             self._live = None
 
     def _draw(self) -> None:
-        """Draws the block that grows, or the last lines of the reasoning."""
+        """Draws the incomplete block, or the last lines of the reasoning."""
         from rich.live import Live
 
         self._drawn = time.monotonic()
@@ -163,7 +165,7 @@ class AnswerView:
 
 
 class _Lines:
-    """Renders the last `most` lines of `content`, without empty lines before and after them.
+    """Renders the last `most` lines of `content`, without leading and trailing empty lines.
 
     With `is_apart`, one empty line is printed first.
     """
@@ -189,7 +191,7 @@ class _Lines:
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """Splits Markdown after its last complete block; empty lines outside code fences end blocks."""
+    """Splits Markdown after its last complete block; empty lines outside code fences end one."""
     end, fence, position = 0, "", 0
     for line in text.splitlines(keepends=True):
         position += len(line)

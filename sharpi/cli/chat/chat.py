@@ -1,4 +1,4 @@
-"""A chat: the conversation, the model that answers, and what the user types, put together."""
+"""Chat: connects the conversation, the model that answers, and the user's input."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -44,7 +44,7 @@ class Chat:
         self._attached: list[str] = []
         self._model: AbstractContextManager[Engine] | None = None
         self.conversation: Conversation
-        self.description = ""  # of the model and where it runs
+        self.description = ""  # of the model and the place where it runs
         self.draft = ""  # of the next message
         self.has_left = False
         lines.status = lambda: status_line(self.conversation)
@@ -68,7 +68,7 @@ class Chat:
         self._log.close()
 
     def resume(self, messages: Sequence[Message], source: str) -> None:
-        """Continues a kept conversation; raises UsageError if the model cannot."""
+        """Continues a kept conversation; raises UsageError if the model cannot continue it."""
         self.conversation.restore(messages, source)
         if self.is_interactive:
             show_messages(messages)
@@ -100,7 +100,7 @@ class Chat:
                 self._take(text, run_command, single_turn)
             except SharpiError as error:
                 complain(str(error))
-            except KeyboardInterrupt:  # before or after an answer, or while a model is loaded
+            except KeyboardInterrupt:  # outside an answer, or while a model is loading
                 if not self.is_interactive:
                     raise
                 say("Interrupted.")
@@ -126,7 +126,7 @@ class Chat:
                 say("Ctrl-D or /exit leaves.")
 
     def answer(self, question: str) -> None:
-        """Answers a question; raises SharpiError, and then the question is not kept."""
+        """Answers a question; if it raises SharpiError, the question is not kept."""
         conversation = self.conversation
         conversation.request, conversation.think = (
             self.settings.request(),
@@ -140,7 +140,7 @@ class Chat:
             conversation.forget_question()
             self.write_log()
             raise
-        except (SystemExit, OSError):  # a signal, or a terminal that is gone
+        except (SystemExit, OSError):  # a signal, or a closed terminal
             conversation.keep(generation)
             self.write_log()
             raise
@@ -159,7 +159,7 @@ class Chat:
         self._attached.append(f"{name}:\n```\n{text.rstrip()}\n```\n\n")
 
     def set(self, name: str, value: str) -> str:
-        """Changes a setting from the next answer on, and returns it; raises UsageError."""
+        """Changes a setting from the next answer on; returns its new value or raises UsageError."""
         return self.settings.set(name, value)
 
     def reset(self) -> None:
@@ -169,7 +169,7 @@ class Chat:
         self.begin_log()
 
     def begin_log(self) -> None:
-        """Leaves the conversation so far in the log, and begins another there."""
+        """Leaves the conversation so far in the log, and begins a new one there."""
         self._log.begin_anew()
 
     def write_log(self) -> None:
@@ -177,7 +177,7 @@ class Chat:
         self._log.write(self.conversation.messages, self.conversation.model)
 
     def change_model(self, name: str) -> None:
-        """Goes on with another model; raises SharpiError, and keeps this model, if that fails."""
+        """Continues with another model; raises SharpiError, and keeps this model, if that fails."""
         path, before = model_path(name), self.conversation.model
         if not path.exists():
             raise UsageError(f"{name}: no such file or model; `sharpi list` shows what there is")

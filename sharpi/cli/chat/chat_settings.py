@@ -1,6 +1,6 @@
-"""The settings that may be changed during a chat: those of the sampler, the length and reasoning.
+"""The settings that a user may change during a chat: sampler, length and reasoning.
 
-They are the flags of the command line, by the same names and with the same checks.
+They are the flags of the command line, with the same names and checks.
 """
 
 import re
@@ -19,11 +19,11 @@ from sharpi.config import GenerationRequest
 from sharpi.errors import UsageError
 
 _OF_CONVERSATION = "think"
-INDENT = 26  # of the meanings in a list of settings
+INDENT = 26  # the column of meanings in a list of settings
 
 
 class ChatSettings:
-    """The options of answers as they are now."""
+    """The options of answers, as they are now."""
 
     def __init__(
         self, sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
@@ -35,7 +35,7 @@ class ChatSettings:
         return self._length.request(self._sampling)
 
     def set(self, name: str, text: str) -> str:
-        """Changes one setting, and returns its name and value as `/set` lists them.
+        """Changes one setting; returns its name and value as `/set` lists them.
 
         Raises UsageError for an unknown name or a refused value.
         """
@@ -71,7 +71,7 @@ def setting_names() -> list[str]:
 def _settable(
     sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
 ) -> None:
-    """Does nothing: `fields_of` reads its signature, which lists the options that may be set."""
+    """Does nothing: `fields_of` reads its signature, which lists the settable options."""
 
 
 def _settable_fields() -> list[Field]:

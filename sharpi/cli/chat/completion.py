@@ -1,4 +1,4 @@
-"""Completes the commands of a chat, and the files, models and settings that they take."""
+"""Completes a chat's commands, and the files, models and settings that they take."""
 
 import os
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class ChatCompleter(Completer):
         self._models = PathCompleter(expanduser=True, file_filter=_may_be_model)
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
-        """Yields what the word before the cursor may become."""
+        """Yields completions of the word before the cursor."""
         text = document.text_before_cursor.lstrip()
         name, blank, rest = text.partition(" ")
         if not name.startswith("/") or name.startswith("//"):

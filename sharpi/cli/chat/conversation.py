@@ -1,6 +1,6 @@
-"""A conversation with a model: its messages, its session, and saving; independent of the terminal.
+"""A conversation with a model: its messages, its session, and saving; no terminal is needed.
 
-Without a chat template there are no roles: the user's and the model's text form one growing text,
+Without a chat template there are no roles. The user's and the model's text form one growing text,
 and each line continues everything before it.
 """
 
@@ -30,7 +30,7 @@ Message = dict[str, str]
 
 
 class Conversation:
-    """Messages in order, and the session with a KV cache of their beginning."""
+    """Messages in order, and the session whose KV cache holds their beginning."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Conversation:
         self.think, self._shows_prompts = options.think, options.verbose_prompt
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
-        self.constrained = constrained  # the form of all answers
+        self.constrained = constrained  # the required form of all answers
         self.messages: list[Message] = []
         self.prompt = ""  # the whole text before the newest answer
         self.timings: Timings | None = None
-        # Tokens of what is left after messages were taken back or loaded; None after an answer.
+        # Tokens that are left after messages were removed or loaded; None after an answer.
         self._kept: int | None = None
         self.set_system(options.system)
 
@@ -79,7 +79,7 @@ class Conversation:
         return first[0]["content"] if first and first[0]["role"] == "system" else None
 
     def expert_stats(self) -> "ExpertStats | None":
-        """Returns the counts of the expert cache so far; None if there is nothing to count."""
+        """Returns the counts of the expert cache so far; None if nothing was counted."""
         return self._engine.expert_stats()
 
     def set_system(self, text: str | None) -> None:
@@ -92,8 +92,8 @@ class Conversation:
     def ask(self, text: str) -> "Generation":
         """Returns the generation of the answer to `text`.
 
-        The caller iterates it and then passes it to `keep` or calls `forget_question`. Raises
-        TemplateError; the conversation is then unchanged.
+        The caller iterates it, and then passes it to `keep` or calls `forget_question`. Raises
+        TemplateError, which leaves the conversation unchanged.
         """
         self.messages.append(_message("user", text))
         self._kept = None
@@ -109,7 +109,7 @@ class Conversation:
             raise
 
     def _ids(self) -> list[int]:
-        """Returns the prompt's ids; answers in the prompt cache keep their generated ids."""
+        """Returns the prompt's ids; answers found in the prompt cache keep their generated ids."""
         known = self._known_answers
         if known is not None:
             said = [each["content"] for each in self.messages if each["role"] == "assistant"]
@@ -154,7 +154,7 @@ class Conversation:
         return question
 
     def _recount(self) -> None:
-        """Counts the tokens that are left, once messages were removed; they have no speed."""
+        """Counts the tokens that are left after messages were removed; they have no speed."""
         self.timings, self._kept = None, 0
         if any(message["role"] != "system" for message in self.messages):
             with suppress(TemplateError):
@@ -180,7 +180,7 @@ class Conversation:
     def load(self, path: Path) -> None:
         """Loads the messages of a saved conversation.
 
-        Raises UsageError; the conversation is then unchanged.
+        Raises UsageError, which leaves the conversation unchanged.
         """
         self.restore(read_saved(path).messages, str(path))
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sharpi.cli.chat.conversation import Conversation
     from sharpi.engine.engine import Engine
 
-_LEAST_NAME = 8  # letters of a model's name at the bottom
+_LEAST_NAME = 8  # letters of the model's name that remain in the bottom line, at least
 
 
 def describe(engine: "Engine") -> str:
@@ -25,7 +25,7 @@ def describe_place(engine: "Engine") -> str:
 
 
 def greeting(description: str, is_plain: bool) -> str:
-    """Returns the two lines that a chat begins with: version and model, and a hint for the user."""
+    """Returns the two lines that begin a chat: version and model, and a hint for the user."""
     first = f"sharpi {__version__} · {description}"
     if is_plain:
         hint = "This model has no chat template and continues what you write. /help for help."
@@ -35,7 +35,7 @@ def greeting(description: str, is_plain: bool) -> str:
 
 
 def status_line(conversation: "Conversation") -> str:
-    """Returns the line at the bottom: the model, the context in use, and the speed.
+    """Returns the bottom line: the model, the context in use, and the speed.
 
     A long name is cut, so that the numbers fit.
     """
@@ -50,7 +50,7 @@ def status_line(conversation: "Conversation") -> str:
 
 
 def _quant_type(engine: "Engine") -> str:
-    """Returns the quant type of most bytes of the file."""
+    """Returns the quant type that most bytes of the file have."""
     num_bytes: Counter[str] = Counter()
     for tensor in engine.file.tensors.values():
         num_bytes[tensor.quant_type.name] += tensor.num_bytes

@@ -1,4 +1,4 @@
-"""The questions typed so far, in a file that only its owner reads: each is added as it is sent.
+"""Keeps the typed questions in a file that only its owner can read; adds each when it is sent.
 
 A line of the file is one entry. A newline in an entry is stored as U+2028, the line separator.
 """
@@ -18,7 +18,7 @@ def history_path() -> Path:
 
 
 class HistoryFile:
-    """The entries of one file; a chat also works where it cannot be read or written."""
+    """The entries of one file; a chat also works if the file cannot be read or written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,6 +1,6 @@
 """Reads what the user types, line by line: from a pipe, or at a terminal that cannot draw.
 
-A trailing backslash continues a message on the next line; three double quotes open a block that
+A trailing backslash continues a message on the next line. Three double quotes open a block, which
 three double quotes at the end of a line close. The same rules apply to a pipe, without prompts.
 """
 
@@ -21,10 +21,10 @@ _HISTORY_LENGTH = 1000
 
 
 class Input(Protocol):
-    """The source of messages; `status` gives the line at the bottom of a screen."""
+    """The source of messages; `status` returns the bottom line of a screen."""
 
     is_interactive: bool
-    has_editor: bool  # a draft can be edited
+    has_editor: bool  # whether the user can edit a draft
     status: Callable[[], str]
 
     def read(self, draft: str = "") -> str | None:
@@ -34,7 +34,7 @@ class Input(Protocol):
         """
 
     def confirm(self, question: str) -> bool:
-        """Asks a yes-or-no question at a terminal; False where nobody can answer."""
+        """Asks a yes-or-no question at a terminal; returns False if nobody can answer."""
 
 
 class LineInput:
@@ -43,7 +43,7 @@ class LineInput:
     has_editor = False
 
     def __init__(self) -> None:
-        self._left = MOST_BYTES  # of the message that is being read
+        self._left = MOST_BYTES  # bytes that the current message may still take
         self.is_interactive = stdin_is_terminal()
         self.status: Callable[[], str] = str
         self._history = HistoryFile(history_path()) if self.is_interactive else None
@@ -61,7 +61,7 @@ class LineInput:
         return message
 
     def confirm(self, question: str) -> bool:
-        """Asks a yes-or-no question; False where stdin is no terminal."""
+        """Asks a yes-or-no question; returns False if stdin is no terminal."""
         if not self.is_interactive:
             return False
         answer = self._line(f"{question} [y/N] ")
@@ -84,7 +84,7 @@ class LineInput:
             data = read_line(sys.stdin.buffer, "standard input", self._left)
         except OSError as error:
             raise UsageError(f"cannot read standard input: {error.strerror}") from error
-        self._left -= sys.getsizeof(data)  # many short lines take memory, too
+        self._left -= sys.getsizeof(data)  # counts overhead, as many short lines take memory, too
         return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
 
 

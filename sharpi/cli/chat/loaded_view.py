@@ -1,16 +1,16 @@
-"""Shows the end of a conversation that was loaded, so that the user knows where it goes on."""
+"""Shows the end of a loaded conversation, so that the user knows where it continues."""
 
 from collections.abc import Sequence
 
 from sharpi.cli.output.terminal import harmless, say
 
 _MOST_MESSAGES = 6
-_MOST_LINES = 6  # of one message
+_MOST_LINES = 6  # lines shown of each message, at most
 _MARKS = {"user": "> ", "system": "system: ", "assistant": ""}
 
 
 def show_messages(messages: Sequence[dict[str, str]]) -> None:
-    """Prints the last messages to stderr, long ones without their end."""
+    """Prints the last messages to stderr, and cuts long ones."""
     hidden = len(messages) - _MOST_MESSAGES
     if hidden > 0:
         say(f"... {hidden} earlier message{'' if hidden == 1 else 's'}")

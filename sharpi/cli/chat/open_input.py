@@ -1,4 +1,4 @@
-"""Chooses how a chat reads: with the editor of a terminal, or line by line."""
+"""Chooses how a chat reads input: with a terminal's editor, or line by line."""
 
 import sys
 from contextlib import suppress
@@ -10,7 +10,7 @@ from sharpi.cli.termination import leaving_on_ctrl_c
 
 
 def open_input() -> Input:
-    """Returns the editor where stdin and stdout are a terminal that can draw."""
+    """Returns the editor if stdin and stdout are a terminal that can draw, else line input."""
     if stdin_is_terminal() and can_draw(sys.stdout):
         with suppress(ImportError), leaving_on_ctrl_c():
             from sharpi.cli.chat.terminal_input import TerminalInput

@@ -1,4 +1,4 @@
-"""Turns what the user wrote into the tokens of a prompt: plain text, or a turn of a template."""
+"""Turns the user's text into the tokens of a prompt: plain text, or a turn of a template."""
 
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 class Prompt(Struct, frozen=True):
     """The prompt of one answer."""
 
-    text: str  # as the model gets it
-    ids: list[int]  # as the model gets them
-    echo: str  # printed before the answer: the text that a continuation continues, else ""
+    text: str  # as the model receives it
+    ids: list[int]  # as the model receives them
+    echo: str  # printed before the answer: the text to continue, or "" for a chat
 
 
 def refuse_contradictions(options: ConversationOptions) -> None:
-    """Raises UsageError for options that need a chat template beside --raw, which disables it."""
+    """Raises UsageError for options that need a chat template, if --raw disables it."""
     if options.raw and options.system is not None:
         raise UsageError("--raw and --system contradict each other; a raw prompt has no roles")
     if options.raw and options.think is not None:
@@ -40,8 +40,8 @@ def note_useless_options(engine: "Engine", options: ConversationOptions) -> None
 def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
     """Returns whether the model continues the text itself, without a chat template.
 
-    This is so with --raw, or if the file has no template; without a template, raises UsageError for
-    a system message.
+    It does with --raw, or if the file has no template. Raises UsageError for a system message
+    without a template.
     """
     if options.raw:
         return True
@@ -63,7 +63,7 @@ def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> P
 
 
 def show_prompt(tokenizer: "Tokenizer", text: str, ids: list[int]) -> None:
-    """Prints the prompt as the model gets it, and each of its tokens, to stderr."""
+    """Prints the prompt as the model receives it, and each of its tokens, to stderr."""
     say(f"prompt: {text!r}, {len(ids)} tokens")
     for token_id in ids:
         say(f"{token_id:6d} -> {tokenizer.token_bytes(token_id).decode('utf-8', 'replace')!r}")

@@ -1,7 +1,7 @@
-"""Keeps text that is typed during an answer from being echoed; it goes into the next message.
+"""Keeps the terminal from echoing text typed during an answer, which the next message takes.
 
 Otherwise the terminal would echo it between the words of the answer. It would also turn the Enter
-key into the character of Ctrl-J, which only begins a new line in the editor.
+key into Ctrl-J, which only begins a new line in the editor.
 """
 
 import atexit

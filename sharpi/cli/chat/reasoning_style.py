@@ -1,6 +1,7 @@
 """Sets a model's reasoning apart on a terminal; elsewhere the text is unchanged.
 
-It is dimmed, and an empty line follows. Where no escape codes are wanted, headings mark both parts.
+The reasoning is dimmed, and an empty line follows it. Where escape codes are unwanted, headings
+mark both parts.
 """
 
 import sys
@@ -26,15 +27,15 @@ class ReasoningStyle:
     def __init__(self, prompt: str) -> None:
         self._splitter = reasoning_splitter(prompt) if sys.stdout.isatty() else None
         self._is_dim = styled(sys.stdout)
-        self._kind = ""  # of the text before
-        self._num_newlines = 0  # at the end of the reasoning
+        self._kind = ""  # kind of the text printed last
+        self._num_newlines = 0  # newlines at the end of the reasoning
 
     def feed(self, text: str) -> str:
-        """Returns the text to print now; a possible marker waits."""
+        """Returns the text to print now; holds back what may be a marker."""
         return text if self._splitter is None else self._styled(self._splitter.feed(text))
 
     def end(self) -> str:
-        """Returns the text that waited."""
+        """Returns the text that was held back."""
         return "" if self._splitter is None else self._styled(self._splitter.flush())
 
     def _styled(self, pieces: Iterable["ReasoningDelta"]) -> str:

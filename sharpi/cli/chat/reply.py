@@ -1,4 +1,4 @@
-"""Streams an answer to stdout, and says afterwards how it ended."""
+"""Streams an answer to stdout, and then says how it ended."""
 
 import sys
 from contextlib import closing
@@ -22,10 +22,10 @@ def stream(
     echo: str = "",
     wrap: WordWrap | None = None,
 ) -> bool:
-    """Prints `echo` and the answer as it comes; returns False if Ctrl-C ended it early.
+    """Prints `echo` and the answer as it arrives; returns False if Ctrl-C ended it early.
 
     The echo waits for the first piece of text, so that a failing prefill leaves stdout empty.
-    `wrap`: ends lines between words, as on a terminal.
+    `wrap` ends lines between words, as on a terminal.
     """
     is_complete, pending = True, echo
     try:

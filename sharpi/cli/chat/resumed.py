@@ -1,4 +1,4 @@
-"""Finds the conversation that a chat goes on with: one of the log, or a file of `/save`."""
+"""Finds the conversation that a chat continues: in the log, or in a file that `/save` wrote."""
 
 from pathlib import Path
 
@@ -11,16 +11,16 @@ from sharpi.errors import UsageError
 
 
 class Resumed(Struct, frozen=True):
-    """The messages that a chat goes on with; `kept` is their place in the log, if they have one."""
+    """The messages that a chat continues; `kept` is their place in the log, if they have one."""
 
     messages: tuple[Message, ...]
-    model: Path | None  # None where a file names none, or one that is gone
+    model: Path | None  # None if a file names no model, or one that no longer exists
     source: str
     kept: KeptConversation | None = None
 
 
 def find_resumed(name: str | None) -> Resumed:
-    """Returns the conversation that a name means: an id of the log, or else a file.
+    """Returns the conversation that `name` means: an id of the log, or else a file.
 
     Without a name, returns the log's latest chat. Raises UsageError if the conversation does not
     exist.

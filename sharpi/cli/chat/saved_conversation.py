@@ -14,7 +14,7 @@ _ROLES = ("system", "user", "assistant")
 
 
 class SavedConversation(Struct, frozen=True):
-    """The messages of a file, and the path of the model that answered them, if it is known."""
+    """A file's messages, and the path of the model that answered them, if known."""
 
     messages: tuple[Message, ...]
     model: str | None

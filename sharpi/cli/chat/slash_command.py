@@ -1,4 +1,4 @@
-"""The commands of a chat by name: what each is called, and its line in /help."""
+"""The commands of a chat: their names, and their lines in /help."""
 
 from difflib import get_close_matches
 
@@ -15,7 +15,7 @@ class SlashCommand(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The command without its values."""
+        """The command without its arguments."""
         return self.usage.split()[0]
 
 
@@ -54,13 +54,13 @@ def is_command(text: str) -> bool:
 
 
 def question_of(text: str) -> str:
-    """Returns the question to ask; of two slashes at the beginning one is removed."""
+    """Returns the question to ask; removes one of two leading slashes."""
     line = text.lstrip()
     return line[1:] if line.startswith("//") else text
 
 
 def command_of(line: str) -> tuple[str, str]:
-    """Returns the name and the rest of a command; raises UsageError for an unknown name."""
+    """Returns a command's name and the rest of its line; raises UsageError for an unknown name."""
     name, _, rest = line.strip().partition(" ")
     name = ALIASES.get(name, name)
     if name in NAMES:

@@ -1,4 +1,4 @@
-"""Carries out the commands of a chat, which begin with a slash."""
+"""Runs the commands of a chat, which begin with a slash."""
 
 import sys
 from collections.abc import Callable

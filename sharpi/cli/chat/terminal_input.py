@@ -31,7 +31,7 @@ _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack"})
 
 
 class TerminalInput:
-    """Reads messages with an editor; its bottom line shows what `status` returns."""
+    """Reads messages with an editor, whose bottom line shows the result of `status`."""
 
     def __init__(self, history: HistoryFile) -> None:
         quiet_terminal()
@@ -59,13 +59,13 @@ class TerminalInput:
     def read(self, draft: str = "") -> str | None:
         """Returns the next message, or None at the end of the input; raises KeyboardInterrupt.
 
-        If the terminal was closed, that is the end of the input, too.
+        A closed terminal is the end of the input, too.
         """
         try:
             text = self._session.prompt(default=draft)
         except EOFError:
             return None
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal was closed
             return None
         return _without_quotes(text)
 
@@ -82,10 +82,10 @@ class TerminalInput:
 
 
 class _Screen(Vt100_Output):
-    """The terminal, without queries for the cursor's position: some answer them late or never."""
+    """The terminal, without queries for the cursor's position, which some answer late or never."""
 
     def get_rows_below_cursor_position(self) -> int:
-        return 1  # more rows are taken as they are needed
+        return 1  # further rows are claimed as they are needed
 
 
 class _KeptHistory(History):
@@ -103,7 +103,7 @@ class _KeptHistory(History):
 
 
 def _continuation(width: int, line: int, num_wraps: int) -> str:
-    """Returns the text before a line; none where the terminal's edge began it."""
+    """Returns the text before a line; none if the line only continues at the terminal's edge."""
     return "" if num_wraps else CONTINUATION
 
 

@@ -1,11 +1,11 @@
 """Keeps the tokens of a conversation, so that a longer text reuses the ids of its beginning.
 
-A text has many tokenizations, and a model does not always generate the tokenizer's own. Tokenizing
-the whole text again in every turn would often give an answer other ids than the model chose, which
-do not match the KV cache. So the text that a turn adds is tokenized separately, and answers keep
-the model's ids. A segment ends where a template wrote a marker or the model stopped, so no word is
-split. Where a template rewrites earlier turns (several drop old reasoning), the segments before
-that place are still reused.
+A text has many tokenizations, and a model does not always generate the one that the tokenizer would
+choose. Tokenizing the whole text again in every turn would often give an answer other ids than the
+model chose, which do not match the KV cache. So the text that a turn adds is tokenized separately,
+and answers keep the model's ids. A segment ends where a template wrote a marker or the model
+stopped, so no word is split. If a template rewrites earlier turns (several drop old reasoning), the
+segments before the first change are still reused.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,11 +16,11 @@ from sharpi.cli.chat.prompt import opening_ids
 if TYPE_CHECKING:
     from sharpi.tokenizer.tokenizer import Tokenizer
 
-FindIds = Callable[[str], list[int]]  # the tokens of an answer, none if they are not known
+FindIds = Callable[[str], list[int]]  # returns the tokens of an answer, none if they are unknown
 
 
 class Transcript:
-    """Stores segments of (text, ids), which together are the content of the KV cache."""
+    """Stores segments of (text, ids), which together are what the KV cache holds."""
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
@@ -35,7 +35,7 @@ class Transcript:
         return [token for _, ids in self._segments for token in ids]
 
     def num_known(self, text: str) -> int:
-        """Returns the number of stored tokens with which `text` begins; forgets the others."""
+        """Returns how many stored tokens `text` begins with; forgets the others."""
         self._drop_what_differs(text)
         return sum(len(ids) for _, ids in self._segments)
 
@@ -63,7 +63,7 @@ class Transcript:
     def add_answer(self, text: str, ids: list[int]) -> None:
         """Stores the model's own tokens, if they spell exactly `text`.
 
-        They do not if a stop string was cut off or the last character is incomplete; then the next
+        They do not if a stop string was cut off or the last character is incomplete. Then the next
         turn tokenizes the answer like any other text.
         """
         if ids and self._said_by(ids) == text:
@@ -77,7 +77,7 @@ class Transcript:
         return "".join(map(decoder.feed, ids)) + decoder.flush()
 
     def _drop_what_differs(self, text: str) -> int:
-        """Keeps the segments that `text` starts with and returns the number of their characters."""
+        """Keeps the segments that `text` begins with; returns the number of their characters."""
         position = 0
         for count, (segment, _) in enumerate(self._segments):
             if not text.startswith(segment, position):

@@ -6,11 +6,11 @@ Message = dict[str, str]
 
 
 class KeptConversation(Struct, frozen=True):
-    """One row of the log; `messages` is empty where only the list was wanted."""
+    """One row of the log; `messages` is empty if only a list was requested."""
 
     id: int
     kind: str  # "chat" or "run"
-    model: str  # the path of its file
+    model: str  # the path of the model's file
     started: float  # seconds since 1970
     updated: float
     num_messages: int

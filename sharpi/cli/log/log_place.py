@@ -1,4 +1,4 @@
-"""The place where conversations are kept, and the switch that keeps none.
+"""The place of the conversation log, and the switch that turns it off.
 
 `sharpi log off` leaves a file beside the log; while it is there, nothing is written. A process
 without a home folder, such as a service, keeps no log.
@@ -32,7 +32,7 @@ def is_switched_off() -> bool:
 
 
 def switch(*, on: bool) -> None:
-    """Switches the log on or off for all processes to come; raises OSError."""
+    """Switches the log on or off for all later processes; raises OSError."""
     folder = state_folder()
     if folder is None:
         raise FileNotFoundError("neither XDG_STATE_HOME nor HOME is set")
@@ -44,6 +44,6 @@ def switch(*, on: bool) -> None:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Creates the state folder for its owner alone, if it does not exist; raises OSError."""
+    """Creates the state folder for its owner alone, unless it exists; raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)

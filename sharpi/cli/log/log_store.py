@@ -35,7 +35,7 @@ CREATE TABLE messages (
 ) WITHOUT ROWID;
 CREATE INDEX conversations_by_use ON conversations (updated);
 """
-_SECONDS_TO_WAIT = 3.0  # for another process that writes
+_SECONDS_TO_WAIT = 3.0  # to wait for another process that writes
 _TITLE_LENGTH = 200
 _LISTED = f"""
 SELECT c.id, c.kind, c.model, c.started, c.updated,
@@ -47,9 +47,10 @@ FROM conversations c
 
 
 class LogStore(Closing):
-    """An open log. Raises sqlite3.Error and OSError where the file fails.
+    """An open log.
 
-    Raises SharpiError for a file that a later sharpi wrote.
+    Raises sqlite3.Error and OSError if the file fails, and SharpiError for a file that a later
+    sharpi wrote.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +67,7 @@ class LogStore(Closing):
             raise
 
     def _prepare(self, path: Path) -> None:
-        """Writes the schema into a new file, only once even if several processes open it."""
+        """Writes the schema to a new file, only once even if several processes open it."""
         if self._version() == 0:
             self._file.execute("BEGIN IMMEDIATE")
             if self._version() == 0:
@@ -90,7 +91,7 @@ class LogStore(Closing):
         return int(row.lastrowid or 0)
 
     def write(self, conversation: int, first: int, messages: Sequence[Message], model: str) -> None:
-        """Replaces the messages from position `first` on, in one step."""
+        """Replaces the messages from index `first` on, in one transaction."""
         now = time.time()
         rows = [
             (conversation, first + index, each["role"], each["content"], now)
@@ -134,7 +135,7 @@ class LogStore(Closing):
         return replace(KeptConversation(*row), messages=turns)
 
     def search(self, text: str) -> list[tuple[KeptConversation, str]]:
-        """Returns each conversation with the text and a message that has it; ignores ASCII case."""
+        """Returns each conversation that has the text, with such a message; ignores ASCII case."""
         pattern = "%" + "".join("\\" + c if c in "%_\\" else c for c in text) + "%"
         rows = self._file.execute(
             f"SELECT c.*, m.content FROM ({_LISTED}) c JOIN messages m ON m.conversation = c.id"
@@ -144,7 +145,7 @@ class LogStore(Closing):
         return [(KeptConversation(*row[:-1]), row[-1]) for row in rows]
 
     def remove(self, conversations: Iterable[int]) -> int:
-        """Removes conversations, and their texts from the file; returns how many there were."""
+        """Removes conversations, and their texts from the file; returns how many existed."""
         self._file.execute("PRAGMA secure_delete = ON")
         rows = [(each,) for each in conversations]
         removed = self._file.executemany("DELETE FROM conversations WHERE id = ?", rows).rowcount

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def logged_run(
     generation: "Generation", question: str, system: str | None, model: Path, *, is_wanted: bool
 ) -> Iterator[None]:
-    """Writes the question and the answer when the block ends, also by an exception.
+    """Writes the question and the answer when the block ends, even by an exception.
 
-    The log is not touched before, so that the answer never waits for it.
+    It does not touch the log before, so that the answer never waits for it.
     """
     messages = [{"role": "user", "content": question}]
     if system:

@@ -1,4 +1,4 @@
-"""The required form of an answer: read from the options here, compiled for a model later."""
+"""The required form of an answer: read from options here, compiled for a model later."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,13 @@ _NO_LIBRARY = (
 class AnswerForm(Struct, frozen=True):
     """The required form of an answer."""
 
-    kind: str  # the method of Grammars that compiles it
+    kind: str  # the method of Grammars that compiles the form
     value: Any = None  # the schema or the grammar
     source: str = ""  # the file that it came from
 
 
 class ConstrainedAnswers:
-    """Builds constraints of one form for the answers of one model."""
+    """Builds constraints of one form on the answers of one model."""
 
     def __init__(self, form: AnswerForm, tokenizer: "Tokenizer") -> None:
         self._form, self._tokenizer = form, tokenizer
@@ -64,10 +64,7 @@ class ConstrainedAnswers:
 
 
 def read_form(option: str, path: Any) -> AnswerForm:
-    """Returns the form that an option requires.
-
-    Raises UsageError for a file that cannot be read.
-    """
+    """Returns the form that an option requires; raises UsageError for an unreadable file."""
     if option == "json_object":
         return AnswerForm(option)
     text = text_of_file(path)
@@ -77,7 +74,7 @@ def read_form(option: str, path: Any) -> AnswerForm:
 
 
 def _is_gbnf(text: str, path: str) -> bool:
-    """Returns whether a grammar is GBNF, not Lark, by the file's suffix or its rules' notation."""
+    """Returns whether a grammar is GBNF rather than Lark, by the file's suffix or its notation."""
     name = path.lower()
     return name.endswith(".gbnf") or (not name.endswith(".lark") and "::=" in text)
 

@@ -59,5 +59,5 @@ class BenchmarkOptions(Struct, frozen=True):
 
     @staticmethod
     def counts(text: str) -> list[int]:
-        """Returns the numbers of one of the lists."""
+        """Returns the numbers in one of the lists."""
         return [int(item) for item in text.split(",")]

@@ -13,7 +13,7 @@ _NAMES = ("json_schema", "json_object", "grammar")
 
 
 class ConstraintOptions(Struct, frozen=True):
-    """The form that every token of an answer is constrained to."""
+    """The form to which every token of an answer is constrained."""
 
     heading: ClassVar = "Structured output"
 

@@ -10,7 +10,7 @@ from sharpi.config import GenerationRequest
 
 
 def _stop_strings(text: str) -> list[str]:
-    """Splits a variable at lines or commas, since stop strings may contain blanks."""
+    """Splits a variable at newlines or commas, because stop strings may contain spaces."""
     return [item for item in text.split("\n" if "\n" in text else ",") if item]
 
 

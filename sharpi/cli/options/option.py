@@ -24,19 +24,19 @@ def option(
 ) -> Declared:
     """Declares an option with these names, and with the variable of its first long name.
 
-    `also` is a second variable, by which another program's users know the option.
+    `also` is a second variable, which users of another program know.
     """
     variables = (_variable(names),) if also is None else (_variable(names), also)
     return Declared(tuple(names.split()), help, metavar, variables, **settings)
 
 
 def local_option(names: str, help: str, metavar: str | None = None, **settings: Any) -> Declared:
-    """Declares an option of one command only, which has no variable."""
+    """Declares an option of a single command, which has no variable."""
     return Declared(tuple(names.split()), help, metavar, **settings)
 
 
 def argument(metavar: str, help: str, **settings: Any) -> Declared:
-    """Declares an argument, which is given by its place."""
+    """Declares an argument, which is given by its position."""
     return Declared((), help, metavar, **settings)
 
 
@@ -60,7 +60,7 @@ def finite(value: float | None) -> float | None:
 
 
 def positive(value: float) -> float:
-    """Refuses nan, inf and values up to 0."""
+    """Refuses nan, inf and values that are not above 0."""
     if not value > 0 or not math.isfinite(value):
         raise click.BadParameter("not a finite number above 0")
     return value

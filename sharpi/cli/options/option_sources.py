@@ -1,4 +1,4 @@
-"""Tells which options of the running command were given, and their names for messages."""
+"""Tells which options of the running command were given, and their names in messages."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -10,7 +10,7 @@ from sharpi.errors import UsageError
 
 
 class OptionSources:
-    """The sources of one command's options: flags, variables or defaults."""
+    """The sources of a command's option values: flags, variables or defaults."""
 
     def __init__(self, context: click.Context) -> None:
         self._context = context
@@ -21,7 +21,7 @@ class OptionSources:
         return self._source(parameter) == "COMMANDLINE"
 
     def by_variable(self, parameter: str) -> bool:
-        """Returns whether its variable gave the option, without a flag that overrides it."""
+        """Returns whether a variable gave the option, and no flag overrides it."""
         return self._source(parameter) == "ENVIRONMENT"
 
     def has(self, parameter: str) -> bool:
@@ -29,11 +29,11 @@ class OptionSources:
         return self.by_flag(parameter) or self.by_variable(parameter)
 
     def given(self, parameters: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """Returns those of the parameters that were given, with their names for messages."""
+        """Returns those of `parameters` that were given, with their names in messages."""
         return tuple((each, self.name(each)) for each in parameters if self.has(each))
 
     def name(self, parameter: str) -> str:
-        """Returns the variable that gave the option, or else its long flag.
+        """Returns the variable that gave the option, or otherwise its long flag.
 
         The flag of a switch that is off is its `--no-` form.
         """

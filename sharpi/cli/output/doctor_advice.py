@@ -1,4 +1,4 @@
-"""Advice about what a machine lacks: what it is needed for, and the command that provides it."""
+"""Advice on what a machine lacks: its purpose, and the command that provides it."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/en
 
 
 class Advice(Struct, frozen=True):
-    """Something that is missing, in words for the user."""
+    """A missing thing, described for the user."""
 
     missing: str
     needed_for: str
@@ -37,7 +37,7 @@ _GPU = Advice(
 )
 
 
-# Packages by what needs them; without a command of their own they come with sharpi.
+# The purposes of packages; packages without a command of their own come with sharpi.
 _PURPOSES = (
     (("starlette", "uvicorn", "prometheus-client"), "sharpi serve", None),
     (("huggingface_hub",), "sharpi pull, and models by name", None),
@@ -77,7 +77,7 @@ def _gpus(report: HardwareReport) -> Iterator[Advice]:
 
 
 def _extra(driver: GpuDriver) -> str:
-    """Returns the set of packages for a CUDA version that this driver supports."""
+    """Returns the extra with the packages for a CUDA version that this driver supports."""
     return "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
 
 

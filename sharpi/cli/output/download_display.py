@@ -25,7 +25,7 @@ class DownloadLines:
         note(text)
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """Reports a new file of `size` bytes, `received` of them from an earlier attempt."""
+        """Reports a new file of `size` bytes; an earlier attempt received `received` of them."""
         self._path = path
         say(f"fetching {path} ({format_bytes(size)}){_resumed(received)}")
 
@@ -66,7 +66,7 @@ class DownloadBars:
         self.bars.console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """Adds a bar for a file of `size` bytes, with `received` bytes from an earlier attempt."""
+        """Adds a bar for a file of `size` bytes; an earlier attempt received `received` of them."""
         if received:
             self.note(f"{path}{_resumed(received)}")
         name = path.rsplit("/", 1)[-1]

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def fetch(name: ModelName) -> "Pulled":
-    """Downloads what is missing of a model; raises HubError, and Exit after Ctrl-C."""
+    """Downloads the missing files of a model; raises HubError, and Exit after Ctrl-C."""
     from sharpi.hub.cache import Cache, default_cache_folder
 
     cache = Cache(default_cache_folder())
     from sharpi.hub.pull import Puller
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # sharpi reports the rest itself
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # sharpi reports everything itself
     try:
         with download_display() as display:
             return Puller(cache, display).pull(name)

@@ -1,7 +1,7 @@
-"""A table of text that fits the terminal: remarks go below their row, and columns are left out.
+"""A table of text that fits the terminal: remarks move below their row, columns are left out.
 
-On a wide terminal, or in a pipe, a table has all of its columns. What does not fit is left out by
-the columns' ranks, and the last line names it.
+On a wide terminal, or in a pipe, a table has all columns. Otherwise columns are left out by rank,
+and the last line names them.
 """
 
 import textwrap
@@ -16,11 +16,11 @@ PIPED_WIDTH = 160
 _ANY_WIDTH = 10_000
 _GAP = "  "
 _INDENT = "    "
-_WIDEST_FIRST = 14  # of the first column, which is wrapped
+_WIDEST_FIRST = 14  # the widest first column, in cells; longer texts wrap
 
 
 class Column(Struct, frozen=True):
-    """A column of a table; `rank` is above 0 if it may be left out, the highest first."""
+    """A column of a table; `rank` above 0 lets it be left out, the highest rank first."""
 
     heading: str
     is_right: bool = False
@@ -28,10 +28,10 @@ class Column(Struct, frozen=True):
 
 
 class Remark(Struct, frozen=True):
-    """A last column that stands below its row where the table is too narrow for it."""
+    """A last column, which moves below its row if the table is too narrow for it."""
 
     heading: str
-    label: str = ""  # in front of it below the row
+    label: str = ""  # printed before the remark when it is below the row
 
 
 class FittedTable:
@@ -130,7 +130,7 @@ def output_console(stream: TextIO | None = None) -> Console:
 
 
 def print_table(console: Console, table: FittedTable) -> None:
-    """Prints a table with a bold heading, as wide as the terminal at most; a pipe has no width."""
+    """Prints a table with a bold heading, at most as wide as the terminal; a pipe has no width."""
     heading, *rows = table.lines(console.width if console.is_terminal else _ANY_WIDTH)
     console.print(Text(heading, style="bold"), soft_wrap=True)
     for row in rows:
@@ -138,7 +138,7 @@ def print_table(console: Console, table: FittedTable) -> None:
 
 
 def print_labelled(console: Console, line: str, label_width: int) -> None:
-    """Prints a line that begins with a label; what does not fit is indented below its text."""
+    """Prints a line that begins with a label; further lines are indented below its text."""
     if len(line) <= console.width or not console.is_terminal:
         console.print(Text(line), soft_wrap=True)
         return

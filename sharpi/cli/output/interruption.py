@@ -1,8 +1,8 @@
 """Lets Ctrl-C and SIGTERM end a step of the model between two layers, rather than after it.
 
 Python runs its signal handlers when a native call returns, which for a batch of a prompt may take
-many seconds. The wakeup descriptor of the `signal` module is written to at once, so a thread reads
-it and interrupts the step; the handler's exception is raised right after.
+many seconds. But the `signal` module's wakeup descriptor is written at once. So a thread reads it
+and interrupts the step, and Python raises the handler's exception right after.
 """
 
 import os
@@ -41,9 +41,9 @@ def interruptible(generation: "Generation") -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Lets a Ctrl-C in the block take effect at its end only, so that nothing is half drawn.
+    """Delays a Ctrl-C in the block until its end, so that nothing is left half drawn.
 
-    Does nothing outside the main thread, or where Ctrl-C is ignored.
+    Does nothing outside the main thread, or if Ctrl-C is ignored.
     """
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
@@ -57,7 +57,7 @@ def uninterrupted() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
     if numbers:
-        signal.raise_signal(signal.SIGINT)  # for a block around this one, too
+        signal.raise_signal(signal.SIGINT)  # also for an enclosing block
 
 
 def _watch(reader: int, generation: "Generation") -> None:

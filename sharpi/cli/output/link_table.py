@@ -1,4 +1,4 @@
-"""Prints the links between the machines that are to run one model."""
+"""Prints the links between the machines that will run one model."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -24,7 +24,7 @@ DELAY_SECONDS = 0.5
 
 @contextmanager
 def open_engine(config: RunConfig) -> Iterator["Engine"]:
-    """Yields the engine for `config`, closes it however the block ends, and prints its notes.
+    """Yields the engine for `config`; closes it however the block ends, and prints its notes.
 
     If another machine takes the requests, this process runs its layers until that machine is done,
     and then raises click's Exit instead of yielding. Raises SharpiError.
@@ -52,7 +52,7 @@ def _note_all(lines: Iterable[str]) -> None:
 
 
 class ProgressBar(Closing):
-    """A bar on stderr that appears once the work has taken half a second, at a terminal only."""
+    """A bar on stderr that appears after half a second of work, at a terminal only."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

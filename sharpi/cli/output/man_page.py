@@ -1,4 +1,4 @@
-"""Writes man pages from the declarations of commands, in roff."""
+"""Writes man pages, in roff, from the declarations of commands."""
 
 import textwrap
 from collections.abc import Iterator
@@ -66,12 +66,12 @@ def _program_lines(program: click.Context) -> Iterator[str]:
 
 def _head(name: str, summary: str) -> Iterator[str]:
     yield f'.TH "{name.upper()}" "1" "" "sharpi {__version__}" "sharpi"'
-    yield ".ad l"  # ragged lines, since lists of choices have no blanks
+    yield ".ad l"  # aligned left, since lists of choices have no spaces
     yield from (".SH NAME", f"{_roff(name)} \\- {_roff(' '.join(summary.split()).rstrip('.'))}")
 
 
 def _roff(text: str) -> str:
-    """Escapes text for roff, and wraps it at 100 characters so that pages are easy to compare."""
+    """Escapes text for roff, and wraps it at 100 characters so that pages are easy to diff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     lines = textwrap.wrap(escaped, 100, break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join(f"\\&{line}" if line[:1] in (".", "'") else line for line in lines)

@@ -35,7 +35,7 @@ _NOTES = (
 
 
 def print_models(entries: Iterable[CatalogueEntry], hardware: HardwareInfo) -> None:
-    """Prints a row for each model, for its default quant, with its other quants as a remark."""
+    """Prints a row for each model with its default quant; its other quants are a remark."""
     console = output_console()
     table = FittedTable(_COLUMNS, [Remark("other quants", "also "), Remark("model")])
     for entry in entries:
@@ -65,7 +65,7 @@ def _cells(entry: CatalogueEntry, hardware: HardwareInfo) -> tuple[str, ...]:
 
 
 def _speed(plan: TierPlan) -> str:
-    """Returns the range of the expected speed."""
+    """Returns the range of expected speeds."""
     least, most = plan.speed.least_tokens_per_second, plan.speed.tokens_per_second
     return f"{least:.2g}-{most:.2g}"
 

@@ -19,14 +19,14 @@ def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
 
 
 def refuse_unwritable(name: str, output: Path) -> None:
-    """Raises UsageError if the output of the option `name` cannot be written, before the work."""
+    """Raises UsageError, before any work, if the output of option `name` cannot be written."""
     reason = _obstacle(output)
     if reason is not None:
         raise UsageError(f"{name}: cannot write {output} ({reason}); name another file")
 
 
 def _obstacle(output: Path) -> str | None:
-    """Returns why a file could not be written, or None; a pipe or device is written to directly."""
+    """Returns why a file cannot be written, or None; pipes and devices are written directly."""
     try:
         target = Path(os.path.realpath(output))
         if target.is_dir():
@@ -47,13 +47,13 @@ def _obstacle(output: Path) -> str | None:
 def _is_same(output: Path, path: Path) -> bool:
     try:
         return output.samefile(path)
-    except OSError:  # one of them does not exist, so they are not the same file
+    except OSError:  # one of them does not exist, so they differ
         return False
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yields a file that replaces `path` if the block succeeds, and is removed if not.
+    """Yields a file that replaces `path` if the block succeeds, and is otherwise removed.
 
     Raises UsageError at once if the file cannot be written, before the work for it is done.
     """

@@ -98,7 +98,7 @@ def _alike(layers: Iterable[LayerPlan]) -> Iterable[list[LayerPlan]]:
 
 
 def ranges(indices: Iterable[int]) -> str:
-    """Returns numbers as ranges: `0-3, 5`, or `3-11 by 2` if all have the same distance."""
+    """Returns numbers as ranges: `0-3, 5`, or `3-11 by 2` if all are the same distance apart."""
     numbers = list(indices)
     steps = {second - first for first, second in pairwise(numbers)}
     if len(numbers) > 2 and len(steps) == 1 and steps != {1}:
@@ -130,7 +130,7 @@ def _row(layers: list[LayerPlan], *, has_gpu: bool) -> Iterator[str]:
 
 
 def _hits(plan: TierPlan) -> str:
-    """Returns the expected share of hits, and its range where it is not certain."""
+    """Returns the expected hit rate, and its range if it is uncertain."""
     has_gpu = plan.first_gpu_layer < len(plan.layers)
     speed, tier = plan.speed, "VRAM" if has_gpu else "RAM"
     low, likely, high = (

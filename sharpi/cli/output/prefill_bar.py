@@ -1,4 +1,4 @@
-"""Shows how far the prompt is computed, with tokens per second and the time that is left."""
+"""Shows how much of the prompt is computed, with tokens per second and the time left."""
 
 import sys
 import threading
@@ -20,7 +20,7 @@ _BAR_WIDTH = 12
 
 
 def watched(generation: "Generation") -> Generator[str, None, None]:
-    """Yields the pieces of the answer; until the first one, a bar shows the progress of the prompt.
+    """Yields the pieces of the answer; until the first one, a bar shows the prompt's progress.
 
     Signals end a step early; see `interruptible`.
     """
@@ -34,7 +34,7 @@ def watched(generation: "Generation") -> Generator[str, None, None]:
 
 
 class PrefillBar(Closing):
-    """A bar on stderr from half a second on, at a terminal only; a thread of its own moves it."""
+    """A bar on stderr after half a second, at a terminal only; its own thread moves it."""
 
     def __init__(self, generation: "Generation") -> None:
         self._generation = generation

@@ -1,4 +1,4 @@
-"""The table of the servers that run, one line each."""
+"""Prints the table of running servers, one line each."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,7 +24,7 @@ _PLACES = Remark("PLACES")
 
 
 def print_servers(rows: Iterable[Sequence[str]]) -> None:
-    """Prints rows of one text for each column, then the text about places."""
+    """Prints rows that have a text for each column, then the text about places."""
     table = FittedTable(_COLUMNS, (_PLACES,))
     for row in rows:
         table.add(*row)

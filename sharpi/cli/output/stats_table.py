@@ -61,7 +61,7 @@ def print_stats(stats: ExpertStats, stream: TextIO) -> None:
 
 
 def layers_table(stats: ExpertStats) -> FittedTable:
-    """Returns a row for each layer; its most used experts stand below it where space is short."""
+    """Returns a row per layer; its most used experts move below the row in a narrow table."""
     table = FittedTable(_COLUMNS, [Remark("top experts", "top "), Remark("pinned", "pinned ")])
     for layer in stats.layers:
         table.add(*_cells(layer))

@@ -15,18 +15,18 @@ _WITHOUT_CONTROLS = {code: None for code in _CONTROLS if chr(code) not in "\t\n"
 
 
 def say(text: str, indent: int = 0) -> None:
-    """Prints one line to stderr; a terminal that was closed meanwhile is no error.
+    """Prints one line to stderr; a closed terminal is no error.
 
-    `indent`: the blanks before the lines that a narrow terminal needs more.
+    `indent` is the number of spaces before the lines that a narrow terminal adds.
     """
     with contextlib.suppress(OSError):
         print(fitted(text, sys.stderr, indent), file=sys.stderr, flush=True)
 
 
 def fitted(text: str, stream: TextIO, indent: int = 0) -> str:
-    """Returns the text with line ends between words where a terminal would cut words.
+    """Returns the text with newlines between words, where a terminal would cut words.
 
-    `indent`: the blanks before lines that are added.
+    `indent` is the number of spaces before the added lines.
     """
     columns = shutil.get_terminal_size().columns
     if not stream.isatty() or max(map(len, text.split("\n"))) <= columns:
@@ -48,12 +48,12 @@ def note(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints an error on one line, even if its text has several."""
+    """Prints an error on one line, even if its text has several lines."""
     say("error: " + " ".join(text.split()))
 
 
 def harmless(text: str) -> str:
-    """Returns the text of a model without the control characters that a terminal would obey."""
+    """Returns a model's text without the control characters that a terminal would obey."""
     return text.translate(_WITHOUT_CONTROLS)
 
 
@@ -63,7 +63,7 @@ def can_draw(stream: TextIO) -> bool:
 
 
 def styled(stream: TextIO) -> bool:
-    """Returns whether escape codes may go to `stream`: a capable terminal, and no NO_COLOR."""
+    """Returns whether escape codes may go to `stream`: a capable terminal without NO_COLOR."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return stream.isatty() and not plain
 

@@ -1,4 +1,4 @@
-"""Ends the lines of streamed text between words, where a terminal would cut a word."""
+"""Breaks the lines of streamed text between words, where a terminal would cut a word."""
 
 import re
 import shutil
@@ -13,22 +13,22 @@ _TAB = 8
 
 
 def word_wrap() -> "WordWrap | None":
-    """Returns a wrap for text to stdout, None if that is no terminal whose cursor can be moved."""
+    """Returns a wrap for text to stdout; None unless that is a terminal whose cursor can move."""
     return WordWrap() if can_draw(sys.stdout) else None
 
 
 class WordWrap:
-    """Text that begins at the left edge; a word that does not fit moves to the next line."""
+    """Wraps text that begins at the left edge: a word that does not fit moves to the next line."""
 
     def __init__(self) -> None:
         self._columns = shutil.get_terminal_size().columns
-        self._column = 0  # cells of this line
-        self._word = ""  # the beginning of a word at its end
+        self._column = 0  # cells used in this line
+        self._word = ""  # the part of a word at the end of this line
 
     def feed(self, text: str) -> str:
         """Returns what to print for the next piece, which may end within a word.
 
-        Of control characters, `text` has only newlines, tabs and codes for styles.
+        `text` has no control characters but newlines, tabs and codes for styles.
         """
         return "".join(map(self._part, _PARTS.findall(text)))
 
@@ -46,14 +46,14 @@ class WordWrap:
         return "".join(map(self._letter, part))
 
     def _blanks(self, part: str) -> str:
-        """Returns the blanks that fit on the line; the next word begins another one."""
+        """Returns the spaces that fit on the line; the next word then begins a new one."""
         self._word = ""
         blanks = (" " * self._column + part).expandtabs(_TAB)[self._column : self._columns]
         self._column += len(blanks)
         return blanks
 
     def _letter(self, letter: str) -> str:
-        """Adds one letter; beside a wide one, as of Chinese, a line may end."""
+        """Adds one letter; a line may end beside a wide one, such as a Chinese one."""
         is_wide = east_asian_width(letter) in "WF"
         if is_wide:
             self._word = ""
@@ -69,10 +69,11 @@ class WordWrap:
             self._column += width
             return letters
         moved = min(len(begun), self._column)
-        if moved == self._column or moved + width > self._columns:  # longer than a line
+        if moved == self._column or moved + width > self._columns:  # the word is longer than a line
             self._column = (self._column + width) % self._columns
             return letters
-        # By its number, as a cursor beyond the last column is not where it seems to be.
+        # Addressed by column number, since a cursor past the last column is not where it seems to
+        # be.
         back = f"\x1b[{self._column - moved + 1}G\x1b[K" if moved else ""
         self._column = moved + width
         return f"{back}\n{self._word}"

@@ -1,4 +1,4 @@
-"""A command of the program: Click's, built from declared fields."""
+"""Command: Click's command, built from declared fields."""
 
 import inspect
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
 
 
 class ReaderLeft(Exception):
-    """The output's pipe is closed; if Click handled this itself, the exit code would be 1."""
+    """The output's pipe was closed; if Click handled this itself, the exit code would be 1."""
 
 
 class Command(click.Command):
@@ -51,7 +51,7 @@ class Command(click.Command):
             raise ReaderLeft from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options under their headings."""
+        """Writes the options under the headings of their groups."""
         write_options(self.get_params(ctx), ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -78,7 +78,7 @@ def _print_short_help(context: click.Context, option: click.Parameter, wanted: b
 
 
 def _takes(command: click.Command, context: click.Context) -> str:
-    """Returns the arguments that the command does take, for a message."""
+    """Returns the arguments that the command takes, for a message."""
     places = [each for each in command.params if each.param_type_name == "argument"]
     names = " ".join(each.make_metavar(context) for each in places)
     return f"; '{context.command_path}' takes {names or 'none'}"

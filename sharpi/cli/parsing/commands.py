@@ -1,4 +1,4 @@
-"""The group of all commands, under headings in the help; each is imported when it is wanted."""
+"""The group of all commands, under headings in the help; each is imported when needed."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _MORE = "`sharpi COMMAND -h` shows a command's everyday options, `sharpi help CO
 
 @contextmanager
 def _aborted_by_ctrl_c() -> Iterator[None]:
-    """Ends the line of a terminal's ^C; click would write an empty line to a file, too."""
+    """Ends the terminal's line after ^C; Click would write an empty line even to a file."""
     try:
         yield
     except KeyboardInterrupt as end:
@@ -46,7 +46,7 @@ class Commands(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Reads the options of the program; raises Abort at Ctrl-C."""
+        """Reads the program's own options; raises Abort at Ctrl-C."""
         with _aborted_by_ctrl_c():
             return super().make_context(info_name, args, parent, **extra)
 
@@ -56,7 +56,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names in the order of the help."""
+        """Returns the names in the order in which the help lists them."""
         return list(self._names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -70,13 +70,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the command that the arguments begin with; raises UsageError with close names."""
+        """Returns the command named first; raises UsageError with similar names."""
         if args[0] not in self._names and not args[0].startswith("-"):
             ctx.fail(f"{args[0]!r} is no command of sharpi{self._hint(args[0])}")
         return super().resolve_command(ctx, args)
 
     def _hint(self, word: str) -> str:
-        """Returns what the first word may be instead: a model, a prompt, or a misspelt command."""
+        """Returns what the first word may mean: a model, a prompt, or a misspelt command."""
         from difflib import get_close_matches
         from shlex import quote
 

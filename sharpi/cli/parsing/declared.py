@@ -1,4 +1,4 @@
-"""An option or an argument as the annotation of a parameter declares it."""
+"""Declared: an option or an argument, as the annotation of a parameter declares it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,22 +7,25 @@ from msgspec import Struct
 
 
 class Declared(Struct, frozen=True):
-    """The names, the help and the values of an option, or of an argument if it has no names."""
+    """The names, help and values of an option, or of an argument if there are no names."""
 
     names: tuple[str, ...]  # `--raw`, or `--think/--no-think` for a switch that may be off
     help: str
     metavar: str | None = None
-    variables: tuple[str, ...] = ()  # of the environment; one gives the value if no flag does
+    # Environment variables, one of which gives the value if no flag does.
+    variables: tuple[str, ...] = ()
     min: float | None = None
     max: float | None = None
-    parser: Callable[[str], Any] | None = None  # in place of the parser for the annotation
+    parser: Callable[[str], Any] | None = None  # replaces the parser of the annotated type
     callback: Callable[[Any], Any] | None = None  # checks a value, and may replace it
-    split: Callable[[str], Sequence[str]] | None = None  # the values of a list in a variable
-    autocompletion: Callable[[], Sequence[str]] | None = None  # the values that a shell offers
-    show_default: str | None = None  # the default in words
-    is_everyday: bool = False  # stands in the short help
+    # Splits a variable into the values of a list.
+    split: Callable[[str], Sequence[str]] | None = None
+    # Returns the values that a shell completes.
+    autocompletion: Callable[[], Sequence[str]] | None = None
+    show_default: str | None = None  # describes the default in words
+    is_everyday: bool = False  # listed in the short help
 
     @property
     def is_argument(self) -> bool:
-        """True for an argument, which is given by its place."""
+        """True for an argument, which is given by its position."""
         return not self.names

@@ -1,8 +1,8 @@
-"""Reads the parameters of a command, with the fields of its Structs of options among them.
+"""Reads the parameters of a command, including the fields of its option Structs.
 
-Options shared by commands are fields of a Struct in `sharpi.cli.options`; its `heading` stands
-above them in the help. A group may consist of groups. The parser needs one parameter per option, so
-`fields_of` lists them all, and `with_groups` passes the values back in groups.
+Options that commands share are fields of a Struct in `sharpi.cli.options`, whose `heading` is
+printed above them in the help. A Struct may contain others. The parser needs one parameter per
+option, so `fields_of` lists them all, and `with_groups` passes the values back in Structs.
 """
 
 import inspect
@@ -20,11 +20,11 @@ REQUIRED = inspect.Parameter.empty
 
 
 class Field(Struct, frozen=True):
-    """A parameter that has its own option or argument."""
+    """A parameter with its own option or argument."""
 
     name: str
     hint: Any  # the type of its values, without None
-    default: Any  # REQUIRED if it has none
+    default: Any  # REQUIRED if there is none
     declared: Declared
     heading: str | None = None
 
@@ -41,7 +41,7 @@ def fields_of(command: Function) -> Iterator[Field]:
 
 
 def with_groups(command: Function, values: dict[str, Any], context: click.Context) -> None:
-    """Calls the command with the values in groups, and with the context if it takes one."""
+    """Calls the command with the values in their Structs, and with the context if it takes one."""
     for name, hint in get_type_hints(command).items():
         if hint is click.Context:
             values[name] = context
@@ -61,7 +61,7 @@ def _taken_from(values: dict[str, Any], group: type[Any]) -> Any:
 
 
 def _groups(owner: Function | type[Any]) -> dict[str, type[Any]]:
-    """Returns the parameters of a command, or the fields of a group, that are groups."""
+    """Returns those parameters of a command, or fields of a Struct, that are Structs of options."""
     return {
         name: hint
         for name, hint in get_type_hints(owner).items()

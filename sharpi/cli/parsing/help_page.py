@@ -1,6 +1,6 @@
-"""Writes the help of a command: all options under headings, or the everyday ones on one screen.
+"""Writes a command's help: all options under headings, or the everyday ones on one screen.
 
-Rich is not used, since importing it alone would take half of the time that `--help` is allowed.
+It does not use Rich, whose import alone would take half of the time allowed for `--help`.
 """
 
 import re
@@ -11,9 +11,9 @@ import click
 
 PLAIN_HEADING = "Prompt and output"
 _FIRST = ("Arguments", PLAIN_HEADING)
-# What a machine decides well by itself, and what few ever set, comes last.
+# Headings that come last: things a machine decides well by itself, or that few users set.
 _LAST = ("Machine", "Experts", "Experts not on the GPU", "Finding a fault")
-_WIDEST_NAMES = 76  # letters of a line, less the indent
+_WIDEST_NAMES = 76  # characters of a line, less the indent
 _CLAUSE = re.compile(r"[.;]\s|\s\(|,\s(?:without|as in|if)\s|[.;]$")
 
 
@@ -68,7 +68,7 @@ def heading_of(parameter: Any) -> str:
 
 
 def variables_rule(parameters: Sequence[Any]) -> str:
-    """Returns how variables set options, in one sentence; empty if there are none."""
+    """Returns one sentence on the variables that set options; empty if there are none."""
     options = [each for each in parameters if hasattr(each, "field") and each.opts[0][:1] == "-"]
     without = [each.opts[-1] for each in options if not each.envvar]
     first = next((each for each in options if each.envvar), None)
@@ -81,14 +81,14 @@ def variables_rule(parameters: Sequence[Any]) -> str:
 
 
 def rank(heading: str) -> int:
-    """Returns the place of a heading; those of equal rank keep the order of declaration."""
+    """Returns a heading's rank; headings of equal rank keep the order of declaration."""
     if heading in _FIRST:
         return _FIRST.index(heading) - len(_FIRST)
     return 1 + _LAST.index(heading) if heading in _LAST else 0
 
 
 def _is_chosen(parameter: Any) -> bool:
-    """Returns whether it is an argument that takes one of a few words."""
+    """Returns whether a parameter is an argument that takes one of a few words."""
     return parameter.param_type_name == "argument" and bool(choices_of(parameter))
 
 
@@ -99,7 +99,7 @@ def _is_everyday(parameter: Any) -> bool:
 
 def _record(parameter: Any, context: click.Context) -> tuple[str, str]:
     field = getattr(parameter, "field", None)
-    if field is None:  # the options for help
+    if field is None:  # options such as --help
         return ", ".join(parameter.opts), parameter.help or ""
     extra = _extra(field, parameter)
     names, text = names_of(parameter, context), field.declared.help

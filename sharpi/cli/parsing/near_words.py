@@ -1,4 +1,4 @@
-"""Finds which known word was meant."""
+"""Suggests the known word that a user probably meant."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

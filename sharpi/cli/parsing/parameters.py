@@ -1,4 +1,4 @@
-"""Makes Click's options and arguments of a command's fields."""
+"""Turns a command's fields into Click's options and arguments."""
 
 from typing import Any, get_args, get_origin
 

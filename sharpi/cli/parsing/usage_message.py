@@ -1,4 +1,4 @@
-"""Words the errors of the parser: one line that says what is wrong, where, and what to do."""
+"""Words the parser's errors: one line that says what is wrong, where, and what to do."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def _problem(error: Any) -> str:
 
 
 def _misused(error: click.BadOptionUsage) -> str:
-    """Words an option without its value, or a switch with one."""
+    """Words an error about an option without its value, or a switch with a value."""
     params = error.ctx.command.params if error.ctx is not None else []
     option: Any = next((each for each in params if error.option_name in each.opts), None)
     if option is None or option.is_flag:

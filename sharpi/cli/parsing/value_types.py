@@ -1,4 +1,4 @@
-"""Types of values: each reads the text of an option, or refuses it in one line that shows it."""
+"""Types of values: each reads an option's text, or refuses it in one line that quotes it."""
 
 import math
 import re
@@ -13,8 +13,8 @@ from sharpi.cli.parsing.declared import Declared
 from sharpi.cli.parsing.near_words import did_you_mean
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_MOST_DIGITS = 4000  # Python refuses longer ones
-_MOST_SHOWN = 60  # characters of a value
+_MOST_DIGITS = 4000  # the most digits that Python reads
+_MOST_SHOWN = 60  # characters of a value that a message shows
 _ON = ("1", "true", "t", "yes", "y", "on", "enabled")
 _OFF = ("0", "false", "f", "no", "n", "off", "disabled")
 
@@ -42,7 +42,7 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in 
         return get_args(self.hint) if get_origin(self.hint) is Literal else ()
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Returns the value of a text; defaults are values already. Raises RefusedValue."""
+        """Returns the value of a text; defaults are returned as they are. Raises RefusedValue."""
         if not isinstance(value, str):
             return value
         try:
@@ -65,7 +65,7 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in 
         return (self._declared.split or str.split)(rv)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """Returns the choices that begin with the text; the shell itself completes file names."""
+        """Returns the choices that begin with the text; shells complete file names themselves."""
         offered = self._declared.autocompletion
         if choices := offered() if offered else self.choices:
             return [CompletionItem(each) for each in choices if each.startswith(incomplete)]

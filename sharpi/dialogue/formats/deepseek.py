@@ -1,4 +1,4 @@
-"""DeepSeek: calls between markers of its own; V3 and R1 with a JSON code block, V3.1 without."""
+"""DeepSeek: calls between its own markers; V3 and R1 with a JSON code block, V3.1 without."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[^\s<>{}`]+")
 class DeepSeek(BracketedCalls):
     """Reads both versions, and writes V3's with `has_blocks`, else V3.1's.
 
-    V3: `function`, separator, name, line end, JSON as a code block. V3.1: name, separator, JSON.
+    V3: `function`, separator, name, newline, JSON as a code block. V3.1: name, separator, JSON.
     """
 
     openings: ClassVar = (CALLS_BEGIN, _BEGIN)

@@ -1,4 +1,4 @@
-"""Gemma 4: `call:` with name and arguments in a notation of its own, between markers."""
+"""Gemma 4: `call:` with name and arguments in its own notation, between markers."""
 
 import re
 from collections.abc import Sequence
@@ -59,10 +59,7 @@ class Gemma4(MarkedAnswer):
 
 
 def _value_expression(grammar: CallGrammar, value: ArgumentSpec) -> str:
-    """Returns an expression for key and value.
-
-    Lists and objects are JSON, which is also readable.
-    """
+    """Returns an expression for key and value; lists and objects are JSON, also readable."""
     key = f"{value.key}:"
     if value.words:
         words = " | ".join(grammar.literal(f"{QUOTE}{word}{QUOTE}") for word in value.words)

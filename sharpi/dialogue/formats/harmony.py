@@ -22,7 +22,7 @@ _FUNCTIONS = "functions."
 
 
 class Harmony:
-    """`<|channel|>name<|message|>text<|end|>`, the next message after `<|start|>assistant`.
+    """`<|channel|>name<|message|>text<|end|>`, then the next message after `<|start|>assistant`.
 
     A message to `functions.name` is a call, one in the analysis channel is reasoning, others are
     text.

@@ -14,8 +14,8 @@ from sharpi.experts.predictor import PREDICTORS
 from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 
-ROUTER = "router"  # runs the next layer's router on this layer's input
-_ROUTES_BESIDE = {ROUTER: "both"}  # for the first layer, which has none before it
+ROUTER = "router"  # runs the next layer's router on the current layer's input
+_ROUTES_BESIDE = {ROUTER: "both"}  # predicts the first layer, which no router precedes
 PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
 
 
@@ -24,16 +24,16 @@ class FeedCounts(Structure):
 
     _fields_ = (
         ("predicted", c_int64),  # experts, for decoded tokens
-        ("used", c_int64),  # experts, where some were predicted
-        ("right", c_int64),  # predicted and used
-        ("steps", c_int64),  # that decoded
-        ("predicted_steps", c_int64),  # those of them that predicted
+        ("used", c_int64),  # experts used in steps with predictions
+        ("right", c_int64),  # experts predicted and used
+        ("steps", c_int64),  # steps that decoded
+        ("predicted_steps", c_int64),  # steps that decoded with predictions
         ("is_worth_it", c_int64),  # 1 if enough of the latest prefetches were used
     )
 
 
 class ExpertFeed:
-    """An expert store together with a predictor, or without one; the store has to outlive it.
+    """Joins an expert store to a predictor, if there is one; the store has to outlive the feed.
 
     `budget`: the maximum number of experts predicted for a layer.
     """
@@ -70,15 +70,15 @@ class ExpertFeed:
 
     @property
     def asks_router(self) -> bool:
-        """True if the step has to be recorded with predictions by the next layer's router."""
+        """True if steps have to be recorded with predictions by the next layer's router."""
         return self.predictor == ROUTER
 
     def begin_step(self, *, may_predict: bool, is_prompt: bool = False) -> bool:
         """Begins a step and returns True if it predicts.
 
-        It predicts if `may_predict` allows it and recent predictions were right often enough, and
-        now and then as a probe. With `is_prompt` its accesses are counted as those of a prompt,
-        otherwise as those of decoded tokens.
+        It predicts if `may_predict` is set and recent predictions were right often enough, and now
+        and then as a probe. `is_prompt` says whether its accesses count as a prompt's or as decoded
+        tokens'.
         """
         return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict, is_prompt))
 
@@ -90,7 +90,7 @@ class ExpertFeed:
             raise MemoryError("no memory for the predictor's sequences")
 
     def reset_sequence(self) -> None:
-        """Begins a new, unrelated text."""
+        """Tells the policy and the predictor that a new, unrelated text begins."""
         self._library.sharpi_feed_reset_sequence(self.handle)
 
     def counts(self) -> FeedCounts:

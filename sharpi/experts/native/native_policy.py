@@ -102,7 +102,7 @@ class NativePolicy:
         return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out()))
 
     def exchange(self, layer: int, leaves: int, enters: int) -> bool:
-        """Gives the slot of `leaves` to `enters`; False if it cannot, see the reference."""
+        """Gives the slot of `leaves` to `enters`; False if impossible (see the reference)."""
         return bool(self._library.sharpi_policy_exchange(self.handle, layer, leaves, enters))
 
     def end_token(self) -> list[Swap]:
@@ -110,7 +110,7 @@ class NativePolicy:
         return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out()))
 
     def reset_sequence(self) -> None:
-        """Begins a new, unrelated text."""
+        """Tells the policy that a new, unrelated text begins."""
         self._library.sharpi_policy_reset_sequence(self.handle)
 
     def set_prefetching(self, prefetches: bool) -> None:
@@ -118,7 +118,7 @@ class NativePolicy:
         self._library.sharpi_policy_set_prefetching(self.handle, prefetches)
 
     def set_learning(self, learns: bool) -> None:
-        """Turns learning on or off, between steps; a policy that keeps misses is lru without it."""
+        """Turns learning on or off, between steps; off, a policy that keeps misses acts as lru."""
         self._library.sharpi_policy_set_learning(self.handle, learns)
 
     def replay(self, steps: Steps) -> int:

@@ -24,13 +24,13 @@ class RemoteCounts(Structure):
         ("questions", c_int64),
         ("sent_bytes", c_int64),
         ("received_bytes", c_int64),
-        ("stall_ns", c_int64),  # in which a step waited for answers
-        ("round_trip_ns", c_int64),  # of all questions
+        ("stall_ns", c_int64),  # nanoseconds that steps waited for answers
+        ("round_trip_ns", c_int64),  # nanoseconds of all questions
     )
 
 
 class RemoteExperts:
-    """The questions to `num_ranks` other ranks, by index; none from steps above `max_tokens`."""
+    """The questions to `num_ranks` other ranks, by index; steps above `max_tokens` ask none."""
 
     def __init__(self, shape: tuple[int, int], num_ranks: int, max_tokens: int) -> None:
         self._shape, self.num_ranks = shape, num_ranks
@@ -74,7 +74,7 @@ class RemoteExperts:
         self._library.sharpi_remote_give(self._handle, rank, answer is not None)
 
     def end(self) -> None:
-        """Ends all waiting for questions."""
+        """Makes every `take` that waits return."""
         self._library.sharpi_remote_end(self._handle)
 
     def counts(self) -> list[RemoteCounts]:
@@ -87,7 +87,8 @@ class RemoteExperts:
     def uses(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the accesses (layers, 2) and uses (layers, experts) of other ranks' experts.
 
-        Accesses are counted by phase: prompt, decode. Uses are the tokens that used each expert.
+        The two columns of accesses are prompts and decoded tokens. Uses count the tokens that used
+        each expert.
         """
         accesses = np.zeros((self._shape[0], 2), np.int64)
         uses = np.zeros(self._shape, np.int64)

@@ -31,15 +31,15 @@ _FAULT_BYTES = 4096
 class StoreSettings(Struct, frozen=True):
     """The sizes of an expert store, and how it reads."""
 
-    slots: tuple[int, ...]  # of each layer
+    slots: tuple[int, ...]  # slots of each layer
     num_staging: int  # buffers for experts that the policy does not keep
-    max_prefetch_bytes: int  # of queued reads for which no thread waits
+    max_prefetch_bytes: int  # the most bytes of queued reads that no thread waits for yet
     reads_in_flight: int = READS_IN_FLIGHT
     direct: bool = True  # past the page cache, where the file system allows it
 
 
 class ExpertStore:
-    """Experts in slots; the others are read when they are needed. `close` ends it.
+    """Experts in slots; the others are read when they are needed. `close` ends the reads.
 
     Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
     """
@@ -77,7 +77,7 @@ class ExpertStore:
         return int(self._library.sharpi_store_max_group(self.handle))
 
     def table(self, layer: int, piece: int) -> int:
-        """Returns the address of a layer's gate, up or down addresses, (experts)."""
+        """Returns the address of a layer's table of gate, up or down addresses, (experts,)."""
         return int(self._library.sharpi_store_table(self.handle, layer, piece) or 0)
 
     def start(self) -> None:
@@ -85,12 +85,12 @@ class ExpertStore:
         _check(self._library.sharpi_store_start(self.handle))
 
     def acquire(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Starts to read the missed experts of routes (tokens, k); holds all until released."""
+        """Starts to read the missed experts of routes (tokens, k); keeps all until released."""
         ids = np.ascontiguousarray(routes, np.int32)
         _check(self._library.sharpi_store_acquire(self.handle, layer, ids.ctypes.data, *ids.shape))
 
     def wait(self, layer: int, expert: int) -> None:
-        """Blocks until an acquired expert is there; raises ModelFileError if it cannot be read."""
+        """Blocks until an acquired expert is in memory; raises ModelFileError if unreadable."""
         if self._library.sharpi_store_wait(self.handle, layer, expert):
             raise self.read_error()
 
@@ -142,7 +142,7 @@ class ExpertStore:
         _check(self._library.sharpi_store_end_token(self.handle))
 
     def reset_sequence(self) -> None:
-        """Begins a new, unrelated text."""
+        """Tells the policy that a new, unrelated text begins."""
         self._library.sharpi_store_reset_sequence(self.handle)
 
     def layers(self) -> list[LayerAccesses]:

@@ -10,23 +10,23 @@ class PhaseAccesses(NamedTuple):
     """One layer's accesses in the steps of one phase; `StoreCounts` of expert_store.h."""
 
     accesses: int  # distinct experts of each step
-    hits: int  # resident when needed
+    hits: int  # in flight when needed
     late: int  # in flight when needed
-    loads: int  # neither: their reads began when they were needed
-    loaded_bytes: int  # of those experts' weights
-    stall_ns: int  # clock time in which at least one thread waited
-    prefetched: int  # experts requested early
-    prefetch_used: int  # those of them that were used before they left
-    wasted_bytes: int  # read early and never used
+    loads: int  # not requested before they were needed
+    loaded_bytes: int  # bytes of the loads
+    stall_ns: int  # nanoseconds in which at least one thread waited
+    prefetched: int  # experts requested before they were needed
+    prefetch_used: int  # prefetched experts that were used before they were evicted
+    wasted_bytes: int  # bytes read early and never used
 
 
 class LayerAccesses(NamedTuple):
     """One layer's accesses by phase, and what was read into its buffers."""
 
     prompt: PhaseAccesses  # in steps that compute part of a prompt
-    decode: PhaseAccesses  # in steps that decode a token of each of some sequences
-    fills: int  # experts of a first set, or that a warm pin brought
-    bytes_read: int  # of the file in all, with prefetches and what alignment adds
+    decode: PhaseAccesses  # in steps that decode one token of each sequence
+    fills: int  # experts loaded for a first set, or by a warm pin
+    bytes_read: int  # all bytes read from the file, with prefetches and alignment
 
     @property
     def total(self) -> "StoreCounts":

@@ -17,11 +17,11 @@ _MATRICES = ("gate", "up", "down")
 
 
 class PieceLayout(Struct, frozen=True):
-    """One matrix of every expert of a layer; they follow each other in a file."""
+    """One kind of matrix of a layer's experts, which follow each other in a file."""
 
-    file: int  # index of the model's part
-    offset: int  # bytes from the part's start
-    num_bytes: int  # of one expert
+    file: int  # index of the model's file
+    offset: int  # bytes from the start of that file
+    num_bytes: int  # bytes of one expert's matrix
 
 
 _NOTHING = PieceLayout(file=0, offset=0, num_bytes=0)
@@ -31,7 +31,7 @@ class LayerLayout(Struct, frozen=True):
     """The routed experts of a layer."""
 
     num_experts: int = 0  # 0 in a dense layer
-    # gate (also gate and up fused), up, down; an absent one has no bytes
+    # gate (or fused gate and up), up, down; a missing one has no bytes
     pieces: tuple[PieceLayout, ...] = ()
 
     @property

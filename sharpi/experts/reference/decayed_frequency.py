@@ -1,4 +1,4 @@
-"""Counts of uses that decay: each token's uses weigh more than the last; only ratios matter."""
+"""Counts of uses that decay: recent uses weigh more; only the ratios of counts matter."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _LARGEST = np.float32(1 << 20)
 class DecayedFrequency:
     """The reference of kernels/cpu/experts/policy/policy_frequency.h.
 
-    `growth`: the weight of a use relative to one of the token before.
+    `growth`: the weight of a use relative to a use one token earlier.
     """
 
     def __init__(self, num_experts: int, growth: np.float32) -> None:

@@ -31,7 +31,7 @@ _LAYERS_AHEAD, _LAST_LAYERS, _CONTEXTS = 2, 4, 8
 # Of a model with few experts more layers are sources; with many they would take too much memory.
 _FEW_EXPERTS, _MOST_LAYERS = 64, 8
 _MORE_WITHIN = (-2, -3, -4, 2, 3, -5, -6)
-_RANKS = 4  # of a route, the best ones: more would cost more than they gain
+_RANKS = 4  # the best experts of a route; more would cost more than they gain
 
 
 class Learned(SlotPolicy):
@@ -50,13 +50,14 @@ class Learned(SlotPolicy):
         self._sources = _near_and_last(settings.num_layers, self._num_sources)
         self._within = self._make_within() if settings.kind.keeps_misses else None
         self._make_maps()
-        # per layer: the score of the expert to evict, averaged
+        # per layer: the average score of the expert that would be evicted next
         self._threshold = np.zeros(settings.num_layers, np.float32)
         self._margin = LearnedMargin(settings.load_budget)
         self._tokens_seen = 0
         self._prefetches = self._learns = True
         self._needs = LearnedNeeds(settings)
-        self._batch: dict[int, list[list[int]]] = {}  # by layer: the routes of its last tokens
+        # By layer: the routes of the batch's last tokens.
+        self._batch: dict[int, list[list[int]]] = {}
         self._next: Route = {}
         self.reset_sequence()
 
@@ -89,7 +90,7 @@ class Learned(SlotPolicy):
         ]
 
     def reset_sequence(self) -> None:
-        self._scored: set[int] = set()  # layers with a score to learn from
+        self._scored: set[int] = set()  # layers whose scores can be learned from
         self._before: Route = {}
         self._present: Route | None = None
         if self._within is not None:
@@ -109,7 +110,7 @@ class Learned(SlotPolicy):
 
     @property
     def _rests(self) -> bool:
-        """True if prefetches or learning are off, so that no scores for prefetches are computed."""
+        """True if prefetching or learning is off, so that nothing is scored for prefetches."""
         return self._within is not None and not (self._prefetches and self._learns)
 
     def _scores(self, layer: int) -> NDArray[np.float32]:
@@ -151,7 +152,7 @@ class Learned(SlotPolicy):
             self._within.step(layer, self._next[layer])
 
     def _score_ahead(self, layer: int) -> int | None:
-        """Scores the layer two layers ahead after this route; returns it, or None without one."""
+        """Scores the layer two layers ahead of this route; returns its index, None for none."""
         ahead = layer + _LAYERS_AHEAD
         if self._decides_ahead and not self._rests and ahead in (self._present or {}):
             self._step(ahead)
@@ -174,12 +175,12 @@ class Learned(SlotPolicy):
         return swaps
 
     def _steered_loads(self) -> int:
-        """Returns the loads that count for the budget; a kept miss costs no read of its own."""
+        """Returns the loads that count against the budget; kept misses cost no extra read."""
         is_both = self.settings.kind is PolicyKind.LEARNED_PREFETCH
         return self._total("early_loads" if is_both else "loads")
 
     def _replay_batch(self) -> None:
-        """Replays the batch's last tokens as if each had been decoded; swaps nothing."""
+        """Replays the batch's last tokens as if each had been decoded, without swaps."""
         for token in range(min(map(len, self._batch.values()))):
             for layer, routes in self._batch.items():
                 self._touched(layer, routes[token])
@@ -189,7 +190,7 @@ class Learned(SlotPolicy):
         self._batch = {}
 
     def _end_step(self) -> list[int]:
-        """Makes the current token the present one, and scores layers; returns those layers."""
+        """Makes the current token the previous one, and scores layers; returns those layers."""
         if self._only_keeps:
             return []
         self._before, self._present, self._next = self._present or {}, self._next, {}
@@ -223,7 +224,7 @@ class Learned(SlotPolicy):
         return sources + contexts
 
     def _keep_missed(self, layer: int) -> Iterator[Swap]:
-        """Gives the experts that this use missed the slots of residents with lower scores."""
+        """Gives experts missed by this use the slots of residents with lower scores."""
         if self._within is None or not self._learns:
             return
         scores = self._within.scores(layer)
@@ -269,7 +270,7 @@ class Learned(SlotPolicy):
     def _best_outside(
         self, layer: int, scores: NDArray[np.float32], retained: Sequence[int] | None
     ) -> int:
-        """Returns the best-scored expert without a slot (of `retained`, if given), or -1."""
+        """Returns the best-scored expert without a slot (out of `retained`, if given), or -1."""
         resident = self.layers[layer].resident
         may_enter = ~resident
         if retained is not None:

@@ -9,7 +9,7 @@ from sharpi.experts.reference.learned_map import MapInput
 _MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of a layer's table
 _RANKS = 4  # of a route
 _WORD = 0xFFFFFFFF
-# Keys that say no more than another where the layer's own route is the one below.
+# Keys that add nothing if the layer's own route equals the one below.
 _REPEATS = (3, 4, 6)
 
 Route = Mapping[int, Sequence[int]]  # a token's experts by layer, best first
@@ -28,8 +28,8 @@ class LearnedContexts:
     def rows(self, layer: int, present: Route, following: Route) -> list[MapInput]:
         """Returns the rows for a layer after the token `present`.
 
-        `following` are those routes of the next token that are known when the layer is scored. With
-        `ahead` 0 its own is, and both are the same routes.
+        `following` has the routes of the next token that are known when the layer is scored. With
+        `ahead` 0, the layer's own route is known, and `following` equals `present`.
         """
         first, second = (
             (following if lowest <= layer - self._ahead else present).get(lowest, ())

@@ -1,6 +1,6 @@
 """One layer's linear map from recently used experts to scores: the worth of a slot to each expert.
 
-float32 multiplications and additions happen in the written order; the native map rounds alike.
+The float32 operations keep the written order, so that the native map rounds alike.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,17 @@ from sharpi.experts.reference.recent_uses import RecentUses
 _DISCOUNT = np.float32(0.8)
 _BIAS_RATE = np.float32(0.003)
 _FIRST_BIAS = np.float32(0.1)
-# A layer's experts are worth keeping for the next token until the map has learned better.
+# Before it has learned, the map takes a layer's experts to be worth keeping for the next token.
 _FIRST_OF_ITSELF = np.float32(0.6)
-# The rate of a hashed row, relative to that of a source: what stays, and what a new row has more.
+# The learning rate of a hashed row relative to a source's: in the long run, and extra at first.
 _HASHED_RATE, _LASTING = np.float32(3), np.float32(0.5)
 _FIRST, _NEW_UNTIL = np.float32(3), np.float32(10)
-_KEPT = np.float32(0.97)  # of what a fading row had learned, each time it learns
+# The fraction of what a fading row has learned that remains after each update.
+_KEPT = np.float32(0.97)
 
 
 class MapInput(NamedTuple):
-    """A row of the map, and the weight with which it counts.
+    """A row of the map, and its weight.
 
     The first rows stand for source experts, the later ones for combinations of experts.
     """

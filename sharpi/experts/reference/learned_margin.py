@@ -15,11 +15,11 @@ class LearnedMargin:
         self.value = _FIRST
         self._budget = np.float32(load_budget)
         self._loads_seen = 0
-        self._allowance = 1.0  # the part of the budget that prefetches may take
-        self._judged = 0, 0, 0  # used, wasted and saved when prefetches were judged last
+        self._allowance = 1.0  # the fraction of the budget that prefetches may use
+        self._judged = 0, 0, 0  # prefetches used, wasted and saved, at the latest judgement
 
     def judge(self, used: int, wasted: int, saved: int) -> None:
-        """Adapts the part of the budget for prefetches to what became of the last ones."""
+        """Adapts the fraction of the budget for prefetches to how useful the last ones were."""
         now = used, wasted, saved
         used, wasted, saved = (
             count - before for count, before in zip(now, self._judged, strict=True)

@@ -19,9 +19,10 @@ class LearnedNeeds:
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
-        # by layer, until its next use: the experts that one slot more would keep, one less evict
+        # By layer, until its next use: the expert that one more slot would keep, and the one that
+        # one slot less would evict.
         self._ends: dict[int, tuple[int, int]] = {}
-        # per layer: how often these two were used then
+        # per layer: how often those two experts were used
         self._gain = np.zeros(settings.num_layers, np.float32)
         self._loss = np.zeros(settings.num_layers, np.float32)
 

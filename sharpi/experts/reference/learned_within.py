@@ -1,4 +1,4 @@
-"""Scores a layer's experts right after its route, so that missed ones can be kept at once."""
+"""Scores a layer's experts right after its route, so that missed experts can be kept at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -55,8 +55,9 @@ class LearnedWithin:
         self.reset_sequence()
 
     def reset_sequence(self) -> None:
-        self._newest: Route = {}  # of each layer
-        self._inputs_before: dict[int, list[MapInput]] = {}  # of the scores to learn from
+        self._newest: Route = {}  # the newest route of each layer
+        # The inputs of the scores that are still to be learned from.
+        self._inputs_before: dict[int, list[MapInput]] = {}
 
     def step(self, layer: int, route: list[int]) -> None:
         """Records a layer's route, scores the layer, and learns from its previous score."""

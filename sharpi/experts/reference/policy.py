@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings, Swap
 from sharpi.experts.reference.policy_slots import LayerSlots
 
-BATCH_MEMORY = 64  # only the last tokens of a batch teach a policy
+BATCH_MEMORY = 64  # only the last tokens of a batch train a policy
 
 
 class SlotPolicy(ABC):
-    """Handles lookups, free slots, pins and batches; subclasses choose victims, admit misses."""
+    """Handles lookups, free slots, pins and batches; subclasses choose victims and admit misses."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
@@ -26,11 +26,12 @@ class SlotPolicy(ABC):
         self.accesses_before_pin = self.hits_before_pin = -1
         self._next_pin = settings.next_pin(-1)
         self._tallies: list[Counter[str]] = [Counter() for _ in settings.slots]
-        self._early: set[tuple[int, int]] = set()  # loaded before use and not used since
-        # by layer, of each expert in `_early`: the one that would be resident in its place
+        # (layer, expert) loaded before use and not used since.
+        self._early: set[tuple[int, int]] = set()
+        # By layer, for each expert in `_early`: the expert that would be resident in its place.
         self._displaced: list[dict[int, int]] = [{} for _ in settings.slots]
         self._early_wasted = 0
-        self._saved = 0  # misses that early loads saved, less those they caused
+        self._saved = 0  # misses that early loads saved, less the misses that they caused
         for layer in range(settings.num_layers):
             for expert in self._chosen_pins(layer, settings.pins(layer)):
                 self.layers[layer].pinned[expert] = True
@@ -56,7 +57,7 @@ class SlotPolicy(ABC):
                 yield self._insert(layer, expert, -1)
 
     def use(self, layer: int, experts: Sequence[int]) -> list[Swap]:
-        """Uses a token's distinct experts of a layer, best first, and never evicts one of them.
+        """Uses a token's distinct experts of a layer, best first, and never evicts any of these.
 
         All are looked up before anything changes. A swap for another layer is a prefetch.
         """
@@ -68,9 +69,9 @@ class SlotPolicy(ABC):
         return swaps + self._after_use(layer)
 
     def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
-        """Uses a batch's routes, (tokens, k): each distinct expert is one access.
+        """Uses a batch's routes (tokens, k), in which each distinct expert is one access.
 
-        Nothing is evicted; the experts worth most at the batch's end take the free slots.
+        Nothing is evicted. The experts worth most at the batch's end take the free slots.
         """
         slots = self.layers[layer]
         slots.begin_use(routes.reshape(-1).tolist())
@@ -88,8 +89,8 @@ class SlotPolicy(ABC):
     def exchange(self, layer: int, leaves: int, enters: int) -> bool:
         """Gives the slot of `leaves` to `enters`, as another tier decided; call it between steps.
 
-        It does not count as a load. Returns False, and changes nothing, if `leaves` is not resident
-        or is pinned, or if `enters` is resident.
+        This does not count as a load. Returns False, and changes nothing, if `leaves` is not
+        resident or is pinned, or if `enters` is resident.
         """
         slots = self.layers[layer]
         if not slots.resident[leaves] or slots.resident[enters] or slots.pinned[leaves]:
@@ -141,7 +142,7 @@ class SlotPolicy(ABC):
 
     @abstractmethod
     def _worth(self, layer: int, expert: int) -> float:
-        """Returns how much an expert of a batch is worth: the higher one is kept."""
+        """Returns the worth of an expert of a batch; those worth most are kept."""
 
     @abstractmethod
     def _victim(self, layer: int) -> int:
@@ -187,7 +188,8 @@ class SlotPolicy(ABC):
     def _note_victim(self, layer: int, expert: int, victim: int, *, early: bool) -> None:
         """Notes who would be resident without early loads.
 
-        A miss would have evicted an expert that left for one of them, and `victim` would be there.
+        A miss would have evicted the expert that left for an early load, and `victim` would still
+        be there.
         """
         displaced = self._displaced[layer]
         stays = displaced.pop(victim, victim)
@@ -225,7 +227,7 @@ class SlotPolicy(ABC):
             self._early.remove((layer, expert))
             self._saved += self._displaced[layer].pop(expert, None) is not None
             tally["early_hits"] += 1
-        if not is_hit:  # with early loads alone: else nothing is displaced
+        if not is_hit:  # only early loads displace anything
             self._saved -= list(self._displaced[layer].values()).count(expert)
         return is_hit
 

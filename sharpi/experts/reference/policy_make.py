@@ -8,7 +8,7 @@ from sharpi.experts.reference.slru import Slru
 
 
 def make_policy(settings: PolicySettings) -> SlotPolicy:
-    """Returns a policy in Python: readable and slow, the one that native policies must equal."""
+    """Returns the policy in Python: readable, slow, and what the native policy must equal."""
     if settings.kind.is_learned:
         return Learned(settings)
     if settings.kind is PolicyKind.SLRU:

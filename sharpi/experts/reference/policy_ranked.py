@@ -9,7 +9,7 @@ from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.decayed_frequency import DecayedFrequency
 from sharpi.experts.reference.policy import SlotPolicy
 
-_VLLM_GROWTH = np.float32(1 / 0.95)  # a use counts for 5 % less in each later token
+_VLLM_GROWTH = np.float32(1 / 0.95)  # each later token takes 5 % off the weight of a use
 
 
 class Ranked(SlotPolicy):
@@ -42,7 +42,7 @@ class Ranked(SlotPolicy):
 
 
 class Lfru(SlotPolicy):
-    """Evicts the expert with fewest uses for its age, where old uses count less: vLLM's rule."""
+    """Evicts the expert with the fewest uses for its age, where old uses count less, as in vLLM."""
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
@@ -69,8 +69,7 @@ class Lfru(SlotPolicy):
 class Static(SlotPolicy):
     """Keeps the pinned experts as the whole set; free slots stay free.
 
-    With `warm_pin` the set is that of the start at first, and each warm pin replaces its least used
-    experts by the most used ones.
+    With `warm_pin`, each warm pin replaces the least used experts of the set by the most used ones.
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:

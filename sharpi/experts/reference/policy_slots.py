@@ -10,12 +10,12 @@ class LayerSlots:
 
     def __init__(self, num_experts: int, num_slots: int) -> None:
         self.num_slots = min(num_slots, num_experts)
-        self.clock = 0  # uses of this layer
+        self.clock = 0  # how often the layer was used
         self.is_active = False  # a token's experts are in use until it ends
         self.resident = np.zeros(num_experts, bool)
         self.pinned = np.zeros(num_experts, bool)
         self.last_used = np.full(num_experts, -1)
-        self.stamp = np.full(num_experts, -1)  # the order of recency; demotion renews it too
+        self.stamp = np.full(num_experts, -1)  # order of recency; demotion renews the stamp, too
         self.access_count = np.zeros(num_experts, np.int64)
 
     @property

@@ -1,6 +1,6 @@
-"""How lately and how often each expert of a layer was used, as inputs of a map.
+"""How recently and how often each expert of a layer was used, as inputs of a map.
 
-For each of two time spans there are decayed counts of uses, and a learned weight per expert.
+Each of two time spans has decayed counts of uses, and a learned weight per expert.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_KEPT = np.array([[0.6], [0.9]], np.float32)  # of a count, from one token to the next
+# The fraction of a count that remains after one token, for both time spans.
+_KEPT = np.array([[0.6], [0.9]], np.float32)
 _RATE = np.float32(0.01)
 
 
@@ -27,10 +28,10 @@ class RecentUses:
         self._counts[:, list(used)] += np.float32(1) - _KEPT
 
     def add_to(self, scores: NDArray[np.float32]) -> None:
-        """Adds what the counts are worth to `scores`, (experts)."""
+        """Adds the counts, times their weights, to `scores` (experts,)."""
         for weights, counts in zip(self._weights, self._counts, strict=True):
             scores += weights * counts
 
     def follow(self, error: NDArray[np.float32]) -> None:
-        """Moves the weights by the error (experts) of the scores from before the last count."""
+        """Adapts the weights to the error (experts,) of the scores before the last count."""
         self._weights += _RATE * (error * self._previous)

@@ -1,7 +1,7 @@
 """Segmented LRU that evicts the expert with the fewest recent uses, favouring protected ones.
 
-A quarter of the slots is probationary: new experts enter there, and a hit promotes them. A full
-protected segment demotes its oldest unpinned expert to the probationary one.
+A quarter of the slots is a probationary segment: new experts enter it, and a hit promotes them to
+the protected one. If that is full, its oldest unpinned expert is demoted.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sharpi.errors import UsageError
 from sharpi.experts.policy_settings import POLICIES, PolicyKind
 
-# What each flag of `sharpi simulate` is for.
+# For each flag of `sharpi simulate`: which policies use it, in words and as a condition.
 _USERS: Mapping[str, tuple[str, Callable[[PolicyKind], bool]]] = {
     "--admission": ("slru", lambda kind: kind is PolicyKind.SLRU),
     "--load-budget": ("the learned policies but learned-keep", lambda kind: kind.has_budget),
@@ -18,7 +18,7 @@ _USERS: Mapping[str, tuple[str, Callable[[PolicyKind], bool]]] = {
 
 
 def refuse_idle(given: Sequence[str], policies: Sequence[str]) -> None:
-    """Raises UsageError for the first of the given flags that has no effect on any policy."""
+    """Raises UsageError for the first given flag that has no effect on any of the policies."""
     kinds = [POLICIES[name] for name in policies if name in POLICIES]
     for flag in given:
         users, has_it = _USERS[flag]

@@ -8,7 +8,7 @@ from sharpi.experts.trace.trace_steps import Steps
 
 
 def replay_optimum(steps: Steps, num_experts: int, slots: tuple[int, ...]) -> list[Counts]:
-    """Returns each layer's counts if it keeps the experts used again soonest; slots (layers,)."""
+    """Returns each layer's counts if it keeps the experts used again soonest; `slots` (layers,)."""
     trace = native_trace(steps, num_experts)
     per_layer = np.array(slots, np.int32)
     counts = np.empty((len(slots), len(Counts._fields)), np.int64)

@@ -10,7 +10,7 @@ from sharpi.experts.trace.trace import Trace
 
 
 class PredictorRow(Struct, frozen=True):
-    """One predictor's results; in the recall, a text's first token counts as unpredicted."""
+    """One predictor's results; the first token of a text counts as unpredicted in the recall."""
 
     predictor: str
     guesses: int  # experts predicted for each layer

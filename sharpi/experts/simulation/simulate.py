@@ -1,7 +1,7 @@
 """Replays a trace through policies and counts each one's hits and loads.
 
-Prompts in the trace are replayed, too, batch by batch as they were run, and count as they do in the
-running engine: each distinct expert of a batch is one access.
+Prompts in the trace are replayed, too, in the batches in which they ran. Their accesses count as in
+the running engine: each distinct expert of a batch is one.
 """
 
 import time
@@ -32,18 +32,19 @@ class Simulation(Struct, frozen=True):
     """The settings that all policies of a comparison share."""
 
     admission: bool = False
-    load_budget: float | None = None  # expert loads per token; None: the default
-    # ids per layer, the set of the static policy; empty: the first ones
+    load_budget: float | None = None  # expert loads per token; None takes the default
+    # ids per layer of the static policy's set; empty takes the lowest ids
     resident: tuple[tuple[int, ...], ...] = ()
     moving_slots: bool = False
     warm_pin: int = 0
     warm_pin_after: int = 0
-    # static: tokens by whose uses the set is chosen, from the first experts on; None: none
+    # static: the tokens whose uses choose the set, which begins with the lowest ids; None does not
+    # choose
     warm_up: int | None = None
 
 
 class SimulationRow(Struct, frozen=True):
-    """One policy with one number of slots per layer; per token means per decoded token."""
+    """The result of one policy with one number of slots per layer, per decoded token."""
 
     policy: str
     slots: int
@@ -52,12 +53,12 @@ class SimulationRow(Struct, frozen=True):
     loads_per_token: float
     early_loads_per_token: float
     early_hits_per_token: float
-    reads_per_token: float  # what a disk has to read: all misses, and loads decided at another time
-    # of the loads; None if the trace lacks the size of an expert
+    reads_per_token: float  # what a disk has to read: all misses, and loads that were not misses
+    # bytes of the loads; None if the trace lacks the size of an expert
     bytes_per_token: float | None
     microseconds_per_token: float
-    # Before and after the warm pin; None where nothing was pinned. Weighted by the lookups, they
-    # make `hit_rate`.
+    # The hit rates before and after the warm pin; None if nothing was pinned. Their mean, weighted
+    # by lookups, is `hit_rate`.
     hit_rate_before_pin: float | None = None
     hit_rate_after_pin: float | None = None
     lookups_before_pin: int | None = None
@@ -150,7 +151,7 @@ def _row(
 
 
 def _around_pin(total: Counts, before: tuple[int, int] | None) -> dict[str, Any]:
-    """Returns the fields of a row about the warm pin."""
+    """Returns a row's fields about the warm pin."""
     if before is None:
         return {}
     accesses, hits = before

@@ -35,17 +35,17 @@ class PhaseCounts(Struct, frozen=True):
     """
 
     accesses: int = 0  # distinct experts of each step
-    hits: int = 0  # resident when needed
+    hits: int = 0  # in flight when needed
     late: int = 0  # in flight when needed
-    loads: int = 0  # neither: brought because they were needed
-    computed: int = 0  # left to the CPU by a GPU that lacks them
+    loads: int = 0  # not requested before they were needed
+    computed: int = 0  # computed by the CPU, because the GPU lacks them
     remote: int = 0  # computed by another machine, which has them in memory
-    bytes_loaded: int = 0  # of the loads
-    stall_seconds: float = 0.0  # in which the step waited for experts
-    mapped: int = 0  # used where the file is mapped, after a tier gave its slots up
+    bytes_loaded: int = 0  # bytes of the loads
+    stall_seconds: float = 0.0  # seconds that steps waited for experts
+    mapped: int = 0  # used in the mapped file, after a tier gave up its slots
     prefetched: int = 0  # experts requested before they were needed
-    prefetch_used: int = 0  # those of them that were used
-    wasted_bytes: int = 0  # brought early and not used
+    prefetch_used: int = 0  # prefetched experts that were used
+    wasted_bytes: int = 0  # bytes prefetched and not used
 
     @property
     def hit_count(self) -> HitCount:
@@ -100,12 +100,12 @@ class LayerStats(TotalCounts, Struct, frozen=True):
 
     layer: int
     num_slots: int
-    expert_bytes: int  # of one expert's weights
+    expert_bytes: int  # bytes of one expert's weights
     prompt: PhaseCounts  # in steps that compute part of a prompt
-    decode: PhaseCounts  # in steps that decode one token of each of some sequences
-    fills: int  # experts brought before anything needed them: a first set, or a warm pin
-    bytes_read: int  # in all, with prefetches and fills
-    uses: tuple[int, ...]  # (experts,) lookups of each expert by each token
+    decode: PhaseCounts  # in steps that decode one token of each sequence
+    fills: int  # experts loaded before anything needed them: a first set, or a warm pin
+    bytes_read: int  # all bytes read, with prefetches and fills
+    uses: tuple[int, ...]  # (experts,) how often tokens used each expert
     pinned: tuple[int, ...] = ()  # ids that are never evicted
 
     @property

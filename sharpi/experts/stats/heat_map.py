@@ -1,4 +1,4 @@
-"""Draws how often each expert was used: as heats for a terminal, or as a PNG."""
+"""Draws how often each expert was used, as values for a terminal or as a PNG."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from sharpi.errors import UsageError
 from sharpi.experts.stats.stats import ExpertStats
 
-HOTTEST = 4.0  # times the even share; anything above looks the same
+HOTTEST = 4.0  # multiples of the even share; anything above it is drawn alike
 _INCHES_PER_EXPERT, _INCHES_PER_LAYER = 0.12, 0.22
 
 
 def heats(stats: ExpertStats) -> NDArray[np.float64]:
-    """Returns (layers, experts): uses as multiples of the layer's even share; NaN without uses.
+    """Returns uses (layers, experts) as multiples of the layer's even share; NaN without uses.
 
-    A value of 1 means the share that every expert would have if all were used alike.
+    1 is the share of each expert if all were used equally.
     """
     uses = np.array([layer.uses for layer in stats.layers], np.float64)
     uses = uses.reshape(len(stats.layers), stats.num_experts)
@@ -26,7 +26,7 @@ def heats(stats: ExpertStats) -> NDArray[np.float64]:
 
 
 def fold(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], int]:
-    """Merges adjacent columns by maximum into at most `width`; returns them and a group's size."""
+    """Merges adjacent columns by maximum into at most `width`; also returns a group's size."""
     layers, experts = values.shape
     together = max(1, -(-experts // width))
     padding = -experts % together

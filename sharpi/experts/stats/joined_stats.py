@@ -17,7 +17,8 @@ def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
     Predictions are left out: each rank predicts for its own layers, so there is no common recall.
     """
     before, after = _around_pins(ranks)
-    telling = [each for each in ranks if each.bytes_read] or ranks  # not that nothing was loaded
+    # Ranks without reads say nothing.
+    telling = [each for each in ranks if each.bytes_read] or ranks
     return replace(
         ranks[0],
         policy=", ".join(dict.fromkeys(each.policy for each in ranks)),
@@ -46,7 +47,7 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
 
 
 def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the lookups before and after warm pins; without a pin all count as after."""
+    """Returns the lookups before and after warm pins; without a pin, all count as after."""
     if all(each.before_pin is None for each in ranks):
         return None, None
     before = _sum(each.before_pin or HitCount(0, 0) for each in ranks)

@@ -4,10 +4,10 @@ from msgspec import Struct
 
 
 class RemoteStats(Struct, frozen=True):
-    """Questions to other machines; LayerStats count the experts that they were about."""
+    """Counts of questions to other machines; LayerStats counts the experts in them."""
 
     questions: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
-    stall_seconds: float = 0.0  # in which steps waited for answers
-    round_trip_seconds: float = 0.0  # of all questions, until their answers were there
+    stall_seconds: float = 0.0  # seconds that steps waited for answers
+    round_trip_seconds: float = 0.0  # seconds of all questions, until their answers arrived

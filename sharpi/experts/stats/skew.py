@@ -1,4 +1,4 @@
-"""Skew: how unevenly the batches of prompts used the experts, and what capacity that needs."""
+"""Skew: how unevenly the batches of prompts used experts, and which capacity factor they need."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from sharpi.experts.stats.stats import SkewStats
 from sharpi.ops.routed_capacity import LEAST_TOKENS, experts_at_once, rows_of_batch
 
-_FACTORS = tuple(percent / 100 for percent in range(1, 101))  # with 1 every token has all its rows
+# With a factor of 1 every token has all of its rows.
+_FACTORS = tuple(percent / 100 for percent in range(1, 101))
 
 
 class Skew:
@@ -16,7 +17,7 @@ class Skew:
 
     def __init__(self, num_experts: int, batch_size: int) -> None:
         self._num_experts, self._batch_size = num_experts, batch_size
-        self._sufficient = list(_FACTORS)  # for all batches so far
+        self._sufficient = list(_FACTORS)  # factors that sufficed for all batches so far
         self._num_batches = 0
         self._busiest = 0.0
 
@@ -29,7 +30,7 @@ class Skew:
                 self._add(ids[first : first + self._batch_size])
 
     def _add(self, ids: NDArray[np.integer]) -> None:
-        """Adds a layer's routes in one batch; ignores batches so small that rows always suffice."""
+        """Adds a layer's routes in one batch; skips batches so small that rows always suffice."""
         if len(ids) < LEAST_TOKENS:
             return
         counts = np.bincount(ids.ravel(), minlength=self._num_experts)

@@ -15,9 +15,9 @@ from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 def joined_spells(
     spells: Sequence[ExpertStats], run: RunFacts, mapped: MappedUses | None
 ) -> ExpertStats:
-    """Returns the sum of the slots' spells, in order, and of lookups in the mapped file.
+    """Returns the sum of all periods with slots, in order, and of lookups in the mapped file.
 
-    All have the same layers; what cannot be added is that of the last spell.
+    All have the same layers. Values that cannot be summed are those of the last period.
     """
     total = reduce(_sum, spells)
     layers = (

@@ -16,14 +16,14 @@ class PredictionStats(Struct, frozen=True):
     """A predictor's results; counts are in experts."""
 
     predictor: str
-    is_on: bool  # neither the timing trial nor the record of its predictions stopped it
-    steps: int  # that decoded, and might have predicted
-    predicted_steps: int  # those of them that did
-    guessed: int  # predicted
-    used: int  # in steps with predictions
-    right: int  # predicted and used
-    dropped: int  # found no room in the queue
-    failed: int  # could not be read
+    is_on: bool  # False if the timing trial, or a poor record of its predictions, stopped it
+    steps: int  # steps that decoded, and might have predicted
+    predicted_steps: int  # steps that did predict
+    guessed: int  # experts predicted
+    used: int  # experts used in steps with predictions
+    right: int  # experts predicted and used
+    dropped: int  # predicted experts for which the queue had no room
+    failed: int  # predicted experts that could not be read
     bytes_moved: int
 
     @property
@@ -41,32 +41,33 @@ class SkewStats(Struct, frozen=True):
     """How unevenly prompts used the experts: the extremes of all their batches."""
 
     batches: int
-    # The least --moe-capacity-factor with which no batch would have been run again.
+    # The least --moe-capacity-factor with which every batch would have fit.
     capacity_factor: float
-    busiest_share: float  # of a layer's routed tokens on one expert, as a multiple of the even one
+    # The most of a layer's routed tokens that one expert got, as a multiple of the even share.
+    busiest_share: float
 
 
 class ExpertStats(TotalCounts, Struct, frozen=True):
-    """The statistics of a whole run, of the fastest tier that has slots."""
+    """The statistics of a run, for the fastest tier that has slots."""
 
     model: str
-    tier: str  # where the slots are: VRAM or RAM
+    tier: str  # the tier with the slots: VRAM or RAM
     policy: str
     num_experts: int
     experts_per_token: int
     num_prompt_tokens: int
-    num_tokens: int  # decoded
-    layers: tuple[LayerStats, ...]  # those with experts
-    # Tokens decoded in steps that also compute part of a prompt: their experts count as its.
+    num_tokens: int  # decoded tokens
+    layers: tuple[LayerStats, ...]  # the layers with experts
+    # Tokens decoded in steps that also computed part of a prompt; their experts count with it.
     num_beside: int = 0
     before_pin: HitCount | None = None  # lookups before the warm pin; None if there was none
     after_pin: HitCount | None = None  # lookups since the warm pin
     prediction: PredictionStats | None = None
     skew: SkewStats | None = None  # None without prompts
     failed_reads: int = 0  # experts that could not be read
-    asked: RemoteStats | None = None  # None where no other machine lends experts
-    notes: tuple[str, ...] = ()  # the run's own decisions, in words
-    # The slots in RAM of a model that exceeds VRAM and RAM: they serve what the GPU's lack.
+    asked: RemoteStats | None = None  # None if no other machine lends experts
+    notes: tuple[str, ...] = ()  # sentences on what the run decided by itself
+    # The slots in RAM of a model that exceeds VRAM and RAM; they serve the GPU's misses.
     below: Optional["ExpertStats"] = None
 
     @property
@@ -93,6 +94,6 @@ class ExpertStats(TotalCounts, Struct, frozen=True):
         return sum(layer.fills for layer in self.layers)
 
     def per_token(self, count: float) -> float | None:
-        """Divides a count of the phase `decode` by its tokens; None before the first one."""
+        """Divides a count of the decode phase by its tokens; None before the first token."""
         alone = self.num_tokens - self.num_beside
         return count / alone if alone > 0 else None

@@ -44,7 +44,7 @@ def _of_layer(layer: LayerStats, stats: ExpertStats) -> Iterator[str]:
 
 
 def _may_stall(counts: PhaseCounts, stats: ExpertStats) -> bool:
-    """Returns True if steps may have waited; a GPU also waits to find that nothing was missed."""
+    """Returns True if steps may have waited; a GPU also waits to learn that nothing was missed."""
     brought = counts.late + counts.loads + counts.prefetched
     return bool(brought) or (stats.tier == "VRAM" and counts.accesses > 0)
 

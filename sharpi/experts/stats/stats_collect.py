@@ -20,8 +20,8 @@ class RunFacts(Struct, frozen=True):
 
     model: str
     num_prompt_tokens: int = 0
-    num_tokens: int = 0  # decoded
-    num_beside: int = 0  # those of them in steps that also compute part of a prompt
+    num_tokens: int = 0  # decoded tokens
+    num_beside: int = 0  # those decoded in steps that also computed part of a prompt
     skew: SkewStats | None = None
     notes: tuple[str, ...] = ()
 
@@ -30,7 +30,7 @@ class TierFacts(Struct, frozen=True):
     """The facts about the slots in RAM that do not come from the store."""
 
     predictor: str | None = None  # None if no predictor was requested
-    predicts: bool = False  # as far as the timing trial goes
+    predicts: bool = False  # False if the timing trial switched it off
     predictions: FeedCounts | None = None
     asked: RemoteStats | None = None
     notes: tuple[str, ...] = ()
@@ -39,9 +39,9 @@ class TierFacts(Struct, frozen=True):
 def collect_stats(
     store: ExpertStore, run: RunFacts, tier: TierFacts, remote: RemoteExperts | None = None
 ) -> ExpertStats:
-    """Returns the stats of a run so far; may be called at any time between two steps.
+    """Returns the stats of a run so far; call it at any time between two steps.
 
-    With `remote` other machines computed some of the experts.
+    With `remote`, other machines computed some of the experts.
     """
     settings, fault = store.policy.settings, store.last_fault()
     layers = _with_remote(_layers(store), remote)
@@ -156,7 +156,7 @@ def _prediction(store: ExpertStore, facts: TierFacts) -> PredictionStats | None:
 class MappedUses(Struct, frozen=True):
     """The counts of experts that are all in memory; arrays are (layers, experts)."""
 
-    uses: NDArray[np.int64]  # by each token
+    uses: NDArray[np.int64]  # by how many tokens each expert was used
     prompt: NDArray[np.int64]  # steps of prompts that used an expert
     decode: NDArray[np.int64]  # decoding steps that used it
 

@@ -1,4 +1,4 @@
-"""Converts ExpertStats to JSON and back; what is read is checked, since any file may be given."""
+"""Converts ExpertStats to JSON and back; checks what it reads, since users may give any file."""
 
 import json
 from typing import Any
@@ -104,7 +104,7 @@ def _stats(plain: Plain) -> ExpertStats:
 
 
 def _refuse_other(right: Any, found: Any, name: str) -> None:
-    """Raises ValueError for sums and rates that do not follow from the counts."""
+    """Raises ValueError if the sums and rates in the file do not follow from the counts."""
     if isinstance(right, dict) and isinstance(found, dict):
         for key in right:
             _refuse_other(right[key], found[key], key)
@@ -118,7 +118,7 @@ def _refuse_other(right: Any, found: Any, name: str) -> None:
 
 
 def _refuse_beyond(value: object) -> None:
-    """Raises ValueError for numbers outside the range of counts and times."""
+    """Raises ValueError for numbers that no count or time can have."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Expert stats as text for people, with the data itself in the last line."""
+"""Expert stats as text for people, with the data itself as JSON in the last line."""
 
 from collections.abc import Iterator
 

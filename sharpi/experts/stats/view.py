@@ -11,14 +11,14 @@ from sharpi.experts.native.store_counts import StoreCounts
 
 
 class ExpertView(Struct, frozen=True):
-    """Snapshot of the layers with experts; the difference of two shows what happened in between."""
+    """A snapshot of layers' experts; the difference of two shows what happened in between."""
 
-    layers: tuple[int, ...]  # indices
-    slots: tuple[int, ...]  # of each layer
+    layers: tuple[int, ...]  # layer indices
+    slots: tuple[int, ...]  # slots of each layer
     resident: NDArray[np.bool_]  # (layers, experts)
-    uses: NDArray[np.int64]  # (layers, experts), never decreasing
+    uses: NDArray[np.int64]  # (layers, experts), only growing
     num_tokens: int
-    # of each layer, never decreasing; None if all experts are in memory
+    # of each layer, only growing; None if all experts are in memory
     counts: tuple[StoreCounts, ...] | None = None
 
 

@@ -1,6 +1,6 @@
 """Recorded routes, the experts that each token used in each layer, read from an .npz and checked.
 
-`experts` (tokens, layers, k) is required; `lengths` (generations) are in tokens. Prompts are
+`experts` (tokens, layers, k) is required; `lengths` (generations,) counts tokens. Prompts are
 `prompt_experts` (prompt tokens, layers, k), `prompt_lengths` (generations), `prompt_batches`
 (steps) and `prompt_positions` (generations). trace_writer.py writes the same form.
 """
@@ -62,7 +62,7 @@ class Trace(Struct, frozen=True):
 def read_trace(path: Path) -> Trace:
     """Reads the trace in a file; raises TraceFileError with the file and what is wrong with it."""
     try:
-        if path.is_fifo():  # it would be waited for, and cannot be searched
+        if path.is_fifo():  # reading a pipe would wait, and a pipe cannot be searched
             raise TraceFileError(f"{path}: a pipe, not an .npz file; --moe-trace records one")
         arrays = np.load(path, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):

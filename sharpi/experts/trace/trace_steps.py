@@ -9,8 +9,8 @@ class Steps(Struct, frozen=True):
     """The routes of steps in order; a step has one decoded token, or a batch of a prompt."""
 
     routes: NDArray[np.int32]  # (tokens, layers, k)
-    sizes: NDArray[np.int64]  # (steps,) in tokens
-    starts: NDArray[np.bool_]  # (steps,) True where a new text begins
+    sizes: NDArray[np.int64]  # (steps,) tokens of each step
+    starts: NDArray[np.bool_]  # (steps,) True if a new text begins
 
 
 def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Steps:
@@ -22,12 +22,13 @@ def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Step
 
 
 class Prompts(Struct, frozen=True):
-    """The tokens computed before each text's decoded ones; a text may continue another."""
+    """The tokens computed before each text's decoded tokens; a text may continue another one."""
 
     routes: NDArray[np.int32]  # (tokens, layers, k)
     lengths: NDArray[np.int64]  # (texts,)
     batches: NDArray[np.int64]  # (steps,) tokens of each step
-    positions: NDArray[np.int64]  # (texts,) of the first token in its sequence, 0 in a new one
+    # (texts,) position of the first token in its sequence, 0 in a new one.
+    positions: NDArray[np.int64]
 
     def first(self, texts: int) -> "Prompts":
         """Returns the prompts of the first texts."""

@@ -15,10 +15,10 @@ from sharpi.system.closing import Closing
 class TraceWriter(Closing):
     """Collects the routes of generations, and writes them all on `close`, whole or not at all.
 
-    The file has `experts`, `lengths`, `num_experts` and `expert_bytes`, and columns that the caller
-    gives: `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens).
-    A column without a value for every token is left out. Prompts are written in the steps in which
-    they were run.
+    The file has `experts`, `lengths`, `num_experts` and `expert_bytes`, and these columns, if the
+    caller gives them: `probabilities` (tokens, layers, experts) float16, `token_ids`,
+    `load_seconds` (tokens). A column without a value for every token is left out. Prompts are
+    written in the steps in which they ran.
     """
 
     def __init__(self, path: Path, num_experts: int, expert_bytes: Sequence[int] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Loads the matrices of a feed-forward: gate, up and down, no gate, or gate and up fused."""
+"""Loads the matrices of a feed-forward: gate (if there is one), up and down; two may be fused."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from sharpi.ops.interface import ExpertWeights
 def load_expert_weights(
     tensors: TensorSource, pattern: str, hidden: int, num_experts: int = 1, *, gated: bool = True
 ) -> ExpertWeights:
-    """Loads gate and up (width, hidden) and down (hidden, width); several experts are stacked.
+    """Loads gate and up (width, hidden) and down (hidden, width), stacked for several experts.
 
     `pattern` is the tensors' name with %s for the matrix. Raises ModelFileError for a missing or
     misshapen tensor.
@@ -28,7 +28,7 @@ def load_expert_weights(
 def optional_expert_weights(
     tensors: TensorSource, pattern: str, hidden: int, *, gated: bool = True
 ) -> ExpertWeights | None:
-    """Loads a feed-forward of one expert, None where the file has no such tensors."""
+    """Loads a feed-forward of one expert; returns None if the file has no such tensors."""
     if not tensors.has(f"{pattern % 'up'}.weight"):
         return None
     return load_expert_weights(tensors, pattern, hidden, gated=gated)
@@ -37,7 +37,7 @@ def optional_expert_weights(
 def _load_fused(
     tensors: TensorSource, pattern: str, hidden: int, num_experts: int
 ) -> ExpertWeights:
-    """Loads experts whose gate and up are one matrix: the gate's rows, then those of up."""
+    """Loads experts whose gate and up are one matrix: first the gate's rows, then up's."""
     both = tensors.stacked(pattern % "gate_up", num_experts, (None, hidden))
     width = both.rows // 2
     gate_bias, up_bias = (None, None) if both.bias is None else np.hsplit(both.bias, [width])

@@ -18,7 +18,7 @@ class FeedForward(Protocol):
 
     @property
     def activation(self) -> Activation:
-        """The activation of its hidden values."""
+        """The activation function of the hidden values."""
 
     def feed(self, ops: Ops[X], x: X, following: "FeedForward | None") -> X:
         """Returns the residual stream (hidden,) after the feed-forward.
@@ -27,7 +27,7 @@ class FeedForward(Protocol):
         """
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """Predicts the experts that the layer will choose from an earlier residual stream x."""
+        """Predicts the experts that this layer will choose, from an earlier residual stream x."""
 
 
 class DenseFeedForward(Struct, frozen=True):
@@ -39,7 +39,7 @@ class DenseFeedForward(Struct, frozen=True):
 
     @property
     def experts(self) -> None:
-        """A dense layer has no routed experts."""
+        """Returns None: a dense layer has no routed experts."""
 
     def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
         """Returns the residual stream (hidden,) after the feed-forward."""
@@ -54,7 +54,7 @@ class DenseFeedForward(Struct, frozen=True):
 
 
 class RoutedFeedForward(Struct, frozen=True):
-    """The weighted sum of the chosen experts, plus a shared expert, which may have a gate."""
+    """The weighted sum of the chosen experts, plus a shared expert if there is one."""
 
     branch: Branch
     experts: ExpertWeights

@@ -1,4 +1,4 @@
-"""The settings that all feed-forwards of a model share; a layer's tensors show its kind."""
+"""The settings that all feed-forwards of a model share; tensors show which kind each layer has."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from sharpi.model.norm import load_norm, optional_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, FloatArray, Router
 
-# What is added to router scores for the choice of experts; Hy3 has it without a suffix.
+# Names of the tensor that is added to router scores for the choice of experts; Hy3 has no suffix.
 SCORE_CORRECTIONS = ("exp_probs_b.bias", "exp_probs_b")
 
 
@@ -25,11 +25,11 @@ class FeedForwardSettings(Struct, frozen=True):
     activation: Activation
     router: Router  # without the bias and the index of a layer
     weighs_input: bool = False  # see ExpertWeights
-    gated: bool = True  # there is a gate beside `up`
-    norm: str = "ffn_norm"  # the tensor of the norm before the feed-forward
+    gated: bool = True  # False if there is only `up`
+    norm: str = "ffn_norm"  # the name of the tensor of the norm before the feed-forward
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
-        """Loads the layer's weights; the layer is routed where the file has a router for it.
+        """Loads the layer's weights; the layer is routed if the file has a router for it.
 
         Raises ModelFileError for a missing or misshapen tensor.
         """

@@ -17,11 +17,11 @@ class ParallelFeedForward(Struct, frozen=True):
     branch: Branch
     activation: Activation
     dense: ExpertWeights
-    dense_norm: Norm  # of the dense result
-    expert_norm: Norm  # of the experts' input
+    dense_norm: Norm  # norm of the dense result
+    expert_norm: Norm  # norm of the experts' input
     experts: ExpertWeights
-    experts_norm: Norm  # of the experts' sum
-    router_norm: Norm  # of the router's input, the residual stream
+    experts_norm: Norm  # norm of the experts' sum
+    router_norm: Norm  # norm of the router's input, which is the residual stream
     router_matrix: Matrix
     router: Router
 

@@ -8,10 +8,10 @@ _SCORING_OF_KEY = {1: Scoring.SOFTMAX, 2: Scoring.SIGMOID, 3: Scoring.SOFTMAX_OF
 
 
 def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_corrected: bool) -> Router:
-    """Reads the router that all layers share; that of a dense model has 0 experts.
+    """Reads the router settings that all layers share; a dense model has 0 experts.
 
-    `is_corrected` is true if the file has score corrections. Raises ModelFileError, which names the
-    key at fault.
+    `is_corrected` says whether the file has score corrections. Raises ModelFileError, which names
+    the key at fault.
     """
     experts, used = reader.integer("expert_count", 0), reader.integer("expert_used_count", 0)
     if experts and not 0 < used <= experts:

@@ -16,8 +16,9 @@ from sharpi.ops.recurrent import RecurrentShape
 class AttentionSettings(Struct, frozen=True):
     """The settings of one layer's attention."""
 
-    shape: AttentionShape  # names the earlier layer where its keys and values are used
-    rope: Rope | None  # None for no positions
+    # Its `layer` is the earlier layer, if that one's keys and values are used.
+    shape: AttentionShape
+    rope: Rope | None  # None if the layer has no rotary positions
     hidden_size: int
     norm_epsilon: float
     head_norms: HeadNorms = "before_rope"
@@ -29,12 +30,12 @@ class AttentionSettings(Struct, frozen=True):
 
     @property
     def kv_shape(self) -> AttentionShape | None:
-        """The layer's own part of the KV cache, None where it reads that of an earlier layer."""
+        """The layer's own part of the KV cache; None if it reads an earlier layer's."""
         return None if self.kv == "earlier layer" else self.shape
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """Attention has no recurrent state."""
+        """An empty tuple: attention has no recurrent state."""
         return ()
 
     def load(self, tensors: TensorSource) -> "Attention":
@@ -54,9 +55,9 @@ class AttentionSettings(Struct, frozen=True):
         )
 
     def _head_norm(self, tensors: TensorSource, name: str, num_heads: int) -> Norm | None:
-        """Returns the norm of queries or keys, None if the file has none.
+        """Returns the norm of queries or keys; None if the file has none.
 
-        With `length_after_rope`, layers with a rope have a norm whose weights are 1.
+        With `length_after_rope`, layers with a rope get a norm with weights of 1.
         """
         key_dim = self.shape.key_dim
         if self.head_norms == "length_after_rope" and self.rope is not None:
@@ -68,7 +69,7 @@ class AttentionSettings(Struct, frozen=True):
 
 
 class Attention(Struct, frozen=True):
-    """The weights of one layer's attention; norms are of each head or of the whole width."""
+    """The weights of one layer's attention; norms apply to each head or to the whole width."""
 
     settings: AttentionSettings
     projections: Projections
@@ -79,7 +80,7 @@ class Attention(Struct, frozen=True):
     sinks: FloatArray | None  # (num_heads,), see Ops.attention
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Computes attention from h (hidden,): (num_heads * value_dim,)."""
+        """Computes the attention output (num_heads * value_dim,) from h (hidden,)."""
         settings, shape = self.settings, self.settings.shape
         projected = self.projections.apply(ops, h)
         k, v = projected.k, projected.v
@@ -98,7 +99,7 @@ class Attention(Struct, frozen=True):
         return ops.gated(projected.gate, mixed, Activation.SIGMOID)
 
     def _place(self, ops: Ops[X], x: X, norm: Norm | None, num_heads: int, angles: Angles[X]) -> X:
-        """Norms and rotates queries or keys, in the architecture's order."""
+        """Applies norm and rotation to queries or keys, in the architecture's order."""
         settings, width = self.settings, num_heads * self.settings.shape.key_dim
         if norm is None:
             return angles.rotate(x, num_heads, settings.rope)

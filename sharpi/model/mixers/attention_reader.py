@@ -1,4 +1,4 @@
-"""Reads the attention settings of every layer: heads, their sizes and scale, windows, KV source."""
+"""Reads each layer's attention settings: heads, their sizes and scale, windows, source of KV."""
 
 import math
 
@@ -74,7 +74,7 @@ class AttentionReader:
         )
 
     def _head_size(self, key: str, window: int, default: int) -> int:
-        """Reads a head's size; the file may have another key for layers with a window."""
+        """Reads a head's size; files may have another key for sliding-window layers."""
         reader, key = self._reader, f"attention.{key}"
         if window and reader.has(f"{key}_swa"):
             key = f"{key}_swa"
@@ -90,7 +90,7 @@ class AttentionReader:
         return stated or 1.0 / math.sqrt(key_dim)
 
     def _read_num_storing(self) -> int:
-        """Reads the number of layers that store keys and values; those after them store none."""
+        """Reads the number of layers that store keys and values; later layers store none."""
         reader, key = self._reader, "attention.shared_kv_layers"
         shared = reader.integer(key, 0)
         if not 0 <= shared < reader.num_layers:
@@ -101,7 +101,7 @@ class AttentionReader:
     def _storing_layer(self, layer: int) -> int:
         """Returns the layer whose keys and values this one reads.
 
-        It is the layer itself, or the last one that stores them and has the same window.
+        It is the layer itself, or the last storing layer with the same window.
         """
         if layer < self._num_storing:
             return layer
@@ -118,7 +118,7 @@ class AttentionReader:
 
 
 def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[int]:
-    """Reads each layer's window in positions, 0 where it sees all; raises ModelFileError."""
+    """Reads each layer's window in positions, 0 for unlimited; raises ModelFileError."""
     size = reader.integer("attention.sliding_window", spec.chunk_size)
     if size < 0:
         raise reader.fault(f"{reader.name('attention.sliding_window')} is {size}, less than 0")
@@ -126,10 +126,10 @@ def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[i
 
 
 def _pattern(reader: HyperparameterReader, period: int) -> list[bool]:
-    """Returns for each layer if it has a window.
+    """Returns whether each layer has a window.
 
-    The file has a flag for each layer, or a period, or else the architecture has a `period`. All
-    but the last layer of each period have a window; without a period, all have one.
+    The file has a flag for each layer or a period; otherwise the architecture's `period` is taken.
+    All but the last layer of each period have a window; without a period, all have one.
     """
     key = "attention.sliding_window_pattern"
     value = reader.metadata.get(reader.name(key))

@@ -1,4 +1,4 @@
-"""The causal convolution inside a recurrent layer, with its weights in the operation's layout."""
+"""The causal convolution in a recurrent layer, with its weights in the layout that Ops takes."""
 
 import numpy as np
 from msgspec import Struct
@@ -8,7 +8,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape
 
-MAX_KERNEL = 16  # as kernels/cpu/operations/op_convolution.cpp has it
+MAX_KERNEL = 16  # the limit of kernels/cpu/operations/op_convolution.cpp
 
 
 class Convolution(Struct, frozen=True):
@@ -19,7 +19,7 @@ class Convolution(Struct, frozen=True):
     bias: FloatArray | None  # (channels,)
 
     def apply(self, ops: Ops[X], x: X, *, silu: bool) -> X:
-        """Convolves x (channels,) with the tokens before it."""
+        """Convolves x (channels,) with the earlier tokens."""
         return ops.convolve(x, self.weight, self.bias, self.shape, silu=silu)
 
 
@@ -38,7 +38,7 @@ def check_heads(reader: HyperparameterReader, groups: int, heads: int, inner: in
 
 
 def load_convolution(tensors: TensorSource, name: str, shape: ConvolutionShape) -> Convolution:
-    """Loads `<name>.weight`, (channels, kernel) in the file, and `<name>.bias` if it has one."""
+    """Loads `<name>.weight`, (channels, kernel) in the file, and `<name>.bias` if there is one."""
     weight = tensors.array(f"{name}.weight", (shape.channels, shape.kernel))
     bias = tensors.optional_vector(f"{name}.bias", shape.channels)
     return Convolution(shape, np.ascontiguousarray(weight.T), bias)

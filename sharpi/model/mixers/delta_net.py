@@ -16,7 +16,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Matrix, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, RecurrentShape
 
-MAX_KEY_DIM = 256  # as kernels/cpu/operations/op_delta_net.cpp has it
+MAX_KEY_DIM = 256  # the limit of kernels/cpu/operations/op_delta_net.cpp
 
 
 class DeltaNetSettings(Struct, frozen=True):
@@ -35,7 +35,7 @@ class DeltaNetSettings(Struct, frozen=True):
         return (self.convolution, self.shape)
 
     def load(self, tensors: TensorSource) -> "DeltaNet":
-        """Loads the weights; files differ in which projections share one matrix."""
+        """Loads the weights; projections share a matrix in some files and not in others."""
         shape, hidden = self.shape, self.hidden_size
         heads, values = shape.num_value_heads, shape.num_value_heads * shape.value_dim
         inputs = {"attn_qkv": shape.width, "attn_gate": values}
@@ -58,13 +58,13 @@ class DeltaNetSettings(Struct, frozen=True):
 class DeltaNet(Struct, frozen=True):
     """The weights of one layer.
 
-    A joint matrix holds, for one key head after the other, the rows of that head and of its value
-    heads.
+    A joint matrix holds, key head by key head, the rows of that head and of its value heads.
     """
 
     settings: DeltaNetSettings
-    inputs: tuple[Matrix, ...]  # one of queries, keys and values, one of the output gate; or joint
-    gates: tuple[Matrix, ...]  # beta and alpha; or joint
+    # Two matrices, for queries with keys and values and for the output gate; or one joint matrix.
+    inputs: tuple[Matrix, ...]
+    gates: tuple[Matrix, ...]  # two matrices, for beta and alpha; or one joint matrix
     convolution: Convolution
     rates: DecayRates
     norm: Norm

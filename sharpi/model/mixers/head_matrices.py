@@ -1,7 +1,7 @@
-"""The per-head matrices of latent attention: one is applied to queries, one gives values.
+"""The per-head matrices of latent attention: one for queries, one for values.
 
-Files made since April 2025 have two tensors. Older ones have a single matrix for keys and values of
-all heads, which is split here.
+Files made since April 2025 have two tensors. Older files have a single matrix for the keys and
+values of all heads, which is split here.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ def load_head_matrices(
 
 
 def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
-    """Splits a matrix in which each head has rows for keys, and then rows for values.
+    """Splits a matrix that has, for each head, rows for keys and then rows for values.
 
     The matrices for keys are dequantised to float16 and transposed.
     """

@@ -14,7 +14,7 @@ class Latent(Struct, frozen=True):
 
 
 def load_latent(tensors: TensorSource, hidden: int) -> Latent | None:
-    """Loads the projections; returns None where the experts take the hidden state itself."""
+    """Loads the projections; returns None if the experts take the hidden state itself."""
     down = tensors.optional_matrix("ffn_latent_down", (None, hidden))
     if down is None:
         return None

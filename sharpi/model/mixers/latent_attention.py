@@ -1,9 +1,9 @@
-"""Multi-head latent attention: the KV cache holds one compressed vector per position for all heads.
+"""Multi-head latent attention: one compressed vector per position in the KV cache for all heads.
 
 Keys and values are products of that latent vector with matrices of each head. The matrix for keys
-is applied to the query instead, and the matrix for values to the result of attention. All heads so
-share one KV head: [latent, rotated part] is its key, the latent its value (DeepSeek-V2, arXiv
-2405.04434).
+is applied to the query instead, and the matrix for values to the result of attention. So all heads
+share one KV head, whose key is [latent, rotated part] and whose value is the latent (DeepSeek-V2,
+arXiv 2405.04434).
 """
 
 from msgspec import Struct
@@ -24,14 +24,14 @@ class LatentAttentionSettings(Struct, frozen=True):
     rope: Rope
     hidden_size: int
     norm_epsilon: float
-    query_rank: int  # the width of the compressed queries, 0 where they are not compressed
-    plain_dim: int  # values of a head's query that are not rotated, which come first
+    query_rank: int  # the width of the compressed queries; 0 if queries are not compressed
+    plain_dim: int  # how many leading values of a query head are not rotated
     value_dim: int
     temperature: Temperature | None = None
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """Latent attention has no recurrent state."""
+        """An empty tuple: latent attention has no recurrent state."""
         return ()
 
     @property
@@ -76,13 +76,13 @@ class LatentAttention(Struct, frozen=True):
 
     settings: LatentAttentionSettings
     query: QueryProjection
-    compress: Matrix  # gives [latent, part to be rotated] of a position
+    compress: Matrix  # computes [latent, part to be rotated] of a position
     latent_norm: Norm
     matrices: HeadMatrices
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Computes attention from h (hidden,): (num_heads * value_dim,)."""
+        """Computes the attention output (num_heads * value_dim,) from h (hidden,)."""
         s = self.settings
         queries, compressed = self._project(ops, h)
         latent, shared = ops.split(compressed, [s.latent_dim, s.rope.dims])
@@ -104,7 +104,7 @@ class LatentAttention(Struct, frozen=True):
         return queries, compressed
 
     def _absorb(self, ops: Ops[X], queries: X, angles: Angles[X]) -> X:
-        """Applies the matrix for keys to the queries: [latent, rotated part] of each head."""
+        """Applies the matrix for keys to the queries: [latent, rotated part] for each head."""
         s, heads = self.settings, self.settings.kv_shape.num_heads
         plain, rotated = ops.split(queries, [s.plain_dim, s.rope.dims], heads)
         rotated = angles.rotate(rotated, heads, s.rope)

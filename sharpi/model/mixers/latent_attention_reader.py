@@ -64,7 +64,7 @@ class LatentAttentionReader:
             )
 
     def _sharpness(self) -> float:
-        """Returns the factor of YaRN for the attention scale: (1 + multiplier * ln(factor))^2."""
+        """Returns YaRN's factor of the attention scale, (1 + multiplier * ln(factor))^2."""
         if self._scaling.kind != "yarn":
             return 1.0
         multiplier = self._reader.number(_MULTIPLIER, 0.0)
@@ -75,9 +75,9 @@ class LatentAttentionReader:
         return factor * factor
 
     def _rope(self) -> Rope:
-        """Returns the rope; with YaRN's multiplier, cosines and sines have the factor 1.
+        """Returns the rope; if the file has YaRN's multiplier, cosines and sines get the factor 1.
 
-        The multiplier scales attention instead: see `_sharpness`.
+        The multiplier then scales attention instead: see `_sharpness`.
         """
         scaling, base = self._scaling, self._reader.positive("rope.freq_base", 10000.0)
         if scaling.kind == "yarn" and self._reader.has(_MULTIPLIER):

@@ -1,7 +1,7 @@
 """Mixer: the interface of attention and recurrent layers, which mix the tokens of a sequence.
 
-Each kind has a module with two classes: the settings, which are read from the file's keys and load
-the weights, and the mixer, which holds the weights and takes the step.
+Each kind has a module with two classes. The settings are read from the file's keys and load the
+weights; the mixer holds the weights and computes the step.
 """
 
 from typing import Protocol
@@ -28,15 +28,15 @@ class MixerSettings(Protocol):
 
     @property
     def kv_shape(self) -> AttentionShape | None:
-        """The layer's own part of the KV cache, None where it has none."""
+        """The layer's own part of the KV cache; None if it has none."""
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """The shapes of the layer's recurrent states, empty where it has none."""
+        """The shapes of the layer's recurrent states; empty if it has none."""
 
     @property
     def rope(self) -> Rope | None:
-        """The rotary embedding of queries and keys, None in a layer without positions."""
+        """The rotary embedding of queries and keys; None in a layer without rotary positions."""
 
     def load(self, tensors: TensorSource) -> Mixer | None:
         """Loads the mixer from the layer's tensors; returns None in a layer without a mixer.

@@ -1,6 +1,6 @@
 """Reads which mixer each layer of a model has, if any.
 
-Mixers other than softmax attention are imported only for models that have them, to save time.
+Mixers other than softmax attention are imported only for models that have them, for a faster start.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ class NoMixerSettings(Struct, frozen=True):
 def read_mixers(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
 ) -> tuple[MixerSettings, ...]:
-    """Reads the settings of every layer's mixer; raises ModelFileError, which names the key."""
+    """Reads the settings of every layer's mixer; raises ModelFileError that names the key."""
     attention = _attention_reader(reader, spec, norm_epsilon)
     feeds, recurrent = _feed_forward_layers(reader, spec), _recurrent_layers(reader, spec)
 
@@ -66,7 +66,7 @@ def _attention_reader(
 
 
 def _feed_forward_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Returns for each layer if it has a feed-forward in place of a mixer."""
+    """Returns whether each layer has a feed-forward in place of a mixer."""
     if not spec.has_one_branch:
         return [False] * reader.num_layers
     return [width > 0 for width in reader.per_layer("feed_forward_length", minimum=0)]
@@ -89,10 +89,10 @@ def _recurrent(
 
 
 def _recurrent_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Returns for each layer if it is recurrent.
+    """Returns whether each layer is recurrent.
 
-    The file's flags decide if it has some. Otherwise all but the last layer of each period are
-    recurrent, or without a period the layers that have no KV heads.
+    The file's flags decide, if there are any. Otherwise all but the last layer of each period are
+    recurrent, or, without a period, the layers that have no KV heads.
     """
     if spec.recurrent == "none":
         return [False] * reader.num_layers

@@ -7,8 +7,8 @@ from msgspec import Struct
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 
-# The source of keys and values: the layer's own matrices; the same with the keys as values where
-# the matrix for values is missing; or an earlier layer's part of the KV cache.
+# Where keys and values come from: the layer's own matrices; the same, except that keys serve as
+# values if there is no value matrix; or an earlier layer's part of the KV cache.
 KvSource = Literal["own", "own or keys", "earlier layer"]
 
 
@@ -16,8 +16,8 @@ class Projected(Struct, Generic[X], frozen=True):
     """The projections of a layer's input."""
 
     q: X  # (heads * key_dim,)
-    k: X | None  # (KV heads * key_dim,), None where an earlier layer's are used
-    v: X | None  # (KV heads * value_dim,), None where an earlier layer's are used
+    k: X | None  # (KV heads * key_dim,); None if an earlier layer's keys are used
+    v: X | None  # (KV heads * value_dim,); None if an earlier layer's values are used
     gate: X | None  # (heads * value_dim,)
 
 
@@ -27,9 +27,9 @@ class Projections(Struct, frozen=True):
     shape: AttentionShape
     q: Matrix
     k: Matrix | None
-    v: Matrix | None  # without it values are the keys, before these are normed
+    v: Matrix | None  # if None, the keys before their norm serve as values
     gate: Matrix | None
-    query_holds_gate: bool  # each head's rows in `q` are followed by as many of a gate
+    query_holds_gate: bool  # in `q`, each head's rows are followed by as many rows of a gate
 
     def apply(self, ops: Ops[X], h: X) -> Projected[X]:
         """Projects h (hidden,)."""
@@ -52,7 +52,7 @@ def load_projections(
     kv: KvSource,
     query_holds_gate: bool,
 ) -> Projections:
-    """Loads one layer's projections, from separate tensors or from one; raises ModelFileError."""
+    """Loads a layer's projections, from separate tensors or a fused one; raises ModelFileError."""
     q_rows = shape.num_heads * shape.key_dim * (2 if query_holds_gate else 1)
     k_rows, v_rows = shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim
     gate = tensors.optional_matrix("attn_gate", (shape.num_heads * shape.value_dim, hidden))

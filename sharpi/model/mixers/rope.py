@@ -23,18 +23,18 @@ DoubleArray = npt.NDArray[np.float64]
 class RopeScaling(Struct, frozen=True):
     """The rope scaling of a file, named as its `rope.scaling.*` keys.
 
-    With "divided", the file's divisors divide the frequencies: it has one set for contexts up to
-    `original_context`, and one for longer ones (LongRoPE, arXiv 2402.13753).
+    With "divided", divisors from the file divide the frequencies. The file has one set for contexts
+    up to `original_context`, and one for longer contexts (LongRoPE, arXiv 2402.13753).
     """
 
     kind: str = "none"  # "none", "linear", "yarn" or "divided"
     factor: float = 1.0
-    original_context: int = 0  # positions
+    original_context: int = 0  # in positions
     attention_factor: float = 0.0  # 0 stands for the YaRN paper's 1 + ln(factor) / 10
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    extrapolation: float = 1.0  # YaRN: the part of the kept frequencies that is mixed in
-    rounds_ramp: bool = True  # YaRN's ramp begins and ends at whole pairs
+    extrapolation: float = 1.0  # YaRN: how much of the unscaled frequencies is mixed in
+    rounds_ramp: bool = True  # YaRN: the ramp begins and ends at whole pairs
 
     def with_factor(self, attention_factor: float) -> "RopeScaling":
         """Returns a copy with another attention factor."""
@@ -47,12 +47,12 @@ class Rope(Struct, frozen=True):
     dims: int  # the number of leading values of each head that are rotated
     base: float
     scaling: RopeScaling = RopeScaling()
-    is_interleaved: bool = False  # pairs are (2i, 2i + 1), not (i, i + half)
-    is_divided: bool = True  # the file's divisors apply, if it has them
+    is_interleaved: bool = False  # pairs are (2i, 2i + 1) instead of (i, i + half)
+    is_divided: bool = True  # divided by the file's divisors, if it has some
 
 
 class Angles(Generic[X]):
-    """The rotary angles of one step; those of a rope are computed when a layer first needs them."""
+    """The rotary angles of one step; each rope's are computed when a layer first needs them."""
 
     def __init__(self, ops: Ops[X], divisors: FloatArray | None) -> None:
         self._ops, self._divisors = ops, divisors
@@ -127,7 +127,7 @@ def rope_table(
 
 
 def yarn_attention_factor(factor: float, multiplier: float = 1.0) -> float:
-    """Returns the YaRN paper's factor of cosines and sines."""
+    """Returns the factor by which the YaRN paper multiplies cosines and sines."""
     return 1.0 + 0.1 * multiplier * math.log(factor)
 
 

@@ -22,7 +22,7 @@ class RopeReader:
         self._local_base = reader.positive("rope.freq_base_swa", spec.local_rope_base)
 
     def rope(self, window: int, key_dim: int) -> Rope | None:
-        """Returns the rope of a layer with this window and head size, None if there is none."""
+        """Returns the rope of a layer with this window and head size; None if there is none."""
         leaves_out = self._spec.ropes_windows_only and self._has_windows and not window
         if leaves_out or not self._rotates():
             return None
@@ -58,7 +58,7 @@ class RopeReader:
     def _rotates(self) -> bool:
         """Returns True if layers rotate at all.
 
-        Granite files have the flag `rope.scaling.finetuned` for that.
+        Granite files say so in the flag `rope.scaling.finetuned`.
         """
         if self._spec.rope_use == "flagged":
             return self._reader.flag("rope.scaling.finetuned", True)

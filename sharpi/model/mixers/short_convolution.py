@@ -36,7 +36,7 @@ class ShortConvolutionSettings(Struct, frozen=True):
 
 
 class ShortConvolution(Struct, frozen=True):
-    """Computes out_gate h * convolution(gate h * x h); the gates have no activation."""
+    """Computes out_gate(h) * convolution(gate(h) * x(h)); the gates have no activation function."""
 
     gate: Matrix
     out_gate: Matrix

@@ -1,6 +1,6 @@
 """The C structs of kernels/cpu/operations/ops.h and stage.h, field by field.
 
-The library reports the offset of each field, and both are compared when it is loaded.
+The library reports the offsets of its fields, which must equal these when it is loaded.
 """
 
 from ctypes import POINTER, Structure, c_float, c_int32, c_uint64, c_void_p
@@ -71,7 +71,7 @@ class Step(Structure):
 
 
 class ThreadPlace(Structure):
-    """The cores of a thread, and what it shares (kernels/cpu/threads/thread_place.h)."""
+    """The cores of a thread, and its shared caches (kernels/cpu/threads/thread_place.h)."""
 
     _fields_ = (
         ("cores", POINTER(c_int32)),

@@ -13,11 +13,11 @@ class Buffer(Struct):
     """The memory of a value in a recording."""
 
     num_bytes: int
-    width: int  # values of a row
+    width: int  # numbers in a row
     rows: Rows
     first: int  # the index of the first operation that uses it
     last: int  # the index of the last operation that uses it
-    kept: bool = False  # it is not reused after the last operation
+    kept: bool = False  # its memory is never reused
     offset: int = -1  # bytes from the start of the arena
     row_bytes: int = 0  # of each row; 0 where it has no rows
 

@@ -1,7 +1,7 @@
-"""The KV cache of the CPU engine: pages of 64 positions, which its users assign to sequences.
+"""The KV cache of the CPU engine: pages of 64 positions, which callers assign to sequences.
 
-In a page each KV head has its keys, then its values unless they are part of the keys, each in its
-own type (kernels/cpu/attention/kv_pages.h). A page of a layer is one row of bytes.
+A page has each KV head's keys, then its values unless they are part of the keys; both have types of
+their own (kernels/cpu/attention/kv_pages.h). A page of a layer is one row of bytes.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,9 +24,9 @@ KV_BLOCK = 32
 class KvFormat(Struct, frozen=True):
     """The layout of a KV cache type: its bits per number, and its scales of 16 bits each."""
 
-    code: int  # of the native library and of the CUDA kernels
+    code: int  # the same in the native library and in the CUDA kernels
     bits: int
-    scales_per_block: int = 0  # of 32 numbers: a scale, or a scale and a minimum
+    scales_per_block: int = 0  # scales of 32 numbers: a scale, or a scale and a minimum
     scales_per_row: int = 0
 
     @property
@@ -35,7 +35,7 @@ class KvFormat(Struct, frozen=True):
         return self.bits < 16
 
     def row_bytes(self, dim: int) -> int:
-        """Returns the bytes of one position's `dim` numbers in a head."""
+        """Returns the bytes of a position's `dim` numbers in one head."""
         scales = self.scales_per_row + dim // KV_BLOCK * self.scales_per_block
         return dim * self.bits // 8 + 2 * scales
 
@@ -52,16 +52,16 @@ KV_FORMATS: dict[KvType, KvFormat] = {
 
 
 def value_stride(shape: AttentionShape) -> int:
-    """Returns the width of one position's values, padded to whole vectors of 16."""
+    """Returns the width of a position's values, padded to a multiple of 16."""
     return (shape.value_dim + 15) // 16 * 16
 
 
 def rotation_sizes(shape: AttentionShape, types: KvTypes) -> tuple[int, int]:
-    """Returns the block sizes, in numbers, of the rotation of keys and of values; 0 for none.
+    """Returns the block sizes, in numbers, of the rotations of keys and of values; 0 for none.
 
     Packed types are rotated block by block with a Hadamard transform. A block is the largest power
-    of two that divides the size of a head. Values within keys are rotated with the keys, in blocks
-    that divide both sizes.
+    of two that divides the head size. Values that are part of the keys are rotated with them, in
+    blocks that divide both sizes.
     """
     if shape.values_in_keys:
         both = _power_of_two(shape.key_dim | shape.value_dim)
@@ -102,9 +102,9 @@ def kv_bytes(
 
 
 def pages_of(num_pages: int, window_pages: int, *, has_window: bool) -> int:
-    """Returns the pages of a layer, of `num_pages` and at most `window_pages` in a window.
+    """Returns a layer's number of pages: `num_pages`, but at most `window_pages` with a window.
 
-    0 does not limit the pages in a window.
+    If `window_pages` is 0, a window does not limit the pages.
     """
     return min(num_pages, window_pages) if has_window and window_pages else num_pages
 
@@ -120,7 +120,7 @@ def passing_pages(position: int, end: int, window: int) -> range:
 
 
 def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
-    """Raises UsageError where the size of a head is not a multiple of a type's block."""
+    """Raises UsageError if a head size is not a multiple of the block of its KV type."""
     for shape in shapes:
         of_values = types.keys if shape.values_in_keys else types.values
         for kind, dim in ((types.keys, shape.key_dim), (of_values, shape.value_dim)):
@@ -132,7 +132,7 @@ def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
 
 
 class KvCache:
-    """The pages of all layers, `num_pages` each, zeroed; the system commits them on first write.
+    """The pages of all layers, `num_pages` each, zeroed; the system commits them at a first write.
 
     The model must pass `check_kv_types` for `types`.
     """
@@ -159,8 +159,8 @@ class KvCache:
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
         """Gives a page's memory in the layers `windows` back to the system; it then reads as zeros.
 
-        A system page may be shared with the KV page before or after. It is given back too if
-        `is_before_free` or `is_after_free` is set for that KV page.
+        A KV page may share a system page with the KV page before or after it. That system page is
+        given back only if `is_before_free` or `is_after_free` says that the other KV page is free.
         """
         for layer, memory in self._windows.items():
             size = self.layers[layer].shape[1]
@@ -186,15 +186,15 @@ class KvCache:
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes of one page of all layers but those whose pages `drop_windows` frees."""
+        """The bytes of one page of all layers except those whose pages `drop_windows` frees."""
         return sum(layer.shape[1] for layer in self._whole_layers())
 
     def read_partial(self, page: int, target: npt.NDArray[np.uint8]) -> None:
-        """Copies a page of the layers without windows to `target`, (partial_bytes,)."""
+        """Copies a page of the full-attention layers to `target`, (partial_bytes,)."""
         _read(self._whole_layers(), page, target)
 
     def write_partial(self, page: int, source: npt.NDArray[np.uint8]) -> None:
-        """Sets a page of the layers without windows to what `read_partial` read."""
+        """Sets a page of the full-attention layers to what `read_partial` read."""
         _write(self._whole_layers(), page, source)
 
     def _whole_layers(self) -> list[npt.NDArray[np.uint8]]:

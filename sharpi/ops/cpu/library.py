@@ -1,4 +1,4 @@
-"""Loads the native CPU library once, with the functions that run operations."""
+"""Loads the native CPU library once, and declares the functions that run operations."""
 
 import ctypes
 from collections.abc import Collection
@@ -15,7 +15,7 @@ INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """Loads the library; raises SharpiError where it is missing, or built from other sources."""
+    """Loads the library; raises SharpiError if it is missing or built from other sources."""
     library = open_library()
     check_layouts(library, "sharpi_operation_layouts", structs_of(abi, abi_recurrent))
     signatures = {
@@ -45,7 +45,7 @@ def load_library() -> ctypes.CDLL:
 def instruction_set(name: str | None = None) -> str:
     """Returns the instruction set of the kernels: `name`, or by default the machine's best.
 
-    Raises UsageError where the machine lacks it.
+    Raises UsageError if the machine lacks it.
     """
     found = _find(name)
     if found is None:
@@ -55,9 +55,9 @@ def instruction_set(name: str | None = None) -> str:
 
 
 def best_without(unwanted: Collection[str]) -> str:
-    """Returns the machine's best instruction set that is not in `unwanted`.
+    """Returns the machine's best instruction set outside `unwanted`.
 
-    If all of them are unwanted, it returns the best of all.
+    If all of them are unwanted, returns the best of all.
     """
     known = (name for name in INSTRUCTION_SETS if name not in unwanted)
     return next((name for name in known if _find(name)), instruction_set())

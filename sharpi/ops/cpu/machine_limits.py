@@ -44,7 +44,7 @@ class MachineLimits:
         return self._bytes[num_threads]
 
     def operations_per_second(self, num_threads: int) -> float:
-        """Returns the best rate of int8 products; call `measure` first."""
+        """Returns the best rate of int8 operations; call `measure` first."""
         return self._operations[num_threads]
 
 
@@ -63,7 +63,7 @@ def read_bytes_per_second(
 ) -> float:
     """Measures the rate of reading the first GiB of `parts`, the best of `tries`.
 
-    Parts of less than a GiB are read repeatedly. Raises ValueError where they are empty.
+    If `parts` have less than a GiB, they are read repeatedly. Raises ValueError if they are empty.
     """
     parts = _first_bytes(parts, BYTES_A_TRY)
     total = sum(part.nbytes for part in parts)
@@ -89,9 +89,9 @@ def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt
 
 
 def line_transfer_seconds(rounds: int = 20_000, tries: int = 5) -> float:
-    """Returns the least time in which a cache line went from one core to another.
+    """Returns the least seconds in which a cache line moves from one core to another.
 
-    Two threads take turns at writing it. On a single core, every turn takes a whole time slice.
+    Two threads write it in turn. On a single core, every turn takes a whole time slice.
     """
     measure = load_library().sharpi_line_transfer_seconds
     measure.restype, measure.argtypes = c_double, [c_uint32]
@@ -99,9 +99,9 @@ def line_transfer_seconds(rounds: int = 20_000, tries: int = 5) -> float:
 
 
 def int8_operations_per_second(instruction_set: str, num_threads: int, tries: int = 3) -> float:
-    """Measures the peak rate of an instruction set's int8 products; a multiply-add counts as two.
+    """Measures an instruction set's peak int8 operations per second; a multiply-add counts as two.
 
-    Raises UsageError where the machine lacks the instruction set.
+    Raises UsageError if the machine lacks the instruction set.
     """
     measure = _library().sharpi_int8_operations_per_second
     best = max(measure(instruction_set.encode(), num_threads, SECONDS_A_TRY) for _ in range(tries))

@@ -10,12 +10,10 @@ from sharpi.ops.cpu.thread_pool import Place
 
 
 def place_pages(spans: Sequence[PageSpan], places: Sequence[Place]) -> str | None:
-    """Reads each span on its node and moves pages that are on another node.
+    """Reads each span on its node, and moves pages that are on another node.
 
-    Returns a line that says why pages could not be moved, or None.
-
-    A thread of the node reads first, so that pages of a mapped file that come from the disk are
-    taken from the node's memory at once.
+    Returns a line that says why pages could not be moved, or None. A thread on the node reads
+    first, so that pages that still have to come from the disk land in that node's memory.
     """
     nodes = sorted({place.node for place in places})
     with ThreadPoolExecutor(len(nodes)) as pool:

@@ -1,7 +1,6 @@
 """Program: a recorded step that can be replayed, with its native operations and their memory.
 
-Python makes one call per step. It passes the inputs, which `StepArrays` holds, and reads logits and
-routes in place.
+Python makes one call per step. The inputs are in `StepArrays`; logits and routes are read in place.
 """
 
 import ctypes
@@ -29,20 +28,20 @@ class ProgramLimits(Struct, frozen=True):
     max_outputs: int
     max_positions: int
     precision: Rounding = "int8"
-    instruction_set: str | None = None  # None for the machine's best
-    shares_rows: bool = False  # a thread takes the same rows of every expert
-    drops_keys: bool = False  # a step may keep only some keys and values of a sequence
+    instruction_set: str | None = None  # None takes the machine's best
+    shares_rows: bool = False  # each thread computes the same rows of every expert
+    drops_keys: bool = False  # a step may drop some keys and values of a sequence
 
     @property
     def precision_code(self) -> int:
-        """The number of the precision in the ABI's `Rounding`."""
+        """The number that the ABI's `Rounding` has for the precision."""
         return {"int8": 0, "f32": 1, "int16": 2}[self.precision]
 
 
 class ArenaSlice(NamedTuple):
     """An array of 4-byte values in the arena."""
 
-    offset: int  # in bytes
+    offset: int  # offset in bytes
     width: int
     rows: int
 
@@ -97,7 +96,7 @@ class Program:
         incoming: ArenaSlice | None = None,
         hidden: ArenaSlice | None = None,
     ) -> None:
-        """Allocates the scratch memory, and makes the views of a step's inputs and outputs."""
+        """Allocates the scratch memory, and makes the views of the step's inputs and outputs."""
         self.seal_scratch()
         if incoming is not None:
             self.incoming = self._view(incoming).view(np.float32)
@@ -108,10 +107,10 @@ class Program:
         self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
 
     def seal_scratch(self, within: Iterable["Program"] = ()) -> None:
-        """Allocates the scratch memory, or shares that of another program.
+        """Allocates the scratch memory, or shares another program's.
 
-        The first of the programs `within` that has enough scratch memory shares it; the two
-        programs must not run at the same time. Raises SharpiError where there is too little memory.
+        The first program in `within` with enough scratch memory shares it. The two programs must
+        not run at the same time. Raises SharpiError if there is too little memory.
         """
         if any(
             self._library.sharpi_program_seal_within(self._handle, p.handle) == 0 for p in within
@@ -124,11 +123,11 @@ class Program:
             )
 
     def barriers(self, step: abi.Step) -> int:
-        """Counts the barriers at which threads meet in one run."""
+        """Counts the thread barriers in one run of a step."""
         return int(self._library.sharpi_program_barriers(self._handle, ctypes.byref(step)))
 
     def page_spans(self, pool: ThreadPool) -> "list[abi.PageSpan]":
-        """Lists the weights in order of address, each piece with the NUMA node that reads it."""
+        """Lists the weights in order of address, in pieces with the NUMA node that reads them."""
         measure = self._library.sharpi_program_page_spans
         count = measure(self._handle, pool.handle, None, 0)
         spans = (abi.PageSpan * count)()
@@ -149,8 +148,8 @@ class Program:
     def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:
         """Runs one step; `logits[i]` are then the logits of output i, until the next step.
 
-        Raises KeyboardInterrupt where the pool was interrupted, and SharpiError where there is too
-        little memory for another thread's buffers.
+        Raises KeyboardInterrupt if the pool was interrupted, and SharpiError if there is too little
+        memory for another thread's buffers.
         """
         result = self._library.sharpi_program_run(
             self._handle, pool.address or pool.handle, ctypes.byref(step), num_threads
@@ -197,10 +196,9 @@ class StepArrays:
         )
 
     def write(self, row: int, first: int, ids: IntArray, position: int, pages: IntArray) -> slice:
-        """Writes sequence `row`: its tokens `ids` from `position` on; returns their place.
+        """Writes the tokens `ids` of sequence `row`, from `position` on; returns their row slice.
 
-        The tokens take the step's rows from `first` on. `pages` are those of the sequence, in
-        order.
+        The tokens take the step's rows from `first` on. `pages` are the sequence's pages, in order.
         """
         count, num_pages = len(ids), min(len(pages), self._pages.shape[1])
         rows = slice(first, first + count)
@@ -211,5 +209,5 @@ class StepArrays:
         return rows
 
     def ask(self, first: int, rows: IntArray | int, count: int = 1) -> None:
-        """Makes the outputs of these rows the step's outputs from `first` on."""
+        """Requests the outputs of these rows, as the step's outputs from `first` on."""
         self._outputs[first : first + count] = rows

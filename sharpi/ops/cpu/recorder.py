@@ -1,6 +1,6 @@
-"""Recorder: records a model's step as native operations, when the model runs over it once.
+"""Recorder: records a model's step as native operations, while the model runs on it once.
 
-The modules beside this one record the operations by kind. The result is a `Program`, which is
+The modules beside this one each record one kind of operations. The result is a `Program`, which is
 replayed for every step.
 """
 

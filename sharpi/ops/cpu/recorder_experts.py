@@ -1,4 +1,4 @@
-"""Records routing and experts, which are in memory or are loaded during the step."""
+"""Records routing, and experts that are in memory or are loaded during the step."""
 
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
@@ -17,7 +17,7 @@ from sharpi.ops.interface import (
 
 
 class ExpertsRecorder(RowRecorder, LinearRecorder):
-    """Implements routes and experts of `Ops[Buffer]`; a `source` loads experts not in memory."""
+    """Implements routes and experts of `Ops[Buffer]`; `source` loads experts not in memory."""
 
     _source: ExpertSource | None
     _keeps_router_logits: bool

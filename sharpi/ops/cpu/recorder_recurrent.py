@@ -14,7 +14,7 @@ from sharpi.ops.state_layout import StateLayout
 
 
 class RecurrentRecorder(Tape):
-    """Implements the recurrent operations of `Ops[Buffer]`, with `split` and `gated`."""
+    """Implements the recurrent operations of `Ops[Buffer]`, including `split` and `gated`."""
 
     _states: StateLayout
 

@@ -1,4 +1,4 @@
-"""Records the operations that are independent for each row, matrix products among them."""
+"""Records the operations that compute each row by itself, such as matmuls."""
 
 from collections.abc import Sequence
 from ctypes import Structure, c_int32
@@ -11,7 +11,7 @@ from sharpi.ops.interface import FloatArray, Matrix, RopeTable
 
 
 class LinearRecorder(Tape):
-    """Implements the matrix products of `Ops[Buffer]`."""
+    """Implements the matmuls of `Ops[Buffer]`."""
 
     def linear(self, x: Buffer, matrices: Sequence[Matrix]) -> list[Buffer]:
         outs = [self._buffer(m.rows, x.rows) for m in matrices]

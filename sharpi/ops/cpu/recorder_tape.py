@@ -1,7 +1,7 @@
 """Tape: the buffers and operations of a recording.
 
-The addresses of buffers are known only at the end of the recording. The parameters of an operation
-are therefore a closure, which is called at the end.
+Buffers get their addresses only when the recording ends. So each operation's parameters are a
+closure, which is called then.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,14 +30,14 @@ class Tape:
         self._incoming: Buffer | None = None
 
     def incoming(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
-        """Returns a buffer (rows, width) of values that each step gets instead of an embedding."""
+        """Returns a buffer (rows, width) of values that each step receives in place of ids."""
         self._incoming = self._buffer(width, rows)
         return self._incoming
 
     def finish(self, logits: Buffer, hidden: Buffer | None = None) -> Program:
         """Places the buffers, adds the operations to a program and seals it.
 
-        Values `hidden` can be read after a step, as the logits can.
+        `hidden` can be read after a step, as the logits can.
         """
         for buffer in filter(None, (logits, hidden)):
             buffer.kept = True

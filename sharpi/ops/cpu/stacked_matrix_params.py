@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sharpi.ops.cpu import abi
 from sharpi.ops.interface import ExpertSource, ExpertWeights, StackedMatrix
 
-Keep = Callable[[np.ndarray | None], int | None]  # returns an array's address, keeps the array
+Keep = Callable[[np.ndarray | None], int | None]  # keeps the array alive and returns its address
 
 
 def piece_params(
@@ -22,10 +22,10 @@ def piece_params(
 def _piece_params(
     expert_weights: ExpertWeights, piece: int, source: ExpertSource | None, keep: Keep
 ) -> abi.StackedMatrixParams:
-    """Returns the parameters of a layer's gate (0), up (1) or down (2) matrices.
+    """Returns the parameters of a layer's gate (piece 0), up (1) or down (2) matrices.
 
-    The experts' addresses are in the table of `source`, which loads experts. Without a source they
-    point into the mapped file.
+    The table of experts' addresses belongs to `source`, which loads experts. Without a source the
+    addresses point into the mapped file.
     """
     stacked = (expert_weights.gate, expert_weights.up, expert_weights.down)[piece]
     if stacked is None:

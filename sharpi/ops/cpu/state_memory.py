@@ -1,4 +1,4 @@
-"""The recurrent states of the CPU engine, which its users assign to sequences."""
+"""The recurrent states of the CPU engine, which callers assign to sequences."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from sharpi.ops.state_layout import StateLayout
 
 
 class StateMemory:
-    """Memory for `num_states` states of some layers; the system commits it on first write."""
+    """Memory for `num_states` states of some layers; the system commits it at the first write."""
 
     def __init__(self, shapes: Iterable[RecurrentShape], num_states: int) -> None:
         self.layout = StateLayout(shapes)

@@ -13,10 +13,10 @@ Offsets = dict[str, int]
 def check_layouts(
     library: ctypes.CDLL, function: str, structs: Mapping[str, type[Structure]]
 ) -> None:
-    """Compares size, names and offsets of the fields of each struct by its name in C++.
+    """Compares each struct's size and fields' names and offsets with the C++ struct of its name.
 
-    `function` returns the library's layouts (kernels/cpu/runtime/layouts.h).
-    Raises SharpiError for the first struct that differs.
+    `function` returns the library's layouts (kernels/cpu/runtime/layouts.h). Raises SharpiError for
+    the first struct that differs.
     """
     theirs = _layouts(library, function)
     for name, struct in structs.items():
@@ -28,7 +28,7 @@ def check_layouts(
 
 
 def structs_of(*modules: ModuleType) -> dict[str, type[Structure]]:
-    """The structs that modules define, by name."""
+    """Returns the structs that the modules define, by name."""
     return {
         name: value
         for module in modules
@@ -38,7 +38,7 @@ def structs_of(*modules: ModuleType) -> dict[str, type[Structure]]:
 
 
 def layout_of(struct: type[Structure]) -> Offsets:
-    """The offset of each field; "" stands for the end of the struct."""
+    """Returns the offset of each field; the key "" stands for the end of the struct."""
     names = [field[0] for field in struct._fields_]
     return {"": ctypes.sizeof(struct)} | {name: getattr(struct, name).offset for name in names}
 

@@ -10,7 +10,7 @@ from sharpi.ops.cpu.library import load_library
 
 
 class Place(Protocol):
-    """A thread's place (sharpi/hardware/thread_places.py)."""
+    """The cores and the speed of a thread (sharpi/hardware/thread_places.py)."""
 
     @property
     def cores(self) -> tuple[int, ...]: ...
@@ -25,9 +25,8 @@ class Place(Protocol):
 class ThreadPool:
     """Persistent native threads; `num_threads` includes the calling thread.
 
-    With `places`, one for each thread, threads keep to their cores, and get parts of the work by
-    their speed. `address` is that of the native object, 0 after `close`. Raises SharpiError where
-    the system has no more threads.
+    With `places`, one for each thread, threads stay on their cores and get shares of the work by
+    their speed. Raises SharpiError if the system allows no more threads.
     """
 
     def __init__(self, num_threads: int, places: Sequence[Place] = ()) -> None:
@@ -44,16 +43,16 @@ class ThreadPool:
         return self.address
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Ends the current run, or the next one, between two layers; any thread may call it.
+        """Makes the current run, or the next one, end between two layers; any thread may call it.
 
-        The interruption lasts until a call with `wanted=False`. After `close` a call does nothing.
+        This lasts until a call with `wanted=False`. After `close` a call does nothing.
         """
         if self.address:
             load_library().sharpi_pool_interrupt(self.address, wanted)
 
     @property
     def progress(self) -> float:
-        """The part of the current run that is done, 0 to 1; any thread may ask."""
+        """The fraction of the current run that is done, 0 to 1; any thread may read it."""
         if not self.address:
             return 0.0
         return float(load_library().sharpi_pool_progress(self.address))

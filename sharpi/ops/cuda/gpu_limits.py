@@ -1,7 +1,7 @@
 """Measures how fast a GPU reads its own memory, and the host's memory over the bus.
 
-Benchmarks compare the kernels with these limits, like those of the CPU with
-`sharpi.ops.cpu.machine_limits`.
+Benchmarks compare the kernels with these limits; `sharpi.ops.cpu.machine_limits` does it for the
+CPU.
 """
 
 import time
@@ -15,15 +15,16 @@ from sharpi.device.launch import Kernel, Launch, Memory, Span
 
 BYTES_A_TRY = 1 << 30  # well beyond any GPU's cache
 BUS_BYTES_A_TRY = 128 << 20
-READS_OF_A_TRY = 16  # in one graph, so that the host's part of the time is negligible
+READS_OF_A_TRY = 16  # reads in one graph, so that the host's part of the time is negligible
 TRIES = 5
-_CHUNK_BYTES = 32 << 20  # random bytes, which are repeated; zeros may be read faster than weights
+# Random bytes, repeated to fill the memory; zeros may be read faster than weights.
+_CHUNK_BYTES = 32 << 20
 _THREADS, _BLOCK_BYTES, _WORD_BYTES = 256, 128 << 10, 16
 _SUMS_OF_BLOCK, _SUM_BYTES = 8, 4
 
 
 class GpuLimits:
-    """The best rates so far; no memory stays allocated between measurements."""
+    """The best rates measured so far; no memory stays allocated between measurements."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -85,9 +86,9 @@ def _num_blocks(num_bytes: int) -> int:
 
 
 def replay_seconds(device: Device, launches: Sequence[Launch], tries: int) -> list[float]:
-    """Measures the seconds that these launches take as one graph, once for each try.
+    """Measures the seconds that these launches take as one graph, once per try.
 
-    A warm-up comes before. The host makes one call and waits once, so its part of the time is
+    It warms up first. The host makes one call and waits once, so that its part of the time is
     small.
     """
     work: list[Work] = [partial(device.launch, launch) for launch in launches]
@@ -115,7 +116,7 @@ def filled_memory(device: Device, num_bytes: int) -> Memory:
 
 
 def random_bytes(most: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Returns at most `most` random bytes, which may be repeated to fill a larger memory."""
+    """Returns at most `most` random bytes, which callers repeat to fill a larger memory."""
     size = min(most, _CHUNK_BYTES)
     return np.frombuffer(np.random.default_rng(0).bytes(size), np.uint8)
 

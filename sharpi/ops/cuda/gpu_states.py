@@ -1,4 +1,4 @@
-"""The recurrent states on the GPU, which its users assign to sequences."""
+"""The recurrent states on the GPU, which callers assign to sequences."""
 
 from collections.abc import Iterable
 

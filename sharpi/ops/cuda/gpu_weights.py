@@ -1,4 +1,4 @@
-"""The weights on the GPU: they are collected while a step is recorded, then copied together."""
+"""GpuWeights: collects the weights while a step is recorded, then copies them together."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """The KV cache on the GPU: pages of 64 positions, with separate arrays for keys and values.
 
 Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim), each in their own
-type. In a type of fewer bits than f16 each head of a page has its codes, then its scales
+type. In types smaller than f16, each head in a page has its codes, then its scales
 (kernels/cuda/attention/kv_cache.cuh).
 """
 
@@ -47,7 +47,7 @@ def _parts(shape: AttentionShape, types: KvTypes) -> tuple[tuple[int, KvType], .
 
 
 def layer_bytes(shape: AttentionShape, num_pages: int, types: KvTypes) -> int:
-    """Returns the bytes that are allocated for one layer's pages."""
+    """Returns the bytes that one layer's pages take."""
     return sum(
         aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kind))
         for dim, kind in _parts(shape, types)
@@ -65,7 +65,7 @@ def _check(shape: AttentionShape) -> None:
 def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int) -> FloatArray:
     """Returns the rows (heads, 64, dim) of a page's heads (heads, bytes), as float32.
 
-    Rows of 8 bits were transformed by blocks, which the same transform takes back.
+    Rows of 8 bits were rotated in blocks; applying the same transform again undoes that.
     """
     if kv_type == "f16":
         return data.view(np.float16).reshape(len(data), PAGE_POSITIONS, dim).astype(np.float32)
@@ -134,8 +134,8 @@ class GpuKvCache:
     def grow(self, num_pages: int) -> None:
         """Moves the pages to a larger memory, layer by layer; captured addresses become invalid.
 
-        One layer's pages are in both memories at a time. Raises DeviceError if memory is too small;
-        the pages are then still valid, and the next call continues.
+        Only one layer at a time has both an old and a new memory. Raises DeviceError if memory is
+        too small. The pages are then still valid, and another call continues.
         """
         for shape in self._shapes:
             if self.layers[shape.layer].keys.num_bytes < self._keys_bytes(shape, num_pages):

@@ -1,7 +1,7 @@
 """The layout of matrix-vector products (kernels/cuda/quant/dot.cuh): lanes per row, threads.
 
-The bits of a product depend on the lanes that share a row. Their number therefore depends on the
-quant type and the columns only.
+The number of lanes that share a row decides a result's bits. So it depends only on the quant type
+and the columns.
 """
 
 from typing import Final
@@ -9,9 +9,9 @@ from typing import Final
 from sharpi.gguf.quant_types import QuantType
 
 FLOAT_TYPES: Final = frozenset({QuantType.F32, QuantType.F16, QuantType.BF16})
-MAX_TOKENS: Final = 8  # tokens that a block multiplies with the weights that it has read
+MAX_TOKENS: Final = 8  # tokens that a block multiplies with weights that it has read once
 BLOCK: Final = 256
-_FEW_BLOCKS: Final = 256  # with fewer blocks than this, smaller ones are faster
+_FEW_BLOCKS: Final = 256  # if there are fewer blocks, smaller ones are faster
 _SMALLEST_BLOCK: Final = 64
 _MOSTLY_BUSY: Final = 0.9
 _TURNS: Final = 2
@@ -25,7 +25,7 @@ _UNIT_VALUES: Final = {
 
 
 def unit_values(quant_type: QuantType) -> int:
-    """Returns the number of weights that a lane unpacks at a time."""
+    """Returns the number of weights that a lane unpacks at a time, a unit."""
     return _UNIT_VALUES.get(quant_type, 32)
 
 
@@ -37,8 +37,8 @@ def units_of_row(quant_type: QuantType, columns: int) -> int:
 def lanes_of_row(quant_type: QuantType, columns: int) -> int:
     """Returns the number of lanes per row: the most, from 4 to 32, that are nearly all busy.
 
-    More than 4 lanes are used only if each has two units or more of the row. With a single unit, a
-    lane's fixed work per row would cost more than the products.
+    There are more than 4 lanes only if each gets at least two units of the row. With one unit, a
+    lane's fixed work per row would cost more than its multiplications.
     """
     units = units_of_row(quant_type, columns)
     choices = [lanes for lanes in (32, 16, 8) if units >= _TURNS * lanes] + [4]
@@ -58,12 +58,12 @@ def rows_of_block(quant_type: QuantType, columns: int) -> int:
 
 
 def bits(power: int) -> int:
-    """Returns the exponent of a power of two, which is what the kernels take."""
+    """Returns the exponent of a power of two, which kernels take in its place."""
     return power.bit_length() - 1
 
 
 def takes_floats(quant_type: QuantType, planes: int) -> bool:
-    """Returns True if a product takes float activations, not rounded ones."""
+    """Returns True if a product takes float activations rather than rounded ones."""
     return planes == 0 or quant_type in FLOAT_TYPES
 
 
@@ -74,7 +74,7 @@ def entry(operation: str, quant_type: QuantType, planes: int) -> str:
 
 
 def block_threads(rows: int, rows_of_block: int) -> int:
-    """Returns the threads of a block; they are fewer where there are few rows.
+    """Returns the threads of a block; there are fewer if there are few rows.
 
     A block of BLOCK threads computes `rows_of_block` rows.
     """

@@ -8,8 +8,9 @@ class PassCounts(Struct):
 
     by_layer: int = 0  # prompts whose batches took turns at every layer
     spilled_pages: int = 0  # pages of the stash that were in RAM
-    stash_overflows: int = 0  # prompts too long for the stash, which ran batch after batch
-    limited: int = 0  # passes with a limit of routed rows
+    # Prompts too long for the stash, which ran in batches one after the other.
+    stash_overflows: int = 0
+    limited: int = 0  # passes with a limit on the rows for routed tokens
     reruns: int = 0  # passes that were repeated because the limit was too small
 
     @property

@@ -21,22 +21,22 @@ class StepShape(NamedTuple):
 
     tokens: int
     outputs: int
-    positions: int  # an upper bound of the number that attention reads
+    positions: int  # an upper bound of the positions that attention reads
     end: int = 0  # the position after the last token of a batch, 0 for single tokens
-    largest: bool = False  # only the id of the largest logit is wanted
+    largest: bool = False  # the caller only wants the id of the largest logit
     misses: MissMode = "stream"
     turn: int = 0  # the index of this batch among those that take turns
     turns: int = 1  # the number of batches that take turns
-    group: int | None = None  # the chunk of experts that computes, None for all
+    group: int | None = None  # the chunk of experts to compute, None for all
     first: int | None = None  # the index of the first token in the prompt, if batches take turns
-    predicts: bool = False  # layers prefetch experts of the next one, for tokens with outputs
-    is_exact: bool = False  # routed tokens that exceed the limit of rows take turns
-    has_drafts: bool = False  # recurrent layers leave a state after each token of a check
-    sequences: int = 1  # several have fewer tokens each than the library's products take
+    predicts: bool = False  # layers prefetch the next layer's experts, for tokens with outputs
+    is_exact: bool = False  # if routed tokens exceed the limit of rows, they are computed in turns
+    has_drafts: bool = False  # recurrent layers store a state after each token of a check
+    sequences: int = 1  # if several, each has too few tokens for the library's matmul
 
     @property
     def is_decode(self) -> bool:
-        """True if every sequence has one token; such step shapes come again and again."""
+        """True if every sequence has one token; such shapes recur."""
         return self.tokens == self.sequences
 
     def rows(self, kind: Rows) -> int:
@@ -47,7 +47,7 @@ class StepShape(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A matrix product that the device's library computes; see `Device.matmul`."""
+    """A matmul that the device's library computes; see `Device.matmul`."""
 
     x: Span
     weights: Span
@@ -56,7 +56,7 @@ class Product(NamedTuple):
 
 
 class GroupedProduct(NamedTuple):
-    """Products of many matrices in bf16; see `Device.grouped_matmul`."""
+    """Matmuls of many matrices in bf16; see `Device.grouped_matmul`."""
 
     x: Span
     weights: Span
@@ -96,7 +96,7 @@ class AwaitWord(NamedTuple):
     word: Span
     value: int
     meanwhile: Work
-    layer: int  # the layer whose experts were requested of the host
+    layer: int  # the layer whose experts the GPU requests from the host
 
 
 class SideStream(NamedTuple):
@@ -140,9 +140,9 @@ class Routes:
 
 
 class PendingHeads(Struct):
-    """The norm and rotation of a value's heads that are recorded but not launched yet.
+    """The recorded norm and rotation of a value's heads, which are not launched yet.
 
-    Attention can do them itself; before any other operation they are done in place.
+    Attention can apply them itself; before any other operation they are applied in place.
     """
 
     norm: Callable[[], HeadNorm] | None = None
@@ -152,7 +152,7 @@ class PendingHeads(Struct):
 
 
 class RecordedTensor(Struct):
-    """A value of a recording: rows of floats, and rounded rows if an operation reads them."""
+    """A value of a recording: rows of floats, and rounded rows if an operation reads those."""
 
     width: int
     rows: Rows
@@ -160,13 +160,14 @@ class RecordedTensor(Struct):
     source: Span | None = None  # memory outside the arena that holds the floats
     rounds: bool = False  # the operation that makes the value can round it too
     is_read: bool = False  # an operation reads the floats
-    is_transformed: bool = False  # attention has transformed these queries in place
+    # An earlier layer's attention has transformed these queries in place.
+    is_transformed: bool = False
     rounded: Buffer | None = None
     pending: PendingHeads | None = None
-    routes: Routes | None = None  # of expert ids, whose memory depends on the step
+    routes: Routes | None = None  # for expert ids: their memory, which depends on the step
 
     def changed(self) -> "RecordedTensor":
-        """Returns the value that an operation in place leaves in the same memory."""
+        """Returns the value that an in-place operation leaves in the same memory."""
         self.is_read = True
         pending, self.pending = self.pending, None
         return RecordedTensor(self.width, self.rows, self.floats, self.source, pending=pending)

@@ -25,10 +25,10 @@ _BLOCK = 32
 
 
 class Stage(Struct, frozen=True):
-    """Operations at which the batches of a prompt take turns, one batch after the other."""
+    """Operations that the batches of a prompt run in turn, one batch after the other."""
 
     operations: list[Calls]
-    layer: int | None  # the layer whose experts they are, None for other operations
+    layer: int | None  # the layer, if the operations are its experts; otherwise None
     enters: list[Buffer]  # written before the stage, and read in it or later
     leaves: list[Buffer]  # written in the stage or before, and read later
     sums: list[Buffer]  # the sums of experts, to which groups may add one after the other
@@ -37,9 +37,8 @@ class Stage(Struct, frozen=True):
 class Recording:
     """The operations recorded so far, and their buffers.
 
-    A buffer lives from the operation that makes it to the last that reads it. `routed` is the limit
-    of rows for routed tokens, None without a limit. `disabled` names the features that are switched
-    off.
+    A buffer lives from the operation that makes it to the last one that reads it. `routed` limits
+    the rows for routed tokens; None does not. `disabled` names the features that are switched off.
     """
 
     def __init__(
@@ -83,14 +82,14 @@ class Recording:
         return buffer
 
     def append(self, calls: Calls) -> None:
-        """Appends an operation, which is later called with the shape of each step."""
+        """Appends an operation, which each step later calls with its shape."""
         self._appended.append(calls)
 
     @contextmanager
     def apart(self) -> Iterator[list[Calls]]:
         """Yields a list to which all operations are appended within the `with`.
 
-        They are not part of the recording; a later operation of it has to run them.
+        They are not part of the recording; a later operation has to run them.
         """
         operations, self._appended = self._appended, []
         try:
@@ -99,7 +98,7 @@ class Recording:
             self._appended = operations
 
     def append_experts(self, layer: int, calls: Calls) -> None:
-        """Appends an operation of a layer's experts, which is a stage of its own."""
+        """Appends an operation on a layer's experts, which is a stage of its own."""
         self._experts[len(self._operations)] = layer
         self.append(calls)
 
@@ -123,7 +122,7 @@ class Recording:
         return [each for each in values if each.first < cut <= each.last]
 
     def floats(self, *values: RecordedTensor) -> None:
-        """Declares that the next operation reads these floats, after pending head operations."""
+        """Declares that the next operation reads these floats; applies pending operations."""
         for value in values:
             self._settle(value)
         for value in values:
@@ -131,7 +130,7 @@ class Recording:
             value.is_read = True
 
     def hold(self, *values: RecordedTensor) -> None:
-        """Declares that the next operation needs the floats and the rounded rows of these."""
+        """Declares that the next operation needs these values' floats and rounded rows."""
         self.floats(*values)
         for value in values:
             self._touch(value.rounded)

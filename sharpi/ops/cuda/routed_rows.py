@@ -1,4 +1,4 @@
-"""RoutedRows: a limit of rows for routed tokens; a pass that exceeds it is repeated without it."""
+"""RoutedRows: limits the rows for routed tokens; a pass that exceeds the limit is repeated."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,11 @@ from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch
 
 
 class RoutedRows:
-    """Limits the rows to `factor` times tokens * experts per token, without a wait within a pass.
+    """Limits the rows to `factor` times tokens * experts per token, without waiting within a pass.
 
     Experts compute in groups. A group with more routed tokens than rows drops the rest and sets a
-    flag, which is read after the pass. The pass is then run again, and each group takes only as
-    many tokens at a time as surely fit.
+    flag, which the host reads after the pass. The pass is then repeated, and each group takes only
+    so many tokens at a time that they fit in any case.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class RoutedRows:
         return experts_at_once(self._factor, num_experts)
 
     def guard(self, run: Callable[[bool], None], state: int) -> None:
-        """Calls run(False), and then run(True) if a group had more routed tokens than rows.
+        """Calls run(False), then run(True) if a group had more routed tokens than rows.
 
-        The first run drops the excess; the second takes fewer tokens at a time and drops none. It
-        overwrites keys and values; the recurrent `state` is restored before it.
+        The first run drops the excess. The second one takes fewer tokens at a time and drops none.
+        It overwrites keys and values; the recurrent `state` is restored before it.
         """
         self._counts.limited += 1
         self._device.upload(self.is_over, np.zeros(1, np.int32))

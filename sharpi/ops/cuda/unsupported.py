@@ -16,7 +16,7 @@ GPU_TYPES: Final = frozenset(
 
 
 def refuse(what: str) -> NoReturn:
-    """Raises UnsupportedModelError for `what`; if the CPU is used instead, it becomes a note."""
+    """Raises UnsupportedModelError for `what`, which becomes a note if the CPU takes over."""
     raise UnsupportedModelError(f"there are no CUDA kernels for {what} yet")
 
 

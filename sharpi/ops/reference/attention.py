@@ -16,7 +16,7 @@ class ReferenceAttention:
     """Implements the attention of `Ops[Array]`.
 
     `kv` holds the keys and values of each layer, (slots, heads, dim). The slot of a position is the
-    position minus `num_dropped`, the number of those that `keep` dropped.
+    position minus `num_dropped`, the number of positions that `keep` dropped.
     """
 
     positions: npt.NDArray[np.int32]
@@ -61,7 +61,7 @@ class ReferenceAttention:
         return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
 
     def _leading_values(self, k: Array, shape: AttentionShape) -> Array:
-        """Returns the leading part of the keys, which is their value."""
+        """Returns the leading part of the keys, which serves as values."""
         return k.reshape(len(k), shape.num_kv_heads, shape.key_dim)[..., : shape.value_dim]
 
     def _visible(self, num_positions: int, shape: AttentionShape) -> npt.NDArray[np.bool_]:

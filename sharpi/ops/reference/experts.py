@@ -21,7 +21,7 @@ SPARSE_MIXER_NEAR = 0.01
 
 
 def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Returns expert ids (tokens, used), best first, and weights; ties go to the lower id."""
+    """Returns expert ids and weights (tokens, used), best first; ties go to the lower id."""
     if router.scoring is Scoring.SPARSE_MIXER:
         chosen, shares = _mix_sparsely(logits, router.num_used)
         return chosen, (shares * router.scale).astype(np.float32)
@@ -51,7 +51,7 @@ def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.i
 def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """Chooses one expert after the other; see `Scoring.SPARSE_MIXER`.
 
-    Returns ids and weights, (tokens, num_used) each. An expert's weight is its softmax over those
+    Returns ids and weights, (tokens, num_used) each. An expert's weight is its softmax over the
     remaining experts whose logits are near its own.
     """
     rows, left = np.arange(len(logits)), logits.copy()

@@ -1,4 +1,4 @@
-"""The keys that the last queries of a prompt use most, in plain NumPy: SnapKV's rule.
+"""SnapKV's rule in plain NumPy: which keys the last queries of a prompt use most.
 
 Source: Li et al., 2024, arXiv 2404.14469.
 """
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 def kept_slots(
     queries: Array, keys: FloatArray, num_kept: int, scale: float, soft_cap: float = 0.0
 ) -> npt.NDArray[np.int64]:
-    """Returns the slots that each KV head keeps, in rising order: (kv_heads, num_kept).
+    """Returns the slots that each KV head keeps, in ascending order: (kv_heads, num_kept).
 
     `queries` (tokens, heads, dim) belong to the newest of `keys` (slots, kv_heads, dim). Of slots
     with equal weights the lower one is kept.

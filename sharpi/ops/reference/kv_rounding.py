@@ -1,4 +1,4 @@
-"""Rounds keys and values as each type of the KV cache does, in plain NumPy."""
+"""Rounds keys and values as each KV cache type does, in plain NumPy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,13 @@ _BLOCK = 32
 NONLINEAR_LEVELS = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
 )
-# The levels by Lloyd and Max for normally distributed numbers, in units of a 59th of the deviation.
+# Lloyd-Max levels for normally distributed numbers, in units of 1/59 of the standard deviation.
 NORMAL_LEVELS = np.array([-127, -79, -45, -14, 14, 45, 79, 127], np.float32)
 _NORMAL_DEVIATION = 59
 
 
 def round_rows(x: Array, kv_type: KvType) -> Array:
-    """Returns rows (..., dim) as the type stores them, without any rotation."""
+    """Returns rows (..., dim) as the KV type stores them, without any rotation."""
     rounds = _ROUNDINGS.get(kv_type)
     if rounds is None:
         return x.astype(np.float16).astype(np.float32)
@@ -34,7 +34,7 @@ def _half(x: Array) -> Array:
 
 
 def _extreme(x: Array) -> Array:
-    """Returns each row's number of largest magnitude."""
+    """Returns the number of largest magnitude in each row."""
     return np.take_along_axis(x, np.abs(x).argmax(axis=1)[:, None], axis=1)
 
 

@@ -49,7 +49,7 @@ def convolve(
 def delta_step(
     state: FloatArray, q: FloatArray, k: FloatArray, v: FloatArray, decay: float, beta: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Computes one token of one head: S decays, then its value at k moves towards v by beta.
+    """Computes one token of one head: S decays, then k S moves towards v by the rate beta.
 
     state is (keys, values), q and k (keys,), v (values,). Returns q S (values,) and the state S.
     """

@@ -13,7 +13,7 @@ Positive = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
 
 
 class TextBlock(Body):
-    """A text of a system prompt or of a tool's result."""
+    """A text, in a system prompt or in a tool's result."""
 
     type: Annotated[Literal["text"], Meta(extra={"why": "the model reads text only"})]
     text: str
@@ -27,7 +27,7 @@ Texts = Annotated[
 
 
 class ContentBlock(Body):
-    """A block of a message, by `type`: text, reasoning, a call or its result."""
+    """A block of a message; its `type` is text, reasoning, a call or a call's result."""
 
     type: Annotated[
         Literal["text", "thinking", "redacted_thinking", "tool_use", "tool_result"],
@@ -58,7 +58,7 @@ class MessageBody(Body):
 
 
 class ToolBody(Body):
-    """A tool of the client."""
+    """A tool that the client offers."""
 
     name: str
     input_schema: dict[str, Any]
@@ -87,7 +87,7 @@ class ChoiceBody(Body):
 
 
 class ThinkingBody(Body):
-    """The limits of reasoning; `display` says whether reasoning is sent."""
+    """How much the model may reason; `display` says whether the reasoning is sent."""
 
     type: Literal["enabled", "disabled", "adaptive"] | None = None
     budget_tokens: Positive | None = None
@@ -95,7 +95,7 @@ class ThinkingBody(Body):
 
 
 class OutputConfig(Body):
-    """The effort and the form of the answer."""
+    """The effort, and the required form of the answer."""
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: FormatBody | None = None
@@ -108,7 +108,7 @@ class EditBody(Body, forbid_unknown_fields=False):
 
 
 class ContextManagement(Body):
-    """The edits of the conversation that are asked for."""
+    """The edits of the conversation that the client requests."""
 
     edits: list[EditBody] | None = None
 
@@ -128,7 +128,7 @@ class CountBody(SamplingBody, kw_only=True):
     thinking: ThinkingBody | None = None
     output_config: OutputConfig | None = None
     context_management: ContextManagement | None = None
-    thread: Ignored = None  # refused with the code that clients know (`request.py`)
+    thread: Ignored = None  # refused with the error code that clients know (`request.py`)
     diagnostics: Ignored = None
     inference_geo: Ignored = None
     speed: Ignored = None

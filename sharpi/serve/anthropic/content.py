@@ -8,7 +8,7 @@ from sharpi.serve.anthropic.bodies import ContentBlock, CountBody, MessageBody, 
 from sharpi.serve.chat.chat_call import Message, call_message
 from sharpi.serve.http.body import fail
 
-_Numbered = tuple[str, ContentBlock]  # with its path
+_Numbered = tuple[str, ContentBlock]  # a content block with its path
 
 
 def system_of(body: CountBody) -> list[Message]:
@@ -24,7 +24,7 @@ def messages_of(body: CountBody) -> list[Message]:
 
 
 def _messages(body: MessageBody, path: str) -> list[Message]:
-    """Returns the messages of one item: the results of tools, then its text."""
+    """Returns the messages in one item: first the results of tools, then its text."""
     if isinstance(body.content, str):
         return [{"role": body.role, "content": body.content}]
     blocks = [(f"{path}.content[{i}]", block) for i, block in enumerate(body.content)]
@@ -78,7 +78,7 @@ def _result(block: ContentBlock, path: str) -> Message:
 
 
 def _text_of(content: Texts | None) -> str:
-    """Returns a string, or the text of blocks joined by line ends."""
+    """Returns a string, or the text of blocks joined by newlines."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(block.text for block in content)

@@ -1,7 +1,8 @@
-"""Limits of values that Anthropic's clients write into descriptions.
+"""Reads limits that Anthropic's clients write into the descriptions in a schema.
 
-Their service enforces few keywords of JSON Schema. So `messages.parse` appends the others to the
-description, as in `{minimum: 1, maximum: 9}`, and checks the answer against them.
+Anthropic's own service enforces few keywords of JSON Schema. So `messages.parse` of its client
+library appends the others to the description, as in `{minimum: 1, maximum: 9}`, and checks the
+answer against them.
 """
 
 import json
@@ -25,7 +26,7 @@ _KEY = re.compile(rf"(?:^|, )({'|'.join((*_ENFORCED, *_NOTES))}): ")
 
 
 def with_limits(schema: Any) -> Any:
-    """Returns a copy of a schema in which such limits are keywords, unless they are given."""
+    """Returns a copy of a schema in which such limits are keywords, unless it has these already."""
     if isinstance(schema, list):
         return [with_limits(each) for each in schema]
     if not isinstance(schema, dict):
@@ -46,7 +47,7 @@ def _limits(description: Any) -> dict[str, Any]:
 
 
 def _value(key: str, text: str) -> Any:
-    """Returns a keyword's value as Python or JavaScript prints it; None if it is not one."""
+    """Returns a keyword's value, printed by Python or JavaScript; None if it is none."""
     try:
         value = json.loads(text)
     except ValueError:

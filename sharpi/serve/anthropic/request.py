@@ -1,4 +1,4 @@
-"""Turns the bodies of /v1/messages and its count_tokens into a ChatCall."""
+"""Turns the bodies of /v1/messages and /v1/messages/count_tokens into a ChatCall."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,15 +23,15 @@ from sharpi.serve.http.errors import ApiError
 
 
 class MessagesRequest(Struct, frozen=True):
-    """A call and the way to send its answer."""
+    """A call, and how to send its answer."""
 
     call: ChatCall
     is_stream: bool = False
-    shows_thinking: bool = True  # sends the reasoning
+    shows_thinking: bool = True  # whether the reasoning is sent
 
 
 def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
-    """Returns the request; raises ApiError for values that do not go together."""
+    """Returns the request; raises ApiError for values that contradict each other."""
     call, shows_thinking = _call(body, host)
     if call.thinking_budget is not None and call.thinking_budget >= body.max_tokens:
         fail("thinking", "must have budget_tokens less than max_tokens")
@@ -75,7 +75,7 @@ def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
 
 
 def _refuse_thread(body: CountBody) -> None:
-    """Refuses `thread`, with an error code on which Anthropic's tool runner goes on without it."""
+    """Refuses `thread` with an error code that lets Anthropic's tool runner continue without it."""
     if body.thread is not None:
         message = "'thread' cannot be honoured: sharpi keeps no conversations"
         details = {"error_code": "thread_unsupported_request"}
@@ -85,7 +85,7 @@ def _refuse_thread(body: CountBody) -> None:
 def _thinking(body: CountBody, effort: Effort | None) -> tuple[Thinking, bool]:
     """Returns the limits of reasoning, and whether it is shown.
 
-    Without the member `thinking`, the model decides how much it reasons.
+    If the body has no `thinking`, the model decides how much it reasons.
     """
     otherwise = thinking_of(body, effort)
     asked = body.thinking
@@ -111,7 +111,7 @@ def _output_config(body: CountBody) -> tuple[Effort | None, AnswerShape]:
 
 
 def _refuse_edits(management: ContextManagement | None) -> None:
-    """Refuses edits of the conversation, except of reasoning, which is left to the template."""
+    """Refuses edits of the conversation, except those of reasoning, which the template handles."""
     for index, edit in enumerate((management and management.edits) or ()):
         if not edit.type.startswith("clear_thinking_"):
             path = f"context_management.edits[{index}].type"
@@ -120,7 +120,7 @@ def _refuse_edits(management: ContextManagement | None) -> None:
 
 
 def _without_prefill(messages: list[Message]) -> tuple[list[Message], str]:
-    """Separates a last assistant message, which is the beginning of the answer."""
+    """Splits off a last assistant message, which is the beginning of the answer."""
     last = messages[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
         return messages, ""

@@ -69,7 +69,7 @@ class WholeMessage:
 
 
 def _arguments(text: str) -> object:
-    """Parses the arguments of a call; those of a cut-off answer become an empty object."""
+    """Parses a call's arguments; those of a cut-off answer become an empty object."""
     try:
         return json.loads(text or "{}")
     except ValueError:
@@ -118,7 +118,7 @@ class MessageEvents:
         }
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
-        """Yields the events of one part, or of the end."""
+        """Yields the events of one part of the answer, or of its end."""
         if not self._has_begun:
             self._has_begun = True
             yield {"type": "message_start", "message": self._message}
@@ -144,7 +144,7 @@ class MessageEvents:
                 yield self._delta({"type": "input_json_delta", "partial_json": text})
 
     def _in_block(self, kind: str, empty: Event) -> Iterator[Event]:
-        """Opens a block, unless one of this kind is open."""
+        """Opens a block, unless one of this kind is already open."""
         if self._open == kind:
             return
         yield from self._close()

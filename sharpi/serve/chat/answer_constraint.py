@@ -1,4 +1,4 @@
-"""Builds the constraint of an answer: grammars of calls and text, and the reasoning budget."""
+"""Builds the constraint on an answer: grammars of calls and text, and the reasoning budget."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ from sharpi.serve.http.errors import invalid_request
 def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
     """Returns all constraints on the answer to `prompt`.
 
-    Raises ApiError that names the parameter.
+    Raises ApiError that names the parameter at fault.
     """
     answer = call_constraint(model, call, prompt) if call.tools else None
     if answer is None:
@@ -37,7 +37,7 @@ def _shaped(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint 
 def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
     """Returns the constraint on a text from its beginning.
 
-    Raises ApiError that names the parameter.
+    Raises ApiError that names the parameter at fault.
     """
     try:
         return _of_shape(model, shape)

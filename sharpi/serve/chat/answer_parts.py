@@ -1,4 +1,4 @@
-"""The request for an answer, the parts of an answer and its end, independent of the API."""
+"""The request for an answer, the answer's parts and its end, independent of the API."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -18,7 +18,7 @@ EndReason = Literal["stop", "stop_string", "length", "context", "calls"]
 class Usage(Struct, frozen=True):
     """The token counts of one answer."""
 
-    num_prompt: int = 0  # includes tokens found in the KV cache
+    num_prompt: int = 0  # including tokens found in the KV cache
     num_cached: int = 0  # prompt tokens found in the KV cache
     num_generated: int = 0
     num_reasoning: int = 0
@@ -36,7 +36,7 @@ class AnswerEnd(Struct, frozen=True):
 
     reason: EndReason
     usage: Usage
-    stop: str | None = None  # the stop string that ended it
+    stop: str | None = None  # the stop string that ended the answer
 
 
 AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
@@ -45,7 +45,7 @@ AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 class PromptRequest(AnswerRequest, frozen=True, eq=False):
     """The request for one answer, with the parser of its text."""
 
-    parser: "AnswerParser | None" = None  # None makes everything text
+    parser: "AnswerParser | None" = None  # None takes everything as text
     parallel_calls: bool = True
-    # Gets the text, the tokens and the end token of an answer that ended by one.
+    # Receives the text, the tokens and the end token of an answer that an end token ended.
     remember: Callable[[str, list[int], int], None] | None = None

@@ -1,4 +1,4 @@
-"""Parses the answers to one request into parts as they come, and counts their tokens."""
+"""Parses the answers to one request into parts as they arrive, and counts their tokens."""
 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import PING, Events
 
 Answers: TypeAlias = AsyncGenerator[tuple[int, AnswerDeltaOrEnd] | None, None]
-# With the progress of prompts whose requests want it.
+# Also with the progress of prompts, if their requests want it.
 AnswersAndProgress: TypeAlias = AsyncGenerator[
     tuple[int, AnswerDeltaOrEnd | PrefillProgress] | None, None
 ]
@@ -30,10 +30,11 @@ AnswersAndProgress: TypeAlias = AsyncGenerator[
 def answers(
     host: ModelHost, prompt_requests: Sequence[PromptRequest]
 ) -> AbstractAsyncContextManager[Answers]:
-    """Returns a context manager that yields the parts of all answers to some requests, merged.
+    """Returns a context manager that yields the merged parts of the answers to several requests.
 
-    The items are (number of the answer, part) as parts come, and None after a while without a part.
-    Leaving the context ends all answers. An error of one answer is raised and ends all of them.
+    The items are (number of the answer, part) as parts arrive, and None after a while without a
+    part. Leaving the context ends all answers. An error in one answer is raised and ends all of
+    them.
     """
     return aclosing(_answers(host, prompt_requests))
 
@@ -77,9 +78,9 @@ async def answer_events(
     ping: bytes = PING,
     progress_event: Callable[[PrefillProgress], bytes] | None = None,
 ) -> Events:
-    """Yields the events that `events_of` makes of (number of the answer, part), as parts come.
+    """Yields the events that `events_of` makes of (number of the answer, part), as parts arrive.
 
-    Progress of a prompt yields `progress_event` of it, if given; a while without parts yields
+    A prompt's progress becomes `progress_event`, if that is given; a while without parts yields
     `ping`.
     """
     async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
@@ -105,8 +106,8 @@ class _Progress(Struct):
     num_reasoning: int = 0
     num_calls: int = 0
     has_ended: bool = False
-    is_text: bool = True  # the newest part was text
-    pending: list[SampledToken] = field(default_factory=list)  # tokens that have no text yet
+    is_text: bool = True  # whether the newest part was text
+    pending: list[SampledToken] = field(default_factory=list)  # tokens whose text has not come yet
     texts: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 
@@ -159,10 +160,7 @@ class _Progress(Struct):
         return "context" if finish_info.reason == "context" else "length"
 
     def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerDelta]:
-        """Yields parts with the tokens of their text.
-
-        Tokens of reasoning and calls are only counted.
-        """
+        """Yields parts with the tokens of their text; other tokens are only counted."""
         for event in events:
             self.is_text = isinstance(event, Text)
             if isinstance(event, Text):
@@ -194,5 +192,5 @@ def total_usage(usages: Sequence[Usage], answers_per_prompt: int) -> Usage:
 
 
 def new_id(prefix: str) -> str:
-    """Returns an id that nobody can guess."""
+    """Returns an unpredictable id."""
     return prefix + secrets.token_hex(12)

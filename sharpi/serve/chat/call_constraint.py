@@ -23,7 +23,7 @@ _START = "start: "
 
 
 class ConstrainedModel(Protocol):
-    """The parts of a model that the constraints of its answers need."""
+    """The parts of a model that constraints on its answers need."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -35,7 +35,7 @@ class ConstrainedModel(Protocol):
 
     @property
     def grammars(self) -> Grammars:
-        """The compiler of constraints; the first use creates it, which takes a while."""
+        """The compiler of constraints; its first use creates it, which takes a while."""
 
 
 def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
@@ -52,7 +52,7 @@ def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Con
 
 
 def may_reason(model: ConstrainedModel, call: ChatCall, prompt: str) -> bool:
-    """Returns whether reasoning may come before the answer to `prompt`."""
+    """Returns whether the model may reason before its answer to `prompt`."""
     is_format = model.dialogue.form.reasoning is not None
     return call.enable_thinking is not False or is_format or model.dialogue.starts_inside(prompt)
 
@@ -103,7 +103,7 @@ def _shape_schema(call: ChatCall) -> Mapping[str, Any]:
 def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
     """Returns a constraint that applies from the marker of a call to the end of that call.
 
-    Other text is free. Returns None for formats whose calls begin without a marker.
+    Text outside of calls is free. Returns None for formats whose calls have no marker.
     """
     form = model.dialogue.form
     written = form.write([(call.tools[0].name, {})])

@@ -12,12 +12,12 @@ Message: TypeAlias = dict[str, Any]
 
 
 class AnswerShape(Struct, frozen=True):
-    """The form of an answer's text: anything, JSON, or a text of a grammar."""
+    """The form of an answer's text: anything, JSON, or text that follows a grammar."""
 
     kind: Literal["text", "json_object", "json_schema", "grammar"] = "text"
-    value: Any = None  # the JSON schema or the grammar's text
-    param: str | None = None  # the request's parameter that gave it
-    wanted: Any = None  # a narrower JSON schema, which holds instead if it can be enforced
+    value: Any = None  # the JSON schema, or the text of the grammar
+    param: str | None = None  # the parameter of the request that gave it
+    wanted: Any = None  # a narrower JSON schema, used instead if it can be enforced
 
 
 class ChatCall(Struct, frozen=True):
@@ -29,12 +29,13 @@ class ChatCall(Struct, frozen=True):
     choice: ToolChoice = field(default_factory=ToolChoice)
     shape: AnswerShape = field(default_factory=AnswerShape)
     enable_thinking: bool | None = None
-    thinking_budget: int | None = None  # tokens of reasoning at most
-    # More variables for the chat template.
+    thinking_budget: int | None = None  # the most tokens of reasoning
+    # Additional variables for the chat template.
     template_values: Mapping[str, Any] = field(default_factory=dict)
     prefill: str = ""  # the beginning of the answer, which the model continues
-    num_answers: int = 1  # independent of each other; a given seed is increased by one for each
-    has_strict_calls: bool = False  # calls follow their tools' schemas even if no call is required
+    num_answers: int = 1  # independent of each other; each one adds 1 to a given seed
+    # Calls follow the schemas of their tools even if no call is required.
+    has_strict_calls: bool = False
 
 
 def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:

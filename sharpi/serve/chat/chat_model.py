@@ -46,7 +46,7 @@ class ChatModel:
         self.dialogue = dialogue_format(tokenizer, chat_format)
         self.memory = PromptMemory(limit)
         self._contents = PlainContents(tokenizer)
-        self._rendering = threading.Lock()  # renderings share one TemplateBudget
+        self._rendering = threading.Lock()  # all renderings share one TemplateBudget
 
     def prompt(self, call: ChatCall) -> str:
         """Returns the prompt with the prefilled beginning of the answer; raises TemplateError."""
@@ -61,10 +61,7 @@ class ChatModel:
         return self._begun(prompt, call.prefill) if call.prefill else prompt
 
     def _begun(self, prompt: str, prefill: str) -> str:
-        """Returns the prompt with the beginning of the answer.
-
-        Reasoning that the prompt opens is closed.
-        """
+        """Returns the prompt with the beginning of the answer; closes any opened reasoning."""
         if prompt.endswith(_HARMONY_TURN):
             return prompt + _HARMONY_ANSWER + prefill
         if self.dialogue.reasoning is not None and self.dialogue.starts_inside(prompt):
@@ -72,7 +69,7 @@ class ChatModel:
         return prompt + prefill
 
     def prompt_requests(self, call: ChatCall) -> list[PromptRequest]:
-        """Returns a request for each answer; raises TemplateError and GrammarError."""
+        """Returns one request per answer; raises TemplateError and GrammarError."""
         prompt = self.prompt(call)
         ids = self.memory.ids_of(prompt)
         return [
@@ -109,8 +106,8 @@ class ChatModel:
 class TakenIn:
     """A tokenizer with its tables for long prompts, and llguidance's vocabulary for schemas.
 
-    With the largest vocabularies, building both takes up to two seconds. Each of the two libraries
-    holds the interpreter's lock for up to half a second of them, which stops the event loop too.
+    Building both takes up to two seconds for the largest vocabularies. Each of the two libraries
+    holds the GIL for up to half a second of that, which stops the event loop, too.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -123,8 +120,8 @@ class TakenIn:
 class ChatModels:
     """Returns the ChatModel of the model that a host has loaded.
 
-    What is built from the vocabulary is kept while the model is unloaded: it does not refer to the
-    file, and is small beside it. So loading the model again does not stop the event loop.
+    Tables built from the vocabulary are kept while the model is unloaded. They do not refer to the
+    file, and are small beside it. So loading the model again does not stop the event loop.
     """
 
     def __init__(self, host: ModelHost) -> None:
@@ -133,7 +130,7 @@ class ChatModels:
         self._making = threading.Lock()
 
     async def get(self) -> ChatModel:
-        """Returns the ChatModel; an unloaded model is loaded again."""
+        """Returns the ChatModel; loads the model again if it was unloaded."""
         loaded = await self._host.ready()
         model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
@@ -150,7 +147,7 @@ class ChatModels:
     def _make(self, engine: Engine) -> ChatModel:
         known = self._taken_in
         if known is None or known.tokenizer.vocabulary != engine.tokenizer.vocabulary:
-            known = self._taken_in = None  # before there are two
+            known = self._taken_in = None  # drops the old tables before new ones exist
             known = self._taken_in = TakenIn(engine.tokenizer)
         limit = PromptLimit(known.tokenizer, engine.context_size, engine.config.context_shift)
         return ChatModel(known.tokenizer, engine.chat_format, limit, known.grammars)
@@ -173,7 +170,7 @@ def _has_rules(call: ChatCall) -> bool:
 
 
 def numbered(request: GenerationRequest, number: int) -> GenerationRequest:
-    """Returns the request of answer `number`, which is added to a given seed."""
+    """Returns the request of answer `number`, with that number added to a given seed."""
     sampling = request.sampling
     if sampling.seed is None or number == 0:
         return request

@@ -1,7 +1,7 @@
 """ForeignBody: parameters of other servers that clients send along with their defaults.
 
-Values without an effect on the answer are accepted. Values that would need something that sharpi
-does not support are refused, since the answer would not be the one that was asked for.
+Values that do not affect the answer are accepted. Values that need a feature that sharpi lacks are
+refused, because the answer would not be the requested one.
 """
 
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ _ASK = "use 'response_format' or 'grammar'"
 class ForeignBody(Body):
     """Parameters of llama.cpp, vLLM, text-generation-inference, OpenRouter and Ollama."""
 
-    # Samplers that are off with these values.
+    # Samplers that these values switch off.
     mirostat: Annotated[Any, only(0, False, why=_NO_SAMPLER)] = None
     mirostat_mode: Annotated[Any, only(0, False, why=_NO_SAMPLER)] = None
     mirostat_tau: Ignored = None
@@ -53,7 +53,7 @@ class ForeignBody(Body):
     bad_words: Annotated[Any, only([], why="use 'logit_bias'")] = None
     allowed_token_ids: Annotated[Any, only(why="use 'logit_bias' or 'grammar'")] = None
     logits_processors: Annotated[Any, only([], why="sharpi runs no code of requests")] = None
-    # The text of an answer, and what is sent along.
+    # Parameters of the answer's text and of what accompanies it.
     min_tokens: Annotated[Any, only(0, why="an answer ends where the model ends it")] = None
     min_keep: Annotated[Any, only(0, 1, why=_NO_SAMPLER)] = None
     stop_token_ids: Annotated[Any, only([], why="use 'stop'")] = None
@@ -76,7 +76,7 @@ class ForeignBody(Body):
     return_full_text: Annotated[Any, only(False, why="use 'echo'")] = None
     return_progress: Annotated[Any, only(False, why=_WHOLE_TEXT)] = None
     n_indent: Annotated[Any, only(0, why=_WHOLE_TEXT)] = None
-    # Constraints by other names.
+    # Constraints under other names.
     json_schema: Annotated[Any, only(why=_ASK)] = None
     guided_json: Annotated[Any, only(why=_ASK)] = None
     guided_regex: Annotated[Any, only(why=_ASK)] = None
@@ -87,7 +87,7 @@ class ForeignBody(Body):
     guided_decoding_backend: Ignored = None
     guided_whitespace_pattern: Ignored = None
     grammar_lazy: Annotated[Any, only(False, why=_ASK)] = None
-    # How a server computes, caches and counts.
+    # Parameters of how a server computes, caches and counts.
     n_keep: Ignored = None
     n_discard: Ignored = None
     id_slot: Ignored = None

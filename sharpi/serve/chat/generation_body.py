@@ -1,6 +1,6 @@
-"""The parameters of a generation in bodies: SamplingBody has those of all APIs, with their ranges.
+"""SamplingBody: the sampling and reasoning parameters that all APIs share, with their ranges.
 
-GenerationBody adds those that OpenAI's APIs share.
+GenerationBody adds the parameters that OpenAI's APIs share.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ Probability = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 RepeatPenalty = Annotated[float, Meta(ge=0.01, le=10)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
-Limit = Annotated[int, Meta(ge=-1, le=MAX_TOKENS)]  # of tokens; -1 is none
+Limit = Annotated[int, Meta(ge=-1, le=MAX_TOKENS)]  # a number of tokens; -1 for no limit
 Count = Annotated[int, Meta(ge=1, le=MAX_ANSWERS)]
 NumLogprobs = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
 Stops = Annotated[
@@ -36,7 +36,7 @@ Stops = Annotated[
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
-# Templates with an effort know three of them: low, medium and high.
+# Templates that take an effort know three levels: low, medium and high.
 _EFFORTS: Mapping[Effort, str | None] = {
     "none": None,
     "minimal": "low",
@@ -49,7 +49,7 @@ _EFFORTS: Mapping[Effort, str | None] = {
 
 
 class SamplingBody(ForeignBody):
-    """Sampling, biases, and the limits of reasoning; names are OpenAI's, then llama.cpp's."""
+    """Sampling, biases and limits of reasoning; names are OpenAI's, otherwise llama.cpp's."""
 
     model: str | None = None
     stream: bool | None = None
@@ -60,7 +60,7 @@ class SamplingBody(ForeignBody):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repeat_penalty: RepeatPenalty | None = None
-    repetition_penalty: RepeatPenalty | None = None  # the other name of repeat_penalty
+    repetition_penalty: RepeatPenalty | None = None  # another name of repeat_penalty
     repeat_last_n: Annotated[int, Meta(ge=-1, le=MAX_TOKENS)] | None = None
     seed: Annotated[int, Meta(ge=-_MAX_SEED - 1, le=_MAX_SEED)] | None = None
     logit_bias: dict[str, Bias] | None = None  # by token id
@@ -73,7 +73,7 @@ class SamplingBody(ForeignBody):
 
 
 def sampling_of(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
-    """Returns the server's defaults with the request's values."""
+    """Returns the server's defaults, overridden by the request's values."""
     other = body.repetition_penalty
     given: dict[str, Any] = {
         "temperature": body.temperature,
@@ -109,14 +109,14 @@ def _biases(biases: dict[str, float], vocab_size: int) -> Iterator[tuple[int, fl
 class Thinking(Struct, frozen=True):
     """The limits of reasoning."""
 
-    is_enabled: bool | None = None  # None leaves it to the template
-    budget: int | None = None  # tokens of reasoning at most
-    # More variables for the chat template.
+    is_enabled: bool | None = None  # None leaves the decision to the template
+    budget: int | None = None  # the most tokens of reasoning
+    # Additional variables for the chat template.
     template_values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def thinking_of(body: SamplingBody, effort: Effort | None = None) -> Thinking:
-    """Returns OpenAI's effort and the similar parameters of other servers."""
+    """Reads OpenAI's effort and the corresponding parameters of other servers."""
     values = dict(body.chat_template_kwargs or {})
     if any(name in values for name in _RESERVED):
         fail("chat_template_kwargs", f"must not set {', '.join(_RESERVED)}")
@@ -148,7 +148,7 @@ class GenerationBody(SamplingBody):
     stop: Stops | None = None
     ignore_eos: bool | None = None
     response_format: FormatBody | None = None
-    grammar: str | None = None  # GBNF, or llguidance's Lark
+    grammar: str | None = None  # GBNF, or Lark in llguidance's dialect
     user: Ignored = None
     safety_identifier: Ignored = None
     prompt_cache_key: Ignored = None
@@ -160,7 +160,7 @@ class GenerationBody(SamplingBody):
 def generation_of(
     body: GenerationBody, host: ModelHost, max_tokens: int | None, num_logprobs: int | None
 ) -> GenerationRequest:
-    """Returns the limits, sampling, biases and stop strings; refuses another model's name."""
+    """Returns limits, sampling, biases and stop strings; refuses another model's name."""
     if body.model is not None:
         host.require_model(body.model)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
@@ -175,7 +175,7 @@ def generation_of(
 
 
 def first_limit(*limits: int | None) -> int | None:
-    """Returns the first limit that is not None; they are values of one limit by several names."""
+    """Returns the first limit that is not None, among one limit's values under several names."""
     return next((limit for limit in limits if limit is not None), None)
 
 

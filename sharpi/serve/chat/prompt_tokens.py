@@ -1,17 +1,18 @@
-"""The tokens of a prompt: within bounds, with the ids of earlier turns, and with no forged turn.
+"""Encodes prompts: within bounds, with the ids of earlier turns, and without forged turns.
 
-PromptLimit refuses a prompt that cannot fit the context, unread. Tokenizing takes hundreds of bytes
-of memory for each byte of text. So a text with more bytes than the context's tokens could spell is
-refused by its length, and of a long one the tokens are counted in slices before it is tokenized as
-a whole.
+PromptLimit refuses a prompt that cannot fit the context before tokenizing it. Tokenizing takes
+hundreds of bytes of memory for each byte of text. So a text with more bytes than the context's
+tokens could spell is refused for its length. The tokens of other long texts are counted in slices
+first.
 
 PromptMemory keeps the tokens of conversations, so that a longer one reuses their ids. A text has
-many tokenizations, and a model does not always generate the tokenizer's own. If its answers were
-tokenized again in the next turn, their ids would often not match the KV cache.
+many tokenizations, and a model does not always generate the one that the tokenizer would choose. If
+its answers were tokenized again in the next turn, their ids would often not match the KV cache.
 
 PlainContents prevents texts of users and tools from forging a turn. A chat template joins all
-messages to one text, in which control tokens are parsed. If a message spells a control token, a
-noncharacter is put into that spelling, and removed after control tokens have been parsed.
+messages into one text, in which control tokens are parsed. If a message spells a control token,
+PlainContents puts a noncharacter into that spelling. It is removed after control tokens have been
+parsed.
 """
 
 import re
@@ -25,20 +26,20 @@ from sharpi.serve.chat.chat_call import Message
 from sharpi.tokenizer.tokenizer import Tokenizer
 from sharpi.units import format_bytes
 
-MARK = "\ufdd0"  # a noncharacter, which no text has
-_OF_OTHERS = ("user", "tool")  # roles whose texts others write
+MARK = "\ufdd0"  # a noncharacter, which appears in no text
+_OF_OTHERS = ("user", "tool")  # roles whose texts come from elsewhere
 _MAX_TEXTS = 256
 _MAX_CHARACTERS = 4 << 20
-_SLICE = 1 << 16  # characters of a message between which other threads run
-_COUNTED = 1 << 16  # characters of a prompt whose tokens are counted at a time
-_SLACK = 64  # tokens that a cut between two slices may add
+_SLICE = 1 << 16  # characters of a message after which other threads get to run
+_COUNTED = 1 << 16  # characters of a prompt whose tokens are counted together
+_SLACK = 64  # the most tokens that a cut between two slices adds
 
 
 class PromptLimit:
     """Encodes prompts for a context of `context_size` tokens.
 
-    With `shifts`, a prompt that is too long loses its beginning later, so that the tokens of a long
-    text are not counted here.
+    With `shifts`, a prompt that is too long loses its beginning later, so long texts are not
+    counted here.
     """
 
     def __init__(self, tokenizer: Tokenizer, context_size: int, shifts: bool = False) -> None:
@@ -89,7 +90,7 @@ class PromptMemory:
         self._lock = threading.Lock()
 
     def ids_of(self, text: str) -> list[int]:
-        """Returns the ids of a prompt and its control tokens, with stored ids for its beginning.
+        """Returns the ids of a prompt with its control tokens, and stored ids for its beginning.
 
         Raises ContextFullError for a text that cannot fit the context.
         """
@@ -110,7 +111,7 @@ class PromptMemory:
     ) -> None:
         """Stores an answer that ended by `end_token`, if its tokens spell exactly its text.
 
-        If a control token was hidden from the text, they spell more, and nothing is stored.
+        If the text leaves out a control token, the ids spell more, and nothing is stored.
         """
         if self._said_by(answer_ids) != answer.encode():
             return
@@ -123,7 +124,7 @@ class PromptMemory:
                 self._forget(next(iter(self._ids)))
 
     def _said_by(self, ids: Sequence[int]) -> bytes:
-        """Returns the bytes of an answer, without the space that SentencePiece begins with."""
+        """Returns the bytes of an answer, without the leading space that SentencePiece adds."""
         data = b"".join(map(self._tokenizer.token_bytes, ids))
         return data.removeprefix(b" ") if self._tokenizer.adds_space else data
 
@@ -144,7 +145,7 @@ class PromptMemory:
 
 
 class PlainContents:
-    """Puts marks into text that spells control tokens of one vocabulary, so that it stays text."""
+    """Puts marks into text that spells a vocabulary's control tokens, so that it stays text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         texts = [text for text in tokenizer.control_texts if len(text) > 1]

@@ -1,4 +1,4 @@
-"""FormatBody: the form of an answer as requests declare it."""
+"""FormatBody: the form of an answer, as requests declare it."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ Schema = Annotated[dict[str, Any] | bool, Meta(extra={"must": "must be an object
 
 
 class NamedSchema(Body):
-    """The schema of chat completions, which has a name."""
+    """The schema of chat completions, with its name."""
 
     schema: Schema | None = None
     name: Ignored = None
@@ -21,7 +21,7 @@ class NamedSchema(Body):
 
 
 class FormatBody(Body):
-    """Text, any JSON object, or JSON of a schema."""
+    """Text, any JSON object, or JSON that follows a schema."""
 
     type: Literal["text", "json_object", "json_schema"] | None = None
     json_schema: NamedSchema | None = None
@@ -32,7 +32,7 @@ class FormatBody(Body):
 
 
 def shape_of(form: FormatBody, path: str, *, nested: bool) -> AnswerShape:
-    """Returns the shape of an answer; `nested`: the schema is inside an object with its name."""
+    """Returns the shape of an answer; `nested`: the schema is inside an object that names it."""
     if form.type in (None, "text"):
         return AnswerShape()
     schema = form.schema

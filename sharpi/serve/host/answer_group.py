@@ -1,4 +1,4 @@
-"""AnswerGroup: the answers to one request, begun in turn and read as their items come.
+"""AnswerGroup: the answers to one request, begun in turn and read as their items arrive.
 
 An AnswerQueue carries the items from the engine's thread to the event loop. The engine never waits
 for a reader: items are queued, at most as many as there are tokens.
@@ -24,16 +24,16 @@ Numbered: TypeAlias = tuple[int, Item]
 
 
 class AnswerRequest(Struct, frozen=True, eq=False):
-    """The engine's part of the request for one answer."""
+    """The engine's part of a request for one answer."""
 
     prompt_ids: list[int]
     request: GenerationRequest
     constraint: Constraint | None = None
-    wants_progress: bool = False  # of the prompt, as items
+    wants_progress: bool = False  # whether the prompt's progress is sent, as items
 
 
 class AnswerQueue:
-    """The only queue of a request; created on the event loop, and any thread may call `put`."""
+    """The single queue of a request, created on the event loop; any thread may call `put`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -45,7 +45,7 @@ class AnswerQueue:
             self._loop.call_soon_threadsafe(self._items.put_nowait, (number, item))
 
     async def next(self, seconds: float) -> Numbered | None:
-        """Waits for the next item of any answer; returns None if none comes in time."""
+        """Waits for the next item of any answer; returns None if none arrives in time."""
         if not self._items.empty():
             return self._items.get_nowait()
         try:
@@ -56,7 +56,7 @@ class AnswerQueue:
 
 
 class QueuedAnswer:
-    """One answer as the engine's thread sees it; `is_closed` is True once nobody reads it."""
+    """One answer as the engine's thread sees it; `is_closed` once nobody reads it."""
 
     def __init__(
         self, number: int, asked: AnswerRequest, client: str, queue: AnswerQueue, meter: AnswerMeter
@@ -84,9 +84,8 @@ PING_SECONDS = 10.0
 class AnswerGroup:
     """Runs the answers to one request, at most `max_parallel` at once; `close` calls `closed`.
 
-    `submit` and `cancel` are the engine thread's.
-    The first answer begins alone. The others begin after its first item, when its prompt is in the
-    KV cache.
+    `submit` and `cancel` are the engine thread's. The first answer begins alone. The others begin
+    after its first item, when its prompt is in the KV cache.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class AnswerGroup:
         self._submit, self._cancel = submit, cancel
         self._metrics, self._max_parallel = metrics, max_parallel
         self._queue, self._closed = AnswerQueue(), closed
-        self._begun: set[int] = set()  # answers of which something has come
+        self._begun: set[int] = set()  # answers that have produced an item
         self._begin(1)
 
     @property
@@ -112,10 +111,11 @@ class AnswerGroup:
         return bool(self._running or self._waiting)
 
     async def next(self) -> Numbered | None:
-        """Returns (number of the answer, item) as items come, and None after a while without any.
+        """Returns (number of the answer, item) as items arrive, and None after a while without any.
 
         Raises the error that ended an answer: ApiError 503 if the model cannot be loaded or the
-        server stops before the answer began, ContextFullError, UsageError, the error of a step.
+        server stopped before the answer began, ContextFullError, UsageError, or the error of a
+        step.
         """
         numbered = await self._queue.next(PING_SECONDS)
         while numbered is not None and numbered[0] not in self._running:
@@ -138,7 +138,7 @@ class AnswerGroup:
         self._begin(self._max_parallel)
 
     def cut(self) -> None:
-        """Ends all answers at once, as `cancelled`; those that have begun come first."""
+        """Ends all answers at once, as `cancelled`, first those that have produced items."""
         while self._waiting:
             self._add()
         for _, answer in sorted(self._running.items(), key=lambda item: item[0] not in self._begun):
@@ -166,7 +166,7 @@ class AnswerGroup:
             self._submit(self._add())
 
     def _add(self) -> QueuedAnswer:
-        """Takes the next answer from those that wait."""
+        """Takes the next of the answers that have not begun."""
         number, asked = self._waiting.popleft()
         meter = self._metrics.answer()
         answer = QueuedAnswer(number, asked, self._client, self._queue, meter)

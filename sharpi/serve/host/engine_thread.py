@@ -23,7 +23,7 @@ from sharpi.serve.host.mapped_file import MappedFile
 from sharpi.serve.http.errors import not_loaded, stopping, unreadable_model
 
 T = TypeVar("T")
-_LOOK_SECONDS = 1.0  # between two looks at the file of a model that is not used
+_LOOK_SECONDS = 1.0  # between two checks of the file of an unused model
 
 
 class EngineThread:
@@ -47,18 +47,19 @@ class EngineThread:
         self._is_closing = self._has_ended = False
         self._request_ids: dict[QueuedAnswer, RequestId] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        # What ended an answer and will end every other, since the last look.
+        # An error that ended an answer and will end every other one; None if there is none.
         self._fatal: ClusterError | ModelFileError | None = None
-        self.num_users = 0  # requests that are prepared or answered, for which it stays loaded
+        self.num_users = 0  # requests in preparation or progress, which keep the model loaded
         self.last_use = time.monotonic()
 
     def start(self) -> None:
-        """Starts the thread and loads the model; raises what loading raises."""
+        """Starts the thread and loads the model; raises the error of loading."""
         self._thread.start()
         try:
             self._ask(self._load_now).result()
         except BaseException:
-            if not self.model.is_loading:  # an interrupt during loading does not wait for its end
+            # An interrupt during loading does not wait for loading to end.
+            if not self.model.is_loading:
                 self.close()
             raise
 
@@ -126,10 +127,7 @@ class EngineThread:
             self._orders.popleft()()
 
     def _step(self) -> bool:
-        """Runs a step and returns whether there was work.
-
-        A failed step ends the model's answers.
-        """
+        """Runs a step and returns whether there was work; a failed one ends the answers."""
         loaded = self.model.loaded
         if loaded is None:
             return False
@@ -154,9 +152,9 @@ class EngineThread:
             raise fatal
 
     def _rest(self) -> None:
-        """Waits until an order comes, or unloads a model that has been idle for long enough.
+        """Waits for an order; unloads the model once it has been idle for long enough.
 
-        A model whose file is written to meanwhile is unloaded, too.
+        A model whose file is written to in the meantime is unloaded, too.
         """
         with self._wake:
             if not self._orders and not self._is_closing:
@@ -192,7 +190,7 @@ class EngineThread:
         return max(0.0, self.last_use + self._idle_seconds - time.monotonic())
 
     def _need(self) -> Loaded:
-        """Returns the model, loaded again if necessary; raises ApiError."""
+        """Returns the model, loading it again if necessary; raises ApiError."""
         if self._is_closing:
             raise stopping()
         self.last_use = time.monotonic()
@@ -228,15 +226,15 @@ class EngineThread:
 
     def _submitted(self, answer: QueuedAnswer, loaded: Loaded) -> RequestId:
         def deliver(delta: TextDelta) -> None:
-            # before anything leaves that was computed from what is not there
+            # before anything leaves that was computed from missing data
             loaded.file.check_reads()
             answer.put(delta)
 
         def end(finish_info: FinishInfo) -> None:
             if not loaded.file.is_readable:
-                return  # the step gives the file up, and then ends the answer
+                return  # the step handles the file's fault, and then ends the answer
             if self._is_fatal(finish_info.error, loaded.file):
-                return  # the same holds for a lost rank and a file that was replaced
+                return  # likewise for a lost rank and a replaced file
             self._request_ids.pop(answer, None)
             if finish_info.reason not in ("error", "cancelled"):
                 self.model.failure = None
@@ -253,10 +251,10 @@ class EngineThread:
         )
 
     def _is_fatal(self, error: BaseException | None, file: MappedFile) -> bool:
-        """Returns whether an answer's error is one for the whole model, which is given up then.
+        """Returns whether an answer's error makes the whole model unusable.
 
-        A file that made it fail is read again only where there is another one by now: otherwise a
-        client could make the server load its model again and again.
+        After a fault of the file, that is so only if the file has been replaced. Otherwise a client
+        could make the server load the model again and again.
         """
         if isinstance(error, ModelFileError) and not file.is_replaced():
             self.model.failure = "the model's file holds what makes no sense"
@@ -273,9 +271,9 @@ class EngineThread:
             self.model.loaded.scheduler.cancel(request_id)
 
     def _unload(self, finish_info: FinishInfo) -> None:
-        """Closes the model if there is one; open answers get `finish_info`.
+        """Closes the model if there is one; ends open answers with `finish_info`.
 
-        `loaded` is None before any answer gets its end, so that readers of the end find no model.
+        `loaded` becomes None before any answer ends, so that readers of the end find no model.
         """
         loaded, self.model.loaded = self.model.loaded, None
         for answer in list(self._request_ids):
@@ -288,7 +286,7 @@ class EngineThread:
 
 
 def _for_clients(finish_info: FinishInfo) -> FinishInfo:
-    """Returns the end as clients may see it, without the path of the model's file."""
+    """Returns the end for clients, without the path of the model's file."""
     if isinstance(finish_info.error, ModelFileError):
         return replace(finish_info, error=unreadable_model())
     return finish_info

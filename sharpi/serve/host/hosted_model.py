@@ -25,7 +25,7 @@ class HostedModel:
         self, load: Callable[[], Engine], max_parallel: int, log: Callable[[str], None]
     ) -> None:
         self._load, self._max_parallel, self._log = load, max_parallel, log
-        self._has_changed = False  # the file, since the model was first loaded
+        self._has_changed = False  # whether the file changed since the model was first loaded
         self.loaded: Loaded | None = None
         self.is_loading = False
         self.failure: str | None = None
@@ -75,7 +75,7 @@ class HostedModel:
 
 
 def _require_content(engine: Engine) -> None:
-    """Closes an engine whose file lost its content, and raises ModelFileError."""
+    """Closes an engine whose file has lost its content, and raises ModelFileError."""
     try:
         check_not_empty(engine.file)
     except ModelFileError:
@@ -84,8 +84,8 @@ def _require_content(engine: Engine) -> None:
 
 
 def release_memory() -> None:
-    """Frees reference cycles, which may hold mappings, and trims the heaps."""
-    gc.unfreeze()  # a server freezes what there was when it began
+    """Frees reference cycles, which may hold mappings, and returns free memory to the system."""
+    gc.unfreeze()  # the objects that a server froze at its start
     gc.collect()
-    gc.freeze()  # later collections would look at what stays, and hold up all threads
+    gc.freeze()  # later collections would scan the remaining objects, and delay all threads
     trim_heaps()

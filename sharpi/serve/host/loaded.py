@@ -8,19 +8,19 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.serve.host.mapped_file import MappedFile
 
-_MORE_BYTES = 1 << 20  # of a body, for schemas, tools and names
-_ESCAPE = 3  # bytes of JSON for a byte of text, where each character is escaped by its number
+_MORE_BYTES = 1 << 20  # bytes of a body beyond its text, for schemas, tools and names
+_ESCAPE = 3  # bytes of JSON per byte of text, if each character is a \u escape
 MOST_BODY_BYTES = 32 << 20
 
 
 class Loaded(Struct, frozen=True, eq=False):
-    """A loaded model; only the engine's thread steps it and reads it."""
+    """A loaded model; only the engine's thread may step or read it."""
 
     engine: Engine
     scheduler: Scheduler
     file: MappedFile
-    # Objects that requests build once per model, by type; dropped with the model, since they would
-    # keep its file mapped.
+    # Objects that requests build once per model, by type; dropped with the model, because they
+    # would keep its file mapped.
     per_model_cache: dict[type, Any] = field(default_factory=dict)
 
     @property

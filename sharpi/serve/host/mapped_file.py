@@ -1,6 +1,6 @@
-"""MappedFile: watches the file of a running model, which may be cut short, changed or unreadable.
+"""MappedFile: detects that a running model's file was cut short, changed or became unreadable.
 
-A file that was renamed or removed does no harm: the mapping keeps it as it was.
+Renaming or removing the file does no harm, because the mapping keeps it as it was.
 """
 
 import ctypes
@@ -19,15 +19,15 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.native import declare, open_library
 
 _State: TypeAlias = tuple[int, int, int, int]  # device, number, size and time of the last change
-_LOOK_SECONDS = 0.5  # between two looks at the file while the model runs
-_SAMPLE_BYTES = 4096  # looked at in the beginning, the middle and the end of a tensor
+_LOOK_SECONDS = 0.5  # between two checks of the file while the model runs
+_SAMPLE_BYTES = 4096  # checked at the beginning, the middle and the end of a tensor
 
 
 class MappedFile:
     """The file of one loaded model; `close` ends the watch before the file is unmapped.
 
-    `since`: when loading began, in nanoseconds since 1970. What was written since counts as changed
-    after loading.
+    `since`: when loading began, in nanoseconds since 1970. A file written after that counts as
+    changed.
     """
 
     def __init__(self, file: GgufFile, since: int | None = None) -> None:
@@ -53,9 +53,9 @@ class MappedFile:
             )
 
     def check_sometimes(self) -> None:
-        """Calls `check_content` if the last look is half a second ago; cheap enough for each step.
+        """Calls `check_content` if the last check was half a second ago; cheap for each step.
 
-        Raises ModelFileError as it does.
+        Raises ModelFileError as `check_content` does.
         """
         if (now := time.monotonic()) >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
@@ -69,7 +69,7 @@ class MappedFile:
                 raise ModelFileError(f"{part}: the file was changed while it was in use")
 
     def is_replaced(self) -> bool:
-        """Returns whether there is another file in the place of this one."""
+        """Returns whether another file is now at the path of this one."""
         return any(
             now is not None and now != before
             for now, before in zip(map(_state, self._parts), self._states, strict=True)
@@ -100,7 +100,7 @@ def _state(path: Path) -> _State | None:
 
 
 def _state_before(path: Path, since: int | None) -> _State | None:
-    """Returns the state of a file; one that no file has if it was written to `since` then."""
+    """Returns the state of a file, or one that matches no file if it was written after `since`."""
     state = _state(path)
     if state is None or since is None or not since < state[3] <= time.time_ns():
         return state

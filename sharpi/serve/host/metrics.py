@@ -20,7 +20,7 @@ from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 WINDOW_SECONDS = 10.0
-_PART_SECONDS = 0.1  # of the window: what comes within it is one entry
+_PART_SECONDS = 0.1  # events within so much of the window form one entry
 
 
 class TokenRate:
@@ -59,7 +59,7 @@ class TokenRate:
 
 
 class Metrics:
-    """The metrics of one server; `tokens` is the recent rate, which people read on the page."""
+    """The metrics of one server; `tokens` is the recent rate that the page shows."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -110,11 +110,11 @@ class Metrics:
         return Histogram(name, text, buckets=buckets, registry=self._registry)
 
     def request(self, route: str, status: int) -> None:
-        """Counts a response that has begun, or a client that disconnected before (499)."""
+        """Counts a response that has begun, or a client that disconnected before that (499)."""
         self._requests.labels(route, str(status)).inc()
 
     def answer(self) -> "AnswerMeter":
-        """Returns the meter of an answer that begins to wait now."""
+        """Returns the meter of an answer that starts waiting now."""
         return AnswerMeter(self)
 
     def text(self, snapshot: ModelSnapshot) -> bytes:

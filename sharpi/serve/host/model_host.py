@@ -1,4 +1,4 @@
-"""ModelHost: the model on the event loop, for answers and for what requests need to know."""
+"""ModelHost: the model as the event loop sees it, for answers and for facts that requests need."""
 
 import asyncio
 import time
@@ -25,21 +25,21 @@ T = TypeVar("T")
 
 
 class ModelHostSettings(Struct, frozen=True):
-    """The user's settings of the host."""
+    """The user's settings of a ModelHost."""
 
     model_id: str  # the model's name in the APIs
     aliases: tuple[str, ...] = ()  # other names of the model
     max_parallel: int = 4  # answers that run at once
-    max_waiting: int = 64  # more answers that may wait
+    max_waiting: int = 64  # the most further answers that may wait
     # Unloads the model after this time without use; None never does.
     idle_seconds: float | None = None
-    sampling: SamplingParams = field(default_factory=SamplingParams)  # the defaults of requests
+    sampling: SamplingParams = field(default_factory=SamplingParams)  # the defaults for requests
 
 
 class ModelHost:
     """Runs answers on one event loop; only `start` and `close` block.
 
-    `created`: the time when it was made, in seconds since 1970. `context_size` and `max_body_bytes`
+    `created`: when the host was made, in seconds since 1970. `context_size` and `max_body_bytes`
     are known once it has started.
     """
 
@@ -58,7 +58,7 @@ class ModelHost:
         self.context_size, self.max_body_bytes = 0, MOST_BODY_BYTES
 
     def start(self) -> None:
-        """Loads the model; raises what loading raises."""
+        """Loads the model; raises the error of loading."""
         self._thread.start()
         if self._thread.model.loaded is not None:
             self.context_size = self._thread.model.loaded.engine.context_size
@@ -79,7 +79,7 @@ class ModelHost:
             raise unknown_model(name, self.model_id)
 
     async def ready(self) -> Loaded:
-        """Returns the model, loaded again if necessary; no request may keep a part of it."""
+        """Returns the model, loading it again if necessary; requests must not keep parts of it."""
         self._thread.last_use = time.monotonic()
         if self._thread.model.loaded is not None:
             return self._thread.model.loaded
@@ -99,7 +99,7 @@ class ModelHost:
 
     @property
     def state(self) -> Literal["loaded", "loading", "idle", "failed"]:
-        """The state of the model; an idle one is unloaded and loads at the next request."""
+        """The state of the model; an idle one is unloaded, and the next request loads it."""
         if self._thread.model.is_loading:
             return "loading"
         if self.failure is not None:
@@ -110,7 +110,7 @@ class ModelHost:
     def failure(self) -> str | None:
         """The reason why the latest request could not be answered; None if it could.
 
-        Loading failed, a model was unloaded for an error, or it computes what makes no sense.
+        Loading failed, an error unloaded the model, or its results are not finite.
         """
         return self._thread.model.failure
 
@@ -129,9 +129,9 @@ class ModelHost:
 
     @contextmanager
     def admitted(self, scope: Scope) -> Iterator[None]:
-        """Counts a request of a client while the block prepares and answers it.
+        """Counts a client's request while the block prepares and answers it.
 
-        Raises ApiError 429 if too many are running or waiting, and 503 if the server stops.
+        Raises ApiError 429 if too many are running or waiting, and 503 if the server is stopping.
         """
         if self._is_stopping:
             raise stopping()
@@ -145,7 +145,7 @@ class ModelHost:
     def answers(self, asked: Sequence[AnswerRequest]) -> AnswerGroup:
         """Begins the answers to one request; the caller has to close them.
 
-        Raises ApiError 503 if the server stops.
+        Raises ApiError 503 if the server is stopping.
         """
         if self._is_stopping:
             raise stopping()
@@ -159,7 +159,7 @@ class ModelHost:
     async def scored(self, ids: Sequence[int], num_best: int) -> list[SampledToken]:
         """Returns a prompt's tokens with log probabilities, computed between other steps.
 
-        Raises ContextFullError, and ApiError 503 if the model is unloaded meanwhile.
+        Raises ContextFullError, and ApiError 503 if the model is unloaded in the meantime.
         """
         await self.ready()
         scores = await self._required(
@@ -169,14 +169,14 @@ class ModelHost:
             while not scores.is_complete:
                 await self._required(lambda loaded: scores.step())
         finally:
-            # Also where the client has left: the thread closes it whoever waits.
+            # Also if the client has left: the engine's thread closes the scores in any case.
             self._thread.look(lambda loaded: scores.close())
         return scores.tokens
 
     async def between_steps(self, view: Callable[[Loaded], T]) -> T:
-        """Runs `view` on the model between two steps, loaded again if necessary.
+        """Runs `view` on the model between two steps, loading it again if necessary.
 
-        Raises what `view` raises, and ApiError 503 without a model.
+        Raises the errors of `view`, and ApiError 503 without a model.
         """
         await self.ready()
         return await self._required(view)
@@ -193,7 +193,7 @@ class ModelHost:
         self._is_stopping = True
 
     def cut(self) -> None:
-        """Ends all open answers at once; those that have not begun get a 503."""
+        """Ends all open answers at once; those that have not begun end with a 503."""
         self._is_stopping = True
         for answers in self._open:
             answers.cut()

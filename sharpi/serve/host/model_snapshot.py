@@ -11,7 +11,7 @@ ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: (description, co
 
 
 class ModelSnapshot(Struct, frozen=True):
-    """The load of a model; all 0 if none is loaded."""
+    """The load of a model, all 0 if none is loaded."""
 
     model_loaded: bool = False
     answers_waiting: int = 0
@@ -23,7 +23,7 @@ class ModelSnapshot(Struct, frozen=True):
 
 
 def take_snapshot(loaded: Loaded) -> ModelSnapshot:
-    """Returns a snapshot; must be called on the engine's thread."""
+    """Returns a snapshot; call it on the engine's thread."""
     scheduler, stats = loaded.scheduler, loaded.engine.expert_stats()
     return ModelSnapshot(
         model_loaded=True,

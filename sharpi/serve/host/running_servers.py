@@ -1,6 +1,6 @@
 """Lists this user's servers on this machine: one small file each, locked while the server runs.
 
-The system releases a lock when its process ends for any reason, so a file without a lock is stale.
+The system releases the lock when the process ends for any reason, so an unlocked file is stale.
 """
 
 import contextlib
@@ -59,7 +59,8 @@ def _read(path: Path) -> RunningServer | None:
                 path.unlink(missing_ok=True)
                 return None
             return RunningServer(**json.load(file))
-    except (OSError, ValueError, TypeError):  # removed meanwhile, or written by another version
+    # Removed in the meantime, or written by another version.
+    except (OSError, ValueError, TypeError):
         return None
 
 
@@ -72,7 +73,7 @@ def _is_stale(descriptor: int) -> bool:
 
 
 def _folder() -> Path:
-    """Returns the folder of the files, which only this user can enter; raises OSError."""
+    """Returns the folder of the files, which is private to this user; raises OSError."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     own = base and os.path.isdir(base)
     folder = Path(base or "", "sharpi") if own else _temporary()

@@ -1,7 +1,7 @@
-"""Access control: API keys, web pages and host names, and the number of requests of a client.
+"""Access control: API keys, origins, host names, and requests per client.
 
-Any web page can make its visitor's browser send requests to this machine, but does not know a key.
-Without keys, foreign origins and foreign host names are therefore refused.
+Any web page can make its visitors' browsers send requests to this machine, but it does not know a
+key. So without keys, foreign origins and foreign host names are refused.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ class Access:
     """Checks the key, the origin and the host name of each request.
 
     `keys`: any of them allows access; without keys none is needed. `origins`: web pages that may
-    send requests. `host_names`: allowed names in Host, beside those of local networks; None allows
-    all. `status_key` allows /props only.
+    send requests. `host_names`: allowed names in the Host header, besides those of local networks;
+    None allows all. `status_key` gives access to /props only.
     """
 
     def __init__(
@@ -60,8 +60,9 @@ class Access:
     def _require_host(self, host: str | None) -> None:
         """Refuses names that a foreign page may have bound to this machine's address.
 
-        Browsers always send a host; HTTP/1.0 has no such header, so requests without one pass. A
-        page cannot bind addresses, names without a dot, and names that no public name server has.
+        Browsers always send a host; HTTP/1.0 has no such header, so requests without one pass.
+        Addresses, names without a dot, and names that no public name server has cannot be bound by
+        a page.
         """
         if self._host_names is None or host is None:
             return
@@ -92,7 +93,7 @@ class Access:
 
 
 def _digest(key: bytes) -> bytes:
-    """Returns a hash, whose fixed length hides the key's length from timing as well."""
+    """Returns a hash, whose fixed length keeps the timing from revealing the key's length."""
     return hashlib.sha256(key).digest()
 
 
@@ -121,15 +122,15 @@ def _is_local(name: str) -> bool:
     return True
 
 
-_NUM_FULL = 4  # clients that may hold all the places of one
-_HOST_BITS = 64  # of an IPv6 address; a machine may use any of its network's
+_NUM_FULL = 4  # so many clients may each hold all of their places
+_HOST_BITS = 64  # a machine may use any IPv6 address of its network
 
 # The client whose request the current task answers.
 current_client: ContextVar[str] = ContextVar("current_client", default="")
 
 
 class Admission:
-    """Allows `places` requests at once to each client, and a few times as many to all together."""
+    """Allows each client `places` requests at once, and all clients together a few times that."""
 
     def __init__(self, places: int) -> None:
         self._places, self._held = places, Counter[str]()
@@ -147,7 +148,7 @@ class Admission:
         finally:
             current_client.reset(before)
             self._held[client] -= 1
-            self._held += Counter()  # forgets clients without requests
+            self._held += Counter()  # drops clients without requests
 
 
 def client_of(scope: Scope) -> str:

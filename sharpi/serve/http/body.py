@@ -1,8 +1,8 @@
-"""Body: the base of the types that declare what the JSON body of a request may hold.
+"""Body: the base of the types that declare what a request's JSON body may hold.
 
-msgspec decodes a body by its type. Only if msgspec refuses the body, it is read a second time: for
-an error message that names the fault (`body_faults.py`), or to accept what JSON clients also send,
-namely null for an absent member, 3.0 for 3, and half a surrogate pair at the end of a cut text.
+msgspec decodes a body by its type. If msgspec refuses it, the body is read again, for an error
+message that names the fault (`body_faults.py`) or to accept what some clients send: null for an
+absent member, 3.0 for 3, and half a surrogate pair at the end of a cut text.
 """
 
 import json
@@ -19,13 +19,13 @@ from sharpi.serve.http.errors import invalid_request
 T = TypeVar("T", bound="Body")
 _SURROGATE = b"\\ud"
 _HALF = re.compile("[\ud800-\udfff]")
-_SLICE = 1 << 16  # characters between which other threads run
+_SLICE = 1 << 16  # characters after which other threads get to run
 
 
 def only(*neutral: object, why: str) -> Meta:
     """Declares a member that may only have one of these values, none of which has an effect."""
     schema = {"enum": [*neutral, None], "description": f"Other values are refused: {why}."}
-    # As text, since typing takes annotations for the same that only differ in 0 and False.
+    # As text, since typing treats annotations that differ only in 0 and False as equal.
     return Meta(extra={"neutral": json.dumps(neutral), "why": why}, extra_json_schema=schema)
 
 
@@ -40,7 +40,7 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True)
         for name, neutral in _neutral_values(type(self)):
             value = getattr(self, name)
             if value is not None and not any(is_same(value, each) for each in neutral):
-                raise ValueError(name)  # msgspec makes it a ValidationError
+                raise ValueError(name)  # msgspec turns it into a ValidationError
 
 
 def decode_body(data: bytes, kind: type[T]) -> T:
@@ -48,7 +48,7 @@ def decode_body(data: bytes, kind: type[T]) -> T:
     try:
         body: T = _decoder(kind).decode(data)
         return body
-    except (msgspec.DecodeError, RecursionError):  # a ValidationError is one, too
+    except (msgspec.DecodeError, RecursionError):  # also catches ValidationError
         value = checked(kind, _json(data))
     try:
         return msgspec.convert(value, kind)
@@ -57,7 +57,7 @@ def decode_body(data: bytes, kind: type[T]) -> T:
 
 
 def fail(name: str, message: str) -> NoReturn:
-    """Raises the ApiError of a member; `message` follows its path."""
+    """Raises the ApiError for a member; `message` follows the member's path."""
     refuse(name, message)
 
 

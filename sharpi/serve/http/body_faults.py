@@ -1,4 +1,4 @@
-"""Says what is wrong with a body, in one sentence that names the member at fault."""
+"""Finds what is wrong with a body, and says so in one sentence that names the member at fault."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ _NAMES: dict[type, str] = {
 def checked(kind: type, value: object) -> object:
     """Returns the value with null members left out, ready to be converted to `kind`.
 
-    Raises ApiError, with the member's path as its parameter, for another type, a value out of
-    range, a missing and an unknown member.
+    Raises ApiError, with the member's path as its parameter, for a wrong type, a value out of
+    range, and a missing or unknown member.
     """
     return _checked(inspect.type_info(kind), value, "", {})
 
 
 def refuse(path: str, message: str) -> NoReturn:
-    """Raises the ApiError of a member; `message` follows its path."""
+    """Raises the ApiError for a member; `message` follows the member's path."""
     raise invalid_request(f"'{path}' {message}", param=path)
 
 

@@ -1,7 +1,7 @@
-"""ClientConnection: one request and its response; BodyReader: the body of a request, within limits.
+"""ClientConnection runs one request and its response; BodyReader reads a body within limits.
 
-The application runs as a task, which is cancelled when the client has disconnected or stopped
-reading. So the work for an answer ends with the connection, streaming or not.
+The application runs as a task, which is cancelled when the client disconnects or stops reading. So
+the work for an answer ends with the connection, streaming or not.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from sharpi.serve.http.errors import ApiError, too_much
 from sharpi.units import format_bytes
 
 _DISCARD_SECONDS = 2.0
-LAST = {"Connection": "close"}  # later data on this connection could not be told from the body
-_SMALL = 64 << 10  # bytes that a body may always have
-_LEAST_RATE = 16 << 10  # bytes per second of a body that takes long
+LAST = {"Connection": "close"}  # further data on this connection could not be told from the body
+_SMALL = 64 << 10  # bytes that any body may have
+_LEAST_RATE = 16 << 10  # bytes per second that a slow body must reach
 
 
 class ClientGone(Exception):
@@ -31,11 +31,11 @@ class RequestLimits(Struct, frozen=True):
 
     max_body_bytes: int = 32 << 20
     part_seconds: float = 30.0  # for each part of the body to arrive
-    stall_seconds: float = 60.0  # for a client to take each message
+    stall_seconds: float = 60.0  # for the client to take each message
 
 
 class BodyReader:
-    """Reads bodies; all clients' bodies together may take four times the longest allowed body."""
+    """Reads bodies; all of them together may take four times the longest allowed body."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -44,7 +44,7 @@ class BodyReader:
 
     @contextmanager
     def reading(self) -> Iterator["BodyPlace"]:
-        """Yields a count of one body's bytes, which leave the total when the block ends."""
+        """Yields the count of one body's bytes, which leave the total when the block ends."""
         place = BodyPlace()
         try:
             yield place
@@ -114,12 +114,12 @@ class BodyPlace(Struct):
 
 
 class ClientConnection:
-    """Runs the application for one request; `status` is the response's, None before it begins."""
+    """Runs the application for one request; `status` is the response's, None until it begins."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, stall_seconds: float) -> None:
         self.scope, self.status = scope, None
         self.request_id = "req_" + secrets.token_hex(12)
-        self.closes = False  # no further request is read from the connection
+        self.closes = False  # whether the connection takes no further request
         self._receive, self._send, self._stall_seconds = receive, send, stall_seconds
         self._has_ended = False
         self._is_gone = asyncio.Event()
@@ -149,7 +149,7 @@ class ClientConnection:
         finally:
             await _ended(watch)
             await _ended(work)
-            # An error's traceback has this frame: the task in it would keep error and body alive.
+            # An error's traceback holds this frame, whose task would keep error and body alive.
             del work, watch
 
     async def send(self, message: Message) -> None:
@@ -166,7 +166,7 @@ class ClientConnection:
         self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        """Returns the request id by its names in both APIs, and whether the connection closes."""
+        """Returns the request id, by its names in both APIs, and whether the connection ends."""
         request_id = self.request_id.encode()
         close = [(b"connection", b"close")] if self.closes else []
         return [(b"x-request-id", request_id), (b"request-id", request_id), *close]

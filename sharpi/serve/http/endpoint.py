@@ -17,7 +17,7 @@ from sharpi.serve.http.json_size import check_json_size
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
-_SMALL = 4 << 10  # bytes that no number of values makes expensive
+_SMALL = 4 << 10  # bodies up to this size are cheap whatever they hold
 
 
 class Endpoint(Struct, frozen=True):
@@ -26,10 +26,10 @@ class Endpoint(Struct, frozen=True):
     method: str
     path: str
     respond: Handler
-    body: type[Body] | None = None  # None if it takes no body
-    other_paths: tuple[str, ...] = ()  # which clients of other servers use
+    body: type[Body] | None = None  # None if the endpoint takes no body
+    other_paths: tuple[str, ...] = ()  # paths that clients of other servers use
     streams: bool = False  # may answer with server-sent events
-    is_public: bool = True  # part of the OpenAPI document
+    is_public: bool = True  # listed in the OpenAPI document
 
     @property
     def routes(self) -> list[Route]:
@@ -72,13 +72,13 @@ class EndpointTable:
 
 
 async def prepared(request: Request, kind: type[B], prepare: Callable[[B], T]) -> T:
-    """Decodes the body and runs `prepare` on it, both beside the event loop."""
+    """Decodes the body and runs `prepare` on it, both off the event loop."""
     data = await request.body()
     return await asyncio.to_thread(lambda: prepare(read_body_as(data, kind)))
 
 
 def read_body_as(data: bytes, kind: type[B]) -> B:
-    """Returns the body as its type; raises ApiError, also for one with too many values."""
+    """Returns the body as its type; raises ApiError, also if it has too many values."""
     if len(data) > _SMALL:
         check_json_size(data)
     return decode_body(data, kind)

@@ -28,7 +28,7 @@ _CLIENTS_FAULT = (UsageError, TemplateError, GrammarError)
 class ApiError(Exception):
     """An error with a `message` for the client.
 
-    `code` and `param` are OpenAI's fields, `details` Anthropic's, None if the error has none.
+    `code` and `param` are fields of OpenAI's form, `details` of Anthropic's; each may be None.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ def busy(num_open: int) -> ApiError:
 
 
 def too_much(what: str) -> ApiError:
-    """Returns a 429: the client should come back later."""
+    """Returns a 429: the client should try again later."""
     message = f"{what}; try again later"
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return ApiError(429, message, "rate_limit_exceeded", headers=headers)
@@ -92,7 +92,7 @@ def stopping() -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Returns the error that the client gets; details only if the client caused it."""
+    """Returns the error for the client; it has details only if the client caused it."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, BusyError):

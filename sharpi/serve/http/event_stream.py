@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def data_event(data: object) -> bytes:
-    """Returns an event without a name."""
+    """Returns an event that has no name."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return b"data: " + text.encode("utf-8", "replace") + b"\n\n"
 
@@ -32,7 +32,7 @@ def named_event(data: dict[str, Any]) -> bytes:
 async def event_stream(events: Events, error_event: Callable[[ApiError], bytes]) -> "EventResponse":
     """Returns the response once there is a first event.
 
-    An error before that is raised; later ones are sent as `error_event`.
+    An error before that is raised; later errors are sent as `error_event`.
     """
     try:
         return EventResponse(await anext(events), events, error_event)
@@ -42,7 +42,7 @@ async def event_stream(events: Events, error_event: Callable[[ApiError], bytes])
 
 
 class EventResponse(StreamingResponse):
-    """Sends each event as it comes, and closes the generator however the response ends."""
+    """Sends each event as it arrives, and closes the generator however the response ends."""
 
     def __init__(
         self, first: bytes, events: Events, error_event: Callable[[ApiError], bytes]

@@ -1,8 +1,8 @@
 """Bounds the number of values and the depth of JSON text before it is parsed.
 
-A parser holds the interpreter's lock, and makes an object of many bytes out of few: 30 MB of small
-values would take gigabytes and stop the event loop for seconds. Counting is done in slices, between
-which other threads run.
+A parser holds the GIL, and turns a few bytes into an object of many: 30 MB of small values would
+take gigabytes and stop the event loop for seconds. Values are counted in slices, between which
+other threads run.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sharpi.serve.http.errors import invalid_request
 
 MAX_VALUES = 250_000
-MAX_NAMES = 50_000  # of members, which cost more
+MAX_NAMES = 50_000  # names of members, which cost more than values
 MAX_DEPTH = 200
 _SLICE = 1 << 18  # bytes
 
@@ -25,7 +25,7 @@ _KINDS[ord(",")], _KINDS[ord(":")] = _COMMA, _COLON
 def check_json_size(data: bytes) -> None:
     """Raises ApiError 400 for JSON with too many values, or nested too deeply."""
     depth, in_text, escapes = 0, False, False
-    counts = np.zeros(5, np.int64)  # of each kind of sign
+    counts = np.zeros(5, np.int64)  # of each kind of character
     for start in range(0, len(data), _SLICE):
         part, escapes = _unescaped(data[start : start + _SLICE], escapes)
         signs, in_text = _signs(part, in_text)
@@ -52,9 +52,10 @@ def _unescaped(part: bytes, escapes: bool) -> tuple[bytes, bool]:
 
 
 def _signs(part: bytes, in_text: bool) -> tuple[npt.NDArray[np.uint8], bool]:
-    """Returns the kinds of the brackets, commas and colons outside of strings, in order.
+    """Returns the kinds of brackets, commas and colons outside of strings, in order.
 
-    Also returns whether the slice ends within a string; `in_text`: it begins within one.
+    Also returns whether the slice ends within a string. `in_text` says whether it begins within
+    one.
     """
     letters = np.frombuffer(part, np.uint8)
     inside = (np.cumsum(letters == _QUOTE, dtype=np.uint8) + np.uint8(in_text)) & 1

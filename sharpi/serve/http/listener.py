@@ -1,4 +1,4 @@
-"""The socket that the server listens on, bound before the model is loaded."""
+"""Binds the socket that the server listens on, before the model is loaded."""
 
 import errno
 import ipaddress

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the server at /openapi.json, made from the endpoints' types."""
+"""Makes the server's OpenAPI document, at /openapi.json, from the endpoints' types."""
 
 import inspect
 import re

@@ -18,7 +18,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 
-# The page runs only its own files: no code that a model writes, and none from other hosts.
+# The page may load only its own files: no code that a model writes, and nothing from other hosts.
 _POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'"
@@ -30,7 +30,7 @@ class PageFile(Struct, frozen=True):
 
     content: bytes
     media_type: str
-    tag: str  # changes with the content
+    tag: str  # changes whenever the content does
 
     async def respond(self, request: Request) -> Response:
         """Returns the file, or 304 if the client has this version."""

@@ -1,7 +1,7 @@
 """RequestGuard: the checks around every request and response.
 
 It checks framing and access, limits the body and watches the connection. It also confines a failure
-to its own request, and reports it to the client in the form of its API.
+to its request, and reports it to the client in the form of the request's API.
 """
 
 import time
@@ -20,10 +20,10 @@ from sharpi.serve.http.client_connection import (
 )
 from sharpi.serve.http.errors import ApiError, as_api_error, error_response, invalid_request
 
-CLIENT_CLOSED = 499  # nginx's status of a client that disconnected before its response
+CLIENT_CLOSED = 499  # nginx's status for a client that disconnected before the response
 _JSON, _SCHEME = "application/json", "http://"
-_MOST_HEADERS = 200  # of one request; browsers send about 20
-_MOST_HEAD_BYTES = 64 << 10  # of names, values and the path
+_MOST_HEADERS = 200  # headers of one request; browsers send about 20
+_MOST_HEAD_BYTES = 64 << 10  # bytes of header names, header values and the path
 
 Report = Callable[[Scope, int, float, str], None]
 
@@ -31,9 +31,9 @@ Report = Callable[[Scope, int, float, str], None]
 class RequestGuard:
     """ASGI middleware around `app`.
 
-    `report` gets each request with its status, seconds and request id, `log` gets a line about
-    each internal error. `takes_body` returns whether a request's body is to be read. `admitted`
-    counts the request against its client's limit while it is prepared and answered.
+    `report` gets each request with its status, seconds and request id, `log` gets a line about each
+    internal error. `takes_body` says whether a request's body should be read. `admitted` counts the
+    request against its client's limit while it is prepared and answered.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RequestGuard:
     async def _answer_fault(
         self, connection: ClientConnection, receive: Receive, error: Exception
     ) -> None:
-        """Sends an error response; if a response has begun already, the connection just closes."""
+        """Sends an error response; if a response has already begun, only closes the connection."""
         path = connection.scope["path"]
         fault = as_api_error(error)
         if fault.status == 500:
@@ -111,7 +111,7 @@ def _to_origin_form(scope: Scope) -> None:
 
 
 def _check_head(scope: Scope) -> None:
-    """Refuses requests of another HTTP than 1.0 and 1.1, and heads that are too long."""
+    """Refuses HTTP versions other than 1.0 and 1.1, and heads that are too long."""
     version = scope.get("http_version", "1.1")
     if version not in ("1.0", "1.1"):
         message = f"HTTP/{version} is not supported; use HTTP/1.1"
@@ -134,7 +134,7 @@ def _check_framing(headers: Mapping[str, str]) -> None:
 
 
 def _check_type(headers: Mapping[str, str]) -> None:
-    """Refuses bodies that are not JSON, among them those that any web page may send.
+    """Refuses bodies that are not JSON, among them those that any web page can send.
 
     Programs may leave the type out; browsers, which send an Origin, may not.
     """
@@ -151,7 +151,7 @@ def _has_body(headers: Mapping[str, str]) -> bool:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Returns the headers with names in lower case; of each name the last one counts.
+    """Returns the headers with names in lower case; the last header of each name counts.
 
     Refuses a request with two different hosts or origins.
     """

@@ -1,7 +1,7 @@
 """WatchedProtocol: uvicorn's HTTP protocol, with a limit on what clients may keep open.
 
-uvicorn limits neither the time that a client takes for a request's head, nor the number of
-connections, nor what a client sends ahead of its answers. Each lets one client shut out the others.
+uvicorn limits neither the time for a request's head, nor the number of connections, nor how much a
+client sends ahead of its answers. Each of these would let one client shut out the others.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 HEAD_SECONDS = 30.0  # for the whole head of a request
 _MOST_AHEAD = 64 << 10  # bytes of further requests that a client may send during an answer
-_RESERVED_FILES = 64  # that sharpi needs beside its connections
+_RESERVED_FILES = 64  # open files that sharpi needs besides its connections
 _MOST_FILES = 1 << 16
 
 
@@ -27,7 +27,7 @@ def raise_file_limit() -> int:
 
 
 class WatchedProtocol(H11Protocol):
-    """One connection; it closes if no request comes in time, or to make room for a new one."""
+    """One connection; it closes if no request arrives in time, or to make room for a new one."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -47,7 +47,7 @@ class WatchedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Takes bytes of the client; closes the connection of one that sends too far ahead."""
+        """Takes bytes from the client; closes the connection if it sends too far ahead."""
         super().data_received(data)
         if not self._is_answering:
             self._wait_for_head()
@@ -57,14 +57,14 @@ class WatchedProtocol(H11Protocol):
             self.transport.abort()
 
     def on_response_complete(self) -> None:
-        """Goes on with the next request, of which a part may have come already."""
+        """Continues with the next request, part of which may have arrived already."""
         super().on_response_complete()
         self._since = self.loop.time()
         if not self._is_answering and self.conn.trailing_data[0]:
             self._wait_for_head()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection, also if its client does not read the last answer."""
+        """Closes an idle connection, even if its client has not read the last answer."""
         super().timeout_keep_alive_handler()
         self._drop_unread()
 
@@ -76,8 +76,9 @@ class WatchedProtocol(H11Protocol):
     def _rank(self) -> tuple[int, float]:
         """Returns a key for sorting; connections with the lowest are closed first.
 
-        It is (stage, time): stage 0 has no request, 1 an incomplete body, 2 a whole request. The
-        time is the event loop's, when the client connected or its last response was complete.
+        The key is (stage, time). Stage 0 has no request, 1 an incomplete body, 2 a whole request.
+        The time is the event loop's clock when the client connected or its last response was
+        complete.
         """
         kind = (1 if self.cycle.more_body else 2) if self._is_answering else 0
         return kind, self._since

@@ -64,7 +64,7 @@ def chat_chunks(
 
 
 class _ChoiceChunks:
-    """Converts the parts of one choice to deltas, the first of which names the role."""
+    """Converts the parts of one choice to deltas; the first delta names the role."""
 
     def __init__(self, number: int, tokenizer: Tokenizer) -> None:
         self._number, self._tokenizer = number, tokenizer

@@ -20,7 +20,7 @@ TEXT_ONLY = Meta(extra={"why": "the model reads text only"})
 
 
 class TextPart(Body):
-    """A text within the content of a message."""
+    """A text within a message's content."""
 
     type: Annotated[
         Literal["text", "input_text", "output_text", "reasoning_text", "refusal"], TEXT_ONLY
@@ -39,7 +39,7 @@ Content = Annotated[
 
 
 class CalledFunction(Body):
-    """The name of a function and the JSON text of its arguments."""
+    """A function's name, and its arguments as JSON text."""
 
     name: str
     arguments: str | None = None
@@ -65,7 +65,7 @@ class MessageBody(Body):
     tool_call_id: str | None = None
     tool_calls: list[CallBody] | None = None
     reasoning_content: str | None = None
-    reasoning: str | None = None  # the other name of reasoning_content
+    reasoning: str | None = None  # another name of reasoning_content
     reasoning_details: Ignored = None
     annotations: Ignored = None
     refusal: Ignored = None
@@ -107,7 +107,7 @@ class ChatBody(GenerationBody, kw_only=True):
 
 
 def text_of(content: Content | None, path: str) -> str | None:
-    """Returns a string, or the parts' texts joined by line ends."""
+    """Returns a string, or the parts' texts joined by newlines."""
     if content is None or isinstance(content, str):
         return content
     return "\n".join(_part_text(part, f"{path}[{i}]") for i, part in enumerate(content))

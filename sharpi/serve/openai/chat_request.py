@@ -47,7 +47,7 @@ class ChatRoute:
 
 
 class ChatRequest(Struct, frozen=True):
-    """A call and the way to send its answer."""
+    """A call, and how to send its answer."""
 
     call: ChatCall
     is_stream: bool
@@ -56,7 +56,7 @@ class ChatRequest(Struct, frozen=True):
 
 
 def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
-    """Returns the request; raises ApiError for values that do not go together."""
+    """Returns the request; raises ApiError for values that contradict each other."""
     limit = first_limit(body.max_completion_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages, prefill = _messages_and_prefill(body)
@@ -94,7 +94,7 @@ def _num_logprobs(body: ChatBody) -> int | None:
 
 
 def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
-    """Returns the messages, and the last one as prefill with "continue_final_message"."""
+    """Returns the messages; with "continue_final_message", the last one becomes the prefill."""
     messages = tuple(_message(each, f"messages[{i}]") for i, each in enumerate(body.messages))
     continues = bool(body.continue_final_message)
     if body.add_generation_prompt is continues:
@@ -124,7 +124,7 @@ def _message(body: MessageBody, path: str) -> Message:
 
 
 def _assistant(body: MessageBody) -> Message:
-    """Returns the members for reasoning, which clients name in two ways, and for calls."""
+    """Returns the members for calls and for reasoning, which clients name in two ways."""
     reasoning = body.reasoning_content or body.reasoning
     message: Message = {"reasoning_content": reasoning} if reasoning else {}
     calls = [_call(each) for each in body.tool_calls or ()]

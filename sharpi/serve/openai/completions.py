@@ -57,7 +57,7 @@ class CompletionsRoute:
 
 
 async def with_scores(host: ModelHost, asked: CompletionsRequest) -> CompletionsRequest:
-    """Returns the request with its prompts scored, if they are echoed with logprobs."""
+    """Returns the request with its prompts scored, if it echoes them with logprobs."""
     num_best = asked.request.num_logprobs
     if not asked.wants_scores or num_best is None:
         return asked

@@ -17,7 +17,7 @@ class CompletionsBody(GenerationBody, kw_only=True):
 
     prompt: Prompt
     n: Count | None = None
-    best_of: int | None = None  # every answer is sent, so it has to equal n
+    best_of: int | None = None  # must equal n, because every answer is sent
     echo: bool | None = None
     logprobs: bool | NumLogprobs | None = None  # llama.cpp's clients also send true or false
     stream_options: StreamOptions | None = None

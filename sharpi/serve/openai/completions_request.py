@@ -18,28 +18,28 @@ _DEFAULT_TOKENS = 16  # OpenAI's default
 
 
 class CompletionsRequest(Struct, frozen=True):
-    """Prompts and the way to send their answers."""
+    """Prompts, and how to send their answers."""
 
     prompts: tuple[list[int], ...]  # token ids
-    echoes: tuple[str, ...]  # a text to put before the answers of each prompt, or ""
+    echoes: tuple[str, ...]  # for each prompt, the text to put before its answers, or ""
     request: GenerationRequest
     shape: AnswerShape
     num_answers: int  # for each prompt
     is_stream: bool
     includes_usage: bool  # a stream ends with its usage
-    # The scored tokens of each prompt that is echoed with logprobs; empty until they are scored.
+    # The scored tokens of each prompt to echo with logprobs; empty until they are scored.
     scored: tuple[Sequence[SampledToken], ...] = ()
 
     @property
     def wants_scores(self) -> bool:
-        """True if the echoed prompts come with logprobs."""
+        """True if prompts are echoed with logprobs."""
         return any(self.echoes) and self.request.num_logprobs is not None
 
 
 def completions_request(
     body: CompletionsBody, host: ModelHost, limit: PromptLimit
 ) -> CompletionsRequest:
-    """Returns the request; raises ApiError and ContextFullError.  It may take a while."""
+    """Returns the request, which may take a while; raises ApiError and ContextFullError."""
     num_answers = body.n or 1
     if body.best_of not in (None, num_answers):
         fail("best_of", "cannot be honoured: every answer is sent; leave it out")
@@ -63,7 +63,7 @@ def completions_request(
 
 
 def _prompts(value: Any) -> list[str | list[int]]:
-    """Returns each prompt: a string or ids."""
+    """Returns each prompt, as a string or as ids."""
     if isinstance(value, str) or (value and isinstance(value[0], int)):
         value = [value]
     if not value:

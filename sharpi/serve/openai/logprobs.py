@@ -30,7 +30,7 @@ class LegacyLogprobs:
         self._tokenizer, self._offset = tokenizer, offset
 
     def of(self, tokens: Iterable[SampledToken]) -> dict[str, Any]:
-        """Returns the four parallel lists of the next tokens."""
+        """Returns the four parallel lists for the next tokens."""
         entry: dict[str, Any] = {
             "tokens": [],
             "token_logprobs": [],
@@ -41,7 +41,8 @@ class LegacyLogprobs:
             text = _text(self._tokenizer, token.id)
             best = token.alternatives
             entry["tokens"].append(text)
-            is_first = token.logprob is None  # of an echoed prompt: nothing comes before it
+            # The first token of an echoed prompt, which nothing precedes.
+            is_first = token.logprob is None
             entry["token_logprobs"].append(None if is_first else _finite(token.logprob))
             entry["top_logprobs"].append(None if is_first else self._best(best))
             entry["text_offset"].append(self._offset)

@@ -9,7 +9,7 @@ from sharpi.serve.openai.responses_body import InputItem, ResponsesBody
 
 
 def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
-    """Returns the instructions, then the input: a text of the user, or items."""
+    """Returns the instructions, then the input: the user's text, or items."""
     messages: list[Message] = []
     if body.instructions:
         messages.append({"role": "system", "content": body.instructions})
@@ -23,7 +23,7 @@ def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
 
 
 def _add(messages: list[Message], item: InputItem, path: str) -> None:
-    """Adds an item; the several items of one assistant turn become one message."""
+    """Adds an item; all items of one assistant turn become one message."""
     match item.type or "message":
         case "message":
             _add_message(messages, item, path)
@@ -50,7 +50,7 @@ def _add_message(messages: list[Message], item: InputItem, path: str) -> None:
 
 
 def _reasoning(item: InputItem, path: str) -> str:
-    """Returns the reasoning itself, or else its summaries."""
+    """Returns the reasoning itself, or its summaries if that is missing."""
     whole = text_of(item.content, f"{path}.content")
     return whole or "\n".join(part.text for part in item.summary or ())
 
@@ -63,10 +63,10 @@ def _add_call(messages: list[Message], item: InputItem, path: str) -> None:
 
 
 def _assistant(messages: list[Message], key: str, text: str) -> None:
-    """Adds a text as `key` of the assistant's last message.
+    """Adds a text to the assistant's last message, under `key`.
 
-    Adds a new message if that one has such a text or calls already, or if reasoning would follow
-    its content.
+    Adds a new message instead if that one already has calls or a text under `key`, or if reasoning
+    would follow its content.
     """
     turn = _turn(messages)
     if turn.get(key) or turn.get("tool_calls") or (key != "content" and turn.get("content")):
@@ -77,7 +77,7 @@ def _assistant(messages: list[Message], key: str, text: str) -> None:
 
 
 def _turn(messages: list[Message]) -> dict[str, Any]:
-    """Returns the assistant's message at the end, added if there is none."""
+    """Returns the last message if it is the assistant's, otherwise a new one."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     return messages[-1]

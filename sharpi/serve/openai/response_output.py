@@ -1,4 +1,4 @@
-"""Items of a response's output while they are streamed: a message, reasoning or a call."""
+"""The items of a streamed response's output: a message, reasoning or a call."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Item(ABC):
         self._pieces: list[str] = []
 
     def begin(self) -> Iterator[Event]:
-        """Yields the events before the contents."""
+        """Yields the events that precede the contents."""
         item = {"type": "response.output_item.added", "item": dict(self.body)}
         yield item | {"output_index": self._index}
 
@@ -32,10 +32,10 @@ class Item(ABC):
 
     @abstractmethod
     def contents_end(self, text: str) -> Iterator[Event]:
-        """Puts the whole text into the body and yields the events that report it."""
+        """Puts the whole text into the body, and yields the events that report it."""
 
     def end(self, status: str) -> Iterator[Event]:
-        """Yields the events after the contents."""
+        """Yields the events that follow the contents."""
         yield from self.contents_end("".join(self._pieces))
         self.body["status"] = status
         item = {"type": "response.output_item.done", "item": self.body}
@@ -52,7 +52,7 @@ class Item(ABC):
 
 
 class _TextItem(Item):
-    """An item whose content is one text; `events` is the name of its delta events."""
+    """An item whose content is one text; `events` names its delta events."""
 
     events: ClassVar[str]
     empty: ClassVar[Event]

@@ -1,4 +1,4 @@
-"""ResponseEvents turns an answer into events of /v1/responses, and joins them to a response."""
+"""ResponseEvents turns an answer into events of /v1/responses, or joins them into a response."""
 
 import time
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ class ResponseEvents:
     def _in(
         self, kind: type[MessageItem] | type[ReasoningItem], part: AnswerDelta
     ) -> Iterator[Event]:
-        """Adds a part to the open item, or to a new one if that is of another kind."""
+        """Adds a part to the open item, or to a new one if the open one is of another kind."""
         if not isinstance(self._item, kind):
             yield from self._close()
             yield from self._open(kind(self._index, self._tokenizer))

@@ -23,7 +23,7 @@ class ReasoningPart(Body):
 class InputItem(Body, rename={"is_async": "async"}):
     """An item of a conversation: a message, reasoning, a call or its output, by `type`."""
 
-    type: str | None = None  # a message, if it is absent
+    type: str | None = None  # absent for a message
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: Content | None = None
     summary: list[ReasoningPart] | None = None
@@ -41,7 +41,7 @@ class InputItem(Body, rename={"is_async": "async"}):
 
 
 class ReasoningBody(Body):
-    """How much to reason; summaries are ignored, since responses contain the reasoning itself."""
+    """How much to reason; summaries are ignored, because responses contain the reasoning itself."""
 
     effort: Effort | None = None
     mode: Annotated[Any, only("standard", why="there is one mode")] = None

@@ -39,7 +39,7 @@ _REPEATED: dict[str, Any] = {
 
 
 class ResponsesRequest(Struct, frozen=True):
-    """A call and the way to send its answer."""
+    """A call, and how to send its answer."""
 
     call: ChatCall
     is_stream: bool
@@ -47,7 +47,7 @@ class ResponsesRequest(Struct, frozen=True):
 
 
 def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
-    """Returns the request; raises ApiError for values that do not go together."""
+    """Returns the request; raises ApiError for values that contradict each other."""
     limit = first_limit(body.max_output_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages = messages_of(body)

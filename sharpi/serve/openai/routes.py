@@ -46,7 +46,7 @@ class Models:
             "owned_by": "sharpi",
             "type": "model",
             "display_name": self._host.model_id,
-            # The names of llama.cpp's, vLLM's and OpenRouter's clients for the same number.
+            # One number under the names that llama.cpp's, vLLM's and OpenRouter's clients expect.
             "meta": {"n_ctx": context_size},
             "max_model_len": context_size,
             "context_length": context_size,

@@ -1,4 +1,4 @@
-"""The tools of OpenAI's APIs and the choice among them; chat nests them, responses do not."""
+"""The tools of OpenAI's APIs, which chat nests and responses do not, and the choice among them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ class ToolBody(Body):
 
 
 class FlatToolBody(FunctionBody):
-    """A tool of responses."""
+    """A tool of the responses API."""
 
     type: _Function | None = None
 

@@ -1,7 +1,7 @@
 """GET /experts/live: the experts of the running model, for the page's heat map.
 
-Counts only grow. The page itself computes which expert was used since its last request, so that
-watchers need no state in the server.
+Counts only grow. The page itself computes which experts were used since its last request, so that
+the server keeps no state for it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint
 
 _LOOK_SECONDS = 2.0
-_FRESH_SECONDS = 0.25  # views are shared for this long, however many pages ask
+_FRESH_SECONDS = 0.25  # a view is shared for this long, however many pages ask
 
 
 class _Look(NamedTuple):
@@ -27,7 +27,7 @@ class _Look(NamedTuple):
 
 
 class LiveExperts:
-    """Reads the model's state between two steps, and never loads a model for that."""
+    """Reads the model's state between two steps, and never loads a model for it."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
@@ -36,7 +36,7 @@ class LiveExperts:
         self._fresh_until = 0.0
 
     async def respond(self, request: Request) -> JSONResponse:
-        """Returns the latest view, or a new one if that is old."""
+        """Returns the latest view, renewed if it is old."""
         async with self._lock:
             if time.monotonic() >= self._fresh_until:
                 await self._renew()
@@ -65,7 +65,7 @@ def _look(loaded: Loaded) -> _Look:
 def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
     """Returns the view as JSON, with its `kind`: "streamed", "mapped", "dense" or "unloaded".
 
-    `seconds`: the time of the view by a monotonic clock, of which only differences have a meaning.
+    `seconds`: the time of the view by a monotonic clock; only differences have a meaning.
     """
     if look is None:
         return {"kind": "unloaded"}
@@ -83,7 +83,7 @@ def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
 def _layer(view: ExpertView, row: int) -> dict[str, Any]:
     """Returns one layer as JSON.
 
-    `resident` has a 1 or a 0 for each expert; counts are the expert store's.
+    `resident` has a 1 or a 0 for each expert; the counts come from the expert store.
     """
     layer: dict[str, Any] = {
         "layer": view.layers[row],

@@ -21,18 +21,18 @@ from sharpi.serve.http.errors import ApiError, invalid_request
 _MAX_NAME_BYTES = 200
 _NOT_SUPPORTED = "this server saves no slots; --slot-save-path DIR names the folder for them"
 
-# Does the work on the engine's thread: the loaded model, the slot, the file and the key.
+# Does the work on the engine's thread; takes the loaded model, the slot, the file and the key.
 Work = Callable[[Loaded, int, Path, bytes], tuple[int, int]]
 
 
 class SlotBody(Body):
-    """The file to save to or to restore from."""
+    """The file to save to, or to restore from."""
 
-    filename: str | None = None  # within the folder of the server; `erase` needs none
+    filename: str | None = None  # in the server's slot folder; `erase` needs none
 
 
 def endpoints(host: ModelHost, folder: Path | None) -> list[Endpoint]:
-    """Returns the endpoints of one host; `folder` holds saved slots, None if saving is off."""
+    """Returns the endpoints of one host; `folder` holds saved slots, None disables saving."""
     slots = SlotRoutes(host, folder)
     return [
         Endpoint("GET", "/slots", slots.listed),
@@ -47,11 +47,11 @@ class SlotRoutes:
         self._host, self._folder = host, folder
 
     async def listed(self, request: Request) -> Response:
-        """Lists the slots with the tokens of the text that each had last."""
+        """Lists the slots, with the tokens of the last text of each."""
         return JSONResponse(await self._host.between_steps(_slots))
 
     async def act(self, request: Request) -> Response:
-        """Saves, restores or erases the text of a slot, by the query's `action`."""
+        """Saves, restores or erases the text of a slot, as the query's `action` says."""
         number = self._number(request)
         action = request.query_params.get("action")
         if action == "erase":
@@ -91,7 +91,7 @@ class SlotRoutes:
             raise ApiError(500, f"{path.name!r}: {error.strerror}", "server_error") from error
 
     async def _key(self, folder: Path) -> bytes:
-        """Returns the key of the model; its file is read whole the first time, beside the steps."""
+        """Returns the model's key; reads the whole file the first time, beside the steps."""
         parts, arithmetic = await self._host.between_steps(
             lambda each: (each.engine.file.parts, each.engine.arithmetic)
         )
@@ -121,7 +121,7 @@ def _slots(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def _checked_name(body: SlotBody) -> str:
-    """Returns the name of a file in the folder itself; raises ApiError for any other path."""
+    """Returns a file name within the folder; raises ApiError for any other path."""
     name = body.filename
     if name is None:
         raise invalid_request("filename is missing", param="filename")

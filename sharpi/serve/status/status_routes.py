@@ -17,7 +17,7 @@ from sharpi.serve.host.model_snapshot import ModelSnapshot, take_snapshot
 from sharpi.serve.http.endpoint import Endpoint
 from sharpi.tiers.plan import Tier
 
-_LOOK_SECONDS = 2.0  # if a step takes longer, the last snapshot is used
+_LOOK_SECONDS = 2.0  # the last snapshot is used if a step takes longer
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -40,7 +40,7 @@ class Status:
         self._facts: dict[str, Any] = {}
 
     async def health(self, request: Request) -> Response:
-        """Returns 200 while answers can be had; an idle model is loaded when a request comes."""
+        """Returns 200 while answers are possible; the next request loads an idle model."""
         if self._host.failure is not None:
             body = {"status": "error", "model": "failed", "error": self._host.failure}
             return JSONResponse(body, 503)
@@ -88,7 +88,7 @@ class Status:
 
 
 def model_facts(loaded: Loaded) -> dict[str, Any]:
-    """Returns the constant properties of a loaded model; sizes are bytes, by the plan's tiers."""
+    """Returns the constant properties of a loaded model; sizes in bytes, by the plan's tiers."""
     engine = loaded.engine
     plan, model = engine.plan, engine.model_config
     tiers = {} if plan is None else {tier.value: plan.bytes_in(tier) for tier in Tier}
@@ -107,7 +107,7 @@ def model_facts(loaded: Loaded) -> dict[str, Any]:
 
 
 def resident_bytes() -> int | None:
-    """Returns the RAM of this process, mapped files included; None if unknown."""
+    """Returns the RAM of this process in bytes, including mapped files; None if unknown."""
     try:
         pages = Path("/proc/self/statm").read_text("ascii").split()[1]
     except (OSError, IndexError):

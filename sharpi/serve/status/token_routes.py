@@ -18,13 +18,13 @@ class TokenizeBody(Body):
     """A text to tokenize."""
 
     content: str
-    add_special: bool | None = None  # begins with BOS where the model expects it
-    parse_special: bool | None = None  # True unless it is set to false
+    add_special: bool | None = None  # begins with BOS if the model expects it
+    parse_special: bool | None = None  # true unless set to false
     model: Ignored = None
 
 
 class DetokenizeBody(Body):
-    """Token ids to be turned into text, with control tokens shown."""
+    """Token ids to turn into text, with control tokens shown."""
 
     tokens: Annotated[list[TokenId], _IDS]
     model: Ignored = None
@@ -46,7 +46,7 @@ class TokenRoutes:
         self._chats = chats
 
     async def tokenize(self, request: Request) -> Response:
-        """Turns a text into token ids; one that is longer than any prompt is refused."""
+        """Turns a text into token ids; refuses a text that is longer than any prompt."""
         limit = (await self._chats.get()).limit
 
         def tokenize(body: TokenizeBody) -> list[int]:

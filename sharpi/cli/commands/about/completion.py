@@ -27,6 +27,6 @@ def completion(
     assert kind is not None
     try:
         script = kind(parent.command, {}, "sharpi", "_SHARPI_COMPLETE").source()
-    except (OSError, RuntimeError) as error:  # bash itself is asked for its version
+    except (OSError, RuntimeError) as error:  # the check of bash's version may fail
         raise SharpiError(f"no completion for {shell}: {error}") from None
     print(script)

@@ -1,4 +1,4 @@
-"""`sharpi help`: the help of the program, or all of a command's."""
+"""`sharpi help`: the program's help, or all of a command's."""
 
 from typing import Annotated
 

@@ -11,7 +11,7 @@ def version() -> None:
 
 
 def _kernels_in_use() -> str:
-    """Returns the instruction set of the CPU kernels, and why a better one is not used."""
+    """Returns the instruction set of the CPU kernels, and why no better one is used."""
     from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
 
     try:

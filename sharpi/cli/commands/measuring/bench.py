@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of peak")
 _LINE = "{:<14} {:>7} {:>16} {:>16} {:>6} {:>8} {:>7}"
-_WIDTH = 80  # of all lines
+_WIDTH = 80  # columns of every line
 
 
 def bench(

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import Trace
 
-_WARM_UP_TOKENS = 4096  # until the most used experts are chosen for the last time
+_WARM_UP_TOKENS = 4096  # decoded tokens until the most used experts are chosen for the last time
 _WARM_PIN_AFTER = 512  # lookups
-_DEFAULT_POLICY = "learned-prefetch"  # of slots in RAM
+_DEFAULT_POLICY = "learned-prefetch"  # the default for slots in RAM
 
 
 def simulate(
@@ -141,7 +141,7 @@ def simulate(
 
 
 def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -> None:
-    """Refuses flags without the one that they belong to."""
+    """Refuses flags that need another flag, if that is missing."""
     if predictors and asked:
         raise UsageError(f"{asked[0]} is for policies; --predictors measures none")
     if "--warm-pin-after" in asked and "--warm-pin" not in asked:
@@ -151,7 +151,7 @@ def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -
 
 
 def _note_short(trace: "Trace", warm_up: int | None) -> None:
-    """Notes that a trace ends before `warm_up`, when the most used experts become final."""
+    """Notes that a trace ends before the most used experts become final, after `warm_up` tokens."""
     if warm_up is None or warm_up < trace.num_tokens:
         return
     from sharpi.cli.output.terminal import note
@@ -184,7 +184,7 @@ def _policies(text: str) -> list[str]:
 def _resident(text: str, trace: "Trace") -> tuple[tuple[int, ...], ...]:
     """Returns the experts that are resident at the start, by layer.
 
-    It is empty for `first-n` and `frequency`, which begin with the first experts.
+    It is empty for `first-n` and `frequency`, which begin with the lowest ids.
     """
     from sharpi.experts.static_set import parse_ids
 

@@ -1,4 +1,4 @@
-"""`sharpi cache`: the prompts that were kept on disk."""
+"""`sharpi cache`: the prompts kept on disk."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from sharpi.units import format_bytes
 if TYPE_CHECKING:
     from sharpi.engine.prompt_cache.cache_folder import CacheFolder, ModelFolder
 
-_KEY_WIDTH = 12  # characters of a key that are shown
+_KEY_WIDTH = 12  # characters of a key that the table shows
 _NAME_WIDTH = 34
 
 Action = Literal["list", "rm"]

@@ -14,7 +14,7 @@ from sharpi.units import format_bytes, format_count
 if TYPE_CHECKING:
     from sharpi.gguf.summary import FileSummary
 
-_INDENT = 15  # of the texts
+_INDENT = 15  # the column of the texts
 Row = tuple[str, str]  # a heading and its text
 
 

@@ -116,7 +116,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
-    """Returns the plan, with measured speeds of the tiers that it uses; raises SharpiError."""
+    """Returns the plan, with measured speeds of the tiers in use; raises SharpiError."""
     from sharpi.engine.draft_model_plan import draft_model_notes
     from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
     from sharpi.engine.kv.kv_savings import kv_notes
@@ -151,7 +151,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
 
 
 def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareInfo":
-    """Returns the machine with the GPUs that were named; raises UsageError for an unknown one."""
+    """Returns the machine with the GPUs that the user named; raises UsageError for unknown ones."""
     free = hardware.free_vrams
     if not free or not config.gpus:
         return hardware
@@ -166,7 +166,7 @@ def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareIn
 
 
 def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") -> Iterator[str]:
-    """Yields a note for each given flag that would have no effect on the model as planned."""
+    """Yields a note for each given flag that would have no effect on the planned model."""
     if not decided.fits or not config.given.names:
         return
     from sharpi.engine.placement.expert_use import expert_use
@@ -179,14 +179,14 @@ def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") ->
 
 
 def _asks_for_gpu(config: RunConfig) -> bool:
-    """Returns whether the GPU's free memory is needed; a given --vram replaces it."""
+    """Returns whether the plan needs the GPU's free memory; a given --vram replaces it."""
     return config.device != "cpu" and config.vram is None
 
 
 def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
-    """Measures RAM and disk in bytes per second, each only if a token reads weights from it."""
+    """Measures RAM and disk, in bytes per second, if a token reads weights from them."""
     from sharpi.hardware.disk import measure_disk
     from sharpi.hardware.rates import measure_ram_read
     from sharpi.tiers.plan import Tier

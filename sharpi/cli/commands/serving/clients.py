@@ -1,16 +1,16 @@
-"""Programs that `sharpi launch` starts: the variables and arguments that make them use a server."""
+"""The programs that `sharpi launch` starts: variables and arguments that point them at a server."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-MODEL = "local"  # the alias under which the server knows its model
+MODEL = "local"  # the alias under which clients ask for the model
 _NO_KEY = "none"
 
 
 class Client(Struct, frozen=True):
-    """A program that talks to a server; `configure` takes the server's URL."""
+    """A program that uses a server; `configure` takes the server's URL."""
 
     program: str
     install: str  # the command that installs it
@@ -22,7 +22,7 @@ def _claude(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
     return {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_AUTH_TOKEN": _NO_KEY,
-        "ANTHROPIC_API_KEY": "",  # it would win over the token
+        "ANTHROPIC_API_KEY": "",  # a key would take precedence over the token
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         **{f"ANTHROPIC_{name}": MODEL for name in names},
     }, ()

@@ -1,4 +1,4 @@
-"""`sharpi join`: runs some layers of a model whose requests another machine takes."""
+"""`sharpi join`: runs some layers of a model, for a first machine that takes the requests."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from sharpi.config import ClusterConfig
 from sharpi.errors import ClusterError, LinkError
 
 _SECONDS_BETWEEN = 1.0
-_AGAIN = "_SHARPI_JOINS_AGAIN"  # tells a process that it is run again after another one
+_AGAIN = "_SHARPI_JOINS_AGAIN"  # tells a process that it follows another run of the same command
 
 
 def join(
@@ -52,7 +52,8 @@ def join(
     path = find_model(context, model)
     config = engine_options.run_config(context, path)
     address, port = split_port(first)
-    open_gguf(path, may_lack_parts=True).close()  # an error now is better than once all have come
+    # An error now is better than one after all machines have come.
+    open_gguf(path, may_lack_parts=True).close()
     if not once:
         _keep_joining()
     asked = config.cluster or ClusterConfig()
@@ -69,10 +70,10 @@ def join(
 
 
 def _keep_joining() -> None:
-    """Runs this command with --once again and again, each in a process of its own.
+    """Runs this command with --once again and again, each time in a new process.
 
     A lost connection leaves threads of torch.distributed behind that only end with their process.
-    An error that waiting cannot mend, such as a missing package or file, ends it.
+    An error that waiting cannot fix, such as a missing package or file, ends the loop.
     """
     command = [sys.executable, "-m", "sharpi", "join", "--once", *sys.argv[2:]]
     while True:

@@ -1,4 +1,4 @@
-"""`sharpi launch`: starts a server and a program that uses it, and stops the server afterwards."""
+"""`sharpi launch`: starts a server and a program that uses it; stops the server afterwards."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from sharpi.errors import UsageError
 
 ClientName = Literal["claude", "codex", "aider", "opencode"]
 
-_MOST_CONTEXT = 32768  # by default; agents send long prompts
+_MOST_CONTEXT = 32768  # the default limit; agents send long prompts
 
 
 def launch(
@@ -78,7 +78,7 @@ def _run(command: list[str], variables: dict[str, str]) -> int:
         with subprocess.Popen(command, env=os.environ | variables) as client:
             try:
                 code = client.wait()
-            except BaseException:  # SIGTERM, which ends this process
+            except BaseException:  # also for SIGTERM, which ends this process
                 client.terminate()
                 raise
     finally:
@@ -87,4 +87,4 @@ def _run(command: list[str], variables: dict[str, str]) -> int:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Leaves Ctrl-C to the client; a handler, unlike SIG_IGN, is not inherited by it."""
+    """Leaves Ctrl-C to the client, which does not inherit a handler as it would SIG_IGN."""

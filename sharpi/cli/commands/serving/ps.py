@@ -33,7 +33,7 @@ def ps(as_json: JsonOption = False) -> None:
 
 
 def _about(server: "RunningServer") -> dict[str, Any]:
-    """Returns pid, URL and model from the server's file, with its /props if it answers."""
+    """Returns pid, URL and model from the server's file, and its /props if it answers."""
     known: dict[str, Any] = {"pid": server.pid, "url": server.url, "model": server.model}
     said = _props(server)
     return known | ({"state": "silent"} if said is None else said)
@@ -72,7 +72,7 @@ def _row(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _places(about: dict[str, Any]) -> str:
-    """Returns the bytes of the model by tier; "-" while it is not loaded."""
+    """Returns the model's bytes by tier; "-" while it is not loaded."""
     if about["state"] != "loaded":
         return "-"
     tiers: dict[str, int] = about.get("bytes_by_tier", {})

@@ -76,7 +76,7 @@ def serve(
 
 
 def _start(host: "ModelHost", bar: ProgressBar) -> None:
-    """Loads the model; a signal during the load ends the process at once."""
+    """Loads the model; a signal during that ends the process at once."""
     try:
         host.start()
     except (KeyboardInterrupt, SystemExit) as end:
@@ -119,7 +119,7 @@ def _require_packages() -> None:
 
 
 def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
-    """Refuses --idle-unload with records, since each load of the model would overwrite them."""
+    """Refuses --idle-unload with records, because each load of the model would overwrite them."""
     if serving.idle_unload is None:
         return
     for name in ("expert_stats", "moe_trace"):

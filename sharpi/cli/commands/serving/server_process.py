@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 _READY = "serving "
-_STOP_SECONDS = 15.0  # after SIGTERM; the server itself stops sooner
+_STOP_SECONDS = 15.0  # seconds to wait after SIGTERM; the server itself stops sooner
 # Settings of the environment that would keep the client from reaching the server.
 _DROPPED = ("SHARPI_API_KEY", "SHARPI_HOST", "SHARPI_PORT", "SHARPI_MODEL", "SHARPI_ALIAS")
 
@@ -29,7 +29,7 @@ def running_server(model: Path, alias: str, context_size: int) -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
         env=_environment(os.environ),
-        start_new_session=True,  # Ctrl-C is for the client
+        start_new_session=True,  # leaves Ctrl-C to the client
     ) as server:
         try:
             yield _url_of(server)

@@ -25,13 +25,13 @@ from sharpi.serve.web_server import WebServer
 def serve_until_stopped(
     host: ModelHost, serving: ServeOptions, listener: socket.socket, log: ServerLog
 ) -> None:
-    """Serves until SIGTERM, SIGHUP or Ctrl-C; returns once answers have ended and `host` is closed.
+    """Serves until SIGTERM, SIGHUP or Ctrl-C; returns when answers have ended and `host` is closed.
 
     Signals are handled from before the ready line until the records are written.
     """
     status_key, url = secrets.token_urlsafe(32), url_of(listener)
     chats = ChatModels(host)
-    asyncio.run(chats.get())  # before others could wait for it
+    asyncio.run(chats.get())  # before any client could have to wait for it
     app = build_app(host, _app_settings(serving, listener, status_key, log), chats)
     server = WebServer(app, host, serving.grace)
     if not serving.api_key and not is_loopback(listener):
@@ -57,7 +57,7 @@ def serve_until_stopped(
 def _app_settings(
     serving: ServeOptions, listener: socket.socket, status_key: str, log: ServerLog
 ) -> AppSettings:
-    """Returns the settings of the app; host names are checked only if no key is required."""
+    """Returns the app's settings; host names are checked only if no key is required."""
     origins = tuple(serving.cors_origin or ())
     access = Access(
         keys=serving.api_key or (),

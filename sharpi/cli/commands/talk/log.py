@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sharpi.cli.log.log_store import LogStore
 
 _TITLE_WIDTH = 46
-_LEAST_AROUND = 6  # characters shown on each side of what was searched
+_LEAST_AROUND = 6  # characters shown on each side of a match, at least
 
 Action = Literal["list", "show", "search", "export", "rm", "on", "off"]
 
@@ -132,7 +132,7 @@ def _remove(store: "LogStore", values: list[str] | None, everything: bool) -> No
         raise UsageError("rm needs the ids of conversations, or --all")
     ids = [each.id for each in store.listed()] if everything else _ids(values or [])
     for number in ids:
-        _found(store, number)  # nothing is removed where one does not exist
+        _found(store, number)  # removes nothing if one of them does not exist
     count = store.remove(ids)
     say(f"Removed {count} conversation{'' if count == 1 else 's'}.")
 

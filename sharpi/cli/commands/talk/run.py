@@ -119,7 +119,7 @@ def run(
 def _print_text(
     prompt: Prompt, generation: "Generation", *, is_verbose: bool, is_constrained: bool
 ) -> bool:
-    """Prints the answer; a constrained one is not wrapped, so that it can be copied."""
+    """Prints the answer; does not wrap a constrained one, so that it can be copied."""
     style, wrap = ReasoningStyle(prompt.text), None if is_constrained else word_wrap()
     is_complete = stream(generation, style, prompt.echo, wrap)
     note_early_end(generation)

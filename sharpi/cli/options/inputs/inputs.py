@@ -24,14 +24,14 @@ from sharpi.resources import demo_model
 
 DEMO_PROMPT = "Once upon a time"
 _PROMPT_OPTIONS = ("prompt_text", "prompt_file")
-_BETWEEN = "\n\n"  # standard input and the prompt
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*")  # a word that may be meant as a model
+_BETWEEN = "\n\n"  # between standard input and the prompt
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*")  # a word that may be the name of a model
 
 
 class InputValue(Struct, frozen=True):
-    """A value that was given."""
+    """A value that the user gave."""
 
-    name: str  # the option's or argument's name for messages
+    name: str  # the option's or argument's name in messages
     value: str
     is_explicit: bool = True  # given on the command line rather than by a variable
     is_file: bool = False  # the value is the path of a file
@@ -47,9 +47,9 @@ class Inputs(Struct, frozen=True):
 def find_inputs(
     context: click.Context, first: str | None, rest: Sequence[str] | None = None
 ) -> Inputs:
-    """Sorts the arguments [MODEL] [PROMPT...] and the options -m, -p and -f into model and prompt.
+    """Sorts the arguments [MODEL] [PROMPT...] and options -m, -p and -f into model and prompt.
 
-    The words of a prompt without quotes are joined with blanks.
+    The words of a prompt without quotes are joined with spaces.
     """
     words = [] if first is None else [first, *(rest or ())]
     model_option = _option(context, "model_file")
@@ -67,13 +67,13 @@ def find_inputs(
 
 
 def find_model(context: click.Context, argument: str | None) -> Path:
-    """Returns the model of a command without PROMPT."""
+    """Returns the model of a command that takes no PROMPT."""
     model = _the_one([_argument("MODEL", argument), _option(context, "model_file")], "model")
     return _available(context, model.value) if model else demo_model()
 
 
 def _available(context: click.Context, text: str) -> Path:
-    """Returns the file of a model; a missing model is fetched with --pull or the user's consent."""
+    """Returns a model's file; fetches a missing model with --pull or the user's consent."""
     try:
         return model_path(text)
     except MissingModelError as error:
@@ -107,7 +107,7 @@ def _is_model(
 ) -> bool:
     """Returns whether the first argument is MODEL rather than the beginning of PROMPT.
 
-    Raises UsageError for a word that may be meant as either.
+    Raises UsageError for a word that could be either.
     """
     first = words[0]
     if first == STDIN:
@@ -126,7 +126,7 @@ def _is_model(
 
 
 def _whole(prompt: InputValue) -> str:
-    """Returns the text of the prompt, after the text of standard input if there is any."""
+    """Returns the prompt's text, after the text of standard input if there is any."""
     if prompt.value == STDIN:
         return _without_last_newline(text_of_file(STDIN)) or _refuse_empty()
     before = _without_last_newline(piped_text())
@@ -139,7 +139,7 @@ def _whole(prompt: InputValue) -> str:
 
 
 def _default_prompt(model: Path) -> str:
-    """Returns the prompt if none was given: piped text, or the demo's own for the demo."""
+    """Returns the prompt if the user gave none: piped text, or the demo's own for the demo."""
     if stdin_is_terminal() and model != demo_model():
         raise UsageError("no prompt; give one as PROMPT, with -p or -f, or use `sharpi chat`")
     if text := _without_last_newline(piped_text()):

@@ -1,4 +1,4 @@
-"""Fetches a model that is not in the cache: asked for by --pull, or after a question."""
+"""Fetches a model that is not in the cache, with --pull or after asking the user."""
 
 import sys
 
@@ -11,7 +11,7 @@ from sharpi.hub.model_name import ModelName
 
 
 class MissingModelError(HubError):
-    """A model that has a name and is not in the cache."""
+    """The model has a name, and is not in the cache."""
 
     def __init__(self, message: str, name: ModelName) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class MissingModelError(HubError):
 
 
 def fetch_missing(context: click.Context, error: MissingModelError) -> None:
-    """Fetches the model with --pull or if the user agrees at the terminal; else raises `error`."""
+    """Fetches the model with --pull, or if the user agrees at the terminal; else raises `error`."""
     if "pull" not in context.params:
         raise error
     if not context.params["pull"] and not _is_wanted(error):

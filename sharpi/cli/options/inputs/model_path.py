@@ -1,8 +1,8 @@
-"""Finds the file of a model that the user names by path, or by its name in the cache.
+"""Finds the file of a model that the user names, by path or by name in the cache.
 
-Nothing is downloaded: a mistyped name must not start a download of twenty gigabytes, and a script
-behaves the same on every machine. For a missing model the error shows the `sharpi pull` line to
-type.
+It downloads nothing: a mistyped name must not start a download of twenty gigabytes, and a script
+should behave the same on every machine. For a missing model the error shows the `sharpi pull` line
+to type.
 """
 
 import os
@@ -21,10 +21,10 @@ _MOST_LISTED = 6
 
 
 def model_path(text: str) -> Path:
-    """Returns an existing path, else a model of the cache; raises SharpiError.
+    """Returns an existing path, or else a model in the cache; raises SharpiError.
 
-    A text that can only be a path is returned even if it does not exist, since opening it gives the
-    best error.
+    A text that can only be a path is returned even if it does not exist, because opening it gives
+    the best error.
     """
     if not text.strip():
         raise UsageError("the name of the model is empty; name a .gguf file or ORG/REPO:QUANT")
@@ -55,7 +55,7 @@ def looks_like_path(text: str) -> bool:
 
 
 def _only_model(folder: Path) -> Path:
-    """Returns the only model in a folder; the parts of a split model are one."""
+    """Returns the only model in a folder; the parts of a split model count as one."""
     from sharpi.gguf.file_kind import may_be_model
     from sharpi.gguf.split_set import part_number
 
@@ -83,7 +83,7 @@ def _named(name: ModelName, path: Path) -> Path:
     try:
         model, remark = look_up(Cache(default_cache_folder()), name)
     except SharpiError as error:
-        if name.quant is None and path.parent.is_dir():  # a mistyped path in a folder that exists
+        if name.quant is None and path.parent.is_dir():  # a mistyped path in an existing folder
             return path
         if isinstance(error, HubError):
             raise MissingModelError(str(error), name) from None

@@ -1,6 +1,6 @@
-"""Reads what a pipe or a file gives on standard input, beside the arguments.
+"""Reads the text that a pipe or a file sends to standard input, besides the arguments.
 
-At a terminal nothing is read. If a pipe stays open and sends nothing for a while, a note says that
+It reads nothing at a terminal. If a pipe stays open and sends nothing for a while, a note says that
 the command is waiting for it.
 """
 
@@ -17,7 +17,7 @@ _WAITING = "waiting for standard input, which comes before the prompt; `</dev/nu
 
 
 def piped_text() -> str:
-    """Returns the text of standard input, empty at a terminal or if there is none.
+    """Returns the text on standard input; empty at a terminal or if there is none.
 
     Raises UsageError if it is not UTF-8.
     """
@@ -34,7 +34,7 @@ def piped_text() -> str:
 
 
 def _descriptor() -> int | None:
-    """Returns the file descriptor of standard input, None if it is no file."""
+    """Returns the file descriptor of standard input; None if it has none."""
     try:
         return sys.stdin.fileno()
     except (OSError, ValueError):

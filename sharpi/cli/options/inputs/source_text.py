@@ -1,4 +1,4 @@
-"""Reads text from an argument, a file or stdin: UTF-8, with nothing stripped."""
+"""Reads text from an argument, a file or stdin, as UTF-8 and without stripping anything."""
 
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ def text_of_file(path: str) -> str:
 
 
 def text_of_stdin() -> str:
-    """Returns the rest of stdin with its line ends; raises UsageError if it is not UTF-8."""
+    """Returns the rest of stdin with its newlines; raises UsageError if it is not UTF-8."""
     name = "standard input"
     try:
         return _decoded(read_rest(sys.stdin.buffer, name), name)

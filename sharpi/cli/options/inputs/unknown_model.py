@@ -1,4 +1,4 @@
-"""The error for a model that is neither a file nor a name, with close names and what to type."""
+"""The error for a model that is neither a file nor a name, with similar names and what to type."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
 
 
 def _close(text: str) -> list[str]:
-    """Returns names of files here and of models in the cache that are close to `text`."""
+    """Returns names of files here, and of models in the cache, that are similar to `text`."""
     from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.catalogue import short_names
     from sharpi.hub.choice import close_to

@@ -55,8 +55,8 @@ class ClusterOptions(Struct, frozen=True):
     def extend(self, config: RunConfig, *, joins: bool) -> RunConfig:
         """Returns `config` with these options, or with the group that torchrun has set up.
 
-        `joins`: the command joins another machine, and may have --link without --hosts.
-        Raises UsageError for options that would have no effect.
+        `joins`: the command joins another machine, and may have --link without --hosts. Raises
+        UsageError for options that would have no effect.
         """
         from sharpi.cluster.place import own_gpu, place_of_torchrun
 
@@ -90,7 +90,7 @@ class ClusterOptions(Struct, frozen=True):
 
 
 def _with_port(hosts: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
-    """Splits a port off the first machine's address, as in 10.0.0.1:29500."""
+    """Splits the port off the first machine's address, as in 10.0.0.1:29500."""
     if not hosts:
         return hosts, ClusterConfig().port
     address, port = split_port(hosts[0])
@@ -98,7 +98,7 @@ def _with_port(hosts: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
 
 
 def split_port(text: str) -> tuple[str, int]:
-    """Splits HOST:PORT; a missing port is the default one. Raises UsageError for a bad port."""
+    """Splits HOST:PORT, with a default for a missing port; raises UsageError for a bad one."""
     address, colon, digits = text.partition(":")
     if not colon:
         return address, ClusterConfig().port

@@ -29,7 +29,7 @@ def _whole(text: str) -> list[str]:
 
 
 class DebugOptions(Struct, frozen=True):
-    """Switches for parts of the program that could be at fault."""
+    """Switches that turn off parts of the program which could be at fault."""
 
     heading: ClassVar = "Finding a fault"
 

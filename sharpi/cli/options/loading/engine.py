@@ -20,7 +20,7 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.output.terminal import note
 from sharpi.config import GivenFlags, RunConfig, SpeculationConfig
 
-# Options that may have no effect on a model; a test compares them with the table of those.
+# Options that may have no effect on a model; a test compares them with the table of such options.
 _NOTED = (
     "moe_slots",
     "cpu_moe",
@@ -33,7 +33,7 @@ _NOTED = (
     *MissOptions.__struct_fields__,
 )
 
-_OF_GIVEN_TOKENS = ("bench", "perplexity", "logits")  # commands that generate nothing
+_OF_GIVEN_TOKENS = ("bench", "perplexity", "logits")  # commands that generate no text
 
 
 class EngineOptions(Struct, frozen=True):
@@ -75,7 +75,7 @@ class EngineOptions(Struct, frozen=True):
 def _without_drafts(config: RunConfig, command: str) -> RunConfig:
     """Switches default drafts off for a command that generates nothing.
 
-    Drafts that the user asked for are kept; a note says that they have no effect.
+    Drafts that the user asked for stay on; a note says that they have no effect.
     """
     if config.speculation.is_default:
         return replace(config, speculation=SpeculationConfig())
@@ -85,6 +85,6 @@ def _without_drafts(config: RunConfig, command: str) -> RunConfig:
 
 
 def given_flags(context: click.Context, parameters: Sequence[str]) -> GivenFlags:
-    """Returns those of the parameters that the running command was given."""
+    """Returns those of `parameters` that the user gave to the running command."""
     names = OptionSources(context).given(parameters)
     return GivenFlags(context.info_name or "", names) if names else GivenFlags()

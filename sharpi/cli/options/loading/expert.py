@@ -26,11 +26,11 @@ Policy = Literal[
 Predictor = Literal["last-token", "last-layer", "both", "frequency", "router", "learned"]
 
 _EXPERTS = ExpertConfig()
-_MOST_EXPERTS = 10**6  # ids have six digits at most; the model may have fewer experts
+_MOST_EXPERTS = 10**6  # ids have at most six digits; the model may have fewer experts
 
 
 def _ids(text: str | None) -> str | None:
-    """Checks ids as far as possible without the model; the import waits until ids are given."""
+    """Checks ids as far as possible without the model; imports the check only if ids are given."""
     if text is None:
         return None
     from sharpi.experts.static_set import parse_ids
@@ -43,7 +43,7 @@ def _ids(text: str | None) -> str | None:
 
 
 class ExpertOptions(Struct, frozen=True):
-    """Policy, prediction and fixed sets; they have no effect if all experts are resident."""
+    """Policy, prediction and fixed sets; without effect if all experts are resident."""
 
     heading: ClassVar = "Experts"
 

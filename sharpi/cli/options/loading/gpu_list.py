@@ -1,4 +1,4 @@
-"""The values of options that name several GPUs: which ones, their memory, their shares."""
+"""Parses the values of options that name several GPUs: which ones, their memory, their shares."""
 
 import math
 import re
@@ -16,14 +16,14 @@ _MOST_GPUS = 1024
 
 
 class DeviceNames(NamedTuple):
-    """A device, and the GPUs by CUDA's indices where some are named."""
+    """A device, and CUDA's indices of GPUs if the user named some."""
 
     device: Device
     gpus: tuple[int, ...] = ()
 
 
 def device_of(text: str) -> DeviceNames:
-    """Reads sharpi's names, and GPUs as torch and llama.cpp spell them: cuda:0,1 or CUDA0,CUDA1."""
+    """Reads sharpi's names, and torch's and llama.cpp's names of GPUs: cuda:0,1 or CUDA0,CUDA1."""
     name = text.lower()
     if name == "none":
         return DeviceNames("cpu")
@@ -42,7 +42,7 @@ def device_of(text: str) -> DeviceNames:
 
 
 def list_of(read: Callable[[str], int]) -> Callable[[str], tuple[int, ...]]:
-    """Returns a parser of values that commas separate."""
+    """Returns a parser of comma-separated values."""
     return lambda text: tuple(map(read, text.split(",")))
 
 
@@ -64,9 +64,9 @@ def with_gpus(
     vram: tuple[int, ...],
     shares: tuple[float, ...],
 ) -> RunConfig:
-    """Returns `config` with these GPUs; raises UsageError where the options contradict each other.
+    """Returns `config` with these GPUs; raises UsageError if the options contradict each other.
 
-    If no GPU is named, there are as many GPUs as sizes or shares, whichever are more.
+    If no GPU is named, there are as many GPUs as sizes or as shares, whichever are more.
     """
     count = len(named.gpus)
     if count and 1 < len(vram) != count:

@@ -16,14 +16,14 @@ _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_
 
 
 def _factor(value: float | None) -> float | None:
-    """Refuses nan, inf and values up to 0; accepts None."""
+    """Refuses nan, inf and values that are not above 0; accepts None."""
     if value is not None and (not math.isfinite(value) or value <= 0):
         raise click.BadParameter(f"{value} is not a finite number above 0.")
     return value
 
 
 class MissOptions(Struct, frozen=True):
-    """Misses, and the buffers of prompts; they have no effect unless a GPU computes with slots."""
+    """Misses, and the buffers of prompts; without effect unless a GPU has slots."""
 
     heading: ClassVar = "Experts not on the GPU"
 
@@ -99,7 +99,7 @@ class MissOptions(Struct, frozen=True):
         return replace(config, experts=experts)
 
     def _refuse_contradictions(self, config: RunConfig, sources: OptionSources) -> None:
-        """Refuses contradictory options; sizes of the stash only if they were given explicitly."""
+        """Refuses contradictory options; sizes of the stash count only if given explicitly."""
         if config.cpu_moe and self.moe_miss in ("stream", "load"):
             sources.refuse(
                 "cpu_moe", "moe_miss", "either the CPU computes all experts, or some cross the bus"

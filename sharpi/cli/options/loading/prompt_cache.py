@@ -1,4 +1,4 @@
-"""The options of the prompt cache: a folder for pages of the KV cache, and its budget."""
+"""The options of the prompt cache: a folder for KV cache pages, and its size limit."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -17,7 +17,7 @@ _NAMES = ("prompt_cache", "prompt_cache_size")
 
 
 class PromptCacheOptions(Struct, frozen=True):
-    """The folder in which prompts outlive the process, and its budget."""
+    """The folder in which prompts outlive the process, and its size limit."""
 
     heading: ClassVar = "Context"
 

@@ -53,8 +53,8 @@ class RecordOptions(Struct, frozen=True):
     def extend(self, config: ExpertConfig, model: Path, sources: OptionSources) -> ExpertConfig:
         """Returns `config` with these options.
 
-        Raises UsageError for a file that cannot be written, or would replace the model or another
-        output.
+        Raises UsageError for a file that cannot be written, or that would replace the model or
+        another output.
         """
         self._refuse_files(model, sources)
         return replace(

@@ -13,7 +13,7 @@ def _factor(value: float | None) -> float | None:
 
 
 class RopeOptions(Struct, frozen=True):
-    """Contexts beyond the trained one."""
+    """RoPE scaling, for contexts beyond the trained one."""
 
     heading: ClassVar = "RoPE scaling"
 
@@ -90,7 +90,7 @@ class RopeOptions(Struct, frozen=True):
     ] = None
 
     def request(self) -> RopeRequest:
-        """Returns the scaling that is asked for."""
+        """Returns the requested scaling."""
         return RopeRequest(
             kind=self.rope_scaling,
             factor=self.rope_scale,

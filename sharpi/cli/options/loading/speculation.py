@@ -13,11 +13,11 @@ from sharpi.config import DraftKind, RunConfig, SpeculationConfig
 from sharpi.errors import UsageError
 
 _MOST = 15
-_USUAL_FIXED = 3  # as llama.cpp has it
+_USUAL_FIXED = 3  # llama.cpp's default
 _KINDS: tuple[DraftKind, ...] = ("ngram", "suffix", "mtp", "draft")
-# What auto stands for, as far as the file has it.
+# The kinds that auto stands for, as far as the file has them.
 _OFFERED: tuple[DraftKind, ...] = ("ngram", "suffix", "mtp")
-# llama.cpp's names of the same things.
+# llama.cpp's names for the same kinds.
 _ALIASES: dict[str, DraftKind] = {
     "draft-simple": "draft",
     "draft-mtp": "mtp",
@@ -29,7 +29,7 @@ _ALIASES: dict[str, DraftKind] = {
 
 
 def _types_of(text: str) -> str:
-    """Checks a list of kinds, and returns it with the names that sharpi has for them."""
+    """Checks a list of kinds, and returns it with sharpi's names for them."""
     names = [_ALIASES.get(name.strip(), name.strip()) for name in text.split(",") if name.strip()]
     for name in names:
         if name not in (*_KINDS, "auto", "none"):
@@ -52,7 +52,7 @@ DraftModelOption = Annotated[
 
 
 class SpeculationOptions(Struct, frozen=True):
-    """Which drafts are made, and how many; the answer is the same with and without."""
+    """The kinds and number of drafts; the answer is the same with and without them."""
 
     heading: ClassVar = "Speculation"
 
@@ -123,7 +123,7 @@ class SpeculationOptions(Struct, frozen=True):
         )
 
     def _names(self) -> list[str]:
-        """Lists the kinds, with those that auto stands for."""
+        """Lists the kinds; auto is replaced by the kinds that it stands for."""
         has_model = self.spec_draft_model is not None
         names = (self.spec_type or "auto").split(",")
         if names == ["auto"]:

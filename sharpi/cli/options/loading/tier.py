@@ -21,7 +21,7 @@ from sharpi.units import parse_size
 
 _LOAD: Load = "auto"
 AS_MANY_AS_FIT = -1
-_LEAST_MEMORY = 1 << 20  # bytes that a number without a unit may mean
+_LEAST_MEMORY = 1 << 20  # a number without a unit must be at least so many bytes
 
 
 def size(text: str) -> int:
@@ -43,7 +43,7 @@ def memory(text: str) -> int:
 
 
 def _layers_of(text: str) -> int:
-    """Reads a number of layers; -1, auto and all are as many as fit."""
+    """Reads a number of layers; -1, auto and all stand for as many as fit."""
     if text in ("-1", "auto", "all"):
         return AS_MANY_AS_FIT
     if not text.isascii() or not text.isdecimal() or int(text) > LARGEST_COUNT:
@@ -52,7 +52,7 @@ def _layers_of(text: str) -> int:
 
 
 class TierOptions(Struct, frozen=True):
-    """Budgets and placements; the planner decides what is not given."""
+    """Budgets and placements; the planner decides the options that are not given."""
 
     heading: ClassVar = "Memory"
 

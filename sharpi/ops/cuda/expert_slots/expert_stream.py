@@ -1,8 +1,8 @@
 """ExpertStream: copies a layer's experts for a batch through two buffers in turn.
 
 While the experts in one buffer compute, the next ones are copied to the other. Experts that have a
-slot are read there; slots do not change while a batch passes through a layer. Where several batches
-take turns at a chunk, it is copied before the first one and released after the last.
+slot are read there; slots do not change while a batch passes through a layer. If several batches
+use a chunk in turn, it is copied before the first one and released after the last.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,21 +21,21 @@ from sharpi.ops.cuda.recorded import Call, Copy, SideStream, WaitFor
 _NUM_BUFFERS = 2
 
 Addresses = npt.NDArray[np.uint64]
-Slots = npt.NDArray[np.int32]  # (experts,): -1 without a slot
+Slots = npt.NDArray[np.int32]  # the slot of each expert (experts,), -1 for none
 
 
 class Chunk(Struct, frozen=True):
-    """Adjacent experts of a layer that pass through a buffer together."""
+    """Adjacent experts of a layer that are copied to a buffer together."""
 
-    number: int  # the index among all chunks of the batch
+    number: int  # its index among all chunks of the batch
     layer: int
     first: int
     count: int
-    missing: tuple[int, ...]  # those without a slot, which are copied
+    missing: tuple[int, ...]  # the experts without a slot, which are copied
 
     @property
     def buffer(self) -> int:
-        """The index of the buffer that it passes through."""
+        """The index of the buffer that the chunk is copied to."""
         return self.number % _NUM_BUFFERS
 
 
@@ -63,20 +63,20 @@ class ExpertStream:
 
     @property
     def reach(self) -> tuple[Span, ...]:
-        """The memory of both buffers."""
+        """The memory of both buffers, which addresses may point into."""
         return tuple(self._buffers)
 
     def begin(self, slots: Mapping[int, Slots]) -> None:
         """Begins a batch that passes through the layers of `slots`, in their order.
 
-        `slots` has the slot of each expert by layer number; a layer's chunks follow from it.
+        `slots` has the slot of each expert by layer number, from which the layer's chunks follow.
         """
         self._chunks = []
         for layer, slot_of in slots.items():
             self._cut(layer, slot_of)
 
     def _cut(self, layer: int, slot_of: Slots) -> None:
-        """Cuts a layer into chunks, so that the missing experts of each fit in a buffer."""
+        """Cuts a layer into chunks whose missing experts each fit into a buffer."""
         first, missing = 0, list[int]()
         for expert in range(len(slot_of)):
             if slot_of[expert] < 0 and len(missing) == self._capacity:
@@ -107,9 +107,9 @@ class ExpertStream:
         return table
 
     def bring(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
-        """Yields the calls to make before a chunk computes, which wait until it is copied.
+        """Yields the calls to make before a chunk computes, which wait for its copies.
 
-        Those of the first chunk also start the first copies. `wait` measures the wait.
+        The calls for the first chunk also start the first copies. `wait` measures the waiting time.
         """
         if chunk.number == 0:
             for early in self._chunks[:_NUM_BUFFERS]:
@@ -119,7 +119,7 @@ class ExpertStream:
             yield from (waiting,) if wait is None else (waits.begin(wait), waiting, waits.end(wait))
 
     def done(self, chunk: Chunk) -> Iterator[Call]:
-        """Yields the calls to make after a chunk has computed: they copy another to its buffer."""
+        """Yields the calls after a chunk has computed, which copy another one to its buffer."""
         number = chunk.number + _NUM_BUFFERS
         if number < len(self._chunks):
             yield from self._fetch(self._chunks[number])
@@ -141,7 +141,7 @@ class ExpertStream:
             place += count
 
     def _part(self, chunk: Chunk, tensor: int, place: int, count: int) -> Span:
-        """Returns the memory in a chunk's buffer for `count` experts' parts of a tensor.
+        """Returns the memory for `count` experts' parts of a tensor in a chunk's buffer.
 
         A buffer holds all experts' parts of one tensor, then those of the next; `place` is the
         index of the first of these experts in the buffer.

@@ -1,6 +1,6 @@
-"""GpuExpertWeights: the addresses of all experts for the kernels.
+"""GpuExpertWeights: gives kernels the addresses of all experts, in slots or not.
 
-A layer has all experts on the GPU, or some of them in slots.
+A layer has all experts on the GPU, or only some of them in slots.
 """
 
 from collections.abc import Callable
@@ -27,11 +27,12 @@ from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, Stacke
 
 
 class HostComputeSettings(Struct, frozen=True):
-    """The settings by which the CPU computes missed experts."""
+    """How the CPU computes missed experts."""
 
     num_threads: int
-    instruction_set: str | None = None  # None for the machine's best
-    source: ExpertSource | None = None  # loads experts that are not in memory; None: mapped file
+    instruction_set: str | None = None  # None takes the machine's best
+    # Loads experts that are not in memory; None reads the mapped file.
+    source: ExpertSource | None = None
 
 
 class GpuExpertWeights:
@@ -62,9 +63,10 @@ class GpuExpertWeights:
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
     def tells_host(self, layer: int) -> bool:
-        """Returns True if the GPU names a layer's predicted experts to the host, to be read early.
+        """Returns True if the GPU tells the host a layer's predicted experts, to be read early.
 
-        This is for layers that the GPU cannot prefetch, because RAM does not have all experts.
+        That is for layers whose experts the GPU cannot prefetch, because RAM does not have all of
+        them.
         """
         settings, slotted = self._host_settings, self.slotted
         if settings is None or settings.source is None or slotted is None:
@@ -94,7 +96,7 @@ class GpuExpertWeights:
         return self.slotted is not None and self.slotted.prefill_access.streams
 
     def num_groups(self, layer: int) -> int:
-        """Returns the number of chunks at which batches take turns in a layer.
+        """Returns the number of chunks of a layer that batches compute in turn.
 
         See `PrefillExpertAccess`.
         """
@@ -107,7 +109,7 @@ class GpuExpertWeights:
 
     @cached_property
     def host(self) -> HostMisses:
-        """The part of the host that computes missed experts, made when a step first needs it."""
+        """The calls that have the host compute missed experts; made at their first use."""
         s, limits = self._host_settings, self._limits
         assert s is not None
         assert limits is not None
@@ -134,7 +136,7 @@ class GpuExpertWeights:
             self.host.experts.close()
 
     def want(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
-        """Registers a stacked matrix for the GPU; the returned function gives the loaded one."""
+        """Registers a stacked matrix for the GPU; returns a function that gives the loaded one."""
         check_type(stacked.quant_type)
         for array in (stacked.bias, stacked.scales):
             if array is not None:

@@ -13,8 +13,8 @@ Addresses = npt.NDArray[np.uint64]
 class HostExpertCopies:
     """The host copies of `num_experts` experts in the tensor `data`, page-locked in place.
 
-    With `is_reached` the GPU reads them; raises DeviceError where they cannot be page-locked.
-    Without it they are not page-locked, and every address is 0.
+    With `is_reached` the GPU can read them; raises DeviceError if they cannot be page-locked.
+    Otherwise they are not page-locked, and every address is 0.
     """
 
     def __init__(

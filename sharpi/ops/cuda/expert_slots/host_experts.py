@@ -1,7 +1,7 @@
 """HostExperts: computes missed experts with the native CPU operations, while the GPU works.
 
-A native thread serves the GPU's requests. It is awake before the GPU's work is launched: a launch
-that waits for the GPU must not keep the GPU waiting for the host.
+A native thread serves the GPU's requests. It wakes before the GPU's work is launched. Otherwise a
+launch that waits for the GPU could keep the GPU waiting for the host.
 """
 
 import ctypes
@@ -22,15 +22,15 @@ from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.cuda.expert_slots.mailbox import HostView
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights
 
-_TIMEOUT_MS = 20_000  # after so long without a request, while the program waits, the GPU is lost
+_TIMEOUT_MS = 20_000  # the GPU counts as lost after so long without a request
 
 
 class HostExperts:
     """One program per layer, which answers the GPU's requests in the order given to `begin`.
 
-    Every item is a row of its own with one expert and the weight 1. Its values are returned
-    unsummed, and the GPU adds them in its usual order. `source` loads experts that are not in
-    memory; without it, all are read from the mapped file.
+    Every item is a row with one expert and the weight 1. The values come back unsummed, and the GPU
+    adds them in its usual order. `source` loads experts that are not in memory; without it, all are
+    read from the mapped file.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class HostExperts:
         )  # fmt: skip
 
     def begin(self, layers: Sequence[int]) -> None:
-        """Begins a step in which the GPU requests these layers in this order, from now on."""
+        """Begins a step in which the GPU will request these layers in this order."""
         places = np.array([self._places[layer] for layer in layers], np.int32)
         self._num_asked, self._num_answered = len(places), 0
         self._check(

@@ -1,4 +1,4 @@
-"""HostMisses: the calls by which the GPU requests experts of the host and merges its values."""
+"""HostMisses: the calls by which the GPU has the host compute experts and merges the results."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 
 
 class HostMisses:
-    """A mailbox, and the host's experts that answer its requests."""
+    """A mailbox, and the host's experts that answer the requests in it."""
 
     def __init__(self, mailbox: Mailbox, experts: HostExperts) -> None:
         self._mailbox, self.experts = mailbox, experts
@@ -32,7 +32,7 @@ class HostMisses:
     ) -> Iterator[Call]:
         """Passes the items whose experts have no address to the host; see `host_items`.
 
-        The calls `predictions` come first; they are made by `predict`, or there are none.
+        The calls `predictions`, made by `predict`, come first.
         """
         yield from predictions
         yield host_items(
@@ -42,7 +42,7 @@ class HostMisses:
         yield WriteWord(self._mailbox.request, 1)
 
     def predict(self, ids: Span, addresses: Span, *, layer: int, tokens: int, used: int) -> Launch:
-        """Returns the launch that lists for the host the experts predicted for a later layer."""
+        """Returns the launch that gives the host a list of the experts predicted for a layer."""
         return host_predictions(
             ids, addresses, self._mailbox.predicted, tokens=tokens, used=used, layer=layer
         )
@@ -63,7 +63,7 @@ class HostMisses:
         scale: float,
         wait: Wait,
     ) -> Iterator[Call]:
-        """Waits for the host's values of a layer and sums them with the GPU's."""
+        """Waits for the host's values of a layer, and sums them with the GPU's."""
         yield waits.begin(wait)
         yield AwaitWord(self._mailbox.answer, 1, self.experts.await_next, layer)
         yield WriteWord(self._mailbox.answer, 0)

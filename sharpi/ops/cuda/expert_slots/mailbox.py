@@ -22,7 +22,7 @@ class HostView(NamedTuple):
     request: Ints  # (1,)
     answer: Ints  # (1,)
     num_items: Ints  # (1,)
-    predicted: Ints  # (2 + 32,): their number, their layer, and then experts
+    predicted: Ints  # (2 + 32,): how many, their layer, then the experts
     experts: Ints  # (items,)
     rows: Floats  # (items, columns), the inputs
     weights: Floats  # (items,)

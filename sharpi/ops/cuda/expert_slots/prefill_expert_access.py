@@ -1,6 +1,6 @@
-"""PrefillExpertAccess: how a batch reads the experts of layers with slots, and their addresses.
+"""PrefillExpertAccess: how a batch reads the experts of slotted layers, and where they are.
 
-Its tables hold the addresses while a batch passes; slots do not change during that time.
+The tables hold the addresses while a batch passes; slots do not change in that time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,15 +23,15 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 ExpertAccess: TypeAlias = Literal["streamed", "in place", "host"]
 
-STREAMED_ITEMS = 4  # a whole layer is copied if experts have at least so many items on average
+# Whole layers are copied if their experts have at least so many items on average.
+STREAMED_ITEMS = 4
 _ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 
 
 class PrefillExpertAccess:
     """The access to the experts of each layer, chosen anew for every batch.
 
-    `layers` has the expert weights of each layer, and `rows` the kind of rows that the layer
-    computes; both are by layer number.
+    `layers` has the expert weights, and `rows` the kind of rows that are computed, by layer number.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class PrefillExpertAccess:
         return self._tables[number]
 
     def num_groups(self, number: int) -> int:
-        """Returns the number of chunks of a layer at which the current batches take turns."""
+        """Returns the number of chunks of a layer that the current batches compute in turn."""
         is_streamed = self._access.get(number) == "streamed"
         if not is_streamed or self._rows[number] is not Rows.TOKENS or self._turns == 1:
             return 1
         return len(self.stream.chunks(number))
 
     def begin(self, steps: Mapping[int, StepShape]) -> None:
-        """Begins a batch, or several that take turns, with the step shape of each layer.
+        """Begins a batch, or several that take turns at chunks, with the step shape of each layer.
 
         How a layer's experts are read depends on which of them have slots now. The shapes count the
         tokens of all batches together.

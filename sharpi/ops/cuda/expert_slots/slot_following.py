@@ -1,4 +1,4 @@
-"""SlotFollowing: counts, on the device, which experts of a layer follow those of the one before."""
+"""SlotFollowing: counts, on the device, which experts follow which from layer to layer."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,11 @@ from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules, slot_follow
 
-MOST_ROWS = 32  # tokens of a step whose routes are followed
+MOST_ROWS = 32  # a step with more tokens is not counted
 
 
 class SlotFollowing:
-    """The counts of `layers`, in the model's order, and each layer's routes in the latest step."""
+    """The counts of `layers`, in the model's order, and each layer's latest routes."""
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
         self._device, self._rules = device, rules

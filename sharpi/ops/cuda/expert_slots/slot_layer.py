@@ -20,18 +20,18 @@ class SlotTable(Struct, frozen=True):
     """The address table of one stacked matrix."""
 
     addresses: Span  # (experts,) uint64
-    offset: int = 0  # bytes from the start of an expert's piece
+    offset: int = 0  # bytes from the start of an expert's part of the tensor
 
 
 class SlotPiece(Struct, frozen=True):
     """One tensor's part of each expert of a layer: its host copies, and memory for slots.
 
-    Copies are fastest if host copies and slots have the same alignment, to 16 bytes.
+    Copies are fastest if host copies and slots are aligned alike, modulo 16 bytes.
     """
 
-    host_addresses: NDArray[np.uint64]  # (experts,), of the host copies
-    reach: tuple[Span, ...]  # all memory that the host addresses are in
-    num_bytes: int  # of one expert's part
+    host_addresses: NDArray[np.uint64]  # (experts,), the addresses of the host copies
+    reach: tuple[Span, ...]  # all memory that the host addresses point into
+    num_bytes: int  # bytes of one expert's part
     stride: int  # bytes from one slot to the next
     slots: Span
     tables: tuple[SlotTable, ...]
@@ -39,7 +39,7 @@ class SlotPiece(Struct, frozen=True):
     staging: Span | None = None  # memory for staging buffers
 
     def room(self, memory: Span | None) -> int:
-        """Returns the number of experts whose parts fit into a memory."""
+        """Returns how many experts' parts fit into a memory."""
         if memory is None:
             return 0
         return (memory.num_bytes + self.stride - self.num_bytes) // self.stride
@@ -61,7 +61,7 @@ class SlotPiece(Struct, frozen=True):
 class SlotLayer(Struct, frozen=True):
     """The memory of a layer's slots, and the experts that they begin with."""
 
-    pieces: tuple[SlotPiece, ...]  # up to three, with up to three tables together
+    pieces: tuple[SlotPiece, ...]  # at most three, with at most three tables in all
     first: FirstSlots
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class SlotLayer(Struct, frozen=True):
         return min(piece.room(piece.staging) for piece in self.pieces)
 
     def state(self, words: Span, learned: Span | None, upload: Upload) -> LayerState:
-        """Returns the state of the layer that kernels take."""
+        """Returns the state of the layer, as kernels take it."""
         rooms = (self.num_slots, self.num_early, self.num_staging)
         tables = [
             (table.addresses, upload(piece.where(rooms) + np.uint64(table.offset)))
@@ -119,7 +119,7 @@ class SlotLayer(Struct, frozen=True):
         return SlotLayer(pieces, replace(self.first, num_slots=num_slots))
 
     def fill_tables(self, device: Device, residents: Sequence[int]) -> None:
-        """Writes the tables: these experts are in slots 0, 1, ..., the others in host copies."""
+        """Writes the tables: `residents` are in slots 0, 1, ..., the others in host copies."""
         for piece in self.pieces:
             experts = len(piece.host_addresses)
             addresses = piece.where((len(residents), 0, 0))

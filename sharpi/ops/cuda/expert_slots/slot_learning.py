@@ -1,4 +1,4 @@
-"""SlotLearning: the maps and the newest routes of the policy learned-keep, on the device."""
+"""SlotLearning: the maps and newest routes of the policy learned-keep, on the device."""
 
 from collections.abc import Iterable
 
@@ -18,9 +18,9 @@ _RANKS, _INPUT_WORDS = 4, 32
 
 
 class SlotLearning:
-    """The maps of all layers of the model, by which the policy learned-keep scores experts.
+    """The maps by which the policy learned-keep scores the experts of all layers.
 
-    They are one after the other in memory; layers without experts have an unused one.
+    The maps follow each other in memory; that of a layer without experts is unused.
     """
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
@@ -63,7 +63,7 @@ class SlotLearning:
         return self._learning.remembered.part(layer * self._route_bytes, self._route_bytes)
 
     def end_batch(self, tokens: int) -> tuple[Launch, ...]:
-        """Returns the launches that update all maps after the last layer of a batch."""
+        """Returns the launches that update all maps once a batch has passed the last layer."""
         return slot_learn_batch(self._rules, self._learning, tokens=tokens)
 
     def forget_routes(self) -> None:

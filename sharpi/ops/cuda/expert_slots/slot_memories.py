@@ -62,7 +62,7 @@ class SlotMemories:
         return tables
 
     def _fill(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
-        """Copies these experts to slots 0, 1, ..."""
+        """Copies `residents` to slots 0, 1, ..."""
         for slot, expert in enumerate(residents):
             for tensor, piece in zip(self.tensors[number], layer.pieces, strict=True):
                 target = piece.slots.part(slot * piece.stride, piece.num_bytes)
@@ -117,7 +117,7 @@ class SlotMemories:
         }
 
     def reach(self, number: int) -> Iterator[Span]:
-        """Yields all memory that a layer's addresses may be in, except buffers of the stream."""
+        """Yields all memory that a layer's addresses may point into, but the stream's buffers."""
         for piece in self.pieces(number):
             yield from (s for s in (piece.slots, piece.staging, piece.early) if s is not None)
             yield from piece.reach

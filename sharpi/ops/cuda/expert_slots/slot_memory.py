@@ -35,18 +35,18 @@ class ExpertTensor(Struct, frozen=True):
     """A tensor of all experts of a layer."""
 
     host_copies: HostExpertCopies
-    matrices: tuple[int, ...]  # indices of its stacked matrices among those of the layer
+    matrices: tuple[int, ...]  # indices into the layer's stacked matrices
 
     @property
     def slot_bytes(self) -> int:
-        """The size of one expert's part, rounded up so that the next is aligned."""
+        """The bytes of one expert's part, rounded up so that the next one is aligned."""
         return aligned(self.host_copies.stride)
 
 
 def tensors_of(
     device: Device, expert_weights: ExpertWeights, *, is_reached: bool
 ) -> tuple[ExpertTensor, ...]:
-    """Returns the tensors of a layer, each once; gate and up may share one."""
+    """Returns the tensors of a layer, each once; gate and up may be one tensor."""
     all_matrices, owners = matrices_of(expert_weights), dict[int, list[int]]()
     for place, stacked in enumerate(all_matrices):
         owners.setdefault(id(stacked.data), []).append(place)

@@ -1,7 +1,7 @@
 """SlotMoves: moves experts in and out of slots between tokens, as the host decides.
 
 This is for a GPU that cannot read experts from RAM. The host uploads an expert's bytes, and can
-first download those of the expert that it replaces. The policy on the device evicts nothing.
+first download those of the evicted expert. The policy on the device itself evicts nothing.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class SlotMoves:
     def move_in(
         self, number: int, expert: int, victim: int | None, tensors: Sequence[HostArray]
     ) -> None:
-        """Uploads an expert's tensors to the slot of `victim`, None for a free slot."""
+        """Uploads an expert's tensors to the slot of `victim`, or to a free slot for None."""
         slots = self._in_slot[number]
         if victim is None:
             slots.append(expert)
@@ -82,7 +82,7 @@ class SlotMoves:
 
 
 def _by_slot(slot_of: NDArray[np.int32]) -> list[int]:
-    """Returns the residents in the order of their slots, which have no gaps."""
+    """Returns the resident experts in the order of their slots, which have no gaps."""
     residents = np.flatnonzero(slot_of >= 0)
     ordered: list[int] = residents[np.argsort(slot_of[residents])].tolist()
     return ordered

@@ -1,4 +1,4 @@
-"""SlotSettings: how layers use a GPU whose memory does not fit all their experts."""
+"""SlotSettings: how layers use a GPU whose memory does not fit all of their experts."""
 
 from collections.abc import Mapping
 
@@ -9,15 +9,15 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 
 
 class SlotSettings(Struct, frozen=True):
-    """The slots of all layers that have them; other layers are on the GPU as a whole."""
+    """The slots of all layers that have some; the GPU holds other layers as a whole."""
 
     rules: PolicyRules
-    first: Mapping[int, FirstSlots]  # by layer number
-    num_staging: int  # staging buffers, for one use
-    num_early: int  # early slots, to which experts are prefetched
-    num_streamed: int  # experts in each of the two buffers that batches' experts pass through
+    first: Mapping[int, FirstSlots]  # the first experts, by layer number
+    num_staging: int  # staging buffers, which hold experts for one use
+    num_early: int  # early slots, which predicted experts are prefetched to
+    num_streamed: int  # experts in each of the two buffers that stream experts for batches
     is_reached: bool = True  # the GPU can read host copies
-    predictor: str = "router"  # of the experts to prefetch: router, last-layer or frequency
+    predictor: str = "router"  # predicts the experts to prefetch: router, last-layer or frequency
     computed: frozenset[int] = frozenset()  # layers whose missed experts the CPU always computes
 
     def reaches(self, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""The state of a layer's slots in the device's memory: makes the first one, and reads it back.
+"""The state of a layer's slots in the device's memory: makes the initial one, and reads it back.
 
 The layout is that of `SlotHeader` and `Slots` in kernels/cuda/slots/slot_state.cuh.
 """
@@ -14,9 +14,9 @@ from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.experts.slot_policy import Phase
 from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
 
-STATIC = 8  # the kind of policy that has pinned experts only
+STATIC = 8  # the kind of policy that keeps pinned experts only
 _SLRU = 0
-_COUNTS = 24  # of a phase
+_COUNTS = 24  # counts per phase
 _COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 96, 200, 7
 _ARRIVED, _SINCE, _CAME, _COPIED, _COPIED_EARLY = 106, 108, 110, 112, 113
 _NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 97, 98, 99, 100
@@ -27,15 +27,15 @@ Words = NDArray[np.int32]
 
 
 class SlotCounts(NamedTuple):
-    """The statistics of a layer's slots in one phase, in experts; `Count` of slot_state.cuh.
+    """The statistics of a layer's slots in one phase; `Count` of slot_state.cuh.
 
-    Every access is a hit, an early hit, a load, staged, streamed or computed.
+    Experts are counted. Every access is a hit, an early hit, a load, staged, streamed or computed.
     """
 
     accesses: int = 0
     hits: int = 0
     loads: int = 0  # missed, copied to a slot over the bus
-    loads_from_early: int = 0  # of the early hits: those copied to a slot
+    loads_from_early: int = 0  # early hits that were then copied to a slot
     early_loads: int = 0  # prefetched to early slots
     early_hits: int = 0  # prefetched and then used
     early_wasted: int = 0  # prefetched and not used
@@ -47,7 +47,7 @@ class SlotCounts(NamedTuple):
     right_predictions: int = 0  # predicted and then used
     fills: int = 0  # copied to slots when nothing needed them
     waited: int = 0  # nanoseconds
-    late: int = 0  # of the early hits: those that were still on their way
+    late: int = 0  # early hits whose copies were still in flight
     predicted_uses: int = 0  # experts of steps for which some were predicted
 
     @property
@@ -82,11 +82,11 @@ class SlotStates(NamedTuple):
 
 
 class FirstSlots(Struct, frozen=True):
-    """The experts that a layer's slots begin with: pinned ones, then warm ones."""
+    """The experts that are in a layer's slots at the start: pinned ones, then warm ones."""
 
     num_slots: int
-    pinned: tuple[int, ...] = ()  # pinned as far as half of the slots, or all for a static set
-    warm: tuple[int, ...] = ()  # resident at the start as far as there are slots
+    pinned: tuple[int, ...] = ()  # at most half of the slots are pinned, or all for a static set
+    warm: tuple[int, ...] = ()  # fill the slots that are left
 
     def pins(self, kind: int) -> list[int]:
         """Returns the ids that are pinned: at most half of the slots, or all for a static set."""
@@ -124,9 +124,9 @@ def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
 
 
 def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[int, Words], ...]:
-    """Returns the words of a fixed set's state to write when these experts are in slots 0, 1, ...
+    """Returns the words of the state to write for a fixed set in slots 0, 1, ...
 
-    Each entry is the index of a first word in the state, and the words from there on.
+    Each entry is an index into the state's words, and the words to write from there on.
     """
     slot_of, flags = np.full(num_experts, -1, np.int32), np.zeros(num_experts, np.int32)
     slot_of[list(residents)] = np.arange(len(residents))
@@ -137,23 +137,23 @@ def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[in
 
 
 def arrival(state: Span) -> Span:
-    """Returns the int64 of a layer's state that gets the time of its route."""
+    """Returns the int64 in a layer's state that receives the time of its route."""
     return _int64(state, _ARRIVED)
 
 
 def wait_of(state: Span, phase: Phase) -> Wait:
-    """Returns the words of a layer's state by which a wait is measured."""
+    """Returns the words of a layer's state that measure a wait."""
     place = 2 * (_COUNTS * phase + SlotCounts._fields.index("waited"))
     return Wait(_int64(state, _SINCE), _int64(state, place))
 
 
 def copy_wait(state: Span, phase: Phase) -> CopyWait:
-    """Returns the words by which the wait for copies to slots is measured."""
+    """Returns the words that measure the wait for copies to slots."""
     return CopyWait(state.part(4 * _COPIED, 4), *wait_of(state, phase))
 
 
 def prefetch_wait(state: Span) -> CopyWait:
-    """Returns the words that get the time at which a prefetch ends."""
+    """Returns the words that receive the time at which a prefetch ends."""
     return CopyWait(state.part(4 * _COPIED_EARLY, 4), None, _int64(state, _CAME))
 
 

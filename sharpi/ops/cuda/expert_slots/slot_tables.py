@@ -1,6 +1,6 @@
 """SlotTables: the slots of all layers on a device, and the launches that use and resize them.
 
-The kernels of experts find every expert by the address tables, which say what is resident.
+The expert kernels find every expert by its address in these tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import (
 )
 from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
 
-DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8, 9})  # the policies in slot_rules.cuh
+DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8, 9})  # the numbers of the policies in slot_rules.cuh
 _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 
 
@@ -54,7 +54,7 @@ class SlotTables:
     """The state, tables and lists of all layers with experts; `layers` are by layer number.
 
     The caller copies the experts of `first_loads` to their slots before the first use. With
-    `follows`, it counts which experts follow those of the layer before. The launches of a layer are
+    `follows`, it counts which experts follow which from layer to layer. The launches of a layer are
     made in this order: `prefetch`, `use`, the experts' kernels.
     """
 
@@ -117,9 +117,9 @@ class SlotTables:
         """Returns the launches after the router of one token, which look up and load its experts.
 
         `ids` (num_before + 1, experts per token) int32 are best first. The last row is the token's
-        own; the rows before it are of tokens of the same step that were looked up already.
-        `num_tokens` is the number of tokens in the step. `miss` is the handling of missed experts,
-        or None for the one that the rules have.
+        own; the rows before it belong to tokens of the same step that were looked up already.
+        `num_tokens` is the number of tokens in the step. `miss` says how missed experts are
+        handled; None leaves that to the rules.
         """
         memory, rules = self._memory[layer], self._rules
         decide = slot_policy(
@@ -144,15 +144,15 @@ class SlotTables:
         return self._memory[layer].outcomes
 
     def arrival(self, layer: int) -> Span:
-        """Returns the int64 that gets the time of a layer's route."""
+        """Returns the int64 that receives the time of a layer's route."""
         return arrival(self._memory[layer].state.words)
 
     def came(self, layer: int) -> Span:
-        """Returns the int64 that gets the time at which a layer's prefetch ended."""
+        """Returns the int64 that receives the time at which a layer's prefetch ended."""
         return prefetch_wait(self._memory[layer].state.words).waited
 
     def wait(self, layer: int, phase: Phase) -> Wait:
-        """Returns the words by which a wait for a layer's experts is measured."""
+        """Returns the words that measure a wait for a layer's experts."""
         return wait_of(self._memory[layer].state.words, phase)
 
     def use_batch(
@@ -164,10 +164,10 @@ class SlotTables:
         is_first: bool = True,
         served: ServedMisses = ServedMisses.STREAMED,
     ) -> tuple[Launch, ...]:
-        """Returns the launches after a batch has passed a layer, which fill free slots.
+        """Returns the launches that fill free slots after a batch has passed a layer.
 
-        `ids` are (tokens, experts per token) int32. With `is_first` no batch of the same prompt
-        came before. `served` is how the batch got the experts that it missed.
+        `ids` is (tokens, experts per token) int32. `is_first` marks the first batch of a prompt.
+        `served` is how the batch got the experts that it missed.
         """
         memory, rules = self._memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
@@ -179,7 +179,7 @@ class SlotTables:
         return decide, self._gather(memory, self._all_loads, memory.state.num_slots)
 
     def end_batch(self, tokens: int) -> tuple[Launch, ...]:
-        """Returns the launches after the last layer of a batch."""
+        """Returns the launches to make once a batch has passed the last layer."""
         return () if self._learning is None else self._learning.end_batch(tokens)
 
     def prefetch(
@@ -187,8 +187,8 @@ class SlotTables:
     ) -> tuple[Launch, ...]:
         """Returns the launches that prefetch predicted experts of a layer, if the bus is idle.
 
-        It is idle if the current layer `after` loads no experts over it. `predictions` are
-        (tokens, experts per token) int32, best first.
+        The bus is idle if the current layer, `after`, loads no experts. `predictions` are (tokens,
+        experts per token) int32, best first.
         """
         memory, now = self._memory[layer], self._memory[after].loads
         decide = slot_prefetch(
@@ -203,7 +203,7 @@ class SlotTables:
         return slot_frequency(self._rules, self._memory[layer].state, ids)
 
     def follow(self, layer: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
-        """Returns the launch that predicts a layer from a token's route in the layer before it.
+        """Returns the launch that predicts a layer's experts from a route of the layer before.
 
         `row` is the token's row in its step.
         """
@@ -266,7 +266,7 @@ class SlotTables:
             self._run(self._gather(memory, loads, memory.state.num_slots))
 
     def reset_sequence(self) -> None:
-        """Begins a new, unrelated text."""
+        """Tells the policy that a new, unrelated text begins."""
         if self._learning is not None:
             self._learning.forget_routes()
 

@@ -1,7 +1,7 @@
 """SlottedLayers: layers of which some experts have slots on the GPU and all have host copies.
 
-For a token the slot kernels maintain the address tables. A batch has tables of its own, which are
-valid while it passes, and free slots are filled after it.
+While single tokens are decoded, the slot kernels maintain the address tables. A batch has tables of
+its own, valid while it passes; after it, free slots are filled.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,7 +55,7 @@ def rows_of(ids: Span, used: int, num_tokens: int) -> Iterator[Span]:
 
 
 class SlottedLayers:
-    """Layers that are registered while a step is recorded; memory is allocated at its first use."""
+    """Layers that register while a step is recorded; memory is allocated at the first use."""
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
         self._device, self._weights, self._settings = device, weights, settings
@@ -86,7 +86,7 @@ class SlottedLayers:
         return s.num_early > 0 and s.reaches(number) and number in s.first
 
     def step(self, number: int, step: StepShape) -> StepShape:
-        """Returns the step's shape with the miss mode of a layer."""
+        """Returns the step's shape with the miss mode that applies to a layer."""
         if number in self._settings.computed:
             return step._replace(misses="cpu")
         return step
@@ -109,7 +109,7 @@ class SlottedLayers:
 
     @cached_property
     def moves(self) -> SlotMoves:
-        """The slots as the host can change them, where the device's policy is a fixed set."""
+        """Lets the host change the slots, if the device's policy is a fixed set."""
         return SlotMoves(self._device, self._memories)
 
     def num_slots(self, number: int) -> int:
@@ -151,18 +151,18 @@ class SlottedLayers:
     ) -> Iterable[Launch]:
         """Returns the launches that look up a token's experts and load some of the missed ones.
 
-        `ids` begins with the experts of the `num_before` tokens that were looked up already; the
-        step has `num_tokens` tokens.
+        `ids` begins with the experts of `num_before` tokens that were looked up already. The step
+        has `num_tokens` tokens.
         """
         mode, phase = _MODES[step.misses], phase_of(step)
         return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
 
     def arrival(self, number: int) -> Span:
-        """Returns the int64 that gets the time of a layer's route."""
+        """Returns the int64 that receives the time of a layer's route."""
         return self.tables.arrival(number)
 
     def wait(self, number: int, step: StepShape) -> Wait:
-        """Returns the words by which a step's wait for a layer's experts is measured."""
+        """Returns the words that measure a step's wait for a layer's experts."""
         return self.tables.wait(number, phase_of(step))
 
     def prefetch(self, number: int, predictions: Span, after: int, tokens: int) -> Iterable[Launch]:
@@ -179,7 +179,7 @@ class SlottedLayers:
         return self.tables.most_used(number, ids)
 
     def follow(self, number: int, ids: Span, predicted: Span, num_tokens: int) -> Iterator[Launch]:
-        """Yields the launches that predict a layer from the routes of the layer before it.
+        """Yields the launches that predict a layer's experts from routes of the layer before.
 
         Both `ids` and `predicted` are (tokens, experts per token).
         """
@@ -201,9 +201,9 @@ class SlottedLayers:
                 yield launch
 
     def use_batch(self, number: int, ids: Span, tokens: int, *, is_first: bool) -> Iterable[Launch]:
-        """Returns the launches after a batch, which fill free slots with its experts.
+        """Returns the launches that fill free slots with a batch's experts, after the batch.
 
-        With `is_first` no batch of the same prompt came before.
+        `is_first` marks the first batch of a prompt.
         """
         served = _SERVED[self.prefill_access.access(number)]
         return self.tables.use_batch(number, ids, tokens, is_first=is_first, served=served)

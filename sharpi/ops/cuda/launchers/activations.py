@@ -1,4 +1,4 @@
-"""The size of activations rounded to 8 bits for kernels (kernels/cuda/quant/activations.cuh)."""
+"""The size of activation rows that are rounded to 8 bits (kernels/cuda/quant/activations.cuh)."""
 
 from typing import Final
 

@@ -11,8 +11,8 @@ def argmax(
     """Writes the id of the largest logit in each row of (rows, width) to out, int32 (rows,).
 
     Ties go to the lowest id. The id is -1 where a logit is NaN or the largest is infinite.
-    `following` are the id and the position that a step of one token reads, both int32. They become
-    those of the step after it, with id 0 in place of -1.
+    `following` are the id and the position, both int32, that a step of one token reads. They are
+    updated for the step after it, with id 0 in place of -1.
     """
     return Launch(
         Kernel("argmax", "argmax"),

@@ -1,4 +1,4 @@
-"""Launches the elementwise kernels, and the one that gathers rows."""
+"""Launches the elementwise kernels, and the kernel that gathers rows."""
 
 from typing import Final
 
@@ -10,9 +10,9 @@ _THREADS: Final = 256
 
 
 def add_scaled(a: Span | None, b: Span, out: Span, *, count: int, scale: float) -> Launch:
-    """Computes out = a + scale * b of `count` floats, which may be in place.
+    """Computes out = a + scale * b of `count` floats; out may be a or b.
 
-    Without `a` it is scale * b.
+    Without `a`, out = scale * b.
     """
     arguments = (a, b, out, np.int32(count), np.float32(scale))
     writes = frozenset(i for i, span in enumerate((a, b, out)) if span == out)

@@ -19,7 +19,7 @@ def embed(
     columns: int,
     scale: float,
 ) -> Launch:
-    """Computes out (T, columns), the rows of the table for `ids` int32 (T,), times `scale`."""
+    """Computes out (T, columns): the table's rows for `ids` int32 (T,), times `scale`."""
     name = quant_type.name.lower()
     return Launch(
         Kernel("embed", f"embed_{name}", name),

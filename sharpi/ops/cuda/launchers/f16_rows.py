@@ -1,4 +1,4 @@
-"""Launches the kernels that convert rows of floats to f16 for matrix products, and back."""
+"""Launches the kernels that convert rows of floats to f16 for matmuls, and back."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _THREADS: Final = 256
 
 
 def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Launch:
-    """Computes out f16 (T, width) and scales (T,) with out * scales = x (T, width).
+    """Computes out f16 (T, width) and scales (T,) such that out * scales = x (T, width).
 
     Values in `out` are within -1..1. Scales are powers of two, so that only the rounding to f16
     loses bits.

@@ -1,4 +1,4 @@
-"""Launches the kernels for matrix-vector products with quant blocks."""
+"""Launches the kernels for matrix-vector products of quantised weights."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -29,7 +29,7 @@ _FLOAT_NAMES = frozenset(each.name.lower() for each in FLOAT_TYPES)
 
 
 class PartArguments(NamedTuple):
-    """The arguments of one matrix; the default is none."""
+    """The arguments of one matrix; the default is no matrix."""
 
     weights: Argument = None
     bias: Argument = None
@@ -42,7 +42,7 @@ NO_PART: Final = PartArguments()
 
 
 class MatvecArguments(NamedTuple):
-    """The arguments of matvec.cu; the kernels of other files begin with the same up to `c`."""
+    """The arguments of matvec.cu; kernels of other files begin with the same ones, up to `c`."""
 
     x: Argument
     a: PartArguments
@@ -66,11 +66,11 @@ class MatvecPart(Struct, frozen=True):
     bias: Span | None  # (rows,)
     out: Span  # (T, rows)
     rows: int
-    factor: float = 1.0  # applied to the dequantised blocks
+    factor: float = 1.0  # multiplies the dequantised blocks
 
 
 class _Layout(Struct, frozen=True):
-    """The rows of a block of `threads`, and the lanes of a row, of one quant type."""
+    """For one quant type: the rows of a block of `threads` threads, and the lanes of a row."""
 
     quant_type: QuantType
     columns: int
@@ -138,8 +138,8 @@ def matvec_mixed(
 ) -> Launch:
     """Computes out (rows,) = factor * W x + bias of one token for two or three matrices.
 
-    `quant_types` are those of the matrices, two or three different ones, and none of floats. `x` is
-    as `matvec` takes it, whose bits the results have.
+    `quant_types` has each matrix's type: two or three different ones, no float types. `x` is what
+    `matvec` takes, and the results have the bits of `matvec`.
     """
     kinds = sorted(set(quant_types))
     of_block = min(rows_of_block(each, columns) for each in kinds)
@@ -194,7 +194,7 @@ def matvec_tiled(
 def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
     """Returns one launch for `matvec` of one token and the norm of its result.
 
-    Returns None if `norm` is not the norm of this result, and for a product of several matrices.
+    Returns None if `norm` is not the norm of this result, or if the product has several matrices.
     `counter` is an int32 zero.
     """
     given = named(MatvecArguments, product.arguments)

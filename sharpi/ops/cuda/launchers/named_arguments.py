@@ -1,6 +1,6 @@
-"""Kernel arguments by name: NamedTuples, which may contain others, in the order of a kernel's list.
+"""Kernel arguments by name: NamedTuples, possibly nested, in the order of the kernel's parameters.
 
-So a launch can be changed, or read, without counting its arguments.
+With them code can read or change a launch without counting its arguments.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,20 +15,20 @@ T = TypeVar("T")
 
 
 def flat(arguments: tuple[Any, ...]) -> tuple[Argument, ...]:
-    """Returns the arguments of all groups, as a launch has them."""
+    """Returns the arguments of all groups as one tuple, as a launch has them."""
     parts = (flat(each) if isinstance(each, tuple) else (each,) for each in arguments)
     return tuple(argument for part in parts for argument in part)
 
 
 def named(kind: type[T], arguments: Iterable[Argument]) -> T:
-    """Returns by name what `flat` made of arguments of this kind."""
+    """Returns the arguments that `flat` made from a NamedTuple `kind`, by name again."""
     found: T = _named(kind, iter(arguments))
     return found
 
 
-@cache  # a launch of a prompt is made for every step
+@cache  # each step of a prompt makes its launches anew
 def places(kind: type[Any], *names: str) -> frozenset[int]:
-    """Returns the indices of arguments in a launch; "norm.out" is `out` of the group `norm`."""
+    """Returns the dotted names' indices in a launch; "norm.out" is `out` of the group `norm`."""
     numbers = _named(kind, count())
     return frozenset(attrgetter(name)(numbers) for name in names)
 

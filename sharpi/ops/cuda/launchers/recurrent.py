@@ -1,4 +1,4 @@
-"""Launches the kernels of recurrent layers, which compute the tokens of a sequence in order."""
+"""Launches the kernels of recurrent layers that compute a sequence's tokens in order."""
 
 from typing import Final, NamedTuple
 
@@ -7,12 +7,12 @@ import numpy as np
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.ops.recurrent import ConvolutionShape, DeltaNetShape, Mamba2Shape, whole_vectors
 
-MAX_KEYS: Final = 1024  # of a head's state; a thread holds an eighth of them
+MAX_KEYS: Final = 1024  # the most keys of a head's state; a thread holds an eighth of them
 _THREADS: Final = 256
 _TILE: Final = 32  # values of a head per block
-_KEYS_HELD: Final = (16, 32, 128)  # keys per thread; one entry point each
+_KEYS_HELD: Final = (16, 32, 128)  # keys per thread; each has its own entry point
 _WARPS: Final = _THREADS // 32
-_TOKENS_OF_THREAD: Final = 16  # of a convolution
+_TOKENS_OF_THREAD: Final = 16  # tokens that one thread of a convolution computes
 
 
 class StateSlice(NamedTuple):
@@ -22,17 +22,17 @@ class StateSlice(NamedTuple):
     state: Span  # int32 (sequences,), the index of each sequence's state
     positions: Span  # int32 (T,); a sequence that begins at 0 starts from a state of zeros
     stride: int  # floats of a state
-    offset: int  # of the layer within a state, in floats
+    offset: int  # where the layer begins within a state, in floats
     # int32 (sequences + 1,): the first token of each sequence, then T; None for one sequence.
     starts: Span | None = None
     num_sequences: int = 1
-    # int32 (T,): the state in which each token leaves its sequence's, so that drafts can be taken
-    # back; -1 for all tokens of a sequence without drafts, and None where no sequence has any.
+    # int32 (T,): the index of the state that each token leaves behind, so that wrong drafts can be
+    # taken back. It is -1 for tokens of a sequence without drafts, and None if no sequence has any.
     after: Span | None = None
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """The arguments that the kernels take for it."""
+        """The kernel arguments for these states."""
         return (
             *(self.memory, self.state, self.positions, self.starts, self.after),
             *(np.int64(self.stride), np.int64(self.offset)),

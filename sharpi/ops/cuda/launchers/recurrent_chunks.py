@@ -9,7 +9,8 @@ from sharpi.ops.cuda.launchers.recurrent import StateSlice, delta_net_sizes, mam
 from sharpi.ops.recurrent import DeltaNetShape, Mamba2Shape, whole_vectors
 
 CHUNK_TOKENS: Final = 32
-MAX_CHUNK_KEYS: Final = 128  # of a head's state, for which every GPU has the shared memory
+# The most keys of a head's state for which every GPU has enough shared memory.
+MAX_CHUNK_KEYS: Final = 128
 
 _THREADS: Final = 256
 _TILE: Final = 32  # values of a head per block
@@ -42,7 +43,7 @@ def delta_net(
     shape: DeltaNetShape,
     tokens: int,
 ) -> tuple[Launch, Launch]:
-    """Computes what `recurrent.delta_net` does for one sequence, with other roundings."""
+    """Computes what `recurrent.delta_net` does for one sequence, with other rounding."""
     sizes = delta_net_sizes(shape, tokens)
     tiled, stride = np.int32(shape.head_order == "tiled"), whole_vectors(shape.value_dim)
     rows = Launch(
@@ -80,7 +81,7 @@ def mamba2(
     shape: Mamba2Shape,
     tokens: int,
 ) -> tuple[Launch, Launch]:
-    """Computes what `recurrent.mamba2` does for one sequence, with other roundings."""
+    """Computes what `recurrent.mamba2` does for one sequence, with other rounding."""
     sizes = mamba2_sizes(shape, tokens)
     rows = Launch(
         Kernel("mamba2_chunks", "mamba2_rows"),

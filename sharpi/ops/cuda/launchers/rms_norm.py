@@ -28,7 +28,7 @@ class NormArguments(NamedTuple):
 
 
 class NormTail(NamedTuple):
-    """The norm of a kernel's result (NORM_TAIL of norm_row.cuh); the default is none."""
+    """A norm that a kernel applies to its own result (NORM_TAIL of norm_row.cuh), or none."""
 
     done: Argument = None
     weight: Argument = None
@@ -77,7 +77,7 @@ def rms_norm(
 
 
 def with_tail(product: Launch, given: Any, tail: NormTail) -> Launch:
-    """Returns a product that norms its result; `given` are its arguments by name."""
+    """Returns `product`, whose arguments by name are `given`, as a launch that norms its result."""
     kind: Any = type(given)
     return replace(
         product,
@@ -87,7 +87,7 @@ def with_tail(product: Launch, given: Any, tail: NormTail) -> Launch:
 
 
 def norm_tail(norm: Launch, row: Argument, width: Argument, counter: Span) -> NormTail | None:
-    """Returns what makes a product of one row norm it.
+    """Returns the tail that makes a one-row product norm its result.
 
     `row` is the product's result, of `width` values. Returns None if `norm` is not the norm of all
     of it. `counter` is an int32 zero.

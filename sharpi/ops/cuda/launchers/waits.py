@@ -8,20 +8,20 @@ from sharpi.device.launch import Kernel, Launch, Span
 class Wait(NamedTuple):
     """Words of a layer's state, int64 nanoseconds of the GPU's clock."""
 
-    since: Span  # the beginning of the present wait
-    waited: Span  # all waits together
+    since: Span  # when the current wait began
+    waited: Span  # the sum of all waits
 
 
 class CopyWait(NamedTuple):
-    """Words by which the kernel that copies experts notes how long that took."""
+    """Words in which the kernel that copies experts records how long the copies took."""
 
     copied: Span  # int32, 0 between launches
-    since: Span | None  # None to note the end alone
+    since: Span | None  # None records only the end
     waited: Span
 
 
 def begin(wait: Wait) -> Launch:
-    """Notes that the stream begins to wait."""
+    """Records that the stream begins to wait."""
     return Launch(Kernel("slot_wait", "slot_wait_begin"), (1, 1, 1), 1, (wait.since,), _FIRST)
 
 

@@ -20,10 +20,10 @@ from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.interface import AttentionShape, FloatArray
 
-FUSED_BYTES = 256 << 20  # keys and values that the library's attention may gather
-TILED_HEADS = 8  # of a KV head; with fewer, most of a tensor core's rows would be empty
+FUSED_BYTES = 256 << 20  # the most keys and values that the library's attention may gather
+TILED_HEADS = 8  # query heads per KV head; with fewer, most rows of a tensor core would be empty
 _FUSED_DIM = 256
-_SCRATCH_BYTES = 32 << 20  # for partial results; more tokens are computed in turns
+_SCRATCH_BYTES = 32 << 20  # for partial results; tokens beyond it are computed in turns
 _INT_BYTES = 4
 
 
@@ -35,7 +35,7 @@ def attend(
     shape: AttentionShape,
     sinks: FloatArray | None = None,
 ) -> RecordedTensor:
-    """Appends the store of k and v in the KV cache, and the attention: (num_heads * value_dim,).
+    """Appends storing k and v in the KV cache, and attention: (num_heads * value_dim,).
 
     Without k and v, attention reads the keys and values that an earlier layer stored. Without v
     alone, the values are part of the keys.
@@ -84,7 +84,7 @@ class _Attention(Struct, frozen=True):
     at_once: int
     sinks: FloatArray | None
     transforms: tuple[int, int]  # the sizes of the Hadamard transforms of keys and of values
-    transforms_queries: bool  # an earlier layer has not transformed these already
+    transforms_queries: bool  # False if an earlier layer has already transformed these queries
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         s, layer = self.shape, self.cache.layers[self.shape.layer]
@@ -131,7 +131,7 @@ class _Attention(Struct, frozen=True):
     def _is_tiled(self, step: StepShape) -> bool:
         """Returns True if tensor cores compute this attention.
 
-        They do for prompts, unless activations are kept as floats: f16 is not exact enough then.
+        They do for prompts, unless activations stay floats, for which f16 is not exact enough.
         """
         return self._may_be_tiled and is_product(step.tokens, step)
 

@@ -17,8 +17,8 @@ from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, 
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
-TILED_ITEMS = 6  # of an expert on average; an estimate, as no GPU has timed it
-# The stacked matrices of the first half (gate and up, or up), then that of the second (down).
+TILED_ITEMS = 6  # mean tokens per expert; an estimate that no GPU has confirmed
+# The stacked matrices of the first half (gate and up, or up alone), then of the second (down).
 Parts = Sequence[GpuStackedMatrix]
 
 
@@ -30,15 +30,15 @@ class ExpertLaunches(Struct, frozen=True):
     what: RecordedFeedForward
     out: RecordedTensor
     scratch: Scratch
-    step: StepShape | None = None  # on which the memory of the routes depends
-    first: int = 0  # the first token that they compute
+    step: StepShape | None = None  # decides the memory of the routes
+    first: int = 0  # the first token to compute
 
     def since(self, first: int) -> "ExpertLaunches":
         """Returns the launches for the tokens from `first` on."""
         return replace(self, first=first)
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
-        """Yields all launches, with blocks of its own for each item."""
+        """Yields all launches; each item has blocks of its own."""
         what, down = self.what, self.what.expert_weights.down
         yield from self._item_hidden(parts, tokens)
         yield experts.down(

@@ -1,4 +1,4 @@
-"""Matrix products of many tokens: a matrix is dequantised to f16 for the device's library."""
+"""Matmuls of many tokens: a matrix is dequantised to f16 for the device's library."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,14 +13,15 @@ from sharpi.ops.cuda.recorded import Call, Product, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Matrix, StackedMatrix
 
-PRODUCT_TOKENS = 32  # from here on it is faster than reading the quant blocks per 8 tokens
+# From so many tokens on, it is faster than reading quant blocks for every 8 tokens.
+PRODUCT_TOKENS = 32
 _HALF_BYTES = 2
 
 
 def is_product(rows: int, step: StepShape) -> bool:
-    """Returns True if the library computes matrix products of `rows` rows in this step.
+    """Returns True if the library computes the matmuls of `rows` rows in this step.
 
-    It does not in steps of several sequences: each sequence has few tokens, and must get the same
+    It does not in steps of several sequences. Each of those has few tokens, and must get the same
     bits as in a step of its own.
     """
     return rows >= PRODUCT_TOKENS and step.sequences == 1
@@ -34,15 +35,15 @@ class OnGpu(NamedTuple):
     quant_type: QuantType
     rows: int
     columns: int
-    factor: float = 1.0  # applied to the dequantised blocks
+    factor: float = 1.0  # multiplies the dequantised blocks
 
 
 class F16Matmul(Struct, frozen=True):
-    """The buffers of an operation's f16 products."""
+    """The buffers of an operation's f16 matmuls."""
 
     recording: Recording
     rows: Buffer  # x in f16
-    scales: Buffer  # of the rows
+    scales: Buffer  # the scales of `rows`
     matrix: Buffer  # as large as the largest matrix
     out: Buffer
 
@@ -91,9 +92,9 @@ class F16Matmul(Struct, frozen=True):
 def f16_matmul(
     recording: Recording, tokens: int, matrices: Sequence[Matrix | StackedMatrix]
 ) -> F16Matmul | None:
-    """Returns the buffers for f16 products of at most `tokens` tokens.
+    """Returns the buffers for f16 matmuls of at most `tokens` tokens.
 
-    Returns None for too few tokens, for no matrices, and where tensor cores are switched off.
+    Returns None for too few tokens, for no matrices, and if tensor cores are switched off.
     """
     is_off = "tensor-cores" in recording.disabled
     if tokens < PRODUCT_TOKENS or not matrices or is_off:

@@ -12,7 +12,7 @@ from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 from sharpi.ops.routed_capacity import LEAST_TOKENS
 
-GROUPED_TOKENS = LEAST_TOKENS  # from here on tokens of one expert read it together
+GROUPED_TOKENS = LEAST_TOKENS  # from so many tokens on, tokens of the same expert share its reads
 _INT_BYTES = 4
 
 
@@ -21,8 +21,8 @@ class RecordedFeedForward(Struct, frozen=True):
 
     expert_weights: ExpertWeights
     activation: Activation
-    ids: RecordedTensor | None  # without them expert 0 computes every token
-    weights: RecordedTensor | None  # None for 1
+    ids: RecordedTensor | None  # None if expert 0 computes every token
+    weights: RecordedTensor | None  # None if all weights are 1
     residual: RecordedTensor | None
     scale: float
 
@@ -48,18 +48,18 @@ class Scratch(Struct, frozen=True):
     """The buffers between the halves of a feed-forward."""
 
     hidden: Buffer  # the input of the second half
-    pair: tuple[Buffer, ...]  # products of gate and up, if they are computed apart
+    pair: tuple[Buffer, ...]  # the outputs of gate and up, if they are computed separately
     offsets: Buffer  # see `group_routes`
     items: Buffer  # see `group_routes`
     parts: Buffer  # values of items, before their sum
     places: Buffer  # the index of each item's value among the host's
     halves: F16Matmul | None
-    packed: "Packed | None" = None  # if there are fewer rows than items
-    products: GroupedProducts | None = None  # of large batches
+    packed: "Packed | None" = None  # None unless there may be fewer rows than items
+    products: GroupedProducts | None = None  # for large batches
 
 
 class Packed(Struct, frozen=True):
-    """The lists of items that are packed into a limit of rows (see `pack_routes`)."""
+    """The lists of items that are packed into a limited number of rows (see `pack_routes`)."""
 
     num_rows: int
     offsets: Buffer
@@ -102,9 +102,9 @@ def make_scratch(
 
 
 def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Packed | None:
-    """Creates the lists of packed items; returns None if there is a row for every item.
+    """Creates the lists of packed items; returns None if every item has a row.
 
-    That is always so for tokens that are too few to be grouped.
+    Every item has one if there are too few tokens to group them by expert.
     """
     if recording.routed is None:
         return None

@@ -1,7 +1,7 @@
-"""Makes the calls that compute experts of a large batch as products of the device's library.
+"""Makes the calls that compute a large batch's experts by the library's grouped GEMM.
 
-Groups of experts are dequantised to bf16 one after the other. The sums have the order of all other
-ways, but the values are rounded to bf16.
+Groups of experts are dequantised to bf16 one after the other. Sums keep the order that other
+kernels use, but values are rounded to bf16.
 """
 
 from collections.abc import Iterator

@@ -9,32 +9,32 @@ from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import StackedMatrix
 
-# Tokens of a batch from which on they are used: an estimate that no GPU has confirmed. On an H200,
-# dequantising 128 experts of 768 x 2048 should take 0.6 ms (2.7 GB are moved), and the products of
-# 1,024 tokens 0.2 ms. Those of tiles of integers of 8 bits should take 0.6 to 0.9 ms.
+# The least tokens of a batch for which they are used: an estimate that no GPU has confirmed. On an
+# H200, dequantising 128 experts of 768 x 2048 should take 0.6 ms (2.7 GB are moved), and the
+# matmuls of 1,024 tokens 0.2 ms. Tiles of 8-bit integers should take 0.6 to 0.9 ms.
 GROUPED_PRODUCT_TOKENS = 1024
-_WEIGHT_BYTES = 256 << 20  # of the experts that are dequantised at a time
+_WEIGHT_BYTES = 256 << 20  # of the experts that are dequantised together
 _INT_BYTES, _BF16_BYTES = 4, 2
-_MULTIPLE = 8  # of rows and columns, so that rows begin at multiples of 16 bytes
+_MULTIPLE = 8  # rows and columns are multiples of it, so that rows begin at multiples of 16 bytes
 
 
 class GroupedProducts(Struct, frozen=True):
     """The buffers of a feed-forward, with a row for each item of a batch."""
 
-    at_once: int  # experts of a group, whose weights there is memory for
+    at_once: int  # the number of experts in a group, whose weights fit into memory
     offsets: Buffer  # see `pack_routes`, like `items`, `places` and `is_over`
     items: Buffer
     places: Buffer
     is_over: Buffer
     x: Buffer  # the inputs of items, then their values
-    pair: tuple[Buffer, ...]  # gate and up, or up; the first of them then is the input of down
+    pair: tuple[Buffer, ...]  # gate and up, or up; the first then becomes the input of down
     weights: Buffer
 
 
 def grouped_products(
     recording: Recording, tokens: int, all_matrices: Sequence[StackedMatrix], used: int
 ) -> GroupedProducts | None:
-    """Creates the buffers for batches of at most `tokens`; returns None if none is computed so.
+    """Creates the buffers for batches of at most `tokens`; returns None if none needs them.
 
     `all_matrices` are gate and up, or up alone, and then down.
     """

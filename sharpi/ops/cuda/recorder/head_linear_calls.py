@@ -1,4 +1,4 @@
-"""Records the product of each head with a matrix of its own, as if head h used expert h."""
+"""Records the matmul of each head with its own matrix, as if head h used expert h."""
 
 from collections.abc import Callable, Iterator
 

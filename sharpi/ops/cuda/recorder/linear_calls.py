@@ -1,4 +1,4 @@
-"""Records matrix products: on quant blocks for few tokens, with f16 matrices for many."""
+"""Records matmuls: on quant blocks for few tokens, with f16 matrices for many."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -146,7 +146,7 @@ class _Linear(Struct, frozen=True):
         )
 
     def _is_tiled(self, part: Part, rows: int) -> bool:
-        """Returns True if tensor cores compute it; else weights are read for every 8 tokens."""
+        """Returns True if tensor cores compute a part; else 8 tokens share a read of weights."""
         is_off = "tensor-cores" in self.recording.disabled
         one_plane = self.recording.planes == 1 and not self._takes_floats(part)
         return rows > MAX_TOKENS and one_plane and not is_off
@@ -168,7 +168,7 @@ def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
 def _mixed_groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
     """Yields the parts of each launch for one token: adjacent ones, at most MAX_PARTS.
 
-    They have one quant type, or several of which none are floats.
+    They have one quant type, or several quant types without float types.
     """
     group: list[Part] = []
     for part in parts:

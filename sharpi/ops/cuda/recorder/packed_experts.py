@@ -1,4 +1,4 @@
-"""PackedExperts: computes the routed experts of a batch in groups, within a limit of rows."""
+"""PackedExperts: computes a batch's routed experts in groups, within a limited number of rows."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 
 
 class PackedExperts(Struct, frozen=True):
-    """Experts in groups that add to the tokens' sums one after the other, by ascending id."""
+    """Experts in groups that add to the tokens' sums in turn, by ascending id."""
 
     launches: ExpertLaunches
     num_rows: int  # rows of the scratch memory
@@ -21,7 +21,8 @@ class PackedExperts(Struct, frozen=True):
     ) -> Iterator[Launch]:
         """Yields the launches that add the values of these experts to the sums.
 
-        With `is_exact`, it takes only as many tokens at a time as fit into the rows in any case.
+        With `is_exact`, only so many tokens are computed at a time that they always fit into the
+        rows.
         """
         stride = self.num_rows // self.launches.what.used if is_exact else tokens
         firsts = range(0, tokens, stride)

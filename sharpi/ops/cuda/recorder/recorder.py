@@ -1,7 +1,7 @@
-"""GpuRecorder: records a model's step for the GPU, when the model runs over it once.
+"""GpuRecorder: records a model's step for the GPU, while the model runs on it once.
 
-The result is a `GpuProgram`. It makes the launches anew for each batch of a prefill, and replays
-them as one CUDA graph for each token of a decode.
+The result is a `GpuProgram`. It makes new launches for each batch of a prefill, and replays one
+CUDA graph for each decoded token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -164,7 +164,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
 
     def _arrival(self, router: Router, ids: RecordedTensor, step: StepShape) -> Span | None:
-        """Returns the int64 that gets the time of a route, None if nothing is prefetched for it."""
+        """Returns the int64 that receives the time of a route; None if nothing is prefetched."""
         slotted, is_own = self._expert_weights.slotted, ids.routes is not None
         if slotted is None or not (is_own and step.predicts):
             return None
@@ -249,7 +249,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def finish(self, logits: RecordedTensor, hidden: RecordedTensor | None = None) -> GpuProgram:
         """Allocates the buffers, loads the weights and makes the program.
 
-        Values `hidden` can be read after a step, as the logits can.
+        `hidden` can be read after a step, as the logits can.
         """
         rec = self._recording
         rec.keep(logits)

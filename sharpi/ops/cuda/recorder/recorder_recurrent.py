@@ -1,6 +1,6 @@
 """Records the operations of recurrent layers for the GPU; a step's inputs choose the states.
 
-Many tokens of one sequence are computed in chunks, where a layer has few enough keys.
+Many tokens of one sequence are computed in chunks, if the layer has few enough keys.
 """
 
 from collections.abc import Iterable
@@ -129,7 +129,7 @@ class RecurrentOnGpu:
         return out
 
     def _chunks(self, shape: DeltaNetShape | Mamba2Shape) -> Buffer | None:
-        """Returns the memory to prepare chunks in, None if no step computes in chunks."""
+        """Returns the memory in which chunks are prepared, None if no step computes in chunks."""
         rec = self._recording
         is_off = "recurrent-chunks" in rec.disabled or not takes_chunks(shape)
         tokens = rec.capacity(Rows.TOKENS)
@@ -138,10 +138,11 @@ class RecurrentOnGpu:
         return rec.buffer(prepared_bytes(shape, tokens))
 
     def _rows(self, prepared: Buffer | None, step: StepShape) -> Span | None:
-        """Returns that memory if this step computes in chunks.
+        """Returns `prepared` if this step computes in chunks, and otherwise None.
 
-        It does so for as many tokens as the library's products: fewer get the bits of single ones.
-        A check of drafts needs the state after each token.
+        Chunks need as many tokens as the library's matmul, since fewer tokens must get the bits of
+        single ones. A check of drafts computes token by token, because it needs the state after
+        each.
         """
         is_chunked = is_product(step.tokens, step) and not step.has_drafts
         return self._recording.at(prepared) if is_chunked else None

@@ -13,7 +13,7 @@ from sharpi.ops.interface import Activation, FloatArray, RopeTable
 
 
 class RowsOnGpu:
-    """Implements the operations of `Ops[RecordedTensor]` that are independent for each row."""
+    """Implements those operations of `Ops[RecordedTensor]` that compute each row by itself."""
 
     _recording: Recording
     _inputs: StepInputs

@@ -24,9 +24,9 @@ class RoutePrediction(Struct, frozen=True, eq=False):
 
     layer: int
     ids: RecordedTensor  # the predicted experts, best first
-    operations: tuple[Calls, ...]  # those that compute the ids
+    operations: tuple[Calls, ...]  # the operations that compute the ids
     values: tuple[RecordedTensor, ...]  # all values that the operations use
-    is_of_all: bool = False  # one prediction for all tokens of a step
+    is_of_all: bool = False  # one prediction stands for all tokens of a step
     is_told: bool = False  # the host is told, and the GPU itself prefetches nothing
 
     def predict(self, step: StepShape) -> Iterator[Call]:
@@ -79,8 +79,8 @@ class RoutePredictions:
     def take(self, *, is_slotted: bool) -> tuple[RoutePrediction | None, RoutePrediction | None]:
         """Returns the predictions for the current layer and for the next one.
 
-        There is none for the next layer if the current one has all its experts on the GPU: it then
-        has no list of loads, from which the prefetch sees if the bus is idle.
+        There is none for the next layer if the current one has all experts on the GPU. It then has
+        no list of loads, which tells the prefetch whether the bus is idle.
         """
         following, self._next = self._next if is_slotted else None, None
         own, self._now = self._now, following
@@ -110,5 +110,5 @@ def after_route(
 
 
 def of_predictions(value: RecordedTensor) -> RecordedTensor:
-    """Returns a value in the same memory, with the rows from which predictions are made."""
+    """Returns the rows of a value from which predictions are made, in the same memory."""
     return RecordedTensor(value.width, Rows.PREDICTED, value.floats, value.source)

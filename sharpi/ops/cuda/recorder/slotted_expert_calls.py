@@ -1,4 +1,4 @@
-"""SlottedExpertCalls: the calls of a feed-forward of which some experts have slots."""
+"""SlottedExpertCalls: the calls of a feed-forward whose experts partly have slots."""
 
 from collections.abc import Iterator
 
@@ -68,8 +68,8 @@ class SlottedExpertCalls(Struct, frozen=True):
         """Yields the calls for tokens of several sequences, whose experts are looked up in turn.
 
         If a later token evicts an expert, the earlier token reads its host copy. Staging buffers
-        keep experts for one look-up only, so with them each token computes before the next look-up.
-        Experts of the next layer are prefetched as for one token.
+        keep experts for one lookup only; if they are used, each token computes before the next
+        lookup. The next layer's experts are prefetched as for one token.
         """
         own, following, ids = self.own, self.following, self.launches.ids
         assert ids is not None
@@ -138,14 +138,14 @@ class SlottedExpertCalls(Struct, frozen=True):
     def _turns(self, step: StepShape) -> range:
         """Returns the indices of the batches that take turns in this layer.
 
-        A layer that computes the wanted outputs alone has a single one, the batch with outputs.
+        A layer that computes only the wanted outputs has one such batch, the one with outputs.
         """
         if self.launches.x.rows is Rows.OUTPUTS:
             return range(step.turn, step.turn + 1)
         return range(step.turns)
 
     def _batch_with_host(self, parts: Parts, tokens: int, wait: Wait) -> Iterator[Call]:
-        """Yields the calls for a batch of which the host computes the missed experts.
+        """Yields the calls for a batch whose missed experts the host computes.
 
         They compute as many tokens at a time as there are rows for.
         """
@@ -174,7 +174,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         )  # fmt: skip
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int, wait: Wait) -> Iterator[Call]:
-        """Yields calls by which the host computes missed experts while the GPU computes others."""
+        """Yields the calls by which the host computes missed experts beside the GPU."""
         it, host = self.launches, self.expert_weights.host
         what, places = it.what, it.at(it.scratch.places)
         sizes = {"tokens": tokens, "used": what.used}

@@ -1,4 +1,4 @@
-"""Folds adjacent launches of a decoded token into one where a kernel can do the work of both."""
+"""Folds adjacent launches of a decoded token into one, where one kernel can do the work of both."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,11 +8,11 @@ from sharpi.ops.cuda.launchers.attention import attention
 from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.recorded import Call
 
-COUNTERS = 4096  # int32 zeros, by which the last block of a launch is found
+COUNTERS = 4096  # int32 zeros that tell the last block of a launch that it is the last
 
 
 def folded(calls: Iterable[Call], counters: Span) -> Iterator[Call]:
-    """Yields the calls, with one launch in place of two where a kernel can do the work of both.
+    """Yields the calls; one launch replaces two if a kernel can do the work of both.
 
     The results have the same bits. `counters` are int32 that are 0 between launches.
     """

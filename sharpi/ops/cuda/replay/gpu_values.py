@@ -1,4 +1,4 @@
-"""GpuValues: the values that one GPU has computed and another one goes on with."""
+"""GpuValues: values that one GPU has computed and another one continues with."""
 
 from typing import Any
 
@@ -20,16 +20,16 @@ class GpuValues(Struct, frozen=True):
     width: int
 
     def send(self, receiver: Device, target: Span) -> None:
-        """Copies them to another GPU once they are computed; neither GPU waits for the host.
+        """Copies the values to another GPU once they are computed; neither GPU waits for the host.
 
-        The driver copies directly where the GPUs reach each other, and through RAM where not.
+        The driver copies directly if the GPUs reach each other, and otherwise through RAM.
         """
         receiver.after(self.device.on_side_stream(()))
         receiver.copy(target.part(0, self.span.num_bytes), self.span)
         self.device.after(receiver.on_side_stream(()))
 
     def on_host(self) -> npt.NDArray[np.float32]:
-        """Copies them to the host, and waits for the end of the copy."""
+        """Copies the values to the host, and waits for the end of the copy."""
         values = np.zeros((self.span.num_bytes // (_FLOAT_BYTES * self.width), self.width), "<f4")
         self.device.download(self.span, values)
         return values
@@ -39,7 +39,7 @@ Passed = npt.NDArray[np.float32] | GpuValues
 
 
 def on_host(values: Any) -> npt.NDArray[np.float32]:
-    """Returns values of another processor in the host's memory."""
+    """Returns values of any processor in the host's memory."""
     if isinstance(values, GpuValues):
         return values.on_host()
     assert isinstance(values, np.ndarray)

@@ -10,9 +10,9 @@ from sharpi.ops.cuda.recorded import Call
 
 
 def overlapping(calls: Iterable[Call]) -> Iterator[Call]:
-    """Yields the calls; launches that follow a launch are marked if their kernel waits itself.
+    """Yields the calls; marks a launch that follows a launch if its kernel waits for that itself.
 
-    Behind a copy, or anything else that is no launch, the stream itself keeps the order.
+    After a copy, or any other call that is no launch, the stream keeps the order.
     """
     before: Call | None = None
     for call in calls:

@@ -1,9 +1,8 @@
 """NextStep: a step of one token that the GPU begins with the token that it has just chosen.
 
-The host so has a whole step's time to take in the last token, and the GPU does not wait for it. A
-step that proves unwanted has left keys and values at the position after the last token, which the
-next step there overwrites. A recurrent state is saved before, and restored where that step is
-unwanted.
+So the host has a whole step's time to process the last token, and the GPU does not wait for it. If
+the step proves unwanted, it has written keys and values one position too far, where the next step
+overwrites them. A recurrent state is saved before the step, and restored if the step was unwanted.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from sharpi.ops.cuda.replay.step_outputs import Reply
 
 
 class NextStep(Struct, frozen=True):
-    """A step that has begun after that of the inputs `before`, and the id that it chooses."""
+    """A step begun right after the step with inputs `before`, and the id that it chooses."""
 
     before: SequenceInputs
     reply: Reply
@@ -42,7 +41,7 @@ class NextStep(Struct, frozen=True):
 
 
 def may_follow(before: SequenceInputs) -> bool:
-    """Returns True if the position after these inputs is in the page of the last one.
+    """Returns True if the next position is in the same page as the last one of these inputs.
 
     The next page may not belong to the sequence yet.
     """

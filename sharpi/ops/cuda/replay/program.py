@@ -64,14 +64,14 @@ class GpuProgram:
         """Runs a step and returns the logits (outputs, vocabulary) of the wanted rows.
 
         A program without the output returns (tokens, hidden) of all tokens. Without `reads` it
-        returns no rows and does not wait for the step; `results` then has its values.
+        returns no rows and does not wait for the step; its values are then in `results`.
 
         If there are several sequences, each must have fewer than `PRODUCT_TOKENS` tokens, and only
         one token if layers have slots. `incoming` (tokens, hidden) is the output of the layers
         before these, if another processor computes them. With `largest` no logits are copied; the
         method `largest` waits for the step and returns the id of the largest. With `goes_on` the
-        next step begins with that token before the host knows it; see `NextStep`. `misses` is the
-        handling of experts that are not on the GPU. With `predicts` the layers of decoded tokens
+        next step begins with that token before the host knows it; see `NextStep`. `misses` says how
+        experts that are not on the GPU are handled. With `predicts` the layers of decoded tokens
         prefetch experts of the next layer.
         """
         begun = self._next
@@ -115,15 +115,15 @@ class GpuProgram:
         self._reply = self.outputs.send_largest() if largest else None
 
     def _go_on(self, before: SequenceInputs) -> None:
-        """Begins the step after that of `before`, whose input the GPU has made itself."""
+        """Begins the step after that of `before`; the GPU itself has written its input."""
         self._states.save(before.state)
         self.step_replay.replay(self.step(1, 1, before.end)._replace(largest=True))
         self._next = NextStep.after(before, self.outputs.send_largest())
 
     def forget_next(self) -> None:
-        """Drops the step that was begun before the host knew its token, and what it did to a state.
+        """Drops a step that was begun before the host knew its token, and its change of a state.
 
-        It comes before anything else reads or writes states.
+        Call it before anything else reads or writes states.
         """
         if self._next is not None:
             self._states.restore(self._next.before.state)
@@ -175,7 +175,7 @@ class GpuProgram:
         return StepShape(tokens, outputs, self._bound_of(end), end if tokens > 1 else 0)
 
     def _bound_of(self, num_positions: int) -> int:
-        """Rounds a number of positions up, so that steps have few shapes and share graphs."""
+        """Rounds a number of positions up, so that there are few step shapes, each with a graph."""
         bound = _LEAST_POSITIONS
         while bound < num_positions:
             bound *= 2

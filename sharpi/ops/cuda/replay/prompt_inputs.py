@@ -1,4 +1,4 @@
-"""PromptInputs: the inputs of all batches of a prompt, copied to the GPU before the first runs."""
+"""PromptInputs: the inputs of all batches of a prompt, copied to the GPU before any batch runs."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ class PromptInputs:
         self._device.upload(self._all.part(0, used.nbytes), used)
 
     def select(self, turn: int) -> None:
-        """Copies the inputs of one batch to those of the next step."""
+        """Copies one batch's inputs to those of the next step."""
         at = turn * self._host.shape[1] * self._host.itemsize
         target = self._inputs.of_tokens
         self._device.copy(target, self._all.part(at, target.num_bytes))

@@ -1,8 +1,8 @@
-"""PromptProgram: runs the batches of a prompt layer by layer if experts are not all on the GPU.
+"""PromptProgram: runs a prompt's batches layer by layer if the GPU lacks experts.
 
-All batches pass through such a layer before any goes on to the next, so that an expert crosses the
-bus once per layer and prompt. If a layer's missing experts do not fit in one buffer, they come in
-chunks; the batches take turns at each chunk, and each adds its experts to a token's sum. The
+All batches pass through such a layer before any enters the next one, so that an expert crosses the
+bus once per prompt. If a layer's missing experts do not fit in one buffer, they come in chunks. The
+batches run each chunk in turn, and each chunk adds its experts' values to the tokens' sums. The
 intermediate values of batches are kept in a stash. KV cache and recurrent states see the batches in
 order, so that all bits are the same as if the batches ran one after the other.
 """
@@ -25,16 +25,17 @@ from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
 from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 
-Lanes = tuple[tuple[int, Buffer], ...]  # (lane of the stash, buffer whose rows are in it)
+# Pairs of a lane of the stash and the buffer whose rows are in it.
+Lanes = tuple[tuple[int, Buffer], ...]
 
 
 class _Pass(Struct, frozen=True):
-    """Operations at which batches take turns."""
+    """Operations that all batches run in turn."""
 
     operations: Sequence[Calls]
     enters: Lanes  # copied from the stash before the operations
     leaves: Lanes  # copied to the stash after them
-    group: int | None = None  # the chunk of experts that computes, None for all
+    group: int | None = None  # the chunk of experts to compute, None for all
     is_last: bool = True  # the last chunk of a layer
 
 
@@ -59,8 +60,9 @@ class PromptProgram:
         self._inputs = PromptInputs(self._device, program.inputs, max_turns)
         program.outputs.make_room(room.max_tokens)
         self._num_tokens = 0
-        self._results: list[npt.NDArray[np.float32]] = []  # of each batch
-        self._hidden: list[npt.NDArray[np.float32]] = []  # of each batch, if they are kept
+        self._results: list[npt.NDArray[np.float32]] = []  # results of each batch
+        # Hidden states of each batch, if they are kept.
+        self._hidden: list[npt.NDArray[np.float32]] = []
 
     @property
     def room(self) -> StashRoom:
@@ -130,7 +132,7 @@ class PromptProgram:
         return turns
 
     def _passes(self) -> list[_Pass]:
-        """Returns the passes at which the batches of the current prompt take turns.
+        """Returns the passes that the batches of the current prompt run in turn.
 
         A layer whose experts come in several chunks has one pass for each chunk.
         """

@@ -1,7 +1,7 @@
-"""PromptStash: the intermediate values of a prompt's tokens, while other batches have their turn.
+"""PromptStash: keeps a prompt's intermediate values while other batches run.
 
-It has pages of adjacent tokens, first on the GPU, then in page-locked memory. One prompt at a time
-uses them in order, so that there is no fragmentation and adjacent tokens are copied together.
+Its pages hold adjacent tokens, first on the GPU, then in page-locked memory. One prompt at a time
+uses the pages in order, so that there is no fragmentation and adjacent tokens are copied together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,10 @@ from sharpi.device.launch import Span
 class StashRoom(Struct, frozen=True):
     """The pages of a stash."""
 
-    max_tokens: int  # of a prompt at once
+    max_tokens: int  # the most tokens of a prompt
     page_tokens: int
     gpu_pages: int
-    host_pages: int = 0  # in page-locked memory
+    host_pages: int = 0  # pages in page-locked memory
 
     def holds(self, tokens: int) -> bool:
         """Returns True if there are pages for `tokens` tokens."""
@@ -50,7 +50,7 @@ class PromptStash:
     ) -> Iterator[tuple[Span, Span]]:
         """Yields (rows, their place in the lane) for tokens from `first` on, in one or two pieces.
 
-        There are two if some of the tokens are in the GPU's pages and the rest in the host's.
+        There are two if some tokens are in the GPU's pages and the rest in the host's.
         """
         count = rows.num_bytes // row_bytes
         on_gpu = min(count, max(0, self._gpu_tokens - first))

@@ -21,7 +21,7 @@ class StepSizes(NamedTuple):
     tokens: int
     outputs: int
     sequences: int
-    num_pages: int  # of one sequence
+    num_pages: int  # pages of one sequence
     hidden_size: int
 
 
@@ -29,11 +29,11 @@ class SequenceInputs(NamedTuple):
     """The inputs of one sequence in a step."""
 
     ids: IntArray
-    position: int  # of the first of these tokens
+    position: int  # position of the first of these tokens
     outputs: IntArray  # indices of the tokens whose logits are wanted
     pages: IntArray  # the page table, which covers these tokens
     state: int = 0  # the index of the sequence's recurrent state
-    states_after: tuple[int, ...] = ()  # in which each token leaves it; empty without drafts
+    states_after: tuple[int, ...] = ()  # the state after each token; empty without drafts
 
     @property
     def end(self) -> int:
@@ -70,7 +70,7 @@ class StepInputs:
         self._views = np.split(self._host, ends[:-1])
         memory = device.allocate(self._host.nbytes)
         self._all = Span(memory, 0, self._host.nbytes)
-        self._num_words = int(ends[-2])  # before the page tables
+        self._num_words = int(ends[-2])  # words before the page tables
         spans = [
             self._all.part(int(end - count) * _INT_BYTES, count * _INT_BYTES)
             for end, count in zip(ends, counts, strict=True)
@@ -93,7 +93,7 @@ class StepInputs:
         return self.window_tables if of_windows else self.page_tables
 
     def write(self, sequences: Sequence[SequenceInputs]) -> None:
-        """Writes the inputs of the next step, in which the tokens of a sequence are adjacent."""
+        """Writes the inputs of the next step; the tokens of a sequence are adjacent in it."""
         starts = self._views[4]
         starts[0] = token = output = 0
         for row, each in enumerate(sequences):

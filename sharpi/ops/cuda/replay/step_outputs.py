@@ -1,4 +1,4 @@
-"""StepOutputs: the outputs of a step, logits, routes and router logits, read on demand."""
+"""StepOutputs: a step's outputs (logits, routes and router logits), read on demand."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Reply(NamedTuple):
     """The id of a step's largest logit, on its way to the host."""
 
     chosen: IntArray  # (1,), -1 if the logit is not finite
-    mark: Mark  # the end of the copy
+    mark: Mark  # marks the end of the copy
 
 
 class Rows4(NamedTuple):
@@ -67,7 +67,7 @@ class StepOutputs:
     def send_largest(self) -> Reply:
         """Begins to copy the id of the largest logit of the last step to the host.
 
-        At most two replies may be on their way. Where the driver page-locks nothing, the host waits
+        At most two replies may be on their way. If the driver page-locks no memory, the host waits
         for the copy.
         """
         if self._replies is None:
@@ -99,7 +99,7 @@ class StepOutputs:
     def read_routes(self) -> list[IntArray]:
         """Returns the ids of each layer, (rows, used), for as many rows as a step can have.
 
-        Rows beyond those of the last step are left from earlier steps.
+        Rows beyond the last step's are left from earlier steps.
         """
         ids = np.zeros(self._num_ids, np.int32)
         self._device.download(Span(self._memory, 0, ids.nbytes), ids)

@@ -26,7 +26,7 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.folding import COUNTERS, folded
 from sharpi.ops.cuda.replay.launch_order import overlapping
 
-MAX_GRAPHS = 32  # graphs that are kept
+MAX_GRAPHS = 32  # the most graphs that are kept
 
 
 class StepReplay:
@@ -73,7 +73,7 @@ class StepReplay:
         self.graphs[step] = graph, requests
 
     def _start(self, work: Work, requests: tuple[int, ...]) -> None:
-        """Starts work; `requests` are the layers that request experts of the host, in order."""
+        """Starts work; `requests` are the layers that request experts from the host, in order."""
         if not requests:
             work()
             return
@@ -92,11 +92,11 @@ class StepReplay:
         self._seen.clear()
 
     def start(self, operations: Sequence[Calls], step: StepShape) -> None:
-        """Runs some of the operations without a graph: starts each call as soon as it is made.
+        """Runs some of the operations without a graph; starts each call as soon as it is made.
 
-        The GPU thus computes while the host makes the next calls. From the first stream word on,
-        by which the GPU requests experts of the host, all calls are made before any starts: the
-        host must be given the layers of all requests first.
+        So the GPU computes while the host makes the next calls. From the first request for the
+        host's experts on, all calls are made before any of them starts, because the host must know
+        the layers of all requests first.
         """
         calls = self._made(operations, step)
         for call in calls:

@@ -21,9 +21,9 @@ SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
 
 _THREADS: Final = 256
-_HEADS_AT_ONCE: Final = (1, 2, 4, 8)  # query heads of a KV head; one entry point each
+_HEADS_AT_ONCE: Final = (1, 2, 4, 8)  # query heads per KV head; each has its own entry point
 _BLOCK_COLUMNS: Final = 32
-_MOST_SHARED: Final = 8 << 10  # bytes of prepared heads
+_MOST_SHARED: Final = 8 << 10  # bytes of prepared heads in shared memory
 
 
 class MergeArguments(NamedTuple):
@@ -45,7 +45,7 @@ class MergeArguments(NamedTuple):
 
 
 def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions: int) -> int:
-    """Returns the bytes of `attention`'s scratch: two floats and the values for each span."""
+    """Returns the bytes of `attention`'s scratch: two floats and the values, for each span."""
     return 4 * tokens * num_heads * _spans(max_positions) * (2 + value_dim)
 
 
@@ -77,13 +77,13 @@ def attention(
 
     The result goes to floats `out` and/or to `rounded` activation rows. `keys` and `values` are a
     layer's pages (kernels/cuda/attention/kv_cache.cuh), in which the tokens' own keys and values
-    are already stored; without `values`, the first value_dim values of a key are its value. The
-    positions in `place` are below max_positions. A `window` of 0 does not limit the positions; with
-    `is_chunked` a window begins at a multiple of its size. A `soft_cap` of 0 is none. `sinks`
-    (num_heads,) are one more score in each denominator. Values that were transformed in blocks of
-    `hadamard` are transformed back. Dims are even, and multiples of 32 for all types but f16;
-    value_dim is at most 1024. With `in_tiles` tensor cores compute it, for dims that
-    `tiled_attention` takes.
+    are already stored; without `values`, the first value_dim values of a key are its value.
+    Positions in `place` are below max_positions. A `window` of 0 is none; with `is_chunked` a
+    window begins at a multiple of its size. A `soft_cap` of 0 is none. `sinks` (num_heads,) add one
+    more score to each softmax denominator. Values that were rotated in blocks of `hadamard` are
+    rotated back. Dims are even, and multiples of 32 for all types but f16; value_dim is at most
+    1024. With `in_tiles`, tensor cores compute attention, for the dims that `tiled_attention`
+    takes.
     """
     spans, group = _spans(max_positions), num_heads // num_kv_heads
     form = _tiled(place, group, key_dim, value_dim) if in_tiles else _plain(place, group)
@@ -110,7 +110,7 @@ def attention(
 
 
 class _Form(NamedTuple):
-    """A kernel, and how it divides the query heads of a KV head."""
+    """A kernel, and how it splits the query heads that share a KV head."""
 
     kernel: Kernel
     tiles: int
@@ -138,10 +138,10 @@ def _spans(max_positions: int) -> int:
 
 
 def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
-    """Returns one launch in place of the two of `attention`, or None where that is impossible.
+    """Returns one launch that replaces both of `attention`'s, or None if there is none.
 
-    It is impossible if results are rounded in blocks of 32 and a block would cross KV heads.
-    `counters` are int32 zeros; there must be one for each KV head of each token.
+    There is none if results are rounded in blocks of 32 and a block would cross KV heads.
+    `counters` are int32 zeros, one for each KV head of each token.
     """
     given = named(AttentionArguments, part.arguments)
     tokens, num_kv_heads = part.grid[2], part.grid[1]
@@ -164,10 +164,10 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
 
 
 def with_heads(heads: Launch, part: Launch) -> Launch | None:
-    """Returns one launch for `heads` and the first of `attention`, or None if that is impossible.
+    """Returns one launch for `heads` and `attention`'s first one, or None if there is none.
 
-    Each block of the launch prepares the queries that it reads. A KV head must therefore have one
-    block per span, and `heads` must prepare nothing but what this attention reads.
+    Each block of the launch prepares the queries that it reads. So a KV head must have one block
+    per span, and `heads` must prepare only what this attention reads.
     """
     given = named(AttentionArguments, part.arguments)
     num_heads, heads_each = _number(given.num_heads), _number(given.heads_each)
@@ -184,7 +184,7 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
 
 
 def _by_use(heads: Launch, given: AttentionArguments) -> list[GroupArguments] | None:
-    """Returns the groups of queries, of keys and of values in a launch of `heads`.
+    """Returns the groups of queries, keys and values in a launch of `heads`, in this order.
 
     NO_GROUP stands for missing keys or values. Returns None if the launch has no queries, or has a
     group that is none of the three.

@@ -12,8 +12,8 @@ from sharpi.ops.cuda.launchers.named_arguments import flat, places
 class AttentionArguments(NamedTuple):
     """The arguments in the order of kernels/cuda/attention/attention.cu, which explains them.
 
-    `done` and what follows are for what other launches would do: merge the spans, and prepare the
-    heads. The default is neither.
+    The fields from `done` on fold other launches in: merging the spans, and preparing the heads. By
+    default neither is folded in.
     """
 
     queries: Argument

@@ -62,20 +62,20 @@ class HeadRope(Struct, frozen=True):
 
     angles: Span  # (T, 2, half), see `rope_angles`
     half: int
-    interleaved: bool = False  # pairs are (2i, 2i + 1), not (i, i + half)
+    interleaved: bool = False  # pairs are (2i, 2i + 1) instead of (i, i + half)
 
 
 class HeadGroup(Struct, frozen=True):
-    """Heads that are normed, rotated and transformed, in place or into the KV cache."""
+    """Heads to norm, rotate and transform, in place or into the KV cache."""
 
     x: Span  # (T, num_heads, head_dim)
     num_heads: int
     head_dim: int
     norm: HeadNorm | None = None
     rope: HeadRope | None = None
-    pages: Span | None = None  # one layer's keys or values, which the result is written to
+    pages: Span | None = None  # one layer's keys or values, to which the result is written
     hadamard: int = 0  # the size of the blocks of a Hadamard transform; 0 for none
-    kv_type: KvType = "f16"  # of the pages
+    kv_type: KvType = "f16"  # the type of the pages
 
 
 class KvCacheSlice(Struct, frozen=True):
@@ -150,5 +150,5 @@ def groups_of(launch: Launch) -> list[GroupArguments]:
 
 
 def is_interleaved(launch: Launch) -> Argument:
-    """Returns the argument of a launch of `heads` that says which values are rotated together."""
+    """Returns the argument of a launch of `heads` that says how values are paired for RoPE."""
     return named(HeadsArguments, launch.arguments).interleaved

@@ -8,13 +8,13 @@ from sharpi.config import KvTypes
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 
-MAX_KEY_DIM: Final = 576  # that shared memory holds for 32 queries, on every GPU
+MAX_KEY_DIM: Final = 576  # the most for which shared memory holds 32 queries, on every GPU
 MAX_VALUE_DIM: Final = 512
 
 _THREADS: Final = 256
-ROWS: Final = 32  # of a block: queries of heads that share a KV head
+ROWS: Final = 32  # rows of a block: queries of heads that share a KV head
 _COLUMNS, _PAGE, _PADDING, _SCORE_PADDING = 64, 64, 8, 4
-_VARIANTS: Final = (64, 128, 256, 512)  # the widest values of an entry point
+_VARIANTS: Final = (64, 128, 256, 512)  # entry points, by the widest values that each takes
 _HALF, _FLOAT = 2, 4
 
 
@@ -66,7 +66,7 @@ def kernel_of(file: str, name: str, types: KvTypes) -> Kernel:
 
 
 def variant(value_dim: int) -> int:
-    """Returns the widest values of the entry point for values of `value_dim` dims."""
+    """Returns the widest values of the entry point that takes `value_dim`."""
     return min(most for most in _VARIANTS if most >= value_dim)
 
 

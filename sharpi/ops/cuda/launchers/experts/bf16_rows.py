@@ -1,4 +1,4 @@
-"""Launches the kernels around the library's grouped products, which take and return bf16.
+"""Launches the kernels around the library's grouped GEMM, which takes and returns bf16.
 
 `offsets` (experts + 1,) and `items` are those of `pack_routes`: rows are in the order of items.
 """
@@ -26,7 +26,7 @@ def dequantise_experts(
     rows: int,
     columns: int,
 ) -> Launch:
-    """Dequantises the matrices of experts with items to out, bf16 (experts, rows, columns)."""
+    """Dequantises the matrices of experts that have items to out, bf16 (experts, rows, columns)."""
     name = quant_type.name.lower()
     return Launch(
         Kernel("dequantise_experts", f"dequantise_experts_{name}", name),
@@ -79,7 +79,7 @@ def activate(
     num_items: int,
     width: int,
 ) -> Launch:
-    """Replaces gate, bf16 (num_items, width), by act(gate) * up, or act(gate) without `up`."""
+    """Replaces gate, bf16 (num_items, width), by act(gate) * up, or by act(gate) without `up`."""
     return Launch(
         Kernel("bf16_rows", "activate_bf16"),
         grid=(num_items, -(-width // _THREADS), 1),

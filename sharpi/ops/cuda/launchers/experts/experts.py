@@ -24,7 +24,7 @@ from sharpi.ops.cuda.matvec_layout import (
 )
 from sharpi.ops.interface import Activation
 
-TILE_ROWS = 32  # rows that a block rounds together
+TILE_ROWS = 32  # rows that are rounded together in a block
 _MAX_PARTIALS = 2048  # kMaxPartials
 _MOSTLY_BUSY = 0.9
 
@@ -55,11 +55,11 @@ class GpuStackedMatrix(Struct, frozen=True):
 
     addresses: Span  # (experts,) uint64
     bias: Span | None  # (experts, rows) float32
-    reach: tuple[Span, ...]  # all memory that the addresses are in
+    reach: tuple[Span, ...]  # all memory that the addresses point into
     factors: Span | None = None  # (experts,) float32, applied to the dequantised blocks
 
     def some(self, first: int, count: int, num_experts: int) -> "GpuStackedMatrix":
-        """Returns `count` of the `num_experts` matrices, from `first` on."""
+        """Returns `count` of the `num_experts` matrices, starting at `first`."""
         if count == num_experts:
             return self
         spans = (self.addresses, self.bias, self.factors)
@@ -69,7 +69,7 @@ class GpuStackedMatrix(Struct, frozen=True):
 
 
 def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None:
-    """Returns the part of an array that belongs to some of the experts; all have equal shares."""
+    """Returns the part of an array that `count` experts from `first` on have; None for None."""
     if span is None:
         return None
     share = span.num_bytes // whole
@@ -232,17 +232,17 @@ def down_with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | Non
 
 
 def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:
-    """Returns the kernel of an operation for a type of weights and of activations."""
+    """Returns the kernel of an operation for a quant type and activations of `planes` planes."""
     return Kernel(operation, entry(operation, quant_type, planes), quant_type.name.lower())
 
 
 def gate_up_threads(lanes: int) -> int:
-    """Returns the threads of a block: `lanes` for each row of a tile, but at most BLOCK."""
+    """Returns the threads of a block: `lanes` for each row of a tile, at most BLOCK."""
     return min(BLOCK, TILE_ROWS * lanes)
 
 
 def _down_rows(groups: int, used: int, rows_of_group: int) -> int:
-    """Returns the rows of a block: the fewest that keep nearly all its groups busy in each turn."""
+    """Returns the rows of a block: the fewest that keep nearly all of its groups busy."""
     busy: dict[int, float] = {}
     tile = rows_of_group
     while tile <= BLOCK and tile * used <= _MAX_PARTIALS:

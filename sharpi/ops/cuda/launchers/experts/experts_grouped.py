@@ -1,6 +1,6 @@
-"""Launches the expert kernels for many tokens: all tokens of an expert share reads of its weights.
+"""Launches the expert kernels for many tokens, which share each read of an expert's weights.
 
-Every value has the same bits as with the kernels of `experts`. `group_routes` makes `offsets` and
+Results equal those of the kernels in `experts` bit by bit. `group_routes` makes `offsets` and
 `items`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, where the activations
 are rounded rows of one plane.
 """
@@ -34,7 +34,7 @@ def takes_tiles(quant_type: QuantType, planes: int) -> bool:
 
 
 def _shares(experts: int) -> int:
-    """Returns the number of blocks that share an expert's tiles, more where experts are few."""
+    """Returns how many blocks share an expert's tiles: more blocks if there are few experts."""
     return max(1, _LEAST_BLOCKS_OF_ROWS // experts)
 
 
@@ -97,7 +97,7 @@ def product(
 ) -> Launch:
     """Computes the same as `experts.product`; x has one row per `used` items.
 
-    With `is_packed`, rows of the result are in the order of `items`.
+    With `is_packed`, the result's rows are in the order of `items`.
     """
     lanes = lanes_of_row(quant_type, columns)
     in_tiles = in_tiles and takes_tiles(quant_type, planes)

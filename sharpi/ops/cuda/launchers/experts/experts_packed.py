@@ -1,4 +1,4 @@
-"""Launches the kernels for groups of experts: they add a group's results, and pack its items."""
+"""Launches the kernels for groups of experts: one packs a group's items, one adds its results."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def merge_group(
     """Adds the values of a group of experts to sums (T, rows); groups must come in ascending order.
 
     After the last of `num_experts` experts the result is that of `experts_grouped.merge`. `places`
-    (T * used,) has each item's row in `values`, -1 if it has none; without `places`, row i belongs
+    (T * used,) has the row of each item in `values`, -1 for none; without `places`, row i belongs
     to item i.
     """
     stages = experts.start == 0, experts.stop == num_experts
@@ -54,8 +54,8 @@ def pack_routes(
 ) -> Launch:
     """Lists the items of `experts` adjacent experts for a buffer of `capacity` rows.
 
-    `offsets` and `items` are those of `group_routes`, from the first of these experts on. `is_over`
-    is set to 1 if there are more items than rows.
+    `offsets` and `items` are those of `group_routes`, from the first of these experts on. The
+    kernel sets `is_over` to 1 if there are more items than rows.
     """
     return Launch(
         Kernel("pack_routes", "pack_routes"),

@@ -1,4 +1,4 @@
-"""Launches the kernel that copies experts into their slots, from a list that a kernel made."""
+"""Launches the kernel that copies experts into slots, from a list that another kernel wrote."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ class GatherPiece(Struct, frozen=True):
 
     host_addresses: Span  # (experts,) uint64
     slots: Span
-    early: Span | None  # early slots, None without them
-    staging: Span | None  # staging buffers, None without them
+    early: Span | None  # early slots; None without any
+    staging: Span | None  # staging buffers; None without any
     stride: int  # bytes from one slot to the next
-    num_bytes: int  # bytes that are copied
-    reach: tuple[Span, ...]  # all memory that the host addresses are in
+    num_bytes: int  # bytes to copy
+    reach: tuple[Span, ...]  # all memory that the host addresses point into
 
 
 def gather_experts(
@@ -38,8 +38,8 @@ def gather_experts(
 ) -> Launch:
     """Copies the pieces of all experts listed in `loads` (kernels/cuda/slots/slot_state.cuh).
 
-    `num_slots` is the number of slots in memory. `most_loads` only sets the size of the grid.
-    With `wait`, the time that the copies take is added there, unless nothing is listed.
+    `num_slots` is the number of slots in memory. `most_loads` only sets the size of the grid. The
+    kernel adds the time that the copies take to `wait`, unless nothing is listed.
     """
     given = [_arguments(piece) for piece in pieces]
     given += [_NO_PIECE] * (MAX_PIECES - len(pieces))

@@ -1,7 +1,7 @@
 """Launches the kernels that pass items of missed experts to the host, and merge its results.
 
-An expert that the host computes has the address 0. `places` (T * used,) int32 is the index of each
-item's value among the host's, -1 for items that the GPU computes.
+An expert that the host computes has the address 0. `places` (T * used,) int32 has each item's index
+among the host's results, -1 for items that the GPU computes.
 """
 
 from typing import NamedTuple
@@ -16,9 +16,9 @@ _BLOCK = 256
 
 
 class HostItems(NamedTuple):
-    """The items for the host, in page-locked memory.
+    """The items for the host, in page-locked memory: their number, then their fields.
 
-    They are the number of items, and the expert, the input row and the weight of each item.
+    Each item has an expert, an input row and a weight.
     """
 
     num_items: Span
@@ -41,7 +41,7 @@ def host_items(
 ) -> Launch:
     """Lists the items that the host is to compute, from ids (T, used) and floats x (T, columns).
 
-    `weights` (T, used) are passed to the host, which multiplies inputs by them; None stands for 1.
+    The host multiplies inputs by `weights` (T, used); None stands for 1.
     """
     return Launch(
         Kernel("host_items", "host_items"),
@@ -92,7 +92,7 @@ def merge(
     """Computes out (T, rows) = residual + scale * sum of weight * value, in order of expert id.
 
     `values` (T * used, rows) were computed by the GPU, `items` (host items, rows) by the host. The
-    time that `wait` measures ends here.
+    wait that `wait` measures ends here.
     """
     return Launch(
         Kernel("experts_host_merge", "experts_host_merge"),

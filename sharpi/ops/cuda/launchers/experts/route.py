@@ -10,7 +10,7 @@ from sharpi.ops.interface import Scoring
 
 
 class RouteChoice(NamedTuple):
-    """The experts to choose from logits, and how (ROUTER of route.cuh)."""
+    """How to choose experts from logits, and how many (ROUTER of route.cuh)."""
 
     ids: Argument = None
     weights: Argument = None
@@ -33,7 +33,10 @@ class RouteArguments(NamedTuple):
 
 
 class RouteTail(NamedTuple):
-    """The choice of experts by a kernel's result (RouteTail of matvec.cu); the default is none."""
+    """A choice of experts that a kernel makes from its own result (RouteTail of matvec.cu).
+
+    The default makes none.
+    """
 
     done: Argument = None
     choice: RouteChoice = RouteChoice()
@@ -59,7 +62,7 @@ def route(
 
     There are at most 512 experts, of which at most 32 are used. `bias` (experts,) is added for the
     choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
-    logits are NaN. `arrived`, an int64, gets the time at which the first token has its experts.
+    logits are NaN. `arrived`, an int64, receives the time at which the first token has its experts.
     """
     choice = RouteChoice(
         *(ids, weights, arrived, bias),

@@ -1,4 +1,4 @@
-"""Launches the kernels of the slot policy, which decide which experts of a layer have slots."""
+"""Launches the kernels of the slot policy, which decide which of a layer's experts have slots."""
 
 from enum import IntEnum
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
-LEARNED_KEEP = 4  # the only kind of policy with maps
+LEARNED_KEEP = 4  # the only policy that has maps
 MAX_USED, MAX_EXPERTS = 32, 512
 BATCH_MEMORY = 64  # kBatchMemory: the last tokens of a batch, from which a policy learns
 _BLOCK, _WARP = 256, 32
@@ -28,7 +28,7 @@ class KernelMissMode(IntEnum):
 
 
 class Outcome(IntEnum):
-    """The place where one of a token's experts is read; `Outcome` of slot_policy.cu."""
+    """The place that one of a token's experts is read from; `Outcome` of slot_policy.cu."""
 
     HIT = 0
     LOADED = 1
@@ -46,7 +46,7 @@ class Phase(IntEnum):
 
 
 class ServedMisses(IntEnum):
-    """How a batch gets missed experts; the numbers are those of `Count` of slot_state.cuh."""
+    """How a batch gets missed experts; the numbers are those of `Count` in slot_state.cuh."""
 
     STAGED = 7  # copied to a buffer
     STREAMED = 8  # read in place
@@ -56,7 +56,7 @@ class ServedMisses(IntEnum):
 class PolicyRules(Struct, frozen=True):
     """The policy of all layers, and the sizes of the model."""
 
-    kind: int  # the number of a policy in slot_rules.cuh
+    kind: int  # the policy's number in slot_rules.cuh
     num_layers: int
     num_experts: int
     experts_per_token: int
@@ -65,7 +65,7 @@ class PolicyRules(Struct, frozen=True):
 
     @property
     def num_ranks(self) -> int:
-        """The number of a route's experts, from the best on, that a map learns from."""
+        """The number of a route's best experts that a map learns from."""
         return min(self.experts_per_token, _RANKS)
 
     @property
@@ -86,11 +86,11 @@ class PolicyRules(Struct, frozen=True):
 
 
 class LayerState(Struct, frozen=True):
-    """One layer's slots on the device, and the address tables that kernels maintain."""
+    """One layer's slots on the device, and the address tables that its kernels maintain."""
 
-    words: Span  # the layout is in slot_state.cuh
-    # Up to three of (addresses (experts,), places), both uint64. The places are the addresses of
-    # all host copies, slots, early slots and staging buffers, in this order.
+    words: Span  # laid out as in slot_state.cuh
+    # Up to three pairs of address tables (experts,) and places, both uint64. The places are the
+    # addresses of all host copies, slots, early slots and staging buffers, in this order.
     tables: tuple[tuple[Span, Span], ...]
     num_slots: int
     num_early: int
@@ -98,7 +98,7 @@ class LayerState(Struct, frozen=True):
     learned: Span | None = None  # the layer's part of `Learning.maps`
 
     def table_arguments(self) -> tuple[Argument, ...]:
-        """Returns the arguments for three tables, None for missing ones."""
+        """Returns six arguments for three tables, None for missing ones."""
         given = [span for table in self.tables for span in table]
         return (*given, *[None] * (6 - len(given)))
 
@@ -134,8 +134,8 @@ def slot_policy(
     """Looks up the experts of one token, assigns slots to them, and lists the copies to make.
 
     The last row of `ids` (num_before + 1, experts per token) has the token's distinct experts, best
-    first. The rows before it are of tokens of the same step that were looked up already. The step
-    has `num_tokens` tokens. The kernel writes `loads`, int32 (4 + 4 * experts per token,), and
+    first. The rows before it belong to tokens of the same step that were looked up already. The
+    step has `num_tokens` tokens. The kernel writes `loads`, int32 (4 + 4 * experts per token,), and
     `outcomes` (experts per token,), int32 `Outcome`. It sets `overflow`, an int32, to 1 if there
     are too few staging buffers. `routes` are those of `Learning`.
     """
@@ -169,8 +169,8 @@ def slot_batch(
 ) -> Launch:
     """Assigns free slots to the experts of a batch's routes `ids` (tokens, used); evicts none.
 
-    `loads` has room for all slots. `remembered` is the layer's part of `Learning.remembered`. With
-    `is_first` no batch of the same prompt came before. `served` is how misses were handled.
+    `loads` has room for all slots. `remembered` is the layer's part of `Learning.remembered`.
+    `is_first` marks the first batch of a prompt. `served` is how misses were handled.
     """
     return Launch(
         Kernel("slot_batch", "slot_batch"),
@@ -188,10 +188,10 @@ def slot_batch(
 def slot_resize(
     rules: PolicyRules, state: LayerState, loads: Span, *, resized: int = -1, num_pinned: int = 0
 ) -> Launch:
-    """Changes the number of a layer's slots to `resized`, unless it is -1, and pins experts.
+    """Pins experts, and changes the number of a layer's slots to `resized`, unless that is -1.
 
-    The `num_pinned` most used experts are pinned, but at most as many as half of the slots. `loads`
-    has room for all slots.
+    The `num_pinned` most used experts are pinned, but at most half of the slots. `loads` has room
+    for all slots.
     """
     return Launch(
         Kernel("slot_resize", "slot_resize"),
@@ -242,7 +242,7 @@ def slot_prefetch(
 def slot_frequency(rules: PolicyRules, state: LayerState, ids: Span) -> Launch:
     """Predicts the experts without a slot that a layer has used most, into `ids`.
 
-    `ids` (experts per token,) int32 are best first; -1 stands behind the last one.
+    `ids` (experts per token,) int32 are best first; -1 follows the last one.
     """
     sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
     return Launch(
