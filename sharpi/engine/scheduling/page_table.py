@@ -1,6 +1,5 @@
 """The pages of the KV cache and the recurrent layers' state that one request computes in."""
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,9 @@ from sharpi.engine.kv.held_windows import HeldWindows
 from sharpi.engine.kv.kv_cut import Cut
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.kv.state_pool import State
+from sharpi.engine.scheduling.cut_pages import CutPages
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
+from sharpi.engine.scheduling.table_state import TableState
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray
@@ -27,25 +28,21 @@ class PageTable:
     layers `length` may be smaller, as a state must be known after these tokens.
 
     At a `cut` each head keeps only some positions, which are copied to pages of this table alone;
-    `num_dropped` positions are gone. Such pages are never found as a prefix. The whole pages of the
-    prompt before the cut stay in the prefix cache.
+    `_num_dropped` positions are gone. Such pages are never found as a prefix. The whole pages of
+    the prompt before the cut stay in the prefix cache.
     """
 
     def __init__(
         self, cache: PrefixCache, tokens: Sequence[int], max_pages: int, cut: Cut | None = None
     ) -> None:
-        self._cache, self._cut = cache, cut
-        self._kept: list[CachedPage] = []  # reserved for what the cut keeps
-        self.num_dropped = 0
+        self._cache = cache
+        self._cut = None if cut is None else CutPages(cache, cut)
+        self._num_dropped = 0
         self._path: list[CachedPage] = []
         self.pages = np.zeros(max_pages, np.int32)
         self.length = 0
-        self.state: State | None = None
-        self._is_sound = True
-        self._states_after: deque[State] = deque()  # the tokens of the current step
-        # The snapshot that this request goes on from, if it alone does.
-        self._origin: tuple[CachedPage, int] | None = None
-        known = tokens[:-1] if cut is None else tokens[: min(len(tokens) - 1, cut.window)]
+        self._state: TableState | None = None
+        known = tokens[:-1] if self._cut is None else self._cut.findable(tokens[:-1])
         held = HeldWindows(cache.windows, self._path) if cache.windows.is_on else None
         self._windows: HeldWindows | None = held
         prefix, self.num_shared = cache.reuse(known)
@@ -102,14 +99,11 @@ class PageTable:
     def _recall(self, page: CachedPage | None, offset: int) -> None:
         """Takes a state with the contents after `offset` tokens of the page."""
         try:
-            found = page if self.length else None
-            self.state, is_known = self._cache.states.take(found, offset)
+            self._state = TableState(self._cache, page if self.length else None, offset)
         except ContextFullError:
             self._drop_from(0)
             raise
-        if found and found.num_users == 1 and not found.children and len(found.tokens) == offset:
-            self._origin = found, offset
-        if not is_known:
+        if not self._state.are_known:
             self._drop_from(0)
             self.length = 0
 
@@ -123,41 +117,22 @@ class PageTable:
 
     def reserve(self, count: int) -> bool:
         """Reserves pages for `count` more tokens; returns False if there are not enough."""
-        end = self.length - self.num_dropped + count
+        end = self.length - self._num_dropped + count
         while len(self._path) * PAGE_POSITIONS < end:
             page = self._cache.grow(self._path[-1] if self._path else None)
             if page is None:
                 return False
             self._append(page)
-        return not self._is_cut_after(count) or self._reserve_kept()
-
-    def _is_cut_after(self, count: int) -> bool:
-        return self._cut is not None and self.length + count == self._cut.length
-
-    def _reserve_kept(self) -> bool:
-        assert self._cut is not None
-        while len(self._kept) < self._cut.num_pages:
-            page = self._cache.grow(self._kept[-1] if self._kept else self._cache.apart)
-            if page is None:
-                return False
-            self._kept.append(page)
-        return True
+        return self._cut is None or not self._cut.is_at(self.length + count) or self._cut.reserve()
 
     def pages_to_come(self, num_tokens: int) -> int:
         """Returns the number of pages that are missing for `num_tokens` tokens and one more."""
-        missing = (num_tokens - self.num_dropped) // PAGE_POSITIONS + 1 - len(self._path)
-        if self._cut is not None and not self.num_dropped:
-            missing += self._cut.num_pages - len(self._kept)
-        return max(0, missing)
+        missing = (num_tokens - self._num_dropped) // PAGE_POSITIONS + 1 - len(self._path)
+        return max(0, missing + (self._cut.num_missing if self._cut is not None else 0))
 
     def next_count(self, budget: int) -> int:
-        """Limits a step to `budget` tokens; the window before a cut is one step, or else 0."""
-        if self._cut is None or self.length >= self._cut.length:
-            return budget
-        if self.length < self._cut.window:
-            return min(budget, self._cut.window - self.length)
-        rest = self._cut.length - self.length
-        return rest if budget >= rest else 0
+        """Limits a step to `budget` tokens, or to those that a cut allows; see `CutPages`."""
+        return budget if self._cut is None else self._cut.next_count(self.length, budget)
 
     def segment(
         self,
@@ -178,36 +153,31 @@ class PageTable:
         self.drop_drafts()
         if self._windows is not None:
             self._windows.hold(self.length, self.length + len(ids))
-        if num_drafts and self.state is not None:
-            self._states_after.extend(self._cache.draft_states.take() for _ in ids)
-        self._is_sound = bool(self._states_after)
+        state, after = None, tuple[State, ...]()
+        if self._state is not None:
+            state, after = self._state.now, self._state.begin_step(len(ids), num_drafts)
         if outputs is None:
             last = len(ids) - 1
             outputs = np.array([last], np.int32) if last else _FIRST_ROW
         sequence = request if self._cache.has_branches else 0
-        after = tuple(self._states_after)
         segment = Segment(
-            np.array(ids, np.int32), self.length, outputs, self.pages, self.state, sequence,
-            num_drafts, after, self.num_dropped,
+            np.array(ids, np.int32), self.length, outputs, self.pages, state, sequence,
+            num_drafts, after, self._num_dropped,
         )  # fmt: skip
-        return self._with_cut(segment) if self._is_cut_after(len(ids)) else segment
-
-    def _with_cut(self, segment: Segment) -> Segment:
-        assert self._cut is not None
-        pages = np.array([page.page for page in self._kept], np.int32)
-        return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
+        if self._cut is not None and self._cut.is_at(self.length + len(ids)):
+            return self._cut.added_to(segment)
+        return segment
 
     def finish(self, ids: Sequence[int]) -> None:
         """Records that `ids`, the next tokens of the segment, have been computed."""
-        if self.num_dropped:
+        if self._num_dropped:
             self.length += len(ids)
         else:
             self._record(ids)
-        self._is_sound = True
-        if self._states_after:
-            self._go_on_from(len(ids))
-        if self._is_cut_after(0) and not self.num_dropped:
-            self._drop()
+        if self._state is not None:
+            self._state.end_step(len(ids))
+        if self._cut is not None and self._cut.is_at(self.length) and not self._num_dropped:
+            self._drop(self._cut)
         if self._windows is not None:
             self._windows.hold(self.length, self.length)
 
@@ -231,62 +201,47 @@ class PageTable:
             if self._windows is not None:
                 self._windows.replace(index)
 
-    def _drop(self) -> None:
+    def _drop(self, cut: CutPages) -> None:
         """Switches to the pages of kept positions; saves and releases the prompt's pages."""
-        assert self._cut is not None
         self._cache.save(self._path)
         self._drop_from(0)
-        kept, self._kept = self._kept, []
-        for page in kept:
+        for page in cut.drop():
             self._append(page)
-        self.num_dropped = self.length - self._cut.num_kept
+        self._num_dropped = cut.num_dropped
 
     def rewind(self, length: int) -> bool:
         """Forgets the tokens from `length` on; returns False unless `length` is behind a cut."""
-        if self._cut is None or not self.num_dropped or length < self._cut.length:
+        if self._cut is None or not self._cut.may_rewind(length):
             return False
         self.length = length
         return True
 
-    def _go_on_from(self, num_tokens: int) -> None:
-        """Replaces the state by the one after `num_tokens` more tokens of the segment."""
-        for _ in range(num_tokens):
-            assert self.state is not None
-            self._cache.draft_states.give_back(self.state)
-            self.state = self._states_after.popleft()
-
     def drop_drafts(self) -> None:
         """Frees the states of drafts that `finish` did not record."""
-        while self._states_after:
-            self._cache.draft_states.give_back(self._states_after.popleft())
+        if self._state is not None:
+            self._state.drop_drafts()
 
     def remember(self) -> None:
         """Keeps a snapshot of the recurrent layers' state for texts that begin the same."""
-        if self.state is not None and self.length:
-            self._cache.states.remember(*self._last_place(), self.state)
+        if self._state is not None and self.length:
+            self._state.remember(*self._last_place())
 
     @property
     def is_sound(self) -> bool:
         """True if more tokens can be computed; False if a failed step has spoilt the state."""
-        return self._is_sound or self.state is None
+        return self._state is None or self._state.is_sound
 
     def release(self) -> None:
         """Gives everything back; computed pages stay in the prefix cache while there is room."""
-        self.drop_drafts()
-        if self.state is not None:
-            if self._is_sound and self.length:
-                self._cache.states.hand_over(*self._last_place(), self.state)
-                if self._origin is not None and self._origin != self._last_place():
-                    self._cache.states.supersede(*self._origin)
-            else:
-                self._cache.states.give_back(self.state)
-            self.state = None
+        if self._state is not None:
+            self._state.release(self._last_place() if self.length else None)
+            self._state = None
         self._cache.save(self._path)
         if self._windows is not None:
             self._windows.release()
         self._drop_from(0)
-        while self._kept:
-            self._cache.let_go(self._kept.pop())
+        if self._cut is not None:
+            self._cut.release()
         self.length = 0
 
     def _last_place(self) -> tuple[CachedPage, int]:

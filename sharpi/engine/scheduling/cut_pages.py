@@ -1,0 +1,70 @@
+"""CutPages: the pages for what a cut of one request's prompt keeps, reserved before the cut."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.kv.kv_cut import Cut
+from sharpi.engine.kv.pages import CachedPage
+from sharpi.engine.scheduling.prefix_cache import PrefixCache
+
+
+class CutPages:
+    """The cut of a prompt; `num_dropped` positions are gone, none before it."""
+
+    def __init__(self, cache: PrefixCache, cut: Cut) -> None:
+        self._cache, self._cut = cache, cut
+        self._pages: list[CachedPage] = []
+        self.num_dropped = 0
+
+    def findable(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Returns the tokens that may come from the prefix cache: those before the window."""
+        return tokens[: self._cut.window]
+
+    def is_at(self, length: int) -> bool:
+        """True if the cut comes after `length` tokens."""
+        return length == self._cut.length
+
+    def reserve(self) -> bool:
+        """Reserves the pages; returns False if there are not enough."""
+        while len(self._pages) < self._cut.num_pages:
+            page = self._cache.grow(self._pages[-1] if self._pages else self._cache.apart)
+            if page is None:
+                return False
+            self._pages.append(page)
+        return True
+
+    @property
+    def num_missing(self) -> int:
+        """The number of pages that are still to be reserved."""
+        return 0 if self.num_dropped else self._cut.num_pages - len(self._pages)
+
+    def next_count(self, length: int, budget: int) -> int:
+        """Limits a step to `budget` tokens; the window before the cut is one step, or else 0."""
+        rest = self._cut.length - length
+        if rest <= 0:
+            return budget
+        if length < self._cut.window:
+            return min(budget, self._cut.window - length)
+        return rest if budget >= rest else 0
+
+    def added_to(self, segment: Segment) -> Segment:
+        """Returns a segment that ends at the cut, with the pages to copy to."""
+        pages = np.array([page.page for page in self._pages], np.int32)
+        return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
+
+    def drop(self) -> list[CachedPage]:
+        """Records that the step has dropped positions; returns the pages to go on in."""
+        self.num_dropped = self._cut.length - self._cut.num_kept
+        pages, self._pages = self._pages, []
+        return pages
+
+    def may_rewind(self, length: int) -> bool:
+        """Returns whether the text may end at `length`, behind the cut, without other pages."""
+        return self.num_dropped > 0 and length >= self._cut.length
+
+    def release(self) -> None:
+        """Gives back the pages that were reserved in vain."""
+        while self._pages:
+            self._cache.let_go(self._pages.pop())

@@ -1,0 +1,58 @@
+"""TableState: the recurrent layers' state that one request computes in, and those of a step."""
+
+from collections import deque
+
+from sharpi.engine.kv.pages import CachedPage
+from sharpi.engine.kv.state_pool import State
+from sharpi.engine.scheduling.prefix_cache import PrefixCache
+
+
+class TableState:
+    """The state `now`, with the contents after `offset` tokens of a page if these `are_known`.
+
+    `is_sound`: False from the beginning of a step to its end, as a failed step spoils the state,
+    unless it leaves a state after each token. Raises ContextFullError if all states are in use.
+    """
+
+    def __init__(self, cache: PrefixCache, page: CachedPage | None, offset: int) -> None:
+        self._kept, self._of_drafts = cache.states, cache.draft_states
+        self.now, self.are_known = self._kept.take(page, offset)
+        self.after: deque[State] = deque()  # the tokens of the current step
+        self.is_sound = True
+        # The snapshot that this request goes on from, if it alone does.
+        is_alone = page is not None and page.num_users == 1 and not page.children
+        is_alone = is_alone and page is not None and len(page.tokens) == offset
+        self._origin = (page, offset) if page is not None and is_alone else None
+
+    def begin_step(self, num_tokens: int, num_drafts: int) -> tuple[State, ...]:
+        """Begins a step; returns the states after each of its tokens, none without drafts."""
+        if num_drafts:
+            self.after.extend(self._of_drafts.take() for _ in range(num_tokens))
+        self.is_sound = bool(self.after)
+        return tuple(self.after)
+
+    def end_step(self, num_tokens: int) -> None:
+        """Goes on from the state after `num_tokens` more tokens of the step."""
+        self.is_sound = True
+        for _ in range(num_tokens if self.after else 0):
+            self._of_drafts.give_back(self.now)
+            self.now = self.after.popleft()
+
+    def drop_drafts(self) -> None:
+        """Frees the states of drafts that `end_step` did not go on from."""
+        while self.after:
+            self._of_drafts.give_back(self.after.popleft())
+
+    def remember(self, page: CachedPage, offset: int) -> None:
+        """Keeps a snapshot, after `offset` tokens of the page, for texts that begin the same."""
+        self._kept.remember(page, offset, self.now)
+
+    def release(self, place: tuple[CachedPage, int] | None) -> None:
+        """Gives the state back, as the snapshot of the last token's place if it is sound."""
+        self.drop_drafts()
+        if not self.is_sound or place is None:
+            self._kept.give_back(self.now)
+            return
+        self._kept.hand_over(*place, self.now)
+        if self._origin is not None and self._origin != place:
+            self._kept.supersede(*self._origin)
