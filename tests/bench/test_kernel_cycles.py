@@ -12,6 +12,9 @@ SETS = (
     ("avx2", "vpmaddubsw", 64),
     ("avx_vnni", ("vpdpbusd", "{vex} vpdpbusd"), 64),
 )
+# Vector operations of 8 rows of 256 weights with AVX2: what a token of these types is bound by.
+MOST_OPERATIONS = {"Q2_K": 370, "Q4_K": 397, "Q5_K": 613}
+MOST_BROADCASTS = {"Q2_K": 80, "Q5_0": 18}
 LOOP = [
     ("10", "vpxor  %ymm0,%ymm0,%ymm0"),
     ("14", "vpaddd 0x20(%rip),%ymm0,%ymm0        # 40 <ones>"),
@@ -47,3 +50,17 @@ def test_the_library_has_a_line_of_each_type_and_set() -> None:
             assert products >= registers, (
                 f"{quant_type}: 8 rows of 256 weights are {registers} registers of bytes"
             )
+
+
+@pytest.mark.slow
+@pytest.mark.native
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
+@pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")
+def test_types_bound_by_the_processor_have_few_operations() -> None:
+    found = {each.quant_type: each for each in read_kernels() if each.instruction_set == "avx2"}
+    for quant_type, most in MOST_OPERATIONS.items():
+        assert len(found[quant_type].operations) <= most, quant_type
+    for quant_type, most in MOST_BROADCASTS.items():
+        broadcasts = [each for each in found[quant_type].code if "broadcasts" in each]
+        broadcasts += [each for each in found[quant_type].code if each.startswith("vpbroadcast")]
+        assert len(broadcasts) <= most, quant_type

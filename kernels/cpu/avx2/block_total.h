@@ -30,7 +30,7 @@ struct BlockTotal {
       mins = multiply_add(x, broadcast(token.sum + part), mins);
     } else {
       const Ints sums = times_sums(as_ints(x), part, token);
-      mins = multiply_add(to_float(sums), broadcast(token.scale + part), mins);
+      mins = multiply_add(to_float(sums), broadcast(token.product_scale(part)), mins);
     }
   }
   template <TileKind kKind>
@@ -44,7 +44,7 @@ struct BlockTotal {
   template <TileKind kKind>
   [[gnu::always_inline]] static Ints times_sums(Ints words, int part,
                                                 const TokenBlock<kKind>& token) {
-    return madd16(words, dwords(load_dword(token.sum16 + 2 * part)));
+    return madd16(words, dwords(load_dword(token.mins_sums(part))));
   }
 };
 

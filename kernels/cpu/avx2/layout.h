@@ -49,7 +49,8 @@ struct PairedRows {
     [[gnu::always_inline]] explicit ScaleAndBits(Rows rows) {
       for (int i = 0; i < 2; i++)
         first[i] =
-            load_qwords(rows.at(2 * i), rows.at(2 * i + 1), rows.at(2 * i + 4), rows.at(2 * i + 5));
+            load_spaced_qwords(rows.at(2 * i), rows.at(2 * i + 1), rows.at(2 * i + 4),
+                               rows.at(2 * i + 5));  // what is read before a row is another row's
     }
     Floats scale() const {
       return low_half(as_ints(shuffle_floats<0x88>(as_floats(first[0]), as_floats(first[1]))));

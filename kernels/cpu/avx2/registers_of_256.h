@@ -38,6 +38,9 @@ inline int64_t load_qword(const void* p) {
   return x;
 }
 inline Ints load(const void* p) { return _mm256_load_si256((const Ints*)p); }
+inline Ints load_any(const void* p) {  // any alignment
+  return _mm256_loadu_si256((const Ints*)p);
+}
 inline Ints load_halves(const void* low, const void* high) {
   return _mm256_loadu2_m128i((const __m128i*)high, (const __m128i*)low);
 }
@@ -61,6 +64,16 @@ inline Ints load_dwords(const void* a, const void* b, const void* c, const void*
   const Ints high = _mm256_blend_epi32(_mm256_blend_epi32(all(e), all(f), 0x20),
                                        _mm256_blend_epi32(all(g), all(h), 0x80), 0xc0);
   return _mm256_blend_epi32(low, high, 0xf0);
+}
+// Does the same with loads alone, each of which has its qword in the right place. 16 bytes from a
+// on are read, and up to 24 before the others.
+inline Ints load_spaced_qwords(const uint8_t* a, const uint8_t* b, const uint8_t* c,
+                               const uint8_t* d) {
+  const auto half = [](const uint8_t* p) {
+    return _mm256_castsi128_si256(_mm_loadu_si128((const __m128i*)p));
+  };
+  return _mm256_blend_epi32(_mm256_blend_epi32(half(a), half(b - 8), 0x0c),
+                            _mm256_blend_epi32(load_any(c - 16), load_any(d - 24), 0xc0), 0xf0);
 }
 inline void store(void* p, Ints x) { _mm256_store_si256((Ints*)p, x); }
 
@@ -142,6 +155,14 @@ inline Floats from_half(__m128i x) { return _mm256_cvtph_ps(x); }  // 8 of fp16
 inline Floats low_half(Ints x) {
   const Ints low = bit_and(x, dwords(0xffff));
   return from_half(_mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+}
+
+// Converts the two fp16 of every dword.
+inline void both_halves(Ints x, Floats& low, Floats& high) {
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+  const Ints sorted = shuffle_bytes(x, twice(order));
+  const __m128i a = _mm256_castsi256_si128(sorted), b = _mm256_extracti128_si256(sorted, 1);
+  low = from_half(_mm_unpacklo_epi64(a, b)), high = from_half(_mm_unpackhi_epi64(a, b));
 }
 
 // Makes the compiler compute x here, not later.

@@ -52,7 +52,9 @@ struct TokenBlock {
   alignas(32) int32_t start[kMaxGroups];  // -bias * sum of the group: its integer sum begins there;
                                           // or two words, bias * its sums, to be subtracted
   alignas(32) float sum[kMaxGroups];      // of the group's activations, to multiply the offsets
-  alignas(32) float of_product[kParts];   // where weights of odd parts are too large: the scales
+  // Where weights of odd parts are too large: the scales, and sum16 times as much.
+  alignas(32) float of_product[kParts];
+  alignas(32) int16_t sum_of_mins[kMaxGroups];
 
   void set(const Activation& a) {
     q = a.q;
@@ -60,14 +62,19 @@ struct TokenBlock {
     sum16 = a.sum16;
     if constexpr (kKind.odd_by_four)
       store_floats(of_product, load_any_floats(scale) * alternate(1.f, 0.25f));
+    if constexpr (kKind.odd_by_four && kKind.has_offsets) set_sums_of_mins();
     if constexpr (kKind.starts_as_words()) set_words(a);
     else if constexpr (kHasDot || !kKind.whole_scales || kKind.group_columns == 32) set_all_sums(a);
     // Broadcasts from memory cost less than those that compilers make of a register.
-    asm("" : "+m"(start), "+m"(sum), "+m"(of_product));
+    asm("" : "+m"(start), "+m"(sum), "+m"(of_product), "+m"(sum_of_mins));
   }
   // Returns the address of the scale of a part's products.
   const float* product_scale(int part) const {
     return (kKind.odd_by_four ? of_product : scale) + part;
+  }
+  // Returns the address of the two sums of 16 of a part, for its mins.
+  const int16_t* mins_sums(int part) const {
+    return (kKind.odd_by_four ? sum_of_mins : sum16) + 2 * part;
   }
   Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
   // Subtracts the bias's share of a group from sums of its products that are words.
@@ -77,6 +84,10 @@ struct TokenBlock {
   }
 
  private:
+  void set_sums_of_mins() {
+    const Ints all = load_any(sum16), odd_parts = qwords(int64_t(0xffffffff00000000));
+    store(sum_of_mins, select(all, shl16(all, 2), odd_parts));
+  }
   void set_all_sums(const Activation& a) {
     const Floats scales = load_any_floats(a.scale);
     if constexpr (kKind.group_columns == 32) {

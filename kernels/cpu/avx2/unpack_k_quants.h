@@ -40,7 +40,7 @@ inline Ints join(Ints a, Ints b, int mask) {
 [[gnu::always_inline]] inline Ints large_scale(const Ints bytes[], int g) {
   return pick_byte(bytes, g, 0, 1);
 }
-// Returns bytes g and g + 1 of every four, all below 128, as words.
+// Returns bytes g and g + 1 of every four as words.
 [[gnu::always_inline]] inline Ints two_bytes(const Ints bytes[], int g) {
   const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
   const __m128i in_dword = _mm_set1_epi32(int(0x80008000u) | (g % 4 + 1) << 16 | g % 4);
@@ -62,7 +62,9 @@ class SixBitScales {
     };
     scales_[0] = bit_and(x[1], bytes(63)), scales_[1] = six_bits(x[3], x[1]);
     mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = six_bits(shr16(x[3], 4), x[2]);
-    out.factors(low_half(x[0]), zero_floats() - high_half(x[0]));
+    Floats d, dmin;
+    both_halves(x[0], d, dmin);
+    out.factors(d, zero_floats() - dmin);
   }
   // begin() comes before the weights of two groups, finish() after them.
   template <class Out>

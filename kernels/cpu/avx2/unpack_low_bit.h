@@ -28,9 +28,10 @@ struct UnpackQ2_K {
     Ints scales[4], mins[4];
     transpose16(blocks + offsetof(BlockQ2_K, scales), scales);
     for (int i = 0; i < 4; i++)
-      mins[i] = high_nibbles(scales[i]), scales[i] = low_nibbles(scales[i]);
-    const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
-    out.factors(low_half(d), zero_floats() - high_half(d));
+      mins[i] = bit_and(scales[i], bytes(0xf0)), scales[i] = low_nibbles(scales[i]);
+    Floats d, dmin;
+    both_halves(gather4(blocks + offsetof(BlockQ2_K, d)), d, dmin);
+    out.factors(d, dmin * floats(-0x1p-4f));  // exact: mins are times 16
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {  // 32 bytes: 32 columns in their lowest bits, 32 above
 #pragma GCC unroll 8

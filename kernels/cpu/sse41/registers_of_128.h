@@ -50,6 +50,10 @@ inline Ints load(const void* p) {
   const auto* both = (const __m128i*)p;
   return {_mm_load_si128(both), _mm_load_si128(both + 1)};
 }
+inline Ints load_any(const void* p) {  // any alignment
+  const auto* both = (const __m128i*)p;
+  return {_mm_loadu_si128(both), _mm_loadu_si128(both + 1)};
+}
 inline Ints load_halves(const void* low, const void* high) {
   return {_mm_loadu_si128((const __m128i*)low), _mm_loadu_si128((const __m128i*)high)};
 }
@@ -69,6 +73,9 @@ inline Ints load_dwords(const void* a, const void* b, const void* c, const void*
                         const void* f, const void* g, const void* h) {
   return dwords(load_dword(a), load_dword(b), load_dword(c), load_dword(d), load_dword(e),
                 load_dword(f), load_dword(g), load_dword(h));
+}
+inline Ints load_spaced_qwords(const void* a, const void* b, const void* c, const void* d) {
+  return load_qwords(a, b, c, d);
 }
 inline void store(void* p, Ints x) {
   auto* both = (__m128i*)p;
@@ -234,6 +241,9 @@ inline Floats from_half(__m128i x) {  // 8 of fp16
 inline Floats low_half(Ints x) {
   const Ints low = bit_and(x, dwords(0xffff));
   return {from_four_halves(low.low), from_four_halves(low.high)};
+}
+inline void both_halves(Ints x, Floats& low, Floats& high) {
+  low = low_half(x), high = low_half(shr32(x, 16));
 }
 
 // Has x computed here and nowhere later.
