@@ -153,6 +153,7 @@ class GivenFlags(Struct, frozen=True):
 
 
 RemoteExperts = Literal["auto", "on", "off"]
+GpuLink = Literal["auto", "host", "nccl"]
 
 
 class ClusterConfig(Struct, frozen=True):
@@ -166,6 +167,7 @@ class ClusterConfig(Struct, frozen=True):
     allows_public: bool = False  # the interface may have a public address
     # Whether machines that hold an expert in RAM compute it for machines that do not.
     remote_experts: RemoteExperts = "auto"
+    gpu_link: GpuLink = "auto"  # what hidden values between GPUs go over
     only_lends: bool = False  # this machine runs no layers, and lends its RAM for experts
 
 

@@ -66,10 +66,10 @@ class Channel(Closing):
 
     def send(self, message: Message) -> None:
         """Sends a message, or queues it behind others; blocks while the queue is full."""
-        self._require_sound()
+        self.require_sound()
         item = self._begun(message)
         while True:
-            self._require_sound()
+            self.require_sound()
             try:
                 return self._outbox.put(item, timeout=0.2)
             except queue.Full:
@@ -115,7 +115,8 @@ class Channel(Closing):
         except queue.Empty:
             return
 
-    def _require_sound(self) -> None:
+    def require_sound(self) -> None:
+        """Raises ClusterError once the group is broken."""
         if self._fault is not None:
             raise ClusterError(self._fault)
 

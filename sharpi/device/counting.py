@@ -1,7 +1,8 @@
 """CountingDevice: a device without memory that counts allocated bytes, for plans."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +78,12 @@ class CountingDevice:
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
         """Does nothing."""
+
+    def torch_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def tensor(self, span: Span) -> Any:
+        """Returns None, as nothing is sent from here."""
 
     def write_word(self, word: Span, value: int) -> None:
         """Does nothing."""

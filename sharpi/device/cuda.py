@@ -5,7 +5,7 @@ CuPy and torch are imported when a GPU is opened, and nowhere else.
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -204,6 +204,13 @@ class CudaDevice:
         self._here()
         with self._errors:
             self._library.attend(q, keys, values, page_table, out, shape)
+
+    def torch_stream(self) -> AbstractContextManager[Any]:
+        self._here()
+        return self._library.stream()
+
+    def tensor(self, span: Span) -> Any:
+        return self._library.bytes_of(span)
 
     @cached_property
     def _library(self) -> TorchLibrary:

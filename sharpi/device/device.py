@@ -4,6 +4,7 @@ It has two implementations: a GPU (`cuda.py`), and the tests' execution of the k
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -123,6 +124,12 @@ class Device(Protocol):
         q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32, keys and values
         (pages, KV heads, page positions, dim) f16. The tokens are the last of `shape.positions`.
         """
+
+    def torch_stream(self) -> AbstractContextManager[Any]:
+        """Lets torch's calls within the context take their place in the order of the work."""
+
+    def tensor(self, span: Span) -> Any:
+        """Returns a tensor of torch over the bytes of a span, which is not copied."""
 
     def write_word(self, word: Span, value: int) -> None:
         """Sets a uint32 in page-locked memory once all earlier work is done."""

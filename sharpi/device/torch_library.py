@@ -1,8 +1,9 @@
 """TorchLibrary: the products and the attention that torch computes, on one stream of a GPU."""
 
 import math
+from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 from sharpi.device.device import AttendShape
 from sharpi.device.fused_attention import (
@@ -32,21 +33,25 @@ class TorchLibrary:
     def _external_stream(self) -> Any:
         return self._torch.cuda.ExternalStream(self._stream_handle, device=self._index)
 
-    def _stream(self) -> Any:
+    def stream(self) -> AbstractContextManager[Any]:
         """Selects the stream for torch within a `with`."""
-        return self._torch.cuda.stream(self._external_stream)
+        return cast(AbstractContextManager[Any], self._torch.cuda.stream(self._external_stream))
+
+    def bytes_of(self, span: Span) -> Any:
+        """Returns a tensor of uint8 over a span; to be called within `stream`."""
+        return self._tensor(span, "|u1", (span.num_bytes,))
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         """Computes out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16."""
         tokens, rows, columns = shape
-        with self._stream():
+        with self.stream():
             a = self._halves(x, tokens, columns)
             b = self._halves(weights, rows, columns)
             self._torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
 
     def has_grouped_products(self, capability: int) -> bool:
         """Returns True if torch multiplies in groups, which is tried."""
-        with self._stream():
+        with self.stream():
             return has_grouped_products(self._torch, capability)
 
     def grouped_matmul(
@@ -54,7 +59,7 @@ class TorchLibrary:
     ) -> None:
         """Computes the products of many matrices in bf16."""
         tokens, matrices, rows, columns = shape
-        with self._stream():
+        with self.stream():
             grouped_product(
                 self._torch,
                 self._brain_floats(x, (tokens, columns)),
@@ -74,7 +79,7 @@ class TorchLibrary:
         s = shape
         pages = -(-s.positions // s.page_positions)
         kernel = flash if self._kernel_of(shape) == "flash" else efficient
-        with self._stream():
+        with self.stream():
             fused_attention(
                 partial(kernel, self._torch),
                 self._tensor(q, "<f4", (s.tokens, s.num_heads, s.key_dim)),

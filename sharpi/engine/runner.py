@@ -43,7 +43,7 @@ class StepInFlight(NamedTuple):
     step: StepOfPart
     max_outputs: int
     number: int | None  # None where nothing is to be waited for
-    values: Values
+    values: "Passed"
 
 
 class Runner:
@@ -175,7 +175,7 @@ class Runner:
                 values = part.run(step, max_outputs)
             else:
                 values = self._in_batches(part, step, max_outputs)
-        assert isinstance(values, np.ndarray)
+        assert values is not None  # there is a part at least
         return StepInFlight(step, max_outputs, None, values)
 
     def _send(self, step: StepOfPart, max_outputs: int) -> int | None:
@@ -192,7 +192,7 @@ class Runner:
         )
         return self._remote.send(step._replace(segments=tuple(every)), self.batch_size)
 
-    def go_on(self, step: StepOfPart, max_outputs: int) -> Values:
+    def go_on(self, step: StepOfPart, max_outputs: int) -> "Passed":
         """Runs this machine's layers for a step that another one has begun; records its routes."""
         values = self._run_parts(step, max_outputs).values
         if self._records is not None:
@@ -201,13 +201,13 @@ class Runner:
 
     def finish(self, begun: StepInFlight) -> Values:
         """Waits for the end of a step; its logits are a view that the next one overwrites."""
-        if begun.number is None or self._remote is None:
-            return begun.values
-        values = self._remote.receive(begun.number)
-        for part in self.parts[self.parts.index(self._remote) + 1 :]:
-            given = part.run(begun.step._replace(incoming=values), begun.max_outputs)
-            assert isinstance(given, np.ndarray)
-            values = given
+        values = begun.values
+        if begun.number is not None and self._remote is not None:
+            values = self._remote.receive(begun.number)
+            for part in self.parts[self.parts.index(self._remote) + 1 :]:
+                values = part.run(begun.step._replace(incoming=values), begun.max_outputs)
+            self._remote.require_sound()
+        assert isinstance(values, np.ndarray)  # the last part's are on the host
         return values
 
     def give_up(self, begun: StepInFlight) -> None:
@@ -233,6 +233,8 @@ class Runner:
         Raises ModelFileError if that logit is not finite, as happens with damaged weights.
         """
         chosen = self.parts[-1].largest()
+        if self._remote is not None:
+            self._remote.require_sound()
         if chosen < 0:
             raise ModelFileError(NOT_FINITE)
         return chosen

@@ -203,8 +203,11 @@ class RemoteLayers(ModelPart, Protocol):
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next machine; returns its number, None if it has no outputs."""
 
-    def receive(self, number: int) -> Values:
+    def receive(self, number: int) -> "Passed":
         """Waits for the values of a step's outputs, (outputs, hidden)."""
+
+    def require_sound(self) -> None:
+        """Raises ClusterError once a machine is lost, as values that came may then be wrong."""
 
     def forget(self, number: int) -> None:
         """Drops a step's outputs: `receive` will not be called for them."""

@@ -111,6 +111,23 @@ def make_output(
     )  # fmt: skip
 
 
+def gpu_of(part: ModelPart) -> Device | None:
+    """Returns the GPU that a part of this machine runs on; None for the CPU."""
+    if isinstance(part, CpuPart):
+        return None
+    from sharpi.engine.backends.gpu.part import GpuPart
+
+    return part.device if isinstance(part, GpuPart) else None
+
+
+def hand_on(part: ModelPart) -> None:
+    """Leaves the results of a part on a GPU in its memory, from which they are sent."""
+    from sharpi.engine.backends.gpu.part import GpuPart
+
+    assert isinstance(part, GpuPart)  # it has a line to another GPU
+    part.hand_on()
+
+
 def keys_by_layer(parts: Iterable[ModelPart]) -> "dict[int, Source]":
     """Returns the memory that has the keys and values of each layer."""
     found: dict[int, Source] = {}

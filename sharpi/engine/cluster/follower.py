@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
+from sharpi.engine.cluster.gpu_lines import GpuLines
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.step_message import (
     SentStep,
+    pair_body,
     read_pair,
     read_step,
     step_body,
@@ -18,6 +18,7 @@ from sharpi.engine.cluster.step_message import (
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.errors import ClusterError, SharpiError
+from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
 
 
 class Follower:
@@ -36,7 +37,10 @@ class Follower:
         *,
         is_last: bool,
         name: str,
+        lines: GpuLines | None = None,
     ) -> None:
+        self._into = None if lines is None else lines.into
+        self._out = None if lines is None else lines.out
         self._runner, self._records = runner, records
         self._channel, self._width = channel, hidden_size
         self._on_end, self._is_last, self._name = on_end, is_last, name
@@ -52,7 +56,7 @@ class Follower:
         self._channel.send(message)  # goes all the way round, so that every rank stops receiving
 
     def _take(self, message: Message) -> None:
-        if message.kind is Kind.STEP:
+        if message.kind in (Kind.STEP, Kind.STEP_BESIDE):
             self._step(message)
             return
         if message.kind in (Kind.COPY_PAGE, Kind.COPY_STATE):
@@ -67,7 +71,7 @@ class Follower:
             self._channel.send(message)
 
     def _step(self, message: Message) -> None:
-        sent = read_step(message.body, self._width)
+        sent = self._received(message)
         start = time.perf_counter()
         try:
             values = self._runner.go_on(sent.step, sent.max_outputs)
@@ -79,9 +83,28 @@ class Follower:
         self._num_steps += 1
         self._pass_on(message.number, sent, values)
 
-    def _pass_on(self, number: int, sent: SentStep, values: "np.ndarray") -> None:
-        if not self._is_last:
-            body = step_body(sent.step, values, sent.max_outputs)
+    def _received(self, message: Message) -> SentStep:
+        """Reads a step, whose values are in the message or come from the other rank's GPU."""
+        if message.kind is Kind.STEP:
+            return read_step(message.body, self._width)
+        assert self._into is not None  # the other end of the line tried it
+        sent = read_step(message.body, self._width, has_values=False)
+        values = self._into.receive(sent.step.num_tokens, self._width)
+        return sent._replace(step=sent.step._replace(incoming=values))
+
+    def _pass_on(self, number: int, sent: SentStep, values: Passed) -> None:
+        outputs = sum(len(segment.outputs) for segment in sent.step.segments)
+        if self._is_last and not outputs:
+            return
+        if self._out is not None:
+            kind = Kind.OUTPUTS_BESIDE if self._is_last else Kind.STEP_BESIDE
+            body = pair_body(outputs, 0)
+            if not self._is_last:
+                body = step_body(sent.step, None, sent.max_outputs)
+            self._channel.send(Message(kind, number, body))
+            self._out.send(values)
+        elif self._is_last:
+            self._channel.send(Message(Kind.OUTPUTS, number, values_body(on_host(values))))
+        else:
+            body = step_body(sent.step, on_host(values), sent.max_outputs)
             self._channel.send(Message(Kind.STEP, number, body))
-        elif any(len(segment.outputs) for segment in sent.step.segments):
-            self._channel.send(Message(Kind.OUTPUTS, number, values_body(values)))

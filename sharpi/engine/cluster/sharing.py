@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from sharpi.cluster.group import Group
+from sharpi.cluster.nccl import has_nccl
 from sharpi.cluster.wire_count import WireCount
 from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
-from sharpi.engine.backends.parts import make_output
+from sharpi.engine.backends.parts import gpu_of, hand_on, make_output
 from sharpi.engine.cluster.follower import Follower
+from sharpi.engine.cluster.gpu_lines import GpuEnds, GpuLines
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
@@ -39,6 +41,7 @@ from sharpi.tiers.layer_division import Division
 from sharpi.units import format_bytes
 
 _LOOK_SECONDS = 0.2
+_FLOAT_BYTES = 4
 
 
 class Sharing(Closing):
@@ -49,6 +52,7 @@ class Sharing(Closing):
         self.layers: range | None = range(0)  # None if this process runs all layers
         self._ring: tuple[int, ...] = ()  # the ranks that run layers
         self._round: LendingRound | None = None
+        self._lines: GpuLines | None = None
         self._records: ExpertRecords | None = None
         self._counts_experts = False
         self.notes: tuple[str, ...] = ()
@@ -144,6 +148,7 @@ class Sharing(Closing):
         group, model, settings = self._group, loaded.config, loaded.settings
         group.start(self._ring)
         self._lend(loaded)
+        self._open_lines(own, model.hidden_size * settings.batch_size * _FLOAT_BYTES)
         self._records = loaded.records
         if group.rank == 0:
             loaded.records.take_others(self._other_experts)
@@ -153,9 +158,25 @@ class Sharing(Closing):
             return list(own)
         ranks = len(self._ring)
         self.remote = RemotePart(
-            group.channel, model.hidden_size, settings.batch_size, ranks, self._leave
+            group.channel, model.hidden_size, settings.batch_size, ranks, self._leave, self._lines
         )
         return [*own, self.remote, make_output(own[-1], model, loaded.weights, settings)]
+
+    def _open_lines(self, own: Sequence[ModelPart], num_bytes: int) -> None:
+        """Opens lines to the GPUs of other ranks, if there are some, for steps of `num_bytes`."""
+        if len(self._ring) < 2:
+            return
+        group = self._group
+        out = gpu_of(own[-1])
+        into = out if self.is_first else gpu_of(own[0])  # the first rank takes outputs
+        is_able = has_nccl(group.torch)
+        ends = GpuEnds(into is not None, out is not None, is_able, self._config.gpu_link)
+        lines = self._lines = GpuLines(group, self._ring, ends)
+        group.when_broken(lines.abort)
+        lines.open(into, out, num_bytes)
+        self.notes = (*self.notes, *lines.notes)
+        if lines.out is not None:
+            hand_on(own[-1])
 
     def _lend(self, loaded: LoadedModel) -> None:
         """Agrees with the other ranks which experts are lent, and starts asker and lenders."""
@@ -193,6 +214,7 @@ class Sharing(Closing):
                 self._report,
                 is_last=is_last,
                 name=name,
+                lines=self._lines,
             ).run()
         except ClusterError:
             raise
@@ -216,14 +238,21 @@ class Sharing(Closing):
         with suppress(Exception):  # the failure itself matters, not that no rank can be told of it
             self._group.state("report", report)
 
+    def _close_lines(self) -> None:
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.close()
+
     def _leave(self) -> None:
         """Leaves the group in order, and keeps the other ranks' reports."""
         self._group.close()
+        self._close_lines()
         self._report(RankReport(self._group.channel.count))
         self.reports = self._group.known_statements("report", RankReport)
 
     def close(self) -> None:
         self._group.close()
+        self._close_lines()
         for lender in self._round.lenders if self._round else ():
             lender.close()
 

@@ -29,7 +29,7 @@ class SentStep(NamedTuple):
     max_outputs: int
 
 
-def step_body(step: StepOfPart, values: Values, max_outputs: int) -> bytes:
+def step_body(step: StepOfPart, values: Values | None, max_outputs: int) -> bytes:
     """Returns the body for a step whose next layers take `values` (tokens, hidden)."""
     pages = [_used_pages(segment) for segment in step.segments]
     counts = [
@@ -51,7 +51,8 @@ def step_body(step: StepOfPart, values: Values, max_outputs: int) -> bytes:
         *pages,
         *(np.array(segment.states_after, _INT) for segment in step.segments),
     ]
-    return np.concatenate(numbers).astype(_INT, copy=False).tobytes() + values.tobytes()
+    after = b"" if values is None else values.tobytes()
+    return np.concatenate(numbers).astype(_INT, copy=False).tobytes() + after
 
 
 def _row(segment: Segment, num_pages: int) -> list[int]:
@@ -74,7 +75,7 @@ def _used_pages(segment: Segment) -> IntArray:
     return segment.pages[: -(-end // PAGE_POSITIONS)]
 
 
-def read_step(body: bytes | memoryview, width: int) -> SentStep:
+def read_step(body: bytes | memoryview, width: int, *, has_values: bool = True) -> SentStep:
     """Reads a step with values of `width`; raises ClusterError if its lengths disagree."""
     if len(body) % 4 or len(body) < 4 * _COUNTS:
         raise _malformed()
@@ -83,12 +84,13 @@ def read_step(body: bytes | memoryview, width: int) -> SentStep:
     lengths = [num_tokens, *counts]
     begin = _COUNTS + num_segments * _OF_SEGMENT
     end = begin + sum(lengths)
-    if min(num_segments, *lengths) < 0 or end + num_tokens * width != len(numbers):
+    if min(num_segments, *lengths) < 0 or end + has_values * num_tokens * width != len(numbers):
         raise _malformed()
     rows = numbers[_COUNTS:begin].reshape(num_segments, _OF_SEGMENT).tolist()
     if [sum(row[i] for row in rows) for i in _LENGTHS] != lengths:
         raise _malformed()
-    incoming = numbers[end:].view(_FLOAT).reshape(num_tokens, width)
+    values = numbers[end:].view(_FLOAT)
+    incoming = values.reshape(num_tokens, width) if has_values else None
     segments = _segments(rows, numbers[begin:end], lengths)
     return SentStep(StepOfPart(segments, num_tokens, incoming), max_outputs)
 

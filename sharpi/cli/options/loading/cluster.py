@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cli.options.option import option
-from sharpi.config import ClusterConfig, RemoteExperts, RunConfig
+from sharpi.config import ClusterConfig, GpuLink, RemoteExperts, RunConfig
 from sharpi.errors import UsageError
 
 LinkOption = Annotated[
@@ -51,6 +51,14 @@ class ClusterOptions(Struct, frozen=True):
             " `auto` where that is measured to be quicker than reading them from the disk.",
         ),
     ] = "auto"
+    gpu_link: Annotated[
+        GpuLink,
+        option(
+            "--gpu-link",
+            "What hidden values between GPUs of several machines go over: `host`, `nccl`, or"
+            " `auto` for NCCL where a first try of it works.",
+        ),
+    ] = "auto"
 
     def extend(self, config: RunConfig, *, joins: bool) -> RunConfig:
         """Returns `config` with these options, or with the group that torchrun has set up.
@@ -86,6 +94,7 @@ class ClusterOptions(Struct, frozen=True):
             link=self.link,
             allows_public=self.insecure_link,
             remote_experts=self.remote_experts,
+            gpu_link=self.gpu_link,
         )
 
 

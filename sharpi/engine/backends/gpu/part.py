@@ -130,6 +130,10 @@ class GpuPart(RecordedPart[GpuProgram]):
         )  # fmt: skip
         return program.results if self._hands_on else values
 
+    def hand_on(self) -> None:
+        """Leaves results in this GPU's memory from now on, for another GPU to go on with."""
+        self._hands_on = True
+
     @property
     def _most_shared(self) -> int:
         """The most tokens of a segment that may share a pass with other segments.

@@ -1,0 +1,164 @@
+"""GpuLines: opens the lines between ranks' GPUs, where both ends have one and a first try works."""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from sharpi.cluster.group import Group
+from sharpi.cluster.nccl import open_pair
+from sharpi.config import GpuLink
+from sharpi.device.device import Device
+from sharpi.engine.cluster.gpu_line import GpuLine
+from sharpi.errors import ClusterError
+from sharpi.ops.cuda.replay.gpu_values import on_host
+
+_TRY_SECONDS = 20.0
+Edge = tuple[int, int]  # the rank that sends, and the one that receives
+Open = Callable[[Group, Edge], Any]
+
+
+class GpuEnds(Struct, frozen=True):
+    """What one rank says about the GPUs at both ends of its layers."""
+
+    takes: bool  # the first layer that gets values from another rank is on a GPU
+    gives: bool  # the last layer is on a GPU
+    has_nccl: bool
+    wish: GpuLink
+
+
+def gpu_edges(ring: Sequence[int], ends: Sequence[GpuEnds]) -> list[Edge]:
+    """Returns the edges of the ring whose values may go from GPU to GPU, in the order of the ring.
+
+    All ranks derive the same ones. Raises ClusterError where a rank insists, and NCCL is missing.
+    """
+    if any(ends[rank].wish == "host" for rank in ring):
+        return []
+    edges = [
+        (rank, ring[(place + 1) % len(ring)])
+        for place, rank in enumerate(ring)
+        if ends[rank].gives and ends[ring[(place + 1) % len(ring)]].takes
+    ]
+    lacking = sorted({rank for edge in edges for rank in edge if not ends[rank].has_nccl})
+    if lacking and any(ends[rank].wish == "nccl" for rank in ring):
+        raise ClusterError(f"--gpu-link nccl: torch has no NCCL on rank {lacking[0]}")
+    return [edge for edge in edges if ends[edge[0]].has_nccl and ends[edge[1]].has_nccl]
+
+
+def open_nccl(group: Group, edge: Edge) -> Any:
+    """Returns this rank's end of a communicator for one edge."""
+    store = group.store_for(f"gpus {edge[0]} {edge[1]}")
+    return open_pair(group.torch, store, group.interface.name, sends=edge[0] == group.rank)
+
+
+class GpuLines:
+    """The lines of one rank: `into` receives and `out` sends; None where the hosts do it.
+
+    `open_end` opens one end of an edge; tests replace it.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        ring: Sequence[int],
+        ends: GpuEnds,
+        open_end: Open = open_nccl,
+    ) -> None:
+        self.into: GpuLine | None = None
+        self.out: GpuLine | None = None
+        self.notes: tuple[str, ...] = ()
+        self._group, self._open_end = group, open_end
+        self._is_open = False
+        self._num_buffers = len(ring) + 1  # more than there are steps in progress
+        self._all_ends = group.exchange("gpus", ends)
+        self._edges = gpu_edges(ring, self._all_ends)
+
+    def open(self, into: Device | None, out: Device | None, num_bytes: int) -> None:
+        """Opens this rank's lines for messages of `num_bytes` at most, and tries each of them.
+
+        `into` is the GPU that receives values, and `out` the one that sends them. If a try fails on
+        any rank, no rank has a line, and `notes` say why; if a rank insists on NCCL, that raises
+        ClusterError.
+        """
+        for edge in self._edges:
+            device = {edge[0]: out, edge[1]: into}.get(self._group.rank)
+            fault = "" if device is None else self._fault_of(device, edge, num_bytes)
+            self._group.require_sound()
+            said = self._group.exchange(f"gpu line {edge}", fault)
+            if any(said):
+                return self._give_up(said)
+        self._is_open = bool(self._edges)
+        if self._edges:
+            names = ", ".join(f"{a} to {b}" for a, b in self._edges)
+            self.notes = (f"hidden values go from GPU to GPU over NCCL, from rank {names}",)
+
+    def _fault_of(self, device: Device, edge: Edge, num_bytes: int) -> str:
+        """Tries an edge, on another thread as NCCL may hang; returns what is wrong, or ""."""
+        faults: list[str] = []
+
+        def attempt() -> None:
+            try:
+                self._try(device, edge, num_bytes)
+            except Exception as error:  # whatever torch, CUDA or NCCL raises
+                faults.append(_first_line(error))
+
+        worker = threading.Thread(target=attempt, name="gpu line", daemon=True)
+        worker.start()
+        worker.join(_TRY_SECONDS)
+        if worker.is_alive():
+            return f"no answer within {_TRY_SECONDS:.0f} seconds"
+        return faults[0] if faults else ""
+
+    def _try(self, device: Device, edge: Edge, num_bytes: int) -> None:
+        """Sends known values over an edge, and compares them at the other end."""
+        group, sends = self._group, edge[0] == self._group.rank
+        pair = self._open_end(group, edge)
+        line = GpuLine(
+            device, pair, num_bytes, self._num_buffers if sends else 1, group.channel.count,
+            partial(self._failed, edge[1] if sends else edge[0]), sends=sends,
+        )  # fmt: skip
+        known = np.arange(num_bytes // 4, dtype=np.float32).reshape(1, -1)
+        if sends:
+            self.out = line
+            line.send(known)
+            device.synchronise()
+        else:
+            self.into = line
+            if not np.array_equal(on_host(line.receive(*known.shape)), known):
+                raise ClusterError("NCCL brought other values than were sent")
+
+    def _failed(self, rank: int, error: Exception) -> ClusterError:
+        """Returns the fault of a line to another rank, of which all ranks hear if it is in use."""
+        fault = f"rank {rank} on {self._group.hosts[rank]} cannot be reached: {_first_line(error)}"
+        if self._is_open:
+            self._group.fail(fault)
+        return ClusterError(fault)
+
+    def _give_up(self, said: Sequence[str]) -> None:
+        """Lets all values go over the hosts, or raises ClusterError if a rank insists on NCCL."""
+        self.abort()
+        self.into = self.out = None
+        rank, why = next((rank, each) for rank, each in enumerate(said) if each)
+        text = f"NCCL does not work on rank {rank} on {self._group.hosts[rank]}: {why}"
+        if any(ends.wish == "nccl" for ends in self._all_ends):
+            raise ClusterError(text)
+        self.notes = (f"hidden values go over the hosts: {text}",)
+
+    def abort(self) -> None:
+        """Ends all transfers of this rank; any thread may call it."""
+        for line in (self.into, self.out):
+            if line is not None:
+                line.abort()
+
+    def close(self) -> None:
+        """Frees the communicators."""
+        for line in (self.into, self.out):
+            if line is not None:
+                line.close()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
