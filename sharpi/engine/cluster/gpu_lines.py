@@ -22,7 +22,7 @@ Open = Callable[[Group, Edge], Any]
 
 
 class GpuEnds(Struct, frozen=True):
-    """What one rank says about the GPUs at both ends of its layers."""
+    """One rank's statement about the GPUs at both ends of its layers."""
 
     takes: bool  # the first layer that gets values from another rank is on a GPU
     gives: bool  # the last layer is on a GPU
