@@ -44,6 +44,7 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::LayerNorm: return add(program, params, bytes, add_layer_norm);
     case OpKind::HeadLinear: return add(program, params, bytes, add_head_linear);
     case OpKind::ScaleByPosition: return add(program, params, bytes, add_scale_by_position);
+    case OpKind::GateHeads: return add(program, params, bytes, add_gate_heads);
     case OpKind::Join: return add(program, params, bytes, add_join);
     case OpKind::Part: return add(program, params, bytes, add_part);
     case OpKind::Convolution: return add(program, params, bytes, add_convolution);

@@ -13,7 +13,7 @@ from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
 from sharpi.errors import UnsupportedModelError
-from sharpi.ops.interface import Activation, Scoring
+from sharpi.ops.interface import Activation, HeadGate, Scoring
 from sharpi.ops.recurrent import HeadOrder
 from sharpi.resources import models_folder
 
@@ -51,6 +51,7 @@ class ArchitectureSpec(Struct, frozen=True):
     local_rope_base: float = 0.0
     # If the file has no pattern, each period's last layer has no window; 0: all layers have one.
     window_period: int = 0
+    window_period_begins_whole: bool = False  # each period's first layer has none instead
     # Windows are chunks of this many positions unless the file has another size; 0: windows slide.
     chunk_size: int = 0
     # The scale of queries if the file has none; 0 for 1 / sqrt of a size.
@@ -68,6 +69,7 @@ class ArchitectureSpec(Struct, frozen=True):
     temperature_offset: int = 0
     temperature_without_rope: bool = False  # only layers without a rope have one
     query_holds_gate: bool = False  # see Projections
+    head_gate: Literal["sigmoid", "softplus"] = "sigmoid"  # the activation of attention's gate
     # The mixer of layers without attention. The file says by flags, by a period or by 0 KV heads
     # which layers these are.
     recurrent: RecurrentKind = "none"
@@ -107,6 +109,11 @@ class ArchitectureSpec(Struct, frozen=True):
     def activation_kind(self) -> Activation:
         """The activation of the feed-forward."""
         return Activation[self.activation.upper()]
+
+    @property
+    def head_gate_kind(self) -> HeadGate:
+        """The activation of the gate of attention's result."""
+        return HeadGate[self.head_gate.upper()]
 
     @property
     def corrected_scoring_kind(self) -> Scoring:

@@ -20,6 +20,13 @@ FloatArray = npt.NDArray[np.float32]
 X = TypeVar("X")
 
 
+class HeadGate(IntEnum):
+    """The activation of gates after attention; the numbers are those of the ABI."""
+
+    SIGMOID = 0
+    SOFTPLUS = 1
+
+
 class Activation(IntEnum):
     """The activation of a feed-forward; the numbers are those of the ABI.
 
@@ -282,6 +289,9 @@ class Ops(Protocol[X]):
 
     def scale_by_position(self, x: X, interval: int, rate: float, offset: int) -> X:
         """Computes x * (1 + rate * ln(1 + floor((position + offset) / interval)))."""
+
+    def gate_heads(self, gate: X, x: X, activation: HeadGate) -> X:
+        """Multiplies each run of x (gates * width,) by the activation of its gate, (gates,)."""
 
     def head_linear(self, x: X, stacked: StackedMatrix) -> X:
         """Multiplies head h of x (heads * columns,) by the matrix stacked[h]: (heads * rows,)."""

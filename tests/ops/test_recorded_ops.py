@@ -13,6 +13,7 @@ from sharpi.ops.cpu import abi
 from sharpi.ops.interface import (
     Activation,
     ExpertWeights,
+    HeadGate,
     RopeTable,
     Router,
     Scoring,
@@ -54,6 +55,15 @@ def moe(
         (logits,) = ops.linear(x, [ROUTER])
         route = ops.route(logits, Router(8, 3, **options))
         return ops.select_outputs(ops.experts(x, expert_weights, activation, route, x, 0.5))
+
+    return model
+
+
+def gate_heads(activation: HeadGate, num_gates: int) -> Callable[[Any], Any]:
+    def model(ops: Any) -> Any:
+        x = ops.embed(TABLE, 3.0)
+        (gate,) = ops.linear(x, [matrix(np.random.default_rng(num_gates), num_gates, HIDDEN)])
+        return ops.select_outputs(ops.gate_heads(gate, ops.scale(x, 1.0), activation))
 
     return model
 
@@ -111,6 +121,9 @@ ONE_OP: dict[str, Callable[[Any], Any]] = {
     "join": lambda ops: ops.select_outputs(
         ops.join(ops.embed(TABLE, 1.0), ops.linear(ops.embed(TABLE, 1.0), MATRICES[1:])[0], 8)
     ),
+    "gate_heads": gate_heads(HeadGate.SIGMOID, 4),
+    "gate_heads, softplus": gate_heads(HeadGate.SOFTPLUS, 4),
+    "gate_heads, each value": gate_heads(HeadGate.SOFTPLUS, HIDDEN),
     "scale_by_position": lambda ops: ops.select_outputs(
         ops.scale_by_position(ops.embed(TABLE, 1.0), 3, 0.7, 0)
     ),

@@ -103,6 +103,26 @@ MIMO_ROPE = {
         "partial_rotary_factor": 0.334,
     },
 }
+LAGUNA = {
+    "num_hidden_layers": 3,
+    "head_dim": 24,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+    "mlp_layer_types": ["dense", "dense", "sparse"],
+    "sliding_window": 8,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "moe_routed_scaling_factor": 1.5,
+    "rope_parameters": {
+        "full_attention": YARN_ROPE | {"partial_rotary_factor": 0.5},
+        "sliding_attention": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 1.0,
+        },
+    },
+}
 MISTRAL_4 = LATENT | {
     "first_k_dense_replace": 0,
     "norm_topk_prob": True,
@@ -686,6 +706,12 @@ CASES = (
         },
         rename="as_mimo2",
     ),
+    Case(
+        "laguna",
+        "LagunaForCausalLM",
+        LAGUNA | {"num_attention_heads_per_layer": [2, 4, 4], "gating": "per-head"},
+    ),
+    Case("laguna-values", "LagunaForCausalLM", LAGUNA | {"gating": "per-element"}),
     Case("mistral3", "Ministral3ForCausalLM", {"rope_parameters": MISTRAL_YARN, "head_dim": 16}),
     Case(
         "mistral4", "Mistral4ForCausalLM", MISTRAL_4, rename="as_mistral4", llama_cpp_agrees=False

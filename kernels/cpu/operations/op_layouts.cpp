@@ -44,6 +44,7 @@ const std::string kLayouts =
                   activation, precision, scale, rows, feed, layer, weighs_input) +
     SHARPI_LAYOUT(HeadLinearParams, x, stacked, out, num_heads, precision) +
     SHARPI_LAYOUT(ScaleByPositionParams, x, width, interval, rate, offset) +
+    SHARPI_LAYOUT(GateHeadsParams, gate, x, width, num_gates, activation, reserved) +
     SHARPI_LAYOUT(JoinParams, first, second, out, widths, groups, rows) +
     SHARPI_LAYOUT(PartParams, x, out, x_width, begin, width, rows) +
     SHARPI_LAYOUT(AddScaledParams, a, b, out, width, scale, rows, reserved) +

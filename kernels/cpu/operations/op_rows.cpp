@@ -66,6 +66,23 @@ struct ScaleByPosition : RowStage<ScaleByPositionParams> {
   }
 };
 
+struct GateHeads : RowStage<GateHeadsParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    const int span = p_.width / p_.num_gates;
+    const float* gate = p_.gate + size_t(row) * p_.num_gates;
+    float* x = p_.x + size_t(row) * p_.width;
+    for (int i = 0; i < p_.num_gates; i++, x += span)
+      isa_.vectors->add_scaled(nullptr, x, activated(gate[i]), x, span);
+  }
+
+ private:
+  float activated(float gate) const {
+    if (p_.activation == HeadGate::Sigmoid) return 1.f / (1.f + std::exp(-gate));
+    return std::max(gate, 0.f) + std::log1p(std::exp(-std::abs(gate)));
+  }
+};
+
 struct RopeAngles : RowStage<RopeAnglesParams> {
   using RowStage::RowStage;
   void run(const Step& step, int row, int, Worker&) const override {
@@ -175,6 +192,10 @@ void add_layer_norm(Program& program, const LayerNormParams& p) {
 }
 void add_scale_by_position(Program& program, const ScaleByPositionParams& p) {
   program.add<ScaleByPosition>(p, program.isa, Rows::Tokens);
+}
+
+void add_gate_heads(Program& program, const GateHeadsParams& p) {
+  program.add<GateHeads>(p, program.isa, Rows::Tokens);
 }
 void add_rope_angles(Program& program, const RopeAnglesParams& p) {
   program.add<RopeAngles>(p, program.isa, Rows::Tokens);

@@ -37,6 +37,7 @@ enum class OpKind : int32_t {
   Join = 18,
   Part = 19,
   KvKeep = 20,
+  GateHeads = 21,
   Convolution = 32,
   DeltaNet = 33,
   Mamba2 = 34,
@@ -268,6 +269,17 @@ struct ScaleByPositionParams {
   int32_t offset;
 };
 
+enum class HeadGate : int32_t { Sigmoid = 0, Softplus = 1 };
+
+// Multiplies each of x's runs of width / num_gates by the activation of its gate, in place.
+struct GateHeadsParams {
+  const float* gate;  // (T, num_gates)
+  float* x;           // (T, width)
+  int32_t width, num_gates;
+  HeadGate activation;
+  int32_t reserved;
+};
+
 // Concatenates two tensors run by run, the opposite of a split: (T, groups * (widths[0] +
 // widths[1])).
 struct JoinParams {
@@ -305,6 +317,7 @@ void add_predict_routes(Program&, const PredictRoutesParams&);
 void add_layer_norm(Program&, const LayerNormParams&);
 void add_head_linear(Program&, const HeadLinearParams&);
 void add_scale_by_position(Program&, const ScaleByPositionParams&);
+void add_gate_heads(Program&, const GateHeadsParams&);
 void add_join(Program&, const JoinParams&);
 void add_part(Program&, const PartParams&);
 void add_gated(Program&, const GatedParams&);

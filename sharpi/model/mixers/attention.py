@@ -9,7 +9,7 @@ from sharpi.model.mixers.temperature import Temperature
 from sharpi.model.norm import Norm, optional_norm
 from sharpi.model.spec import HeadNorms
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import Activation, AttentionShape, FloatArray, Matrix, Ops, X
+from sharpi.ops.interface import Activation, AttentionShape, FloatArray, HeadGate, Matrix, Ops, X
 from sharpi.ops.recurrent import RecurrentShape
 
 
@@ -27,6 +27,7 @@ class AttentionSettings(Struct, frozen=True):
     kv: KvSource = "own"
     norms_values: bool = False  # each head's values are normed, without weights
     value_scale: float = 1.0  # the factor of values
+    gate: HeadGate = HeadGate.SIGMOID  # the activation of the gate, if there is one
 
     @property
     def kv_shape(self) -> AttentionShape | None:
@@ -96,7 +97,16 @@ class Attention(Struct, frozen=True):
         mixed = ops.attention(q, k, v, shape, self.sinks)
         if projected.gate is None:
             return mixed
-        return ops.gated(projected.gate, mixed, Activation.SIGMOID)
+        return self._gated(ops, projected.gate, mixed)
+
+    def _gated(self, ops: Ops[X], gate: X, mixed: X) -> X:
+        """Applies the gate, which has a value for each value of the result or for each head."""
+        shape, kind = self.settings.shape, self.settings.gate
+        matrix = self.projections.gate
+        is_whole = matrix is None or matrix.rows == shape.num_heads * shape.value_dim
+        if is_whole and kind is HeadGate.SIGMOID:
+            return ops.gated(gate, mixed, Activation.SIGMOID)
+        return ops.gate_heads(gate, mixed, kind)
 
     def _place(self, ops: Ops[X], x: X, norm: Norm | None, num_heads: int, angles: Angles[X]) -> X:
         """Applies norm and rotation to queries or keys, in the architecture's order."""

@@ -47,6 +47,7 @@ class AttentionReader:
             query_holds_gate=spec.query_holds_gate,
             kv=self._kv_source(index),
             norms_values=spec.norms_values,
+            gate=spec.head_gate_kind,
             value_scale=self._reader.number("attention.value_scale", 1.0),
         )
 
@@ -122,19 +123,21 @@ def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[i
     size = reader.integer("attention.sliding_window", spec.chunk_size)
     if size < 0:
         raise reader.fault(f"{reader.name('attention.sliding_window')} is {size}, less than 0")
-    return [size if has_window else 0 for has_window in _pattern(reader, spec.window_period)]
+    return [size if has_window else 0 for has_window in _pattern(reader, spec)]
 
 
-def _pattern(reader: HyperparameterReader, period: int) -> list[bool]:
+def _pattern(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
     """Returns whether each layer has a window.
 
-    The file has a flag for each layer or a period; otherwise the architecture's `period` is taken.
-    All but the last layer of each period have a window; without a period, all have one.
+    The file has a flag for each layer or a period; otherwise the architecture has a period. All but
+    the last layer of each period, or the first one, have a window; without a period, all have one.
     """
+    period = spec.window_period
     key = "attention.sliding_window_pattern"
     value = reader.metadata.get(reader.name(key))
     if isinstance(value, np.ndarray):
         return reader.flags(key)
     if value is not None:
         period = reader.integer(key)
-    return [period <= 0 or layer % period != period - 1 for layer in range(reader.num_layers)]
+    whole = 0 if spec.window_period_begins_whole else period - 1
+    return [period <= 0 or layer % period != whole for layer in range(reader.num_layers)]

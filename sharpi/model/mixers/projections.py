@@ -18,7 +18,7 @@ class Projected(Struct, Generic[X], frozen=True):
     q: X  # (heads * key_dim,)
     k: X | None  # (KV heads * key_dim,); None if an earlier layer's keys are used
     v: X | None  # (KV heads * value_dim,); None if an earlier layer's values are used
-    gate: X | None  # (heads * value_dim,)
+    gate: X | None  # (heads * value_dim,), or (heads,)
 
 
 class Projections(Struct, frozen=True):
@@ -55,7 +55,7 @@ def load_projections(
     """Loads a layer's projections, from separate tensors or a fused one; raises ModelFileError."""
     q_rows = shape.num_heads * shape.key_dim * (2 if query_holds_gate else 1)
     k_rows, v_rows = shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim
-    gate = tensors.optional_matrix("attn_gate", (shape.num_heads * shape.value_dim, hidden))
+    gate = _load_gate(tensors, shape, hidden)
     k: Matrix | None = None
     v: Matrix | None = None
     if tensors.has("attn_qkv.weight"):
@@ -67,3 +67,11 @@ def load_projections(
         if kv == "own" or (kv == "own or keys" and tensors.has("attn_v.weight")):
             v = tensors.matrix("attn_v", (v_rows, hidden))
     return Projections(shape, q, k, v, gate, query_holds_gate)
+
+
+def _load_gate(tensors: TensorSource, shape: AttentionShape, hidden: int) -> Matrix | None:
+    """Loads the matrix of gates, one for each value of attention's result or one for each head."""
+    gate = tensors.optional_matrix("attn_gate", (None, hidden))
+    if gate is None or gate.rows == shape.num_heads:
+        return gate
+    return tensors.matrix("attn_gate", (shape.num_heads * shape.value_dim, hidden))

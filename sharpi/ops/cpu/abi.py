@@ -34,6 +34,7 @@ class OpKind(IntEnum):
     JOIN = 18
     PART = 19
     KV_KEEP = 20
+    GATE_HEADS = 21
     CONVOLUTION = 32
     DELTA_NET = 33
     MAMBA2 = 34
@@ -321,6 +322,17 @@ class ScaleByPositionParams(Structure):
         ("interval", c_int32),
         ("rate", c_float),
         ("offset", c_int32),
+    )
+
+
+class GateHeadsParams(Structure):
+    _fields_ = (
+        ("gate", c_void_p),
+        ("x", c_void_p),
+        ("width", c_int32),
+        ("num_gates", c_int32),
+        ("activation", c_int32),
+        ("reserved", c_int32),
     )
 
 

@@ -7,7 +7,7 @@ from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.recorder_tape import FLOAT_BYTES, Tape
-from sharpi.ops.interface import FloatArray, Matrix, RopeTable
+from sharpi.ops.interface import FloatArray, HeadGate, Matrix, RopeTable
 
 
 class LinearRecorder(Tape):
@@ -105,6 +105,19 @@ class RowRecorder(Tape):
             [x],
             lambda: abi.ScaleByPositionParams(
                 x=self._at(x), width=x.width, interval=interval, rate=rate, offset=offset
+            ),
+        )
+
+    def gate_heads(self, gate: Buffer, x: Buffer, activation: HeadGate) -> Buffer:
+        return self._add(
+            OpKind.GATE_HEADS,
+            [x, gate],
+            lambda: abi.GateHeadsParams(
+                gate=self._at(gate),
+                x=self._at(x),
+                width=x.width,
+                num_gates=gate.width,
+                activation=activation,
             ),
         )
 

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.interface import AttentionShape, FloatArray, Matrix, RopeTable, StackedMatrix
+from sharpi.ops.interface import (
+    AttentionShape,
+    FloatArray,
+    HeadGate,
+    Matrix,
+    RopeTable,
+    StackedMatrix,
+)
 from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference.attention import ReferenceAttention
 from sharpi.ops.reference.experts import ReferenceExperts
@@ -94,6 +101,11 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
     def scale_by_position(self, x: Array, interval: int, rate: float, offset: int) -> Array:
         factor = 1 + rate * np.log1p((self.positions + offset) // interval)
         return np.asarray(x * factor[:, None].astype(np.float32), dtype=np.float32)
+
+    def gate_heads(self, gate: Array, x: Array, activation: HeadGate) -> Array:
+        softplus = np.logaddexp(np.float32(0), gate)
+        factor = softplus if activation is HeadGate.SOFTPLUS else sigmoid(gate)
+        return np.asarray(x * np.repeat(factor, x.shape[1] // gate.shape[1], 1), dtype=np.float32)
 
     def head_linear(self, x: Array, stacked: StackedMatrix) -> Array:
         heads = x.reshape(len(x), stacked.num_experts, stacked.columns)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 
 from nvrtc import CompileError, Toolkit, Usage, kept_usages, usages
 
@@ -20,8 +21,9 @@ KV_PAIRS = ("q8_0+q8_0", "q5_1+q5_0", "q5_0+q4_0", "q4_0+iq4_nl", "iq4_nl+turbo3
 # Quant types that files mix in a layer's attention, of kernels that are compiled for several.
 PAIRS = ("Q4_K+Q6_K", "Q5_K+Q6_K", "Q4_K+Q5_K", "Q3_K+Q5_K", "Q8_0+Q4_K", "Q4_0+Q6_K", "Q8_0+MXFP4")
 TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
-# Files without rows in the table; behind the others, these keep the architectures of their rows.
-_LAST = {"bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks"}
+# Newer files, in the order in which they came: behind the others, they leave these and each other
+# the architectures of their rows in the table.
+_LAST = ("bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks", "gate_heads")
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,14 @@ def _units() -> tuple[tuple[str, str | None], ...]:
     return tuple(_all_units())
 
 
+def _order(path: Path) -> tuple[int, str]:
+    return (_LAST.index(path.stem) + 1 if path.stem in _LAST else 0, path.name)
+
+
 def _all_units() -> Iterator[tuple[str, str | None]]:
     folder = kernels_folder() / "cuda"
     types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant" / "quant_types.cuh").read_text())
-    for path in sorted(folder.rglob("*.cu"), key=lambda path: (path.stem in _LAST, path.name)):
+    for path in sorted(folder.rglob("*.cu"), key=_order):
         text = path.read_text()
         each = types if re.search(r"^(QUANTISED|FLOAT)_TYPES\(", text, re.MULTILINE) else [None]
         for quant_type in PAIRS if "#ifndef FIRST_TYPE" in text else each:

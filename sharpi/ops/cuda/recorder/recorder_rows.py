@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from sharpi.ops.cuda.launchers import elementwise, layer_norm, rms_norm, split_join
-from sharpi.ops.cuda.launchers.attention import rope_angles, scale_by_position
+from sharpi.ops.cuda.launchers.attention import gate_heads, rope_angles, scale_by_position
 from sharpi.ops.cuda.launchers.attention.heads import HeadNorm, HeadRope
 from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.recorded import Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.interface import Activation, FloatArray, RopeTable
+from sharpi.ops.interface import Activation, FloatArray, HeadGate, RopeTable
 
 
 class RowsOnGpu:
@@ -163,6 +163,25 @@ class RowsOnGpu:
                     interval=interval,
                     rate=rate,
                     offset=offset,
+                )
+            ]
+        )
+        return x.changed()
+
+    def gate_heads(
+        self, gate: RecordedTensor, x: RecordedTensor, activation: HeadGate
+    ) -> RecordedTensor:
+        rec = self._recording
+        rec.floats(gate, x)
+        rec.append(
+            lambda step: [
+                gate_heads.gate_heads(
+                    rec.of(x),
+                    rec.of(gate),
+                    tokens=step.tokens,
+                    width=x.width,
+                    num_gates=gate.width,
+                    activation=activation,
                 )
             ]
         )

@@ -1,0 +1,22 @@
+"""Launches the kernel that applies a gate to each head of attention's result."""
+
+import numpy as np
+
+from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.interface import HeadGate
+
+_THREADS = 256
+
+
+def gate_heads(
+    x: Span, gate: Span, *, tokens: int, width: int, num_gates: int, activation: HeadGate
+) -> Launch:
+    """Multiplies each run of x (T, width) by the activation of its gate, of (T, num_gates)."""
+    softplus = activation is HeadGate.SOFTPLUS
+    return Launch(
+        Kernel("gate_heads", "gate_heads"),
+        grid=(-(-width // _THREADS), tokens, 1),
+        block=_THREADS,
+        arguments=(x, gate, np.int32(width), np.int32(width // num_gates), np.int32(softplus)),
+        writes=frozenset({0}),
+    )
