@@ -137,13 +137,18 @@ class WindowPages:
             self._present.add(page)
             self._left[page] = None
 
-    def hold(self, page: int) -> None:
-        """Counts one more user of a page, which may be about to be written."""
-        if self.is_on:
+    def hold(self, *pages: int) -> None:
+        """Counts one more user of each page; no page goes before all of them are held.
+
+        A page may be one that is about to be written.
+        """
+        if not self.is_on:
+            return
+        for page in pages:
             self._present.add(page)
             self._left.pop(page, None)
             self._users[page] += 1
-            self.trim()
+        self.trim()
 
     def let_go(self, page: int) -> None:
         """Counts one user less; a page without users may then be dropped."""
