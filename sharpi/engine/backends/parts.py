@@ -32,10 +32,10 @@ def make_parts(
 ) -> list[ModelPart]:
     """Returns a part for each processor, in the order of their layers.
 
-    A GPU that has all layers also looks up the embedding if the plan says so, or if the output
-    matrix is the same tensor. `slots` has an entry for each GPU of the plan, None for a GPU with
-    all experts of its layers. `layers` are the layers of this machine, if other machines run the
-    others; the part then has no output.
+    A GPU that has all layers also looks up the embedding if the plan says so, if the output matrix
+    is the same tensor, or if it can read the embedding in RAM beside experts. `slots` has an entry
+    for each GPU of the plan, None for a GPU with all experts of its layers. `layers` are the layers
+    of this machine, if other machines run the others; the part then has no output.
     """
     if not devices or plan is None or not plan.gpus:
         return [
@@ -65,20 +65,25 @@ def _with_gpus(
 ) -> list[ModelPart]:
     """Returns the parts with the plan's layers on GPUs, and imports their modules."""
     from sharpi.engine.backends.gpu.part import GpuPart
+    from sharpi.engine.backends.gpu.reach import lent_embedding
 
     places = plan.gpus
     has_all = len(places[0].layers) == config.num_layers
     has_output = None if layers is None else False
+    lent = None
     embeds = (
         layers is None and has_all and (places[0].embeds or weights.embedding is weights.output)
     )
+    if layers is None and has_all and not embeds:
+        lent = lent_embedding(devices[places[0].gpu], config, weights, slots[0])
+        embeds = lent is not None
     gpus: list[ModelPart] = [
         GpuPart(
             devices[place.gpu], config, weights, settings,
             layers=place.layers, embeds=embeds, has_output=has_output,
             hands_on=place is not places[-1],
             slots=own, tier=tier, keeps_router_logits=keeps_router_logits,
-            keeps_hidden=config.has_head,
+            keeps_hidden=config.has_head, embedding=lent,
         )
         for place, own in zip(places, slots, strict=True)
     ]  # fmt: skip

@@ -79,10 +79,15 @@ class RecordedPart(ABC, Generic[P]):
         """The router logits of the step that ran last, if they are kept."""
         return [] if self._latest is None else self._latest.router_logits
 
+    def _settle(self, num_pages: int = 0) -> None:
+        """Prepares for a use of pages or states between steps; there must be `num_pages` pages."""
+
     def copy_page(self, source: int, target: int) -> None:
+        self._settle(1 + max(source, target))
         self._cache.copy_page(source, target)
 
     def copy_state(self, source: int, target: int) -> None:
+        self._settle()
         self._states.copy(source, target)
 
     @property
@@ -97,12 +102,15 @@ class RecordedPart(ABC, Generic[P]):
         self._cache.read_page(page, target)
 
     def write_page(self, page: int, source: HostBytes) -> None:
+        self._settle(1 + page)
         self._cache.write_page(page, source)
 
     def read_state(self, state: int, target: HostBytes) -> None:
+        self._settle()
         self._states.read(state, target)
 
     def write_state(self, state: int, source: HostBytes) -> None:
+        self._settle()
         self._states.write(state, source)
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:

@@ -9,6 +9,8 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.extra_tensors import is_extra
 from sharpi.tiers.plan import TierPlan
 
+EMBEDDING = "token_embd.weight"
+
 
 def weight_copies(
     file: GgufFile, config: RunConfig, model: ModelConfig, plan: TierPlan | None
@@ -16,10 +18,10 @@ def weight_copies(
     """Allocates memory for copies of weights; returns None if the mapped file is used.
 
     Weights are copied with `--load copy`, and in two more cases. Experts that a GPU reads from RAM
-    are copied unless mapping was asked for: memory in huge pages can be page-locked everywhere, as
-    one range, and is read faster. If experts are read from disk, the tensors that every token needs
-    are copied, since the page cache could evict them in favour of experts. Raises UsageError if
-    `--load copy` has no room.
+    and the embedding beside them are copied unless mapping was asked for: memory in huge pages can
+    be page-locked everywhere, as one range, and is read faster. If experts are read from disk, the
+    tensors that every token needs are copied, since the page cache could evict them in favour of
+    experts. Raises UsageError if `--load copy` has no room.
     """
     reads_experts = plan is not None and not plan.is_mapped
     if not reads_experts and config.load != "copy":
@@ -40,7 +42,10 @@ def _is_used(name: str, model: ModelConfig) -> bool:
 
 
 def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies | None:
-    """Allocates copies of the experts that a GPU reads from RAM; None for none, or no room."""
+    """Allocates copies of what a GPU reads from RAM; None for nothing, or no room.
+
+    That is experts and, beside them, rows of the embedding.
+    """
     if config.cpu_moe:
         return None
     read = {f"blk.{i}" for i in plan.slotted_layers if i >= config.num_cpu_moe}
@@ -49,6 +54,8 @@ def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies 
         for name, tensor in file.tensors.items()
         if is_expert_matrix(name) and ".".join(name.split(".", 2)[:2]) in read
     ]
+    if copied and plan.first_gpu_layer == 0 and "output.weight" in file.tensors:
+        copied.append(file.tensors[EMBEDDING])
     try:
         return TensorCopies(file.parts, copied) if copied else None
     except MemoryError:

@@ -40,7 +40,7 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
     device = CountingDevice()
     part = GpuPart(device, config, weights, settings, keeps_hidden=config.has_head)
     part.prepare()
-    buffers = device.num_bytes - part.weight_bytes - part.kv_bytes
+    buffers = device.num_bytes - part.held_bytes
     return buffers + _library_bytes(config, settings)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sharpi.device.device import Device, HostArray
-from sharpi.device.launch import Span
+from sharpi.device.launch import Memory, Span
 
 ALIGNMENT = 256
 
@@ -20,6 +20,7 @@ class GpuWeights:
         self._device = device
         self._wanted: dict[int, HostArray] = {}
         self._loaded: dict[int, tuple[HostArray, Span]] = {}
+        self._lent: dict[int, tuple[HostArray, Span]] = {}
         self._constants: dict[tuple[object, ...], HostArray] = {}
 
     @property
@@ -29,9 +30,13 @@ class GpuWeights:
 
     def want(self, array: HostArray) -> HostArray:
         """Adds an array to those that `load` copies; returns the array."""
-        if id(array) not in self._loaded:
+        if id(array) not in self._loaded and id(array) not in self._lent:
             self._wanted[id(array)] = array
         return array
+
+    def lend(self, array: HostArray, memory: Memory) -> None:
+        """Leaves an array where it is: in page-locked RAM, which the GPU sees as `memory`."""
+        self._lent[id(array)] = array, Span(memory, 0, array.nbytes)
 
     def constant(self, name: str, *sizes: int, make: Callable[..., HostArray]) -> HostArray:
         """Adds the array `make(*sizes)`, made once for each name and sizes; returns it."""
@@ -52,8 +57,9 @@ class GpuWeights:
         self._wanted = {}
 
     def span(self, array: HostArray) -> Span:
-        """Returns the memory of a loaded array."""
-        return self._loaded[id(array)][1]
+        """Returns the memory of a loaded array, or of one that was lent."""
+        key = id(array)
+        return (self._lent if key in self._lent else self._loaded)[key][1]
 
     def optional(self, array: HostArray | None) -> Span | None:
         """Returns the memory of a loaded array, None for None."""

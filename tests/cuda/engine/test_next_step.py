@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
+from sharpi.engine.backends.gpu import reach
 from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
+from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply
@@ -20,6 +24,8 @@ DATA = Path(__file__).parents[2] / "references" / "data"
 IDS = np.random.default_rng(3).integers(3, 280, 100).tolist()
 Load = Callable[..., Engine]
 REPLY = Reply(np.zeros(1, np.int32), None)
+SHAPE = StepShape(1, 1, 256, largest=True)
+QUIET = {"prefetch": False}  # nothing is timed but miss modes
 
 
 @pytest.fixture
@@ -90,6 +96,76 @@ def all_states(engine: Engine) -> Any:
     return found
 
 
+@pytest.mark.parametrize("policy", ["slru", "learned-keep", "lfu"])
+@pytest.mark.parametrize("miss", ["stream", "load"])
+def test_with_experts_in_slots(policy: str, miss: Any, load: Load, written: list[int]) -> None:
+    """An unwanted step leaves the statistics again, which are those of steps in turn."""
+    answers, counts = [], []
+    asked = ExpertConfig(policy=policy, miss=miss, **QUIET)
+    for disabled in ((), ("graphs",)):
+        engine = slotted(load, experts=asked, disabled=disabled)
+        written.clear()
+        answers.append(answer(engine, IDS[:60], 10))
+        assert written == ([60, 1, 1] if not disabled else [60, *[1] * 9])
+        answers.append(answer(engine, [*IDS[:60], 5, 6], 3))
+        stats = engine.expert_stats()
+        assert stats is not None
+        assert contradiction(stats) is None
+        counts.append([(layer.decode.accesses, sum(layer.uses)) for layer in stats.layers])
+    assert answers[:2] == answers[2:]
+    assert counts[0] == counts[1]
+
+
+def test_a_gpu_with_slots_reads_the_embedding_in_ram(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = []
+    for lends in (True, False):
+        if not lends:
+            monkeypatch.setattr(reach, "lent_embedding", lambda *_: None)
+        engine = slotted(load)
+        assert engine.model_config.num_layers == len(engine.runner.parts[-1]._layers)
+        assert len(engine.runner.parts) == (1 if lends else 2)
+        data = engine.file.tensors["token_embd.weight"]
+        assert data.mapped_data is not None
+        logits.append(engine.logits(np.array(IDS[:40], np.int32)))
+    np.testing.assert_array_equal(*logits)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"miss": "cpu"} | QUIET, {"miss": "auto"} | QUIET, {"miss": "stream"}],
+    ids=["the CPU computes", "modes are compared", "prefetching is tried"],
+)
+def test_steps_take_turns_while_the_host_has_a_part(
+    asked: dict[str, Any], load: Load, written: list[int]
+) -> None:
+    engine = slotted(load, experts=ExpertConfig(**asked))
+    answer(engine, IDS[:3], 6)
+    assert written == [3, *[1] * 5]
+
+
+def test_another_mode_drops_the_step(load: Load, written: list[int]) -> None:
+    engine = slotted(load, experts=ExpertConfig(miss="stream", **QUIET))
+    tier = gpu_tier_of(engine.runner.parts)
+    assert tier is not None
+    request = GenerationRequest(
+        max_tokens=8, ignore_end=True, sampling=SamplingParams(temperature=0)
+    )
+    generation = engine.session().generate(IDS[:5], request)
+    for number, _ in enumerate(generation):
+        if number == 3:
+            tier.insist(["load"])
+    assert written == [5, 1, 1]
+    wanted = answer(slotted(load, disabled=("graphs",)), IDS[:5], 8)
+    assert list(generation.ids) == wanted
+
+
+def slotted(load: Load, **options: Any) -> Engine:
+    options = {"context_size": 128, "batch_size": 64, "moe_slots": 2} | options
+    return load(DATA / "qwen3moe.gguf", **options)
+
+
 def inputs(token: int, position: int, pages: tuple[int, ...] = (4, 2), state: int = 0) -> Any:
     ids, rows = np.array([token], np.int32), np.zeros(1, np.int32)
     return SequenceInputs(ids, position, rows, np.array(pages, np.int32), state)
@@ -97,14 +173,14 @@ def inputs(token: int, position: int, pages: tuple[int, ...] = (4, 2), state: in
 
 def test_only_the_very_step_is_taken() -> None:
     before = inputs(7, 62)
-    begun = NextStep.after(before, REPLY)
+    begun = NextStep.after(before, SHAPE, REPLY)
     before.pages[:] = 5  # a table goes on to change
-    assert begun.is_for([inputs(9, 63)], 9)
-    assert begun.is_for([inputs(9, 63, (4, 8))], 9)  # a page beyond it
+    assert begun.is_for([inputs(9, 63)], SHAPE, 9)
+    assert begun.is_for([inputs(9, 63, (4, 8))], SHAPE, 9)  # a page beyond it
     others = [inputs(9, 64), inputs(8, 63), inputs(9, 63, (3, 2)), inputs(9, 63, state=1)]
-    assert not any(begun.is_for([other], 9) for other in others)
-    assert not begun.is_for([inputs(9, 63)], 8)
-    assert not begun.is_for([inputs(9, 63), inputs(9, 63)], 9)
+    assert not any(begun.is_for([other], SHAPE, 9) for other in others)
+    assert not begun.is_for([inputs(9, 63)], SHAPE, 8)
+    assert not begun.is_for([inputs(9, 63), inputs(9, 63)], SHAPE, 9)
 
 
 def test_the_next_page_may_not_be_the_sequences_own() -> None:

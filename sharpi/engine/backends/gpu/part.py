@@ -1,12 +1,13 @@
 """A model's layers on a GPU: the last layers and the output, or layers before another GPU's."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
 
 from sharpi.device.device import Device
-from sharpi.device.launch import Kernel
+from sharpi.device.launch import Kernel, Memory
 from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.growth import pages_of
 from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory
@@ -17,7 +18,6 @@ from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier_steps import TierSteps
 from sharpi.engine.backends.kept_routes import KeptRoutes, step_rows
 from sharpi.engine.backends.model_part import (
-    HostBytes,
     Segment,
     StepOfPart,
     StepRoutes,
@@ -26,6 +26,7 @@ from sharpi.engine.backends.model_part import (
 )
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
+from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.program import IntArray
@@ -46,7 +47,8 @@ class GpuPart(RecordedPart[GpuProgram]):
     `keeps_hidden` it then also keeps all tokens' values after the output norm. With `hands_on`
     another GPU runs the next layers, and reads this part's result from this GPU's memory. `slots`
     describes the layers whose experts are not all on the GPU. `tier` reads the experts that are not
-    all in RAM for the CPU; None if all are in RAM.
+    all in RAM for the CPU; None if all are in RAM. `embedding` is page-locked RAM where the GPU
+    reads the embedding; None if it has it in its own memory.
     """
 
     is_host_memory = False
@@ -69,6 +71,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
         keeps_hidden: bool = False,
+        embedding: Memory | None = None,
     ) -> None:
         super().__init__(settings.num_outputs)
         self._device, self._config, self._weights = device, config, weights
@@ -84,10 +87,12 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._own = own = PartLayers(
             self._layers, embeds, self._has_output, keeps_router_logits, self._keeps_hidden
         )
-        self._goes_on = own.is_whole and slots is None and "graphs" not in settings.disabled
+        self._goes_on = own.is_whole and "graphs" not in settings.disabled
         self._memory = memory = PartMemory(
             device, config, settings, own, slots, tier, self._prompts.counts, goes_on=self._goes_on
         )
+        if embedding is not None:
+            memory.weights.lend(weights.embedding.data, embedding)
         self._cache, self._states, self.gpu_tier = memory.cache, memory.states, memory.gpu_tier
         self._tier_steps = TierSteps(memory.gpu_tier, tier)
         trims = self._gives_outputs and not (keeps_router_logits or keeps_hidden)
@@ -126,7 +131,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         largest = step.wants_largest and self._has_output
         values = self._run(
             program, step.segments, step.incoming, largest=largest, reads=not self._hands_on,
-            goes_on=largest and step.goes_on and self._goes_on,
+            goes_on=largest and step.goes_on and self._goes_on and self._tier_steps.may_go_on,
         )  # fmt: skip
         return program.results if self._hands_on else values
 
@@ -190,12 +195,18 @@ class GpuPart(RecordedPart[GpuProgram]):
                 sequences, incoming, largest=largest, reads=reads, goes_on=goes_on,
                 misses=mode.misses, predicts=mode.predicts,
             )  # fmt: skip
-            if self.gpu_tier is not None and (largest or not reads):
-                self._device.synchronise()  # the step's duration decides about the miss mode
+            # A step's duration decides about the miss mode. The next one may have begun already.
+            if self.gpu_tier is not None and largest:
+                program.largest()
+            elif self.gpu_tier is not None and not reads:
+                self._device.synchronise()
         if self._keeps_hidden:
             self.hidden = program.read_hidden(num_tokens) if prompt is None else prompt.hidden
         routes = partial(self._slotted_routes, program, segments)
-        self._tier_steps.end(num_tokens, routes, is_decode=num_tokens == len(segments))
+        self._tier_steps.end(
+            num_tokens, routes, is_decode=num_tokens == len(segments),
+            was_begun=prompt is None and program.was_begun,
+        )  # fmt: skip
         return values
 
     def _slotted_routes(self, program: GpuProgram, segments: tuple[Segment, ...]) -> list[IntArray]:
@@ -254,14 +265,9 @@ class GpuPart(RecordedPart[GpuProgram]):
             program.forget_graphs()
 
     @property
-    def weight_bytes(self) -> int:
-        """Bytes of the weights that have been loaded to the GPU."""
-        return self._memory.weights.num_bytes
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes of the KV cache on the GPU, and of the recurrent layers' states."""
-        return self._memory.kv_bytes
+    def held_bytes(self) -> int:
+        """Bytes of the weights loaded so far, the KV cache and the recurrent layers' states."""
+        return self._memory.weights.num_bytes + self._memory.kv_bytes
 
     def _forget_next(self) -> None:
         if self._latest is not None:
@@ -274,27 +280,10 @@ class GpuPart(RecordedPart[GpuProgram]):
             self.forget_graphs()
             growth.make_room(num_pages)
 
-    def copy_page(self, source: int, target: int) -> None:
+    def _settle(self, num_pages: int = 0) -> None:
+        """Drops a step that was begun, whose state comes back, and grows the KV cache."""
         self._forget_next()
-        self._make_room(1 + max(source, target))
-        super().copy_page(source, target)
-
-    def copy_state(self, source: int, target: int) -> None:
-        self._forget_next()
-        super().copy_state(source, target)
-
-    def read_state(self, state: int, target: HostBytes) -> None:
-        self._forget_next()
-        super().read_state(state, target)
-
-    def write_state(self, state: int, source: HostBytes) -> None:
-        self._forget_next()
-        super().write_state(state, source)
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        self._forget_next()
-        self._make_room(1 + page)
-        super().write_page(page, source)
+        self._make_room(num_pages)
 
     def write_partial(self, page: int, source: HostBytes) -> None:
         self._forget_next()
@@ -308,6 +297,8 @@ class GpuPart(RecordedPart[GpuProgram]):
         return program
 
     def close(self) -> None:
+        with suppress(DeviceError):
+            self._device.synchronise()  # a step that has begun may still read experts in RAM
         self._programs.clear()
         if self.gpu_tier is not None:
             self.gpu_tier.close()

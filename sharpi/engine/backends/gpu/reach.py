@@ -6,9 +6,13 @@ from msgspec import Struct
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device, HostArray
+from sharpi.device.launch import Memory
+from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.errors import DeviceError
+from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
+from sharpi.ops.cuda.unsupported import GPU_TYPES
 from sharpi.tiers.plan import TierPlan
 
 _NO_WORDS = "the driver has no stream memory operations, by which the GPU asks the CPU"
@@ -37,7 +41,8 @@ def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: Model
     """
     wants = plan.is_mapped and not config.cpu_moe
     read = [index for index in plan.slotted_layers if index >= config.num_cpu_moe]
-    reads = wants and _are_page_locked(device, weights, read)
+    beside = [weights.embedding.data] if reads_embedding(plan, weights) else []
+    reads = wants and _are_page_locked(device, weights, read, beside)
     if reads and device.has_stream_words:
         return Reach(True, True)
     if reads:
@@ -48,10 +53,36 @@ def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: Model
     return Reach(False, True, (refused,) if wants and plan.slotted_layers else ())
 
 
-def _are_page_locked(device: Device, weights: ModelWeights, layers: Iterable[int]) -> bool:
+def reads_embedding(plan: TierPlan, weights: ModelWeights) -> bool:
+    """Returns True if a GPU has all layers, some of them with slots, but not the embedding."""
+    has_all = len(plan.gpus) == 1 and plan.first_gpu_layer == 0 and not plan.gpus[0].embeds
+    return has_all and bool(plan.slotted_layers) and weights.embedding is not weights.output
+
+
+def _are_page_locked(
+    device: Device, weights: ModelWeights, layers: Iterable[int], beside: list[HostArray]
+) -> bool:
+    """Page-locks the experts of these layers, and `beside` with them if that is possible."""
     arrays: dict[int, HostArray] = {}
     for index in layers:
         experts = weights.layers[index].experts
         for stacked in () if experts is None else matrices_of(experts):
             arrays[id(stacked.data)] = stacked.data
-    return device.page_lock(list(arrays.values()))
+    read = list(arrays.values())
+    if beside and device.page_lock([*read, *beside]):  # they may share a page with experts
+        return True
+    return device.page_lock(read)
+
+
+def lent_embedding(
+    device: Device, config: ModelConfig, weights: ModelWeights, slots: GpuSlots | None
+) -> Memory | None:
+    """Returns the embedding in page-locked RAM, from which a GPU with slots can read rows of it.
+
+    The CPU thus has no part in a token, and the GPU needs no room for the embedding. Returns None
+    where the GPU reads no experts from RAM either, or an MTP head keeps the CPU busy.
+    """
+    reads = slots is not None and slots.settings.is_reached and not config.has_head
+    if not reads or weights.embedding.quant_type not in GPU_TYPES:
+        return None
+    return device.adopt(weights.embedding.data)

@@ -106,6 +106,19 @@ class GpuTier:
         """The miss modes that the fastest one is chosen from."""
         return self._slots.modes
 
+    @property
+    def may_go_on(self) -> bool:
+        """True if the next token may begin before the host has taken in the one before.
+
+        Not while times of single tokens decide something, where the CPU computes experts, or where
+        the host moves them.
+        """
+        is_tried = self.trial is not None and not self.trial.is_settled
+        has_host = self.mode == "cpu" or self._slots.is_filled_by_host
+        return (
+            self._is_settled and not is_tried and not has_host and not self._slots.settings.computed
+        )
+
     def insist(self, modes: Sequence[MissMode]) -> None:
         """Restricts the miss modes to `modes`, for benchmarks."""
         self._choice = MissChoice(modes)

@@ -25,7 +25,7 @@ class TierSteps:
 
     def __init__(self, gpu_tier: GpuTier | None, below: ExpertTier | None) -> None:
         self._gpu_tier, self._below = gpu_tier, below
-        self._start = 0.0
+        self._start = self._end = 0.0  # of the last step
 
     def begin(self, segments: Sequence[Segment], num_tokens: int) -> StepMode:
         """Begins a step, and decides how it is run."""
@@ -37,9 +37,20 @@ class TierSteps:
             return StepMode()
         return StepMode(tier.mode, reads_early or tier.may_predict(num_tokens))
 
-    def end(self, num_tokens: int, routes: StepRoutes, *, is_decode: bool) -> None:
-        """Ends a step, which the GPU has computed; `routes` returns those of layers with slots."""
-        seconds = time.perf_counter() - self._start
+    @property
+    def may_go_on(self) -> bool:
+        """True if the next step may begin before this one has ended."""
+        return self._gpu_tier is None or self._gpu_tier.may_go_on
+
+    def end(
+        self, num_tokens: int, routes: StepRoutes, *, is_decode: bool, was_begun: bool = False
+    ) -> None:
+        """Ends a step, which the GPU has computed; `routes` returns those of layers with slots.
+
+        A step that `was_begun` before its turn has run since the end of the one before.
+        """
+        before, self._end = self._end, time.perf_counter()
+        seconds = self._end - (before if was_begun else self._start)
         if self._below is not None:
             self._below.end_step(num_tokens, seconds)
         if self._gpu_tier is not None:

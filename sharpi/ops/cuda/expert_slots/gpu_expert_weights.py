@@ -107,6 +107,16 @@ class GpuExpertWeights:
         if self.slotted is not None:
             self.slotted.begin(step)
 
+    def save_statistics(self) -> None:
+        """Saves the statistics of slots before a step that may prove unwanted."""
+        if self.slotted is not None:
+            self.slotted.tables.backup.save()
+
+    def restore_statistics(self) -> None:
+        """Takes an unwanted step out of the statistics of slots."""
+        if self.slotted is not None:
+            self.slotted.tables.backup.restore()
+
     @cached_property
     def host(self) -> HostMisses:
         """The calls that have the host compute missed experts; made at their first use."""

@@ -183,6 +183,11 @@ def states_of(words: Words) -> SlotStates:
     return SlotStates(arrays[_SLOT_OF].copy(), pinned, arrays[_USES].copy())
 
 
+def statistics_of(words: Words) -> tuple[Words, Words]:
+    """Returns views of a layer's state: of the counts, and of the uses of each expert."""
+    return words[:_COUNT_WORDS], _arrays(words)[_USES]
+
+
 def num_slots_of(words: Words) -> int:
     """Reads the current number of slots from a layer's state."""
     return int(words[_NUM_SLOTS])

@@ -4,7 +4,7 @@ The expert kernels find every expert by its address in these tables.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.expert_slots.slot_backup import SlotBackup
 from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotMemory, table_of
 from sharpi.ops.cuda.expert_slots.slot_learning import SlotLearning
@@ -269,6 +270,11 @@ class SlotTables:
         """Tells the policy that a new, unrelated text begins."""
         if self._learning is not None:
             self._learning.forget_routes()
+
+    @cached_property
+    def backup(self) -> SlotBackup:
+        """The statistics before a step that may prove unwanted."""
+        return SlotBackup(self._device, self._words, len(self._layers))
 
     def read_counts(self) -> dict[int, SlotCounts]:
         """Reads the statistics of every layer; waits for the device."""

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply
 
@@ -19,16 +20,17 @@ class NextStep(Struct, frozen=True):
     """A step begun right after the step with inputs `before`, and the id that it chooses."""
 
     before: SequenceInputs
+    shape: StepShape
     reply: Reply
 
     @classmethod
-    def after(cls, before: SequenceInputs, reply: Reply) -> "NextStep":
+    def after(cls, before: SequenceInputs, shape: StepShape, reply: Reply) -> "NextStep":
         """Returns the step after these inputs, whose pages may change from now on."""
-        return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), reply)
+        return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), shape, reply)
 
-    def is_for(self, sequences: Sequence[SequenceInputs], token: int) -> bool:
+    def is_for(self, sequences: Sequence[SequenceInputs], shape: StepShape, token: int) -> bool:
         """Returns True if it is the step of these inputs; `token` was chosen by the step before."""
-        if len(sequences) != 1 or len(sequences[0].ids) != 1:
+        if shape != self.shape or len(sequences) != 1:
             return False
         own, before = sequences[0], self.before
         return (

@@ -48,6 +48,7 @@ class GpuProgram:
         self._hidden = None if hidden is None else Rows4(recording.of(hidden), hidden.width)
         self._reply: Reply | None = None  # of the last step run with `largest`
         self._next: NextStep | None = None
+        self.was_begun = False  # the last step, before the host knew its token
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
 
     def run(
@@ -74,14 +75,20 @@ class GpuProgram:
         experts that are not on the GPU are handled. With `predicts` the layers of decoded tokens
         prefetch experts of the next layer.
         """
-        begun = self._next
-        if largest and begun is not None and begun.is_for(sequences, self.largest()):
+        begun, step = self._next, self._step_shape(sequences)
+        predicts = predicts and step.is_decode and step.tokens == step.outputs
+        has_drafts = any(each.states_after for each in sequences)
+        step = step._replace(
+            largest=largest, misses=misses, predicts=predicts, has_drafts=has_drafts
+        )
+        self.was_begun = begun is not None and begun.is_for(sequences, step, self.largest())
+        if begun is not None and self.was_begun:
             self._reply, self._next = begun.reply, None
         else:
             self.forget_next()
-            self._begin(sequences, incoming, largest=largest, misses=misses, predicts=predicts)
+            self._begin(sequences, incoming, step)
         if goes_on and may_follow(sequences[0]):
-            self._go_on(sequences[0])
+            self._go_on(sequences[0], step)
         if largest or not reads:
             return np.zeros((0, self._logits.width), np.float32)
         return self.read_logits(self._num_results)
@@ -90,20 +97,11 @@ class GpuProgram:
         self,
         sequences: Sequence[SequenceInputs],
         incoming: Passed | None,
-        *,
-        largest: bool,
-        misses: MissMode,
-        predicts: bool,
+        step: StepShape,
     ) -> None:
         self.inputs.write(sequences)
         if incoming is not None:
             self.inputs.write_incoming(incoming)
-        step = self._step_shape(sequences)
-        predicts = predicts and step.is_decode and step.tokens == step.outputs
-        has_drafts = any(each.states_after for each in sequences)
-        step = step._replace(
-            largest=largest, misses=misses, predicts=predicts, has_drafts=has_drafts
-        )
         routed, state = self.recording.routed, sequences[0].state
         if routed is None or step.is_decode or step.sequences > 1:
             self.step_replay.replay(step._replace(is_exact=step.sequences > 1))
@@ -112,21 +110,27 @@ class GpuProgram:
                 lambda exactly: self.step_replay.replay(step._replace(is_exact=exactly)), state
             )
         self._num_results = step.rows(self._result_rows)
-        self._reply = self.outputs.send_largest() if largest else None
+        self._reply = self.outputs.send_largest() if step.largest else None
 
-    def _go_on(self, before: SequenceInputs) -> None:
-        """Begins the step after that of `before`; the GPU itself has written its input."""
+    def _go_on(self, before: SequenceInputs, step: StepShape) -> None:
+        """Begins the step after that of `before`; the GPU itself has written its input.
+
+        It is a step like the one before, `step`, which must not ask the host for experts.
+        """
         self._states.save(before.state)
-        self.step_replay.replay(self.step(1, 1, before.end)._replace(largest=True))
-        self._next = NextStep.after(before, self.outputs.send_largest())
+        self.expert_weights.save_statistics()
+        after = step._replace(positions=self.step(1, 1, before.end).positions, end=0)
+        self.step_replay.replay(after)
+        self._next = NextStep.after(before, after, self.outputs.send_largest())
 
     def forget_next(self) -> None:
-        """Drops a step that was begun before the host knew its token, and its change of a state.
+        """Drops a step that was begun before the host knew its token, and what it has changed.
 
         Call it before anything else reads or writes states.
         """
         if self._next is not None:
             self._states.restore(self._next.before.state)
+            self.expert_weights.restore_statistics()
             self._next = None
 
     @property

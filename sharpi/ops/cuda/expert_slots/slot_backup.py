@@ -1,0 +1,37 @@
+"""SlotBackup: the statistics of all slots before a step that may prove unwanted.
+
+Such a step has loaded experts, which stay in their slots: answers do not depend on what is there.
+But its lookups belong to no token, so that they leave the statistics again.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.expert_slots.slot_state import statistics_of
+
+
+class SlotBackup:
+    """Saves the statistics in `words`, the states (layers, words) int32 of all layers."""
+
+    def __init__(self, device: Device, words: Span, num_layers: int) -> None:
+        self._device, self._words, self._num_layers = device, words, num_layers
+        self._saved = Span(device.allocate(words.num_bytes), 0, words.num_bytes)
+
+    def save(self) -> None:
+        """Saves the statistics after all steps so far; does not wait for these."""
+        self._device.copy(self._saved, self._words)
+
+    def restore(self) -> None:
+        """Restores what was saved, and leaves the slots as they are; waits for the device."""
+        now, before = self._read(self._words), self._read(self._saved)
+        for own, saved in zip(now, before, strict=True):
+            for part, was in zip(statistics_of(own), statistics_of(saved), strict=True):
+                part[:] = was
+        self._device.upload(self._words, now)
+
+    def _read(self, span: Span) -> NDArray[np.int32]:
+        words = np.empty((self._num_layers, span.num_bytes // 4 // self._num_layers), np.int32)
+        self._device.download(span, words)
+        return words
