@@ -128,4 +128,5 @@ class RecordedPart(ABC, Generic[P]):
 
     def write_partial(self, page: int, source: HostBytes) -> None:
         """Sets a page without sliding-window layers to what `read_partial` read."""
+        self._settle(1 + page)
         self._cache.write_partial(page, source)

@@ -138,7 +138,7 @@ class GpuProcessor:
         return None
 
     def launches(self, position: int) -> int | None:
-        return self._gpu.launches_of_token(position)
+        return len(self._gpu.calls_of_token(position))
 
 
 class SeveralProcessors:
@@ -162,7 +162,7 @@ class SeveralProcessors:
         return None
 
     def launches(self, position: int) -> int | None:
-        return sum(gpu.launches_of_token(position) for gpu in self._gpus)
+        return sum(len(gpu.calls_of_token(position)) for gpu in self._gpus)
 
 
 class BusTraffic:

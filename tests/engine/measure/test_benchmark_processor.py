@@ -121,7 +121,7 @@ def test_the_slower_link_is_the_limit(
     """Some of 100 bytes cross the bus, which is a tenth as fast."""
     monkeypatch.setattr(gpu_limits, "GpuLimits", SteadyLimits)
     gpu = SimpleNamespace(
-        device=SimpleNamespace(name="Some GPU"), launches_of_token=lambda position: position
+        device=SimpleNamespace(name="Some GPU"), calls_of_token=lambda position: [None] * position
     )
     processor = GpuProcessor(gpu, bus_traffic(load("qwen3moe"), 3))
     seconds = max((100 - bus_bytes) / 10, bus_bytes)

@@ -32,6 +32,7 @@ from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
+from sharpi.ops.cuda.recorded import Call
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
 from sharpi.ops.cuda.replay.program import GpuProgram
@@ -255,9 +256,10 @@ class GpuPart(RecordedPart[GpuProgram]):
         """The GPU."""
         return self._device
 
-    def launches_of_token(self, position: int) -> int:
-        """Returns the number of launches for decoding the token at a position."""
-        return self._program(self._settings.num_outputs).num_calls(1, 1, position)
+    def calls_of_token(self, position: int) -> list[Call]:
+        """Returns the launches for decoding the token at a position."""
+        program = self._program(self._settings.num_outputs)
+        return program.step_replay.calls(program.step(1, 1, position))
 
     def forget_graphs(self) -> None:
         """Forgets captured graphs: the next step of every size launches each kernel singly."""
@@ -284,11 +286,6 @@ class GpuPart(RecordedPart[GpuProgram]):
         """Drops a step that was begun, whose state comes back, and grows the KV cache."""
         self._forget_next()
         self._make_room(num_pages)
-
-    def write_partial(self, page: int, source: HostBytes) -> None:
-        self._forget_next()
-        self._make_room(1 + page)
-        super().write_partial(page, source)
 
     def _record(self, max_outputs: int) -> GpuProgram:
         program = self._recorder.record(max_outputs)

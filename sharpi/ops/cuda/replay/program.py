@@ -190,10 +190,6 @@ class GpuProgram:
         self.forget_next()
         self.step_replay.forget()
 
-    def num_calls(self, tokens: int, outputs: int, position: int) -> int:
-        """Returns the number of calls of a step of one sequence."""
-        return len(self.step_replay.calls(self.step(tokens, outputs, position)))
-
     @property
     def routes(self) -> list[IntArray]:
         """The last step's expert ids, (rows, used) for each MoE layer."""

@@ -1,0 +1,30 @@
+"""The launches of a decoded token, as docs/gpu.md states them for models of 48 layers."""
+
+import re
+
+import pytest
+from gpu import launches
+
+from sharpi.resources import kernels_folder
+
+GUIDE = kernels_folder().parent / "docs" / "gpu.md"
+
+
+def stated() -> list[list[int]]:
+    """Returns the numbers of the table: launches, those without folding, and those of a layer."""
+    row = re.compile(r"^\|.*\| ([\d,]+) \| ([\d,]+) \| (\d+) \|$", re.MULTILINE)
+    return [[int(n.replace(",", "")) for n in found] for found in row.findall(GUIDE.read_text())]
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "gpt-oss"])
+def test_fewer_than_300_for_48_layers(name: str) -> None:
+    assert launches.count(name, 48).total() < 300
+
+
+def test_the_guide_states_what_is_recorded() -> None:
+    found = []
+    for name in ("qwen3moe", "gpt-oss", "deepseek2"):
+        total, plain = launches.count(name, 48), launches.count(name, 48, "folding")
+        a_layer = total.total() - launches.count(name, 47).total()
+        found.append([total.total(), plain.total(), a_layer])
+    assert found == stated()
