@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 Status = Literal["passed", "failed", "skipped"]
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.+~-]+/)+")
 _LAST_LINES = 3
+_OWN_ERROR = re.compile(r"sharpi\.errors\.\w+: (.+)")  # the last line of a traceback
 _LEAST_SECONDS = 3.0
 
 
@@ -140,7 +141,10 @@ def _read(path: Path) -> Findings:
 
 
 def _last_lines(log: Path) -> str:
+    """Returns the end of a program's output: the message alone if it ended with sharpi's error."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if lines and (own := _OWN_ERROR.match(lines[-1])):
+        return own[1]
     return " / ".join(line.strip() for line in lines[-_LAST_LINES:])
 
 

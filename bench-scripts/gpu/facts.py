@@ -15,9 +15,8 @@ from gpu.check_steps import TEST_PACKAGES
 
 NEEDED = (*TEST_PACKAGES, "hypothesis")
 NEEDED_FOR_A_GPU = ("torch", "cupy")
-# Names on the index where they differ, and wheels that are made for one version of Python.
+# Names on the index where they differ.
 _WHEELS = {"yaml": "pyyaml", "cupy": "cupy-cuda13x"}
-COMPILED = ("numpy", "msgspec", "tokenizers", "yaml", "torch", "cupy")
 _ATTRIBUTES = (
     "CanMapHostMemory",
     "PageableMemoryAccess",
@@ -50,24 +49,26 @@ def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
     for name in needed:
         try:
             module = importlib.import_module(name)
+        except ModuleNotFoundError as error:  # the package, or one that it needs
+            lacking = (error.name or name).partition(".")[0]
+            missing += [lacking] if lacking not in missing else []
         except Exception as error:  # a broken package may raise anything
-            missing.append(name if isinstance(error, ImportError) else f"{name} ({error})")
+            missing.append(f"{name} ({error})")
         else:
             versions[name] = str(getattr(module, "__version__", "there"))
     findings.figures["packages"] = versions
     if missing:
+        names = [_WHEELS.get(name, name) for name in missing]
         findings.failures.append(
-            f"missing: {', '.join(map(_wheel, missing))}; put their wheels into a folder for"
-            " --wheels. Steps that need them are skipped"
+            f"missing: {', '.join(names)}; put their wheels into a folder for --wheels (`pip"
+            f" download --no-deps --only-binary=:all: --python-version {_python()}`). Steps that"
+            " need them are skipped"
         )
 
 
-def _wheel(name: str) -> str:
-    """Returns the wheel's name, and for which Python it has to be if it is compiled."""
-    text = _WHEELS.get(name, name)
-    if name not in COMPILED:
-        return text
-    return f"{text} (compiled for cp{sys.version_info.major}{sys.version_info.minor})"
+def _python() -> str:
+    """Returns the version of Python that compiled wheels have to be for."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def look_at_gpu(findings: Findings) -> None:

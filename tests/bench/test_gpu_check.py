@@ -19,14 +19,13 @@ from gpu.check_step import ROOT, Findings, Outcome, Step, run_step, without_plac
 from gpu.check_steps import (
     PART_SECONDS,
     PARTS,
-    TEST_PACKAGES,
     Choice,
     build_step,
     steps,
     unused_sets,
 )
 from gpu.check_tests import GPU_TESTS, finish_results, pytest_command, read_results
-from gpu.facts import COMPILED, look_at_packages
+from gpu.facts import look_at_packages
 from gpu.llama_bench import read_rows
 
 PYTHON = sys.executable
@@ -50,6 +49,12 @@ def test_a_step_that_fails_shows_its_last_lines(tmp_path: Path) -> None:
     outcome = run(script_step("raise SystemExit('no such thing in /home/some/file.py')"), tmp_path)
     assert outcome.status == "failed"
     assert outcome.findings.failures == ["exit status 1: no such thing in file.py"]
+
+
+def test_an_error_of_sharpi_is_shown_without_its_traceback(tmp_path: Path) -> None:
+    text = "from sharpi.errors import DeviceError; raise DeviceError('there is no driver')"
+    step = script_step(f"import sys; sys.path.insert(0, {str(SCRIPTS.parent)!r}); {text}")
+    assert run(step, tmp_path).findings.failures == ["exit status 1: there is no driver"]
 
 
 def test_a_program_that_is_missing(tmp_path: Path) -> None:
@@ -206,12 +211,16 @@ def test_missing_wheels_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = Findings()
     look_at_packages(findings, ("json", "no_such"))
     assert findings.failures[0].startswith("missing: no_such; put their wheels into a folder for")
-    for name in ("msgspec", "gguf"):
+    for name in ("msgspec", "yaml"):
         monkeypatch.setitem(sys.modules, name, None)
-    look_at_packages(findings, ("msgspec", "gguf"))
-    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    assert f"msgspec (compiled for {version}), gguf;" in findings.failures[1]
-    assert set(COMPILED) - set(TEST_PACKAGES) == {"torch", "cupy"}
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gguf"]:
+        monkeypatch.delitem(sys.modules, name)
+    look_at_packages(findings, ("msgspec", "gguf", "yaml"))
+    assert "missing: msgspec, pyyaml; " in findings.failures[1], "gguf is there, but needs yaml"
+    assert (
+        f"--python-version {sys.version_info.major}.{sys.version_info.minor}`"
+        in (findings.failures[1])
+    )
 
 
 def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ NOT_RUN = {
     "sharpi join": _MACHINES,
     "sharpi doctor --hosts": _MACHINES,
     "torchrun": _MACHINES,
+    "python bench-scripts/gpu/launches.py": "tests/bench/test_launches.py counts the same",
     "python bench-scripts/cpu/ggml_kernels.py": "it needs a build of ggml",
     "curl http://127.0.0.1:8080/v1/chat/completions": _CLIENT,
 }

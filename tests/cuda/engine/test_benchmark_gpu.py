@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sharpi.cli.commands.measuring import bench
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.loader import load_engine
@@ -20,6 +19,15 @@ from sharpi.ops.cuda import gpu_limits as gpu_limits
 pytestmark = pytest.mark.native
 MODEL = Path(__file__).parents[2] / "references" / "data" / "qwen3moe.gguf"
 Measure = Callable[..., list[BenchmarkRow]]
+
+
+@pytest.fixture
+def print_table() -> Callable[[list[BenchmarkRow]], None]:
+    """Prints as the command does; gpu_check.sh runs these tests without the CLI's packages."""
+    pytest.importorskip("click")
+    from sharpi.cli.commands.measuring import bench
+
+    return bench._print_table
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +73,17 @@ def test_slots_bring_in_the_bus(measure: Measure) -> None:
 
 
 def test_two_processors_have_no_limit_in_common(
-    measure: Measure, capsys: pytest.CaptureFixture[str], device: Device
+    measure: Measure,
+    print_table: Callable[[list[BenchmarkRow]], None],
+    capsys: pytest.CaptureFixture[str],
+    device: Device,
 ) -> None:
     rows = measure(gpu_layers=1, num_threads=1)
     for row in rows:
         assert row.percent_of_limit is row.read_limit_gigabytes_per_second is None
         assert row.device == device.name
         assert None not in (row.instruction_set, row.threads)
-    bench._print_table(rows)
+    print_table(rows)
     text = " ".join(capsys.readouterr().out.split())  # lines are wrapped
     assert f"limits: none where layers are on both processors {rows[-1].instruction_set}" in text
     assert f"and {device.name}, " in text
@@ -80,9 +91,12 @@ def test_two_processors_have_no_limit_in_common(
 
 
 def test_the_table_of_a_gpu(
-    measure: Measure, capsys: pytest.CaptureFixture[str], device: Device
+    measure: Measure,
+    print_table: Callable[[list[BenchmarkRow]], None],
+    capsys: pytest.CaptureFixture[str],
+    device: Device,
 ) -> None:
-    bench._print_table(measure())
+    print_table(measure())
     rows, below = capsys.readouterr().out.split("limits: ")
     assert rows.endswith(" %\n")
     assert f"GB/s reading on the GPU {device.name}, " in " ".join(below.split())
