@@ -54,9 +54,14 @@ def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies 
         for name, tensor in file.tensors.items()
         if is_expert_matrix(name) and ".".join(name.split(".", 2)[:2]) in read
     ]
-    if copied and plan.first_gpu_layer == 0 and "output.weight" in file.tensors:
+    if _reads_embedding(plan) and "output.weight" in file.tensors:
         copied.append(file.tensors[EMBEDDING])
     try:
         return TensorCopies(file.parts, copied) if copied else None
     except MemoryError:
         return None
+
+
+def _reads_embedding(plan: TierPlan) -> bool:
+    """Returns True if a GPU has all layers, and no room for the embedding."""
+    return len(plan.gpus) == 1 and plan.first_gpu_layer == 0 and not plan.gpus[0].embeds

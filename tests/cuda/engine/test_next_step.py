@@ -132,6 +132,24 @@ def test_a_gpu_with_slots_reads_the_embedding_in_ram(
     np.testing.assert_array_equal(*logits)
 
 
+def test_all_experts_in_vram_but_no_room_for_the_embedding(load: Load, written: list[int]) -> None:
+    """The GPU reads the embedding in RAM then, and goes on with its own tokens all the same."""
+    model, answers = DATA / "qwen3moe.gguf", []
+    vram = None
+    for embeds in (True, False):
+        engine = load(model, context_size=128, batch_size=64, vram=vram)
+        assert engine.plan is not None
+        (place,) = engine.plan.gpus
+        assert place.embeds == embeds
+        vram = place.num_bytes - 1
+        assert not engine.plan.slotted_layers
+        assert len(engine.runner.parts) == 1
+        written.clear()
+        answers.append(answer(engine, IDS[:60], 10))
+        assert written == [60, 1, 1]
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize(
     "asked",
     [{"miss": "cpu"} | QUIET, {"miss": "auto"} | QUIET, {"miss": "stream"}],

@@ -77,12 +77,12 @@ def _are_page_locked(
 def lent_embedding(
     device: Device, config: ModelConfig, weights: ModelWeights, slots: GpuSlots | None
 ) -> Memory | None:
-    """Returns the embedding in page-locked RAM, from which a GPU with slots can read rows of it.
+    """Returns the embedding in page-locked RAM, from which a GPU without room for it reads rows.
 
     The CPU thus has no part in a token, and the GPU needs no room for the embedding. Returns None
-    where the GPU reads no experts from RAM either, or an MTP head keeps the CPU busy.
+    where the driver allows no reads from RAM, or an MTP head keeps the CPU busy.
     """
-    reads = slots is not None and slots.settings.is_reached and not config.has_head
+    reads = (slots is None or slots.settings.is_reached) and not config.has_head
     if not reads or weights.embedding.quant_type not in GPU_TYPES:
         return None
     return device.adopt(weights.embedding.data)
