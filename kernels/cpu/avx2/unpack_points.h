@@ -26,35 +26,28 @@ inline Ints fields_as_bytes(Ints x) {
   return all;
 }
 
-// Keeps a block's changes of points. Of each row's dword byte i, for columns 8i..8i+7, is made a
-// word by the type's Change.
+// Keeps a block's changes of points. Byte i of a row's dword is for columns 8i..8i+7: with another,
+// made by the type's Change, it becomes a word. More made before the loop would be more to load.
 template <class Type>
 class Changes {
  public:
   using Change = typename Type::Change;
   [[gnu::always_inline]] explicit Changes(const Type& type) {
 #pragma GCC unroll 8
-    for (int part = 0; part < kParts; part++) {
-      const Ints bytes = type.changes(part), last = Change::last_bytes(bytes);
-      const Ints first_rows = interleave_low8(bytes, last),
-                 last_rows = interleave_high8(bytes, last);
-      store(words_[part][0], interleave_low16(first_rows, first_rows));
-      store(words_[part][1], interleave_high16(first_rows, first_rows));
-      store(words_[part][2], interleave_low16(last_rows, last_rows));
-      store(words_[part][3], interleave_high16(last_rows, last_rows));
-    }
+    for (int part = 0; part < kParts; part++) store(bytes_[part], type.changes(part));
   }
   // Spreads the words of columns 8g..8g+7 of four rows, those of j, over the columns.
   template <int g>
   [[gnu::always_inline]] Ints spread(int part, int j) const {
-    const Floats first = as_floats(load(words_[part][2 * j])),
-                 second = as_floats(load(words_[part][2 * j + 1]));
+    const Ints bytes = load(bytes_[part]), last = Change::last_bytes(bytes);
+    const Ints words = j ? interleave_high8(bytes, last) : interleave_low8(bytes, last);
+    const Floats first = as_floats(interleave_low16(words, words)),
+                 second = as_floats(interleave_high16(words, words));
     return as_ints(shuffle_floats<g * 0x55>(first, second));
   }
 
  private:
-  // Of row i and, in the upper half, of row i + 4; each word is there twice.
-  alignas(32) uint16_t words_[kParts][4][16];
+  alignas(32) uint32_t bytes_[kParts][kLanes];
 };
 
 // A Type has Points, their Numbers (indices in the grid) and Change; for a part of 32 columns it
