@@ -69,6 +69,7 @@ template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_group(const uint8_t* w, const float* scale, int group,
                            const TokenBlock<kKind>* tokens, Ints p[][kRegisters]) {
   constexpr int kRun = kKind.safe_additions(), kSteps = kKind.group_columns / 4;
+  constexpr bool kAtOnce = kRun == 1 && !kKind.whole_scales;
 #pragma GCC unroll 8
   for (int k = 0; k < kSteps; k += kRun) {
     Ints run[kTokens][kRegisters];
@@ -83,11 +84,17 @@ inline void multiply_group(const uint8_t* w, const float* scale, int group,
 #pragma GCC unroll 4
         for (int n = 0; n < kTokens; n++) {
           const Ints product = multiply_four<kKind>(weights, x[n]);
+          if constexpr (kAtOnce) {
+            p[n][r] = add32(p[n][r], add_pairs(product));
+            settle(p[n][r]);
+            continue;
+          }
           run[n][r] = i ? add16(run[n][r], product) : tokens[n].unbias_words(product, group);
           settle(run[n][r]);  // otherwise additions are put off and every product spills
         }
       }
     }
+    if constexpr (kAtOnce) continue;
     for (int n = 0; n < kTokens; n++)
       for (int r = 0; r < kRegisters; r++)
         p[n][r] = add32(p[n][r], kKind.whole_scales ? madd16(run[n][r], load(scale + r * kLanes))
