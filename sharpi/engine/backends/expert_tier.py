@@ -202,6 +202,8 @@ class ExpertTier:
                 self._file.end_token_in_file(seconds)
             return
         self.feed.check_step()
+        if self._asker is not None:
+            self._asker.count(num_tokens)
         self._pin.end_step(self.store, num_tokens)
         if self._file is not None:
             self._watch_slots(self._file, num_tokens, seconds)

@@ -8,6 +8,7 @@ from sharpi.cluster.group import Group
 from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.cluster.split_model import lacking_layers
 from sharpi.engine.lending.asker import Asker
+from sharpi.engine.lending.choice import Choice
 from sharpi.engine.lending.expert_programs import ExpertPrograms
 from sharpi.engine.lending.lender import Lender
 from sharpi.engine.lending.loan import Loan, Room, Wish, lend, share_text
@@ -99,9 +100,9 @@ class LendingRound:
         """Starts a lender for each owner of lent experts; reads them into RAM if it will ask."""
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
-            lender = Lender(self._group.line(owner), self._programs(own))
+            lender = Lender(self._group.line(owner), self._programs(own), own)
             if self._group.statement("asks", owner, bool):
-                lender.warm(own)
+                lender.warm()
             self.lenders.append(lender)
 
     def _ask(self, loans: Sequence[Loan]) -> None:
@@ -115,18 +116,26 @@ class LendingRound:
         group.state("asks", asks)
         times = f"a question takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
         whom = " and ".join(names)
-        if asks:
-            group.when_lost(asker.lost)
-            self.asker = asker
-            held = share_text(loans, self._sizes)
-            self.notes = (
-                f"experts without a slot here are computed by {whom}: {times};"
-                f" RAM there has {held}",
-            )
-            return
-        asker.refuse()
-        asker.close()
-        self.notes = (f"experts are read from the disk, not computed by {whom}: {times}",)
+        group.when_lost(asker.lost)
+        self.asker = asker
+        held = share_text(loans, self._sizes)
+        asked = f"experts without a slot here are computed by {whom}: {times}; RAM there has {held}"
+        read_here = f"experts are read from the disk, not computed by {whom}: {times}"
+        self.notes = (asked if asks else read_here,)
+        if not asks:
+            asker.pause()
+        if self._wish == "auto":
+            self._choose_again(asker, loans, whom, asks=asks)
+
+    def _choose_again(self, asker: Asker, loans: Sequence[Loan], whom: str, *, asks: bool) -> None:
+        """Lets the decision change while the model runs, with a line for the user each time."""
+
+        def changed(asks: bool, round_trip: float, read: float) -> None:
+            way = f"computed by {whom}" if asks else "read from the disk"
+            times = f"a question takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
+            self._on_note(f"experts without a slot here are {way} from now on: {times}")
+
+        asker.choose_again(Choice(asker, lambda: self._read_seconds(loans), asks, changed))
 
     def _read_seconds(self, loans: Sequence[Loan]) -> float:
         """Measures the seconds to read an expert of mean size from disk."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sharpi.cluster.question_line import Bytes, QuestionLine
-from sharpi.engine.lending.expert_programs import MAX_TOKENS, ExpertPrograms
+from sharpi.engine.lending.choice import Choice
+from sharpi.engine.lending.expert_programs import MAX_TOKENS, WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
 from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.remote import RemoteExperts
@@ -46,20 +47,52 @@ class Asker(Closing):
         self._lost = [False] * len(lines)
         self._threads: list[threading.Thread] = []
         self._on_close: Callable[[], None] = lambda: None
+        self._choice: Choice | None = None
+        self._line_locks = [threading.Lock() for _ in lines]
         self.remote = RemoteExperts(shape, len(lines), MAX_TOKENS)
-        ranks = {line.other: index for index, line in enumerate(lines)}
-        for loan in loans:
-            self.remote.lend(loan.layer, loan.first, loan.end, ranks[loan.lender])
+        self._ranks = {line.other: index for index, line in enumerate(lines)}
+        self._let_ask()
+
+    def _let_ask(self) -> None:
+        for loan in self._loans:
+            index = self._ranks[loan.lender]
+            if not self._lost[index]:
+                self.remote.lend(loan.layer, loan.first, loan.end, index)
+
+    def choose_again(self, choice: Choice) -> None:
+        """Tells `choice` how many tokens pass, and closes it first."""
+        self._choice = choice
+
+    def count(self, num_tokens: int) -> None:
+        """Counts the tokens of a step."""
+        if self._choice is not None:
+            self._choice.count(num_tokens)
+
+    def pause(self) -> None:
+        """Asks nobody from the next step on; any thread may call it."""
+        for index in range(len(self._lines)):
+            self.remote.forget(index)
+
+    def resume(self) -> None:
+        """Asks again, of ranks that begin to read what they lend; any thread may call it."""
+        for index, line in enumerate(self._lines):
+            if not self._lost[index]:
+                with self._line_locks[index]:
+                    line.ask(WARM_UP, len(WARM_UP))
+        self._let_ask()
 
     def round_trip(self) -> float:
-        """Returns the median seconds of a question to the slowest rank; call it before any step."""
+        """Returns the median seconds of a question to the slowest rank."""
         seconds = []
-        for line in self._lines:
+        for index, line in enumerate(self._lines):
+            if self._lost[index]:
+                continue
             loan = next(each for each in self._loans if each.lender == line.other)
             question, size = self._programs.probe(loan.layer, loan.first)
-            own = [_seconds(line, question, size) for _ in range(_PROBES)]
+            with self._line_locks[index]:
+                own = [_seconds(line, question, size) for _ in range(_PROBES)]
             seconds.append(statistics.median(own[-_COUNTED:]))
-        return max(seconds)
+        return max(seconds, default=float("inf"))
 
     def when_closed(self, on_close: Callable[[], None]) -> None:
         """Registers a function to call at the end of `close`."""
@@ -82,7 +115,8 @@ class Asker(Closing):
         while (question := self.remote.take(index)) is not None:
             self._pending[index] = question
             try:
-                answer = line.ask(question, self.remote.answer_bytes(index))
+                with self._line_locks[index]:
+                    answer = line.ask(question, self.remote.answer_bytes(index))
             except Exception:  # whatever torch raises for a lost connection
                 self.lost(line.other)
                 return
@@ -129,11 +163,6 @@ class Asker(Closing):
         except Exception:  # it has ended before
             return
 
-    def refuse(self) -> None:
-        """Ends the lines, for a run that is not going to ask their ranks."""
-        for line in self._lines:
-            self._end(line)
-
     @property
     def stats(self) -> RemoteStats:
         """The counts of what other ranks computed so far."""
@@ -148,6 +177,8 @@ class Asker(Closing):
 
     def close(self) -> None:
         """Ends the threads and the lines; no step may ask any more."""
+        if self._choice is not None:
+            self._choice.close()
         self.remote.end()
         for thread in self._threads:
             thread.join(_LEAVE_SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharpi.cluster.question_line import QuestionLine
-from sharpi.engine.lending.expert_programs import ExpertPrograms
+from sharpi.engine.lending.expert_programs import WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
 from sharpi.system.closing import Closing
 
@@ -16,8 +16,8 @@ _LEAVE_SECONDS = 5.0
 class Lender(Closing):
     """Answers another rank's questions, on a thread of its own."""
 
-    def __init__(self, line: QuestionLine, programs: ExpertPrograms) -> None:
-        self._line, self._programs = line, programs
+    def __init__(self, line: QuestionLine, programs: ExpertPrograms, loans: Sequence[Loan]) -> None:
+        self._line, self._programs, self._loans = line, programs, loans
         self._thread = threading.Thread(target=self._answer_all, name="answers", daemon=True)
         self._thread.start()
 
@@ -26,12 +26,12 @@ class Lender(Closing):
         """True until the other rank has sent the empty question, or is lost."""
         return self._thread.is_alive()
 
-    def warm(self, loans: Sequence[Loan]) -> None:
+    def warm(self) -> None:
         """Begins to read the lent experts into memory, on another thread."""
-        threading.Thread(target=self._touch, args=(loans,), name="reads", daemon=True).start()
+        threading.Thread(target=self._touch, name="reads", daemon=True).start()
 
-    def _touch(self, loans: Sequence[Loan]) -> None:
-        for loan in loans:
+    def _touch(self) -> None:
+        for loan in self._loans:
             if self.is_at_work:
                 self._programs.touch(loan.layer, loan.first, loan.end)
 
@@ -40,6 +40,10 @@ class Lender(Closing):
         try:
             while True:
                 self._line.question(room)
+                if room[: len(WARM_UP)].tobytes() == WARM_UP:
+                    self.warm()
+                    self._line.answer(room[: len(WARM_UP)].copy())
+                    continue
                 values = self._programs.answer(room)
                 if values is None:
                     return

@@ -9,6 +9,7 @@ import pytest
 
 from sharpi.engine.cluster import lending_round
 from sharpi.engine.cluster.lending_round import LendingRound
+from sharpi.engine.lending.choice import Choice
 from sharpi.engine.lending.loan import Loan, Room, Wish
 from sharpi.hardware.disk import DiskRate
 
@@ -45,17 +46,19 @@ class TimedAsker:
     made: "list[TimedAsker]" = []  # noqa: RUF012
 
     def __init__(self, shape: object, loans: Sequence[Loan], *others: object) -> None:
-        self.loans, self.is_refused, self.is_closed = loans, False, False
+        self.loans, self.is_paused = loans, False
+        self.choice: Choice | None = None
         TimedAsker.made.append(self)
 
     def round_trip(self) -> float:
         return self.seconds
 
-    def refuse(self) -> None:
-        self.is_refused = True
+    def pause(self) -> None:
+        self.is_paused = True
 
-    def close(self) -> None:
-        self.is_closed = True
+    def choose_again(self, choice: Choice) -> None:
+        self.choice = choice
+        choice.close()
 
     def lost(self, rank: int) -> None:
         raise AssertionError("no rank is lost here")
@@ -111,12 +114,13 @@ def test_a_rank_asks_where_a_read_is_slower_than_a_question(
 ) -> None:
     lent, group = measured(question, read, wish)
     assert group.stated["asks"] is asks
-    assert (lent.asker is not None) is asks
     (note,) = lent.notes
     assert (ASKED if asks else READ) in note
     assert f"a question takes {question:.2f} ms, a read {read:.2f} ms" in note
     (asker,) = TimedAsker.made
-    assert asker.is_refused is asker.is_closed is not asks
+    assert lent.asker is asker  # type: ignore[comparison-overlap]
+    assert asker.is_paused is not asks
+    assert (asker.choice is not None) is (wish == "auto")
     assert asker.loans == [Loan(1, 0, 0, 0, 8)]
 
 

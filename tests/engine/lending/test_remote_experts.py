@@ -16,7 +16,7 @@ from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.cluster.lending_round import LoadedModel
 from sharpi.engine.engine import Engine
 from sharpi.engine.lending.asker import Asker
-from sharpi.engine.lending.expert_programs import MAX_TOKENS, ExpertPrograms
+from sharpi.engine.lending.expert_programs import MAX_TOKENS, WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
 from sharpi.engine.loader import load_engine
 from sharpi.errors import ClusterError
@@ -39,12 +39,15 @@ class OtherRank:
     """The line to a rank that has the experts, which is lost after so many questions."""
 
     def __init__(self, other: int, programs: ExpertPrograms, lost_after: int = NOBODY) -> None:
-        self.other, self.num_asked = other, 0
+        self.other, self.num_asked, self.num_warmed = other, 0, 0
         self._programs, self._lost_after = programs, lost_after
 
     def ask(self, question: bytes, answer_bytes: int) -> np.ndarray:
         if self.num_asked >= self._lost_after:
             raise RuntimeError("Connection closed by peer")
+        if question == WARM_UP:
+            self.num_warmed += 1
+            return np.frombuffer(question, np.uint8)
         self.num_asked += 1
         values = self._programs.answer(np.frombuffer(question, np.uint8))
         assert values is not None
@@ -59,8 +62,9 @@ class Ranks:
     """Shares a model as `Sharing` does, with `num_ranks` others that lend every expert."""
 
     layers = remote = None
-    is_first = True
+    is_first, begins_paused = True, False
     notes = ()
+    asker: Asker
 
     def __init__(self, num_ranks: int = 1, lost_after: int = NOBODY) -> None:
         self._num_ranks, self._lost_after = num_ranks, lost_after
@@ -72,7 +76,7 @@ class Ranks:
         return file
 
     def agree(self, config: RunConfig, file: object, model: object, settings: object,
-              hardware: object) -> object:  # fmt: skip
+              hardware: object, gpus: object) -> object:  # fmt: skip
         return settings
 
     def parts(self, own: list[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
@@ -86,7 +90,10 @@ class Ranks:
         names = [f"rank {line.other}" for line in self.lines]
         shape = loaded.config.num_layers, loaded.config.num_experts
         fallback = _programs(loaded, layers)
-        loaded.tier.ask(Asker(shape, loans, self.lines, names, fallback, self.said.append))  # type: ignore[arg-type]
+        self.asker = Asker(shape, loans, self.lines, names, fallback, self.said.append)  # type: ignore[arg-type]
+        if self.begins_paused:
+            self.asker.pause()
+        loaded.tier.ask(self.asker)
         return own
 
     def _loans(self, loaded: LoadedModel) -> Iterator[Loan]:
@@ -173,6 +180,21 @@ def test_a_lost_rank_costs_the_disk_and_no_bit(
     assert stats is not None
     assert contradiction(stats) is None
     assert stats.decode.loads > 0
+
+
+def test_asking_goes_off_and_on_and_changes_no_bit(load_shared: Callable[..., Engine]) -> None:
+    with load_engine(RunConfig(DEMO, context_size=256)) as alone:
+        right = decode(alone)
+    ranks = Ranks()
+    ranks.begins_paused = True
+    engine, counts = load_shared(DEMO, ranks, moe_slots=2, context_size=256), []
+    for change in (None, ranks.asker.resume, ranks.asker.pause):
+        if change is not None:
+            change()
+        assert decode(engine) == right
+        counts.append(ranks.lines[0].num_asked)
+    assert counts[0] == 0 < counts[1] == counts[2]
+    assert ranks.lines[0].num_warmed == 1
 
 
 def test_what_has_a_slot_or_finds_a_free_one_is_not_asked_for(

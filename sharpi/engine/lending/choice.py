@@ -1,0 +1,83 @@
+"""Choice: decides again, while a model runs, if its rank asks others for experts or reads them."""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from sharpi.system.closing import Closing
+
+TOKENS_BETWEEN = 256  # of which the last one begins a measurement, at the earliest
+HYSTERESIS = 1.25  # as much quicker has the other way to be
+_LEAVE_SECONDS = 5.0
+
+
+class Ways(Protocol):
+    """Measures both ways, and takes one of them."""
+
+    def round_trip(self) -> float:
+        """Measures the seconds of a question; raises an exception if a rank is lost."""
+
+    def resume(self) -> None:
+        """Asks the other ranks from now on."""
+
+    def pause(self) -> None:
+        """Reads the experts from the disk from now on."""
+
+
+def still_asks(asks: bool, round_trip: float, read: float) -> bool:
+    """Returns True if asking pays, from what both ways take now; equals change nothing."""
+    if asks:
+        return round_trip <= HYSTERESIS * read
+    return HYSTERESIS * round_trip < read
+
+
+class Choice(Closing):
+    """Measures on a thread of its own once `TOKENS_BETWEEN` tokens have passed.
+
+    `read` measures the seconds of a read. `on_change` gets what is done from now on, and the
+    seconds of a question and of a read.
+    """
+
+    def __init__(
+        self,
+        ways: Ways,
+        read: Callable[[], float],
+        asks: bool,
+        on_change: Callable[[bool, float, float], None],
+    ) -> None:
+        self._ways, self._read, self._on_change = ways, read, on_change
+        self.asks, self._num_tokens = asks, 0
+        self._is_due, self._has_ended = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="choice", daemon=True)
+        self._thread.start()
+
+    def count(self, num_tokens: int) -> None:
+        """Counts the tokens of a step."""
+        self._num_tokens += num_tokens
+        if self._num_tokens >= TOKENS_BETWEEN:
+            self._num_tokens = 0
+            self._is_due.set()
+
+    def _run(self) -> None:
+        while self._is_due.wait() and not self._has_ended:
+            self._is_due.clear()
+            try:
+                self.decide()
+            except Exception:  # a rank is lost, of which the asker has said so, or the file is gone
+                return
+
+    def decide(self) -> None:
+        """Measures both ways, and changes to the other one if that is quicker by far."""
+        round_trip, read = self._ways.round_trip(), self._read()
+        asks = still_asks(self.asks, round_trip, read)
+        if asks == self.asks or self._has_ended:
+            return
+        self.asks = asks
+        (self._ways.resume if asks else self._ways.pause)()
+        self._on_change(asks, round_trip, read)
+
+    def close(self) -> None:
+        """Ends the thread, after a measurement that has begun."""
+        self._has_ended = True
+        self._is_due.set()
+        self._thread.join(_LEAVE_SECONDS)
