@@ -88,7 +88,7 @@ def decide(
     check_kv_types(model.attention, types)
     context_size = _context_size(wanted, model, hardware, types, in_windows)
     one_context = -(-context_size // PAGE_POSITIONS)
-    pages, pages_note = kv_pages(config, file, model, hardware, one_context, types)
+    pages, pages_note = kv_pages(config, file, model, hardware, one_context, types, in_windows)
     batch_threads = config.num_batch_threads or config.num_threads or hardware.fast_cores
     threads = config.num_threads or _decode_threads(file, model, hardware)
     max_drafts = _max_drafts(config, file, model, context_size)

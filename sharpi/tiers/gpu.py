@@ -111,7 +111,8 @@ def plan_layers(
     )
     left = tier_budget.left - sum(kv[i] for i in fitting)
     experts = gpu_experts(model, request, fitting if has_slots else [], left)
-    _take_kv(tier_budget, request, [kv[i] for i in fitting], fitting, experts.growth)
+    windows = _windows_text(request, sum(model.layers[i].has_window for i in fitting))
+    _take_kv(tier_budget, request, kv, fitting, experts.growth, windows)
     _take_experts(tier_budget, experts)
     growth = experts.growth
     notes = () if growth is None else (growth.note(request.num_pages),)
@@ -128,13 +129,21 @@ def _take_kv(
     kv: list[int],
     on_gpu: list[int],
     growth: KvGrowth | None,
+    windows: str,
 ) -> None:
     reason = f"{request.context_size} positions beside their layers"
     if growth is not None and request.gpu_kv_first is not None:
-        kv = [request.gpu_kv_first[i] for i in on_gpu]
+        kv = list(request.gpu_kv_first)
         positions, most = (n * PAGE_POSITIONS for n in (growth.first_pages, request.num_pages))
         reason = f"{positions} positions beside their layers; up to {most} in place of slots"
-    tier_budget.take(Purpose.KV, sum(kv), reason)
+    tier_budget.take(Purpose.KV, sum(kv[i] for i in on_gpu), f"{reason}{windows}")
+
+
+def _windows_text(request: TierRequest, num_layers: int) -> str:
+    """Returns what the plan says about sliding-window layers on a GPU; empty without any."""
+    if not (num_layers and request.window_pages):
+        return ""
+    return f"; {request.window_pages * PAGE_POSITIONS} at most in {num_layers} with windows"
 
 
 def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:

@@ -74,6 +74,17 @@ def test_bits_are_those_of_one_process_with_a_gpu(case: str, ranks: Ranks, tmp_p
     assert np.array_equal(both, np.load(written))
 
 
+def test_windows_on_gpus_of_two_ranks(ranks: Ranks, tmp_path: Path) -> None:
+    """Each rank's layers have the pages of their windows alone."""
+    command, written = logits(tmp_path, "gpt-oss")
+    np.save(tmp_path / "ids.npy", np.resize(np.arange(5, 105), 420))
+    command[command.index("12")] = "64"
+    ranks.two(command, GPU, GPU)
+    both = np.load(written)
+    ranks.one(command)
+    assert np.array_equal(both, np.load(written))
+
+
 @pytest.mark.parametrize(("first", "second"), [(GPU, NO_GPU), (NO_GPU, GPU)])
 def test_one_rank_with_a_gpu_and_one_without(
     first: tuple[str, ...], second: tuple[str, ...], ranks: Ranks, tmp_path: Path

@@ -19,14 +19,22 @@ def kv_pages(
     hardware: HardwareInfo,
     pages_per_sequence: int,
     types: KvTypes,
+    window_pages: int = 0,
 ) -> tuple[int, tuple[str, ...]]:
-    """Returns the pages for all sequences, at least one context, and notes for the user."""
+    """Returns the pages for all sequences, at least one context, and notes for the user.
+
+    `window_pages` is as for `kv_bytes`.
+    """
     wanted = config.num_parallel * pages_per_sequence
-    page_bytes = kv_bytes(model.attention, PAGE_POSITIONS, types)
+    window_pages = window_pages if window_pages < wanted else 0
+    in_windows = [shape for shape in model.attention if shape.window and window_pages]
+    others = [shape for shape in model.attention if shape not in in_windows]
+    page_bytes = kv_bytes(others, PAGE_POSITIONS, types)
     if config.num_parallel == 1 or not page_bytes:
         return wanted, ()
     weights = sum(tensor.num_bytes for tensor in file.tensors.values())
     room = min(_room(memory, weights) for memory in _memories(config, hardware))
+    room = max(0, room - kv_bytes(in_windows, window_pages * PAGE_POSITIONS, types))
     pages = max(pages_per_sequence, min(wanted, room // page_bytes))
     if pages == wanted:
         return pages, ()

@@ -162,3 +162,17 @@ def test_a_prompt_cache_and_snapshots(load: Load, tmp_path: Path) -> None:
         assert engine.runner.windows.num_present <= engine.runner.settings.window_pages
     assert found == expected
     assert cached >= 400
+
+
+def test_a_shifted_context(both: Callable[..., Any]) -> None:
+    """A shift computes what it keeps anew, in pages of windows that were used before."""
+    options = {**ONE, "context_size": 512, "batch_size": 32, "context_shift": True}
+    engine, whole = both("gpt-oss", **options)
+    assert gpu_of(engine).cache.frames is not None
+    found = []
+    for each in (engine, whole):
+        generation = each.session().generate(ids(470), replace(REQUEST, max_tokens=60))
+        list(generation)
+        found.append(generation.ids)
+    assert len(found[0]) == 60
+    assert found[0] == found[1]

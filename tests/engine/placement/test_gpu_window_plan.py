@@ -47,6 +47,17 @@ def test_layers_with_windows_take_their_frames(monkeypatch: pytest.MonkeyPatch) 
         assert layer.kv_bytes == own.kv_bytes * share
     taken = [plan.bytes_in(Tier.VRAM, Purpose.KV) for plan in (found, before)]
     assert taken[0] < 0.6 * taken[1]
+    (said,) = (line.reason for line in found.lines if line.purpose is Purpose.KV and line.num_bytes)
+    in_windows = f"256 at most in {len(windows)} with windows"
+    assert said == f"32768 positions beside their layers; {in_windows}"
+
+
+def test_several_sequences_share_what_windows_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are counted by the layers that have all of them."""
+    config = replace(CONFIG, num_parallel=4, ram=28 << 20, vram=None, device="cpu")
+    found, before = planned(config)[1], whole(config, monkeypatch)[1]
+    assert PAGES < before.num_pages < found.num_pages < 4 * PAGES
+    assert any("the KV cache has room for" in note for note in found.notes)
 
 
 def test_what_they_leave_goes_to_slots(monkeypatch: pytest.MonkeyPatch) -> None:
