@@ -2,7 +2,8 @@
 
 `python bench-scripts/cpu/attention.py --depth 32768` runs decode steps, `--tokens 128` prefill
 steps. No model is read: pages hold a pattern, and only queries, the stored row and attention are
-computed. Types take turns, and medians are printed with their ratio to f16.
+computed. Types take turns, and medians are printed with their ratio to f16; `--best`
+prints the shortest times instead, as on a machine that others use.
 """
 
 import argparse
@@ -94,6 +95,7 @@ def _options() -> argparse.Namespace:
         parser.add_argument(name, type=int, default=default)
     parser.add_argument("--precision", default="int8", choices=("int8", "int16", "f32"))
     parser.add_argument("--isa", default=None)
+    parser.add_argument("--best", action="store_true")
     parser.add_argument("--types", nargs="*", default=list(KV_FORMATS))
     return parser.parse_args()
 
@@ -112,9 +114,11 @@ def main() -> None:
     for case in cases:
         own = times[str(case.types)]
         ratio = statistics.median(a / b for a, b in zip(first, own, strict=True))
-        middle = statistics.median(own)
-        rate = case.num_bytes / middle / 1e9
-        print(f"{case.types!s:8} {middle * 1e3:9.2f} ms {rate:6.1f} GB/s {ratio:6.2f} x")
+        shown = statistics.median(own)
+        if options.best:
+            ratio, shown = min(first) / min(own), min(own)
+        rate = case.num_bytes / shown / 1e9
+        print(f"{case.types!s:8} {shown * 1e3:9.2f} ms {rate:6.1f} GB/s {ratio:6.2f} x")
     pool.close()
 
 

@@ -20,17 +20,18 @@ const VectorOps* best_avx512_vector_ops() {
   return all_present(avx512_bf16_features()) ? &with_bf16 : &kAvx512VectorOps;
 }
 
-VectorOps with_loops(VectorOps ops, const char* name, const RoundedLoops& loops) {
-  ops.name = name;
+VectorOps with_avx_vnni_loops(VectorOps ops) {
+  ops.name = "avx_vnni";
   for (int type = int(KvType::F16) + 1; type < kNumKvTypes; type++) {
     const int layout = kv_layout(KvType(type), true);
+    const RoundedLoops& loops = KvType(type) == KvType::Q4_0 ? kAvxVnniPackedLoops : kAvxVnniLoops;
     ops.keys[layout].scores = loops.scores, ops.values[layout].add = loops.add;
   }
   return ops;
 }
 
 const VectorOps* avx_vnni_vector_ops() {
-  static const VectorOps ops = with_loops(kAvx2VectorOps, "avx_vnni", kAvxVnniLoops);
+  static const VectorOps ops = with_avx_vnni_loops(kAvx2VectorOps);
   return &ops;
 }
 #endif

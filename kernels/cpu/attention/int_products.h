@@ -14,6 +14,7 @@ inline Wide load_wide(const void* p) { return _mm512_loadu_si512(p); }
 inline Wide all_words(uint32_t x) { return _mm512_set1_epi32(int(x)); }
 inline Wide low_bytes(Wide x) { return _mm512_and_si512(x, _mm512_set1_epi16(255)); }
 inline Wide high_bytes(Wide x) { return _mm512_srli_epi16(x, 8); }
+inline Wide low_nibbles(Wide x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 // Returns the words a * b / 2^15, rounded.
 inline Wide scale_words(Wide a, Wide b) { return _mm512_mulhrs_epi16(a, b); }
 // Interleaves the low words of integers, or the low bytes of words.
@@ -29,6 +30,7 @@ inline Wide load_wide(const void* p) { return _mm256_loadu_si256((const __m256i*
 inline Wide all_words(uint32_t x) { return _mm256_set1_epi32(int(x)); }
 inline Wide low_bytes(Wide x) { return _mm256_and_si256(x, _mm256_set1_epi16(255)); }
 inline Wide high_bytes(Wide x) { return _mm256_srli_epi16(x, 8); }
+inline Wide low_nibbles(Wide x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
 inline Wide scale_words(Wide a, Wide b) { return _mm256_mulhrs_epi16(a, b); }
 inline Wide words_of(Wide low, Wide high) {
   return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
@@ -93,7 +95,7 @@ constexpr bool kSumsWords = false;
 template <Bytes>
 struct Numbers {
   Wide numbers;
-  Numbers(const uint8_t* p, Wide) : numbers(load_wide(p)) {}
+  Numbers(Wide x, Wide) : numbers(x) {}
   [[gnu::always_inline]] Wide add_to(Wide sum, Wide quad) const {
     return add_bytes(sum, numbers, quad);
   }
@@ -117,8 +119,8 @@ inline Wide pairs_to_words(Wide pairs) { return _mm256_madd_epi16(pairs, _mm256_
 template <Bytes>
 struct Numbers {
   Wide levels, magnitudes;
-  Numbers(const uint8_t* p, Wide zero)
-      : levels(_mm256_sub_epi8(load_wide(p), zero)), magnitudes(_mm256_abs_epi8(levels)) {}
+  Numbers(Wide x, Wide zero)
+      : levels(_mm256_sub_epi8(x, zero)), magnitudes(_mm256_abs_epi8(levels)) {}
   [[gnu::always_inline]] Wide add_to(Wide sum, Wide quad) const {
     Wide x;  // within one statement, compilers do not keep many of them
     asm("vpsignb %3, %2, %1\n\tvpmaddubsw %1, %4, %1\n\tvpmaddwd %5, %1, %1\n\tvpaddd %1, %0, %0"
@@ -131,7 +133,7 @@ struct Numbers {
 template <>
 struct Numbers<Bytes::Positive> {
   Wide levels;
-  Numbers(const uint8_t* p, Wide zero) : levels(_mm256_sub_epi8(load_wide(p), zero)) {}
+  Numbers(Wide x, Wide zero) : levels(_mm256_sub_epi8(x, zero)) {}
   [[gnu::always_inline]] Wide add_to(Wide sum, Wide quad) const {
     Wide x;
     asm("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
@@ -144,7 +146,7 @@ struct Numbers<Bytes::Positive> {
 template <>
 struct Numbers<Bytes::Small> {
   Wide numbers;
-  Numbers(const uint8_t* p, Wide) : numbers(load_wide(p)) {}
+  Numbers(Wide x, Wide) : numbers(x) {}
   [[gnu::always_inline]] Wide add_to(Wide pairs, Wide quad) const {
     Wide x;
     asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
@@ -187,40 +189,71 @@ struct ByteRows {
   const uint32_t* quads;         // of the first query and row
 };
 
-// Adds the products of kTogether rows with N queries.
-template <int N, int P, Bytes kBytes, int kQueryApart, int kRowApart>
-[[gnu::always_inline]] inline void add_together(ByteRows rows, Wide zero, Ahead& ahead,
+// How rows lie: as bytes, or two numbers to a byte: of each kNibbles rows those of the second half
+// are the high halves of the first's.
+constexpr int kBytesOnly = 0;
+
+// Loads a row's vector. `rows`: the first of kNibbles rows.
+template <int kNibbles>
+[[gnu::always_inline]] inline Wide load_row(const uint8_t* rows, int row, size_t row_apart) {
+  if constexpr (kNibbles == kBytesOnly) {
+    return load_wide(rows + row * row_apart);
+  } else {
+    const Wide pairs = load_wide(rows + row % (kNibbles / 2) * row_apart);
+    return low_nibbles(row < kNibbles / 2 ? pairs : (Wide)((OwnInts)pairs >> 4));
+  }
+}
+
+// Adds the products of kTogether rows with N queries, from row kFrom of kNibbles on.
+template <int N, int P, Bytes kBytes, int kQueryApart, int kRowApart, int kNibbles, int kFrom>
+[[gnu::always_inline]] inline void add_together(const ByteRows& rows, Wide zero, Ahead& ahead,
                                                 Wide sums[N][P]) {
 #pragma GCC unroll 4
   for (int i = 0; i < kTogether; i++) {
-    const uint8_t* row = rows.numbers + i * rows.row_apart;
-    const Numbers<kBytes> first(row, zero), second(row + (P - 1) * rows.part_apart, zero);
+    const uint8_t* second_part = rows.numbers + (P - 1) * rows.part_apart;
+    const Numbers<kBytes> first(load_row<kNibbles>(rows.numbers, kFrom + i, rows.row_apart), zero),
+        second(load_row<kNibbles>(second_part, kFrom + i, rows.row_apart), zero);
     ahead.fetch();
-    __builtin_prefetch(row + kAgain);
-    if (P > 1) __builtin_prefetch(row + rows.part_apart + kAgain);
+    if (kNibbles == kBytesOnly || kFrom + i < kNibbles / 2) {
+      const size_t again = (kFrom + i) * rows.row_apart + kAgain;
+      __builtin_prefetch(rows.numbers + again);
+      if (P > 1) __builtin_prefetch(second_part + again);
+    }
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) {
-      const Wide quad = all_words(rows.quads[n * kQueryApart + i * kRowApart]);
+      const Wide quad = all_words(rows.quads[n * kQueryApart + (kFrom + i) * kRowApart]);
       sums[n][0] = first.add_to(sums[n][0], quad);
       if constexpr (P > 1) sums[n][1] = second.add_to(sums[n][1], quad);
     }
   }
 }
 
+// Does so, with sums of 16 bits where those are enough.
+template <int N, int P, Bytes kBytes, int kQueryApart, int kRowApart, int kNibbles, int kFrom>
+[[gnu::always_inline]] inline void add_four(const ByteRows& rows, Wide zero, Ahead& ahead,
+                                            Wide sums[N][P]) {
+  if constexpr (kSumsWords<kBytes>) {
+    Wide pairs[N][P] = {};
+    add_together<N, P, kBytes, kQueryApart, kRowApart, kNibbles, kFrom>(rows, zero, ahead, pairs);
+    for (int n = 0; n < N; n++)
+      for (int p = 0; p < P; p++) sums[n][p] = plus(sums[n][p], pairs_to_words(pairs[n][p]));
+  } else {
+    add_together<N, P, kBytes, kQueryApart, kRowApart, kNibbles, kFrom>(rows, zero, ahead, sums);
+  }
+}
+
 // Adds the products of kRows rows to `sums`.
-template <int N, int P, Bytes kBytes, int kRows, int kQueryApart, int kRowApart>
+template <int N, int P, Bytes kBytes, int kRows, int kQueryApart, int kRowApart, int kNibbles>
 [[gnu::always_inline]] inline void add_rows(ByteRows rows, Wide zero, Ahead& ahead,
                                             Wide sums[N][P]) {
-  for (int from = 0; from < kRows; from += kTogether) {
-    if constexpr (kSumsWords<kBytes>) {
-      Wide pairs[N][P] = {};
-      add_together<N, P, kBytes, kQueryApart, kRowApart>(rows, zero, ahead, pairs);
-      for (int n = 0; n < N; n++)
-        for (int p = 0; p < P; p++) sums[n][p] = plus(sums[n][p], pairs_to_words(pairs[n][p]));
-    } else {
-      add_together<N, P, kBytes, kQueryApart, kRowApart>(rows, zero, ahead, sums);
-    }
-    rows.numbers += kTogether * rows.row_apart, rows.quads += kTogether * kRowApart;
+  constexpr int kStep = kNibbles > kTogether ? kNibbles : kTogether;
+  static_assert(kStep <= 2 * kTogether);
+  for (int from = 0; from < kRows; from += kStep) {
+    add_four<N, P, kBytes, kQueryApart, kRowApart, kNibbles, 0>(rows, zero, ahead, sums);
+    if constexpr (kStep > kTogether)
+      add_four<N, P, kBytes, kQueryApart, kRowApart, kNibbles, kTogether>(rows, zero, ahead, sums);
+    rows.numbers += (kNibbles ? kNibbles / 2 : kStep) * rows.row_apart;
+    rows.quads += kStep * kRowApart;
   }
 }
 

@@ -58,6 +58,7 @@ inline void look_up_group(uint8_t* codes, const uint8_t table[16]) {
 template <int kBitsOfCode, int kZeroCode>
 struct EvenLevels {
   static constexpr int kBits = kBitsOfCode, kZero = kZeroCode;
+  static constexpr bool kHasEvenLevels = true;
   static void to_numbers(uint8_t*) {}
   static void encode(const float* x, BlockScale s, uint8_t* codes) {
     constexpr float kLargest = (1 << kBits) - 1;
@@ -103,6 +104,7 @@ struct TypeQ4_0 : EvenLevels<4, 8> {
 template <class Table, int kBitsOfCode>
 struct TabledLevels {
   static constexpr int kBits = kBitsOfCode, kCount = 1 << kBits, kZero = 128;
+  static constexpr bool kHasEvenLevels = false;
 
   static void to_numbers(uint8_t* codes) {
     uint8_t table[16] = {};

@@ -100,7 +100,8 @@ constexpr auto kLarger = [](Own x, Own y) { return x > y ? x : y; };
 
 constexpr int kMany = 5;  // queries
 
-// Folds a vector of each query: those of many together. The results are the same.
+// Folds a vector of each query into `out` (kQueries): those of many together. The results are the
+// same.
 template <class Fold>
 [[gnu::always_inline]] inline void fold_queries(Own vectors[kQueries], int count, Fold combine,
                                                 float* out) {
@@ -109,9 +110,7 @@ template <class Fold>
     return;
   }
   for (int n = count; n < kQueries; n++) vectors[n] = vectors[0];
-  float all[kQueries];
-  fold_eight(vectors, combine, all);
-  std::copy_n(all, count, out);
+  fold_eight(vectors, combine, out);
 }
 
 constexpr int kPadded = 16;  // lanes that hold a number of each query, in whole vectors

@@ -103,10 +103,10 @@ template <int N, int P>
 }
 
 // Computes the scores of N queries.
-template <int N, int P, Bytes kBytes>
+template <int N, int P, Bytes kBytes, bool kPacked>
 [[gnu::always_inline]] inline void panel_products(KeyPanels keys, RoundedQueries q, Ahead& ahead,
                                                   Own s[N][P]) {
-  constexpr int kQuads = kKvBlock / kQuad;
+  constexpr int kQuads = kKvBlock / kQuad, kNibbles = kPacked ? kQuads : kBytesOnly;
   const Wide zero = all_words(uint32_t(keys.zero) * 0x01010101u);
   for (int b = 0; b < keys.num_blocks; b++) {
     Wide products[N][P];
@@ -115,17 +115,17 @@ template <int N, int P, Bytes kBytes>
       const Wide start = all_words(kHasZero<kBytes> ? uint32_t(q.starts[n]) : 0u);
       for (int i = 0; i < P; i++) products[n][i] = start;
     }
-    add_rows<N, P, kBytes, kQuads, 1, kQueries>(
+    add_rows<N, P, kBytes, kQuads, 1, kQueries, kNibbles>(
         {keys.numbers, keys.part_apart, kVectorCodes, q.quads}, zero, ahead, products);
     add_block<N, P>(keys, q, products, s);
-    keys.numbers += kQuads * kVectorCodes, keys.scales += keys.block_apart;
+    keys.numbers += kQuads * kVectorCodes / (kPacked ? 2 : 1), keys.scales += keys.block_apart;
     q.quads += kQuads * kQueries, q.sums += kQueries, q.starts += kQueries;
   }
 }
 
 // Does so with the panels that have visible positions. Meanwhile the next page's keys are
 // prefetched.
-template <int N, Bytes kBytes>
+template <int N, Bytes kBytes, bool kPacked>
 void rounded_panels(const PageAttention& a, int from, Visible range, float scores[][kPage]) {
   // Few queries wait for memory, which is read best in order: by panel.
   constexpr int P = kOwnLanes == kPanel && N <= 2 ? 1 : kParts, kStep = P * kOwnLanes;
@@ -135,7 +135,8 @@ void rounded_panels(const PageAttention& a, int from, Visible range, float score
   if (a.next && !from) ahead = Ahead(a.next, a.key_bytes, steps);
   for (int at = range.begin / kStep * kStep; at < range.end; at += kStep) {
     Own s[N][P] = {};
-    panel_products<N, P, kBytes>(KeyPanels(*a.packed_keys, at, a.key_dim), queries, ahead, s);
+    panel_products<N, P, kBytes, kPacked>(KeyPanels(*a.packed_keys, at, a.key_dim), queries, ahead,
+                                          s);
     for (int n = 0; n < N; n++)
       for (int i = 0; i < P; i++)
         store_own(scores[from + n] + at + i * kOwnLanes, s[n][i] * queries.scales[n]);
@@ -154,10 +155,13 @@ inline void in_parts(int all, Run run) {
   }(std::make_integer_sequence<int, kQueriesAtOnce>{});
 }
 
-template <Bytes kBytes>
+// kPacked: two numbers share a byte, and are taken apart as they are multiplied.
+template <Bytes kBytes, bool kPacked>
 void rounded_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
+  if constexpr (kPacked)
+    if (!a.values) return rounded_scores<kBytes, false>(a, range, scores);
   in_parts(a.num_queries,
-           [&](int from, auto n) { rounded_panels<n, kBytes>(a, from, range, scores); });
+           [&](int from, auto n) { rounded_panels<n, kBytes, kPacked>(a, from, range, scores); });
 }
 
 }  // namespace

@@ -15,10 +15,11 @@ constexpr Bytes kValueBytes = Type::kType == KvType::Q8_0 ? Bytes::Positive : kK
 template <class Type>
 constexpr void add_rounded(VectorOps& ops) {
   const int layout = kv_layout(Type::kType, true);
-  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_rounded<Type>, unpack_keys<Type>,
-                      rounded_scores<kKeyBytes<Type>>};
+  ops.keys[layout] = {takes_all, store_packed_key<Type>, prepare_rounded<Type>,
+                      unpack_keys<Type, kStaysPacked<Type>>,
+                      rounded_scores<kKeyBytes<Type>, kStaysPacked<Type>>};
   ops.values[layout] = {has_values, store_packed_value<Type>, unpack_scaled<Type>,
-                        rounded_values<kValueBytes<Type>>};
+                        rounded_values<kValueBytes<Type>, kStaysPacked<Type>>};
 }
 
 constexpr VectorOps with_rounded(VectorOps ops) {

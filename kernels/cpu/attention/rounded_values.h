@@ -56,7 +56,7 @@ inline void set_column_scales(const uint16_t* scales, Visible range, ColumnScale
 // Does the same as unpack_values, and computes the scales of columns.
 template <class Type>
 void unpack_scaled(const KvPage& page, Visible range, uint8_t* memory, PackedValues& view) {
-  unpack_values<Type>(page, range, memory, view);
+  unpack_values<Type, kStaysPacked<Type>>(page, range, memory, view);
   ColumnScales* columns = (ColumnScales*)(memory + size_t(kPage) * page.value_dim);
   for (int c = 0; c * kKvBlock < page.value_dim; c++)
     if (c == 0 || view.column_apart) set_column_scales(scale_of(view, c), range, columns[c]);
@@ -133,37 +133,49 @@ struct ColumnPart {
 };
 
 // Computes weights . values of N queries.
-template <int N, Bytes kBytes>
+template <int N, Bytes kKind, int kNibbles>
 struct ByteColumn {
+  static constexpr int kBytes = kColumnCodes / (kNibbles ? 2 : 1);
   static constexpr int kApart = sizeof(Weights) / sizeof(uint32_t);
   [[gnu::always_inline]] static void products(ColumnPart part, const Weights* weights,
                                               const int32_t* starts, Ahead& ahead,
                                               Wide out[N][kParts]) {
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++)
-      out[n][0] = out[n][1] = all_words(kHasZero<kBytes> ? uint32_t(starts[n]) : 0u);
-    add_rows<N, kParts, kBytes, kColumnRows, kApart, 1>(
+      out[n][0] = out[n][1] = all_words(kHasZero<kKind> ? uint32_t(starts[n]) : 0u);
+    add_rows<N, kParts, kKind, kColumnRows, kApart, 1, kNibbles>(
         {part.numbers, sizeof(Wide), kKvBlock * kQuad, weights->quads},
         all_words(uint32_t(part.zero) * 0x01010101u), ahead, out);
   }
 };
-template <int N>
+template <int N, int kNibbles>
 struct WordColumn {
+  static constexpr int kBytes = kColumnCodes / (kNibbles ? 2 : 1), kRowApart = kKvBlock * kQuad;
+
+  // Adds row `at` of the column, number `row` from `rows` on.
+  [[gnu::always_inline]] static void add_row(const uint8_t* rows, int row, int at,
+                                             const Weights* weights, Wide out[N][kParts]) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kParts; v++) {
+      const Wide x = load_row<kNibbles>(rows + v * sizeof(Wide), row, kRowApart);
+      const Wide low = low_bytes(x), high = high_bytes(x);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) {
+        out[n][v] = add_words(out[n][v], low, all_words(weights[n].words.pairs[0][at]));
+        out[n][v] = add_words(out[n][v], high, all_words(weights[n].words.pairs[1][at]));
+      }
+    }
+  }
   [[gnu::always_inline]] static void products(ColumnPart part, const Weights* weights,
                                               const int32_t* starts, Ahead& ahead,
                                               Wide out[N][kParts]) {
+    constexpr int kStep = kNibbles ? kNibbles : 1, kStored = kNibbles ? kNibbles / 2 : 1;
     for (int n = 0; n < N; n++) out[n][0] = out[n][1] = all_words(uint32_t(starts[n]));
-    for (int i = 0; i < kColumnRows; i++, part.numbers += kKvBlock * kQuad) {
-      const Wide x[kParts] = {load_wide(part.numbers), load_wide(part.numbers + sizeof(Wide))};
-      ahead.fetch();
-#pragma GCC unroll 2
-      for (int v = 0; v < kParts; v++) {
-        const Wide low = low_bytes(x[v]), high = high_bytes(x[v]);
-#pragma GCC unroll 8
-        for (int n = 0; n < N; n++) {
-          out[n][v] = add_words(out[n][v], low, all_words(weights[n].words.pairs[0][i]));
-          out[n][v] = add_words(out[n][v], high, all_words(weights[n].words.pairs[1][i]));
-        }
+    for (int at = 0; at < kColumnRows; at += kStep, part.numbers += kStored * kRowApart) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kStep; i++) {
+        ahead.fetch();
+        add_row(part.numbers, i, at + i, weights, out);
       }
     }
   }
@@ -174,7 +186,7 @@ template <int N, class Column>
 void column_of_queries(const PageAttention& a, const ColumnWeights& w, const int* queries, int from,
                        const float* rescale, int column, Ahead& ahead) {
   const PackedValues& values = *a.packed_values;
-  const uint8_t* numbers = values.numbers + size_t(column) * kColumnCodes;
+  const uint8_t* numbers = values.numbers + size_t(column) * Column::kBytes;
   for (int d = 0; d < kKvBlock; d += kParts * kOwnLanes) {
     Wide products[N][kParts];
     Column::products({numbers + d * kQuad, values.zero}, w.weights + from, w.starts + from, ahead,
@@ -264,8 +276,27 @@ inline void weigh_column(const PageAttention& a, const Order& order, const PageS
   set_starts(sums, order.num_all, values.zero, to.starts);
 }
 
+constexpr int kRowsOfGroup = kColumnRows / kColumnGroups;
+constexpr int kColumnsAtOnce = 4;  // whose weights are computed before their products
+
+// Adds a column's values.
+template <Bytes kBytes, int kNibbles>
+inline void add_column(const PageAttention& a, const Order& order, const ColumnWeights& weights,
+                       int column, const float* rescale, Ahead& ahead, Ahead& none) {
+  in_parts(order.num_bytes, [&](int from, auto n) {
+    column_of_queries<n, ByteColumn<n, kBytes, kNibbles>>(a, weights, order.queries, from, rescale,
+                                                          column, from ? none : ahead);
+  });
+  in_parts(order.num_all - order.num_bytes, [&](int from, auto n) {
+    column_of_queries<n, WordColumn<n, kNibbles>>(a, weights, order.queries, order.num_bytes + from,
+                                                  rescale, column,
+                                                  from + order.num_bytes ? none : ahead);
+  });
+}
+
 // Adds a page's values for all columns. Meanwhile the next page's are prefetched.
-template <Bytes kBytes>
+// kPacked: as with rounded_scores.
+template <Bytes kBytes, bool kPacked>
 void rounded_values(const PageAttention& a, Visible, const float probabilities[][kPage],
                     const float* rescale) {
   const Order order(a);
@@ -274,18 +305,15 @@ void rounded_values(const PageAttention& a, Visible, const float probabilities[]
   constexpr int kSteps = kColumnRows * kKvBlock / (kParts * kOwnLanes);  // of a column
   Ahead none(a.queries), ahead = none;
   if (a.next) ahead = Ahead(a.next + a.key_bytes, a.value_bytes, columns * kSteps);
-  ColumnWeights weights;
-  std::fill_n(weights.added, kQueries, 0.f);
-  for (int c = 0; c < columns; c++) {
-    weigh_column(a, order, shares, c, probabilities, weights);
-    in_parts(order.num_bytes, [&](int from, auto n) {
-      column_of_queries<n, ByteColumn<n, kBytes>>(a, weights, order.queries, from, rescale, c,
-                                                  from ? none : ahead);
-    });
-    in_parts(order.num_all - order.num_bytes, [&](int from, auto n) {
-      column_of_queries<n, WordColumn<n>>(a, weights, order.queries, order.num_bytes + from,
-                                          rescale, c, from + order.num_bytes ? none : ahead);
-    });
+  ColumnWeights weights[kColumnsAtOnce];
+  for (ColumnWeights& w : weights) std::fill_n(w.added, kQueries, 0.f);
+  for (int c = 0; c < columns; c += kColumnsAtOnce) {
+    const int count = std::min(kColumnsAtOnce, columns - c);
+    for (int i = 0; i < count; i++)
+      weigh_column(a, order, shares, c + i, probabilities, weights[i]);
+    for (int i = 0; i < count; i++)
+      add_column<kBytes, kPacked ? kRowsOfGroup : kBytesOnly>(a, order, weights[i], c + i, rescale,
+                                                              ahead, none);
   }
 }
 

@@ -7,6 +7,10 @@
 
 namespace {
 
+// Types that products of integers take apart as they read them: half of each byte is a number.
+template <class Type>
+constexpr bool kStaysPacked = Type::kBits == 4 && Type::kHasEvenLevels;
+
 inline const uint8_t* panel_of(const PackedKeys& k, int panel) {
   return k.numbers + panel * k.panel_apart;
 }
@@ -18,8 +22,8 @@ inline const uint16_t* scale_of(const PackedValues& v, int column) {
 }
 
 // Makes the view of the panels that have visible positions. Those of a type with fewer bits than
-// eight are unpacked to `memory`.
-template <class Type>
+// eight are unpacked to `memory`, unless they stay packed. They never do with values within keys.
+template <class Type, bool kStays = false>
 void unpack_keys(const KvPage& page, Visible range, uint8_t* memory, PackedKeys& view) {
   constexpr PackedFormat format = format_of(Type::kType);
   const int dim = page.key_dim, blocks = dim / kKvBlock;
@@ -31,7 +35,7 @@ void unpack_keys(const KvPage& page, Visible range, uint8_t* memory, PackedKeys&
           format.has_row_scale ? 0 : kPanel,
           format.has_minimum ? blocks * kPanel : 0,
           Type::kZero};
-  if constexpr (Type::kBits < 8) {
+  if (Type::kBits < 8 && !(kStays && page.values)) {
     view.panel_apart = size_t(kPanel) * dim;
     for (int p = range.begin / kPanel; p * kPanel < range.end; p++)
       unpack_groups<Type>(page.keys + p * apart, blocks, memory + p * view.panel_apart);
@@ -53,11 +57,11 @@ PackedValues view_values(const KvPage& page) {
 }
 
 // Does the same with values. Each vector has some of all positions.
-template <class Type>
+template <class Type, bool kStays = false>
 void unpack_values(const KvPage& page, Visible, uint8_t* memory, PackedValues& view) {
   if (!page.values) return;
   view = view_values<Type>(page);
-  if constexpr (Type::kBits < 8) {
+  if constexpr (Type::kBits < 8 && !kStays) {
     unpack_groups<Type>(page.values, page.value_dim / kKvBlock * kColumnGroups, memory);
     view.numbers = memory;
   }

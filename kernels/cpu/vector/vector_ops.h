@@ -133,7 +133,8 @@ struct VectorOps {
   void (*unit_length)(const float* x, float* out, int n, float epsilon, float factor);
 };
 
-// The loops of packed types' rounded layouts, for a set that has better ones than its VectorOps.
+// The loops of packed types' rounded layouts, for a set that has better ones than its VectorOps:
+// those of q4_0 read it as it is stored, the others what `unpack` made.
 struct RoundedLoops {
   void (*scores)(const PageAttention&, Visible range, float scores[][kPage]);
   void (*add)(const PageAttention&, Visible range, const float probabilities[][kPage],
@@ -146,6 +147,6 @@ extern const VectorOps kPortableVectorOps;
 extern const VectorOps kSse41VectorOps, kAvx2VectorOps, kAvx512VectorOps;
 extern const KeyOps kAvx512PairedKeys;  // KvLayout::Bf16Pairs, for CPUs that also have AVX512_BF16
 extern const ValueOps kAvx512PairedValues;
-extern const RoundedLoops kAvxVnniLoops;  // for kAvx2VectorOps
+extern const RoundedLoops kAvxVnniLoops, kAvxVnniPackedLoops;  // for kAvx2VectorOps
 
 }  // namespace sharpi

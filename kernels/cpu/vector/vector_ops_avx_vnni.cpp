@@ -4,6 +4,8 @@
 #if defined(__AVXVNNI__)
 #include "attention/rounded_values.h"
 
-constinit const sharpi::RoundedLoops sharpi::kAvxVnniLoops = {rounded_scores<Bytes::Any>,
-                                                              rounded_values<Bytes::Any>};
+constinit const sharpi::RoundedLoops sharpi::kAvxVnniLoops = {rounded_scores<Bytes::Any, false>,
+                                                              rounded_values<Bytes::Any, false>};
+constinit const sharpi::RoundedLoops sharpi::kAvxVnniPackedLoops = {
+    rounded_scores<Bytes::Any, true>, rounded_values<Bytes::Any, true>};
 #endif
