@@ -30,7 +30,7 @@ struct BlockTotal {
       mins = multiply_add(x, broadcast(token.sum + part), mins);
     } else {
       const Ints sums = times_sums(as_ints(x), part, token);
-      mins = multiply_add(to_float(sums), broadcast(token.product_scale(part)), mins);
+      mins = multiply_add(to_float(sums), broadcast(token.mins_scale(part)), mins);
     }
   }
   template <TileKind kKind>

@@ -80,7 +80,7 @@ struct DirectQuarter {
 #pragma GCC unroll 3
     for (int n = 0; n < kTokens; n++) {
       Ints sum = multiply_piece<kKind>(w, piece, tokens[n], whole_scales[group]);
-      if (n == 0) share_of_part(fetch, piece / 2, piece % 2, 2, sum);
+      if (n == 0) fetch_with(piece, sum);
       products[n][group] = piece % kGroupPieces ? add32(products[n][group], sum) : sum;
     }
   }
@@ -166,6 +166,12 @@ struct DirectQuarter {
         products[(2 * part + i) % kGroups] =
             Four::wide(Two::join_pairs_of_dwords(pairs[0][i], pairs[1][i]));
     }
+  }
+  // Fetches a share while a piece is multiplied. The pieces of blocks of 256 with whole scales are
+  // one line of code, and share the lines of all parts.
+  [[gnu::always_inline]] void fetch_with(unsigned piece, Ints& sum) const {
+    if constexpr (kKind.whole_scales && !kTwoRegisters) fetch.share(piece, kPieces, sum);
+    else share_of_part(fetch, piece / 2, piece % 2, 2, sum);
   }
   [[gnu::always_inline]] void finish_whole(unsigned part) {
     constexpr unsigned kEach = kKind.part_groups();

@@ -62,7 +62,7 @@ struct TokenBlock {
     sum16 = a.sum16;
     if constexpr (kKind.odd_by_four)
       store_floats(of_product, load_any_floats(scale) * alternate(1.f, 0.25f));
-    if constexpr (kKind.odd_by_four && kKind.has_offsets) set_sums_of_mins();
+    if constexpr (kOneScale && kKind.has_offsets) set_sums_of_mins();
     if constexpr (kKind.starts_as_words()) set_words(a);
     else if constexpr (kHasDot || !kKind.whole_scales || kKind.group_columns == 32) set_all_sums(a);
     // Broadcasts from memory cost less than those that compilers make of a register.
@@ -72,10 +72,9 @@ struct TokenBlock {
   const float* product_scale(int part) const {
     return (kKind.odd_by_four ? of_product : scale) + part;
   }
-  // Returns the address of the two sums of 16 of a part, for its mins.
-  const int16_t* mins_sums(int part) const {
-    return (kKind.odd_by_four ? sum_of_mins : sum16) + 2 * part;
-  }
+  // Returns the addresses of a part's scale and of its two sums of 16, for mins.
+  const float* mins_scale(int part) const { return kOneScale ? product_scale(part) : scale + part; }
+  const int16_t* mins_sums(int part) const { return (kOneScale ? sum_of_mins : sum16) + 2 * part; }
   Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
   // Subtracts the bias's share of a group from sums of its products that are words.
   Ints unbias_words(Ints sums, int group) const {
@@ -84,6 +83,9 @@ struct TokenBlock {
   }
 
  private:
+  // Whether mins have the scale of odd parts' products.
+  static constexpr bool kOneScale = kKind.odd_by_four && !kTwoRegisters;
+
   void set_sums_of_mins() {
     const Ints all = load_any(sum16), odd_parts = qwords(int64_t(0xffffffff00000000));
     store(sum_of_mins, select(all, shl16(all, 2), odd_parts));

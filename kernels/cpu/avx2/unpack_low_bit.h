@@ -88,26 +88,49 @@ struct UnpackQ3_K {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     unpack_scales(blocks, out);
+    if constexpr (kTwoRegisters) unpack_by_halves(blocks, out);
+    else unpack_by_sides(blocks, out);
+  }
+
+ private:
+  // Both halves share a side's third bits, but hold more sums meanwhile.
+  template <class Out>
+  [[gnu::always_inline]] static void unpack_by_sides(Rows blocks, Out& out) {
+#pragma GCC unroll 2
+    for (int side = 0; side < 2; side++) {
+      const typename Out::Layout::Four top(thirds_of(blocks, side));
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; half++) unpack_fields(blocks, half, side, top, out);
+    }
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; part++) out.finish(part);
+  }
+  template <class Out>
+  [[gnu::always_inline]] static void unpack_by_halves(Rows blocks, Out& out) {
     using Four = typename Out::Layout::Four;
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
 #pragma GCC unroll 2
-      for (int side = 0; side < 2; side++) {
-        const Rows qs = blocks + (offsetof(BlockQ3_K, qs) + 32 * half + 16 * side);
-        const Rows thirds =
-            blocks + (offsetof(BlockQ3_K, hmask) + 16 * side);  // bit i: columns 32i..32i+31
-        const auto make = [x = Four(qs), top = Four(thirds), half](int i, Ints w[4])
-                              __attribute__((always_inline)) {
-                                const Ints four = half ? high_nibbles(top[i]) : low_nibbles(top[i]);
-                                join_thirds(x[i], four, w);
-                              };
-        out.template pieces<4, 2>(8 * half + side, make);
-      }
+      for (int side = 0; side < 2; side++)
+        unpack_fields(blocks, half, side, Four(thirds_of(blocks, side)), out);
       for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
     }
   }
-
- private:
+  // Returns the bytes whose bit i belongs to 16 columns from 32 * i + 16 * side on.
+  static Rows thirds_of(Rows blocks, int side) {
+    return blocks + (offsetof(BlockQ3_K, hmask) + 16 * side);
+  }
+  // Unpacks 4 x 16 columns, 32 apart.
+  template <class Four, class Out>
+  [[gnu::always_inline]] static void unpack_fields(Rows blocks, int half, int side, const Four& top,
+                                                   Out& out) {
+    const Rows qs = blocks + (offsetof(BlockQ3_K, qs) + 32 * half + 16 * side);
+    const auto make = [x = Four(qs), &top, half](int i, Ints w[4]) __attribute__((always_inline)) {
+      const Ints four = half ? high_nibbles(top[i]) : low_nibbles(top[i]);
+      join_thirds(x[i], four, w);
+    };
+    out.template pieces<4, 2>(8 * half + side, make);
+  }
   // Joins four fields of two bits with their third bits, from nibbles, two fields a byte by tables.
   [[gnu::always_inline]] static void join_thirds(Ints twos, Ints thirds, Ints w[4]) {
     constexpr int k0 = 1 << 2, k1 = 1 << 6;  // where the third bits go
