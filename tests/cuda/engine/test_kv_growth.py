@@ -119,9 +119,9 @@ def test_tokens_are_those_of_a_cache_that_was_large_from_the_start(
     assert plan.kv_growth is not None
     assert isinstance(device, CountedDevice)
     engine.runner.prepare()
-    first = gpu_part(engine).kv_bytes
+    first = gpu_part(engine).held_bytes
     assert greedy(engine) == wanted
-    assert gpu_part(engine).kv_bytes > first
+    assert gpu_part(engine).held_bytes > first
     before, after = (
         [layer.vram_slots for layer in plan.layers if layer.vram_slots],
         slots_now(engine),

@@ -137,7 +137,7 @@ def test_kv_cache_of_8_bits(load: Load) -> None:
     half, eighth = load(model, precision="f32"), load(model, precision="f32", kv_type="q8_0")
     assert error(step_by_step(eighth, ids), logits) < 2e-2
     assert error(step_by_step(half, ids), logits) < 2e-3
-    sizes = [engine.runner.parts[-1].kv_bytes for engine in (half, eighth)]
+    sizes = [engine.runner.parts[-1].cache.num_bytes for engine in (half, eighth)]
     assert sizes[1] < 0.6 * sizes[0]
 
 
