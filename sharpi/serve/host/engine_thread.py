@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.request import RequestId
-from sharpi.errors import ClusterError, ModelFileError
+from sharpi.errors import ModelFileError
 from sharpi.serve.host.answer_group import QueuedAnswer
 from sharpi.serve.host.hosted_model import HostedModel, release_memory
 from sharpi.serve.host.loaded import Loaded
-from sharpi.serve.host.mapped_file import MappedFile
 from sharpi.serve.http.errors import not_loaded, stopping, unreadable_model
 
 T = TypeVar("T")
@@ -47,8 +46,6 @@ class EngineThread:
         self._is_closing = self._has_ended = False
         self._request_ids: dict[QueuedAnswer, RequestId] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        # An error that ended an answer and will end every other one; None if there is none.
-        self._fatal: ClusterError | ModelFileError | None = None
         self.num_users = 0  # requests in preparation or progress, which keep the model loaded
         self.last_use = time.monotonic()
 
@@ -136,7 +133,8 @@ class EngineThread:
             loaded.file.check_reads()
             if has_worked:
                 loaded.file.check_sometimes()
-            self._check_answers()
+            if self.model.fatal is not None:
+                raise self.model.take_fatal()
         except Exception as error:
             del loaded  # whose memory is released now
             self._unload(self.model.give_up(error, len(self._request_ids)))
@@ -144,12 +142,6 @@ class EngineThread:
         if has_worked:
             self.last_use = time.monotonic()
         return has_worked
-
-    def _check_answers(self) -> None:
-        """Raises the error that ended an answer if no step can succeed any more."""
-        fatal, self._fatal = self._fatal, None
-        if fatal is not None:
-            raise fatal
 
     def _rest(self) -> None:
         """Waits for an order; unloads the model once it has been idle for long enough.
@@ -210,11 +202,9 @@ class EngineThread:
 
     def _load_now(self) -> Loaded:
         try:
-            loaded = self.model.load()
-            self._fatal = None
+            return self.model.load()
         finally:
             self.last_use = time.monotonic()
-        return loaded
 
     def _begin(self, answer: QueuedAnswer) -> None:
         if answer.is_closed:
@@ -233,7 +223,8 @@ class EngineThread:
         def end(finish_info: FinishInfo) -> None:
             if not loaded.file.is_readable:
                 return  # the step handles the file's fault, and then ends the answer
-            if self._is_fatal(finish_info.error, loaded.file):
+            error = finish_info.error
+            if error is not None and self.model.is_fatal(error, loaded.file):
                 return  # likewise for a lost rank and a replaced file
             self._request_ids.pop(answer, None)
             if finish_info.reason not in ("error", "cancelled"):
@@ -249,21 +240,6 @@ class EngineThread:
             on_progress=answer.put if answer.asked.wants_progress else None,
             client=answer.client,
         )
-
-    def _is_fatal(self, error: BaseException | None, file: MappedFile) -> bool:
-        """Returns whether an answer's error makes the whole model unusable.
-
-        After a fault of the file, that is so only if the file has been replaced. Otherwise a client
-        could make the server load the model again and again.
-        """
-        if isinstance(error, ModelFileError) and not file.is_replaced():
-            self.model.failure = "the model's file holds what makes no sense"
-            self._log(f"an answer failed: {error}")
-            return False
-        if not isinstance(error, ClusterError | ModelFileError):
-            return False
-        self._fatal = error
-        return True
 
     def _cancel(self, answer: QueuedAnswer) -> None:
         request_id = self._request_ids.get(answer)

@@ -29,6 +29,8 @@ class HostedModel:
         self.loaded: Loaded | None = None
         self.is_loading = False
         self.failure: str | None = None
+        # An error that ended an answer and will end every other one; None if there is none.
+        self.fatal: ClusterError | ModelFileError | None = None
 
     def load(self) -> Loaded:
         """Loads the model; raises what loading raises, and ModelFileError for an empty file."""
@@ -39,7 +41,7 @@ class HostedModel:
                 _require_content(engine)
             file = MappedFile(engine.file, since)
             self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel), file)
-            self.failure = None
+            self.failure = self.fatal = None
         finally:
             self.is_loading = False
         return self.loaded
@@ -55,6 +57,27 @@ class HostedModel:
             return FinishInfo("error", error=lost_rank())
         self._log(f"a step failed, and {num_answers} answers with it: {error!r}")
         return FinishInfo("error", error=error)
+
+    def is_fatal(self, error: BaseException, file: MappedFile) -> bool:
+        """Returns whether an answer's error makes the whole model unusable.
+
+        After a fault of the file, that is so only if the file has been replaced. Otherwise a client
+        could make the server load the model again and again.
+        """
+        if isinstance(error, ModelFileError) and not file.is_replaced():
+            self.failure = "the model's file holds what makes no sense"
+            self._log(f"an answer failed: {error}")
+            return False
+        if not isinstance(error, ClusterError | ModelFileError):
+            return False
+        self.fatal = error
+        return True
+
+    def take_fatal(self) -> ClusterError | ModelFileError:
+        """Returns `fatal`, which must be set, and forgets it: it refers to the engine."""
+        assert self.fatal is not None
+        fatal, self.fatal = self.fatal, None
+        return fatal
 
     def distrust_file(self, error: ModelFileError) -> FinishInfo:
         """Records that the file changed; the next request loads it, if it is not empty."""
