@@ -10,7 +10,7 @@ import numpy as np
 
 from sharpi.engine.backends.copied_keys import CopiedKeys, Source
 from sharpi.engine.backends.draft_head import HeadOutput
-from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -27,7 +27,6 @@ class AssistantPart:
     threads of its own.
     """
 
-    is_host_memory = True
     follows_drafts = False
 
     def __init__(
@@ -44,6 +43,7 @@ class AssistantPart:
         self._pool = pool or ThreadPool(settings.num_threads, settings.places)
         shapes = {mixer.shape.layer: mixer.shape for mixer in config.assistant.mixers}
         self._keys = CopiedKeys(shapes.values(), sources, settings, self._pool)
+        self.pages = self._keys.copies
         self._inputs = StepArrays(1, 1, settings.pages_per_sequence)
         # The position before the draft's: the last whose keys it reads.
         self._slots = np.zeros(1, np.int32)
@@ -86,23 +86,6 @@ class AssistantPart:
         hidden = recorder.incoming(config.hidden_size)
         out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)
         return recorder.finish(logits, out)
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies one page to another, in the keys and values that were copied from a GPU."""
-        self._keys.copies.copy_page(source, target)
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one page of the keys and values that were copied from a GPU."""
-        return self._keys.copies.page_bytes
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies a page of the keys and values copied from a GPU to `target`, (page_bytes,)."""
-        self._keys.copies.read_page(page, target)
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        """Sets a page to what `read_page` read."""
-        self._keys.copies.write_page(page, source)
 
     def close(self) -> None:
         """Frees its memory, and ends its own threads."""

@@ -5,7 +5,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.engine.backends.model_part import Values
+from sharpi.engine.backends.recorded_part import PartCache
 from sharpi.ops.cpu.program import IntArray
 
 
@@ -40,18 +41,9 @@ class DraftHead(Protocol):
         Raises ModelFileError where an expert could not be read.
         """
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies the head's keys and values in one page to another page."""
-
     @property
-    def page_bytes(self) -> int:
-        """Bytes of the head's keys and values in one page."""
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies the head's keys and values in a page to `target`, (page_bytes,)."""
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        """Sets a page to what `read_page` read."""
+    def pages(self) -> PartCache:
+        """The head's keys and values, in the pages of the model's KV cache."""
 
     def close(self) -> None:
         """Frees the head's memory."""

@@ -7,7 +7,7 @@ the model's hidden state there and from the next token.
 from typing import TYPE_CHECKING
 
 from sharpi.engine.backends.draft_head import HeadOutput
-from sharpi.engine.backends.model_part import HostBytes, Values
+from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -32,7 +32,6 @@ class HeadPart:
     threads of its own.
     """
 
-    is_host_memory = True
     follows_drafts = True
 
     def __init__(
@@ -51,7 +50,7 @@ class HeadPart:
         self._owns_pool = pool is None
         self._pool = pool or ThreadPool(num_threads, settings.places)
         self._experts = experts
-        self._cache = KvCache([mixer.kv_shape], settings.num_pages, settings.kv_types)
+        self.pages = KvCache([mixer.kv_shape], settings.num_pages, settings.kv_types)
         self._inputs = StepArrays(HEAD_BATCH, 1, settings.pages_per_sequence)
         self._program: Program | None = None
 
@@ -106,27 +105,10 @@ class HeadPart:
         assert head is not None
         limits = program_limits(self._settings, HEAD_BATCH, max_outputs=1)
         feed = None if self._experts is None else self._experts.feed
-        recorder = Recorder(limits, self._cache, feed)
+        recorder = Recorder(limits, self.pages, feed)
         hidden: Buffer = recorder.incoming(config.hidden_size)
         out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)
         return recorder.finish(logits, out)
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies the head's keys and values in one page to another page."""
-        self._cache.copy_page(source, target)
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of the head's keys and values in one page."""
-        return self._cache.page_bytes
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies the head's keys and values in a page to `target`, (page_bytes,)."""
-        self._cache.read_page(page, target)
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        """Sets a page to what `read_page` read."""
-        self._cache.write_page(page, source)
 
     def close(self) -> None:
         """Frees the head's memory, and ends the threads that it started."""

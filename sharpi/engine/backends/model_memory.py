@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from sharpi.engine.backends.model_part import HostBytes, ModelPart, RemoteLayers
-from sharpi.engine.backends.recorded_part import RecordedPart
+from sharpi.engine.backends.recorded_part import PartCache, RecordedPart
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
@@ -27,8 +27,9 @@ class ModelMemory:
         *,
         drops_windows: bool,
     ) -> None:
-        self._parts, self._head, self._remote = parts, head, remote
-        self._owners: list[ModelPart | DraftHead] = [*parts, *([head] if head else [])]
+        self._parts, self._remote = parts, remote
+        self._head = None if head is None else head.pages
+        self._owners: list[ModelPart | PartCache] = [*parts, *([head.pages] if head else [])]
         self._trimmed = [part for part in parts if drops_windows and isinstance(part, RecordedPart)]
         self.is_host_memory = all(part.is_host_memory for part in parts)
 

@@ -178,7 +178,7 @@ def test_an_assistant_reads_copies_of_the_keys_on_a_gpu(place: str, load: Load) 
     hidden, head, pages = engine.runner.hidden.copy(), engine.runner.head, np.zeros(1, np.int32)
     assert head is not None
     assert engine.plan is not None
-    copies = engine.runner.settings.num_pages * head.page_bytes
+    copies = engine.runner.settings.num_pages * head.pages.page_bytes
     assert engine.plan.layers[-1].kv_bytes == copies > 0
     for i in range(len(ids) - 1):
         found = head.predict(ids[i + 1 : i + 2], i, pages, hidden[i : i + 1]).logits
