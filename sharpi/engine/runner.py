@@ -168,7 +168,8 @@ class Runner:
         values: Passed | None = step.incoming
         self._kept = {}
         for part in self.parts:
-            step = step._replace(incoming=values)
+            if values is not step.incoming:
+                step = step._replace(incoming=values)
             if part is self._remote:
                 return StepInFlight(step, max_outputs, self._send(step, max_outputs), _NONE)
             if part.splits_steps or step.num_tokens <= part.max_tokens:
