@@ -153,6 +153,7 @@ class TestExpertsInSlots:
         experts = ExpertConfig(miss="load", prefetch=False, policy="slru")
         options: dict[str, Any] = {
             "moe_slots": 3, "batch_size": 8, "context_size": 64, "experts": experts,
+            "disabled": ("graphs",),  # one GPU would run ahead, and load for a step in vain
         }  # fmt: skip
         ids = ids_of("qwen3moe")[:19]
         one, two = (load(self.MODEL, count=count, **options) for count in (1, 2))
