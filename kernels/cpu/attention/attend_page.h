@@ -37,14 +37,14 @@ template <int N, class Body>
 
 inline bool takes_all(const KvLayer&) { return true; }
 
-// The keys of a page in f16; `at`: those of a panel's 16 positions in dimension `d`.
+// A page's keys in f16; `at`: dimension `d` of the 16 positions in a panel.
 struct HalfKeys {
   const uint16_t* keys;
   int dim;
   explicit HalfKeys(const PageAttention& a) : keys(halves(a.keys)), dim(a.key_dim) {}
   F32x16 at(int panel, int d) const { return load_half(keys + ((size_t)panel * dim + d) * kPanel); }
 };
-// Its values; `at`: 16 columns of a position from column `d` on.
+// A page's values in f16; `at`: 16 columns of a position from `d` on.
 struct HalfValues {
   const uint16_t* values;
   int dim;
@@ -61,7 +61,7 @@ inline void prepare_floats(const float* const* queries, int count, float scale, 
 }
 
 // Computes the scores of N of kAll queries from `from` with the keys of some panels: each sum runs
-// over the dimensions in order. Meanwhile the memory after `line` is prefetched.
+// over the dimensions in order. It also prefetches the memory after `line`.
 template <int kAll, int N, class Keys>
 [[gnu::always_inline]] inline void panel_scores(const PageAttention& a, const Keys& keys, int from,
                                                 int panel, const uint16_t* line,
@@ -82,8 +82,8 @@ template <int kAll, int N, class Keys>
     for (int i = 0; i < kPanelsAtOnce; i++) store(scores[from + n] + (panel + i) * kPanel, s[n][i]);
 }
 
-// Computes the scores of N queries with the page's keys. Meanwhile the values are prefetched: later
-// they are read in columns, which no hardware prefetcher predicts.
+// Computes the scores of N queries with the page's keys. It also prefetches the values, which are
+// read in columns later: no hardware prefetcher predicts that.
 template <int N, class Keys>
 void page_scores(const PageAttention& a, const Keys& keys, Visible range, float scores[][kPage]) {
   constexpr int kStep = kPanelsAtOnce * kPanel;
@@ -96,7 +96,7 @@ void page_scores(const PageAttention& a, const Keys& keys, Visible range, float 
 }
 
 // Returns the lines to prefetch while column `d` of the values is read, one per position: the next
-// page's keys, or this page's values where there are no more.
+// page's keys, or this page's values if there is none.
 inline const uint16_t* lines_ahead(const PageAttention& a, int d) {
   const int done = d / kLanes * kPage * kLineHalves;
   return a.next && done < kPage * a.key_dim ? halves(a.next) + done : halves(a.values);
@@ -128,8 +128,8 @@ void page_values(const PageAttention& a, const Values& values, Visible range,
     });
 }
 
-// Does the same where the values are the beginning of each key: a panel is transposed, sixteen
-// columns at a time.
+// Does the same if values are the beginning of each key: a panel is transposed, sixteen columns at
+// a time.
 template <int N, class Keys>
 void page_values_in_keys(const PageAttention& a, const Keys& keys, Visible range,
                          const float probabilities[][kPage], const float* rescale) {

@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int kFetchAhead = 8192, kFetchAgain = 1024;  // bytes
+constexpr int kFetchAhead = 8192, kFetchAgain = 1024;  // in bytes
 
 // Prefetches the lines, and again a little later: processors drop prefetches that find no room.
 inline void fetch_lines_twice(const uint8_t* p, int bytes) {
@@ -62,8 +62,8 @@ inline __m512i visible_halves(Visible range, int at) {
   return _mm512_set1_epi32(int(low | high));
 }
 
-// Returns the memory to prefetch while a column is read: a fixed distance ahead, in this page or in
-// the next.
+// Returns the memory to prefetch while a column is read: a fixed distance ahead, in this page or
+// the next one.
 inline const uint8_t* fetched_from(const PageAttention& a, const uint8_t* column) {
   const uint8_t *ahead = column + kFetchAhead, *end = a.values + (size_t)a.value_dim * 2 * kPage;
   if (ahead < end) return ahead;

@@ -1,7 +1,7 @@
 // Attends queries of one sequence and KV head to a span of positions, page by page.
 //
-// A span starts from an empty state and spans are merged in order, so a decode step that shares
-// spans among threads and a prefill that walks them alone give the same bits.
+// A span starts from an empty state and spans are merged in order. So a decode step that shares
+// spans among threads and a prefill on one thread give the same bits.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -55,7 +55,7 @@ class SpanAttention {
     return p_.is_chunked ? position / p_.window * p_.window : std::max(0, position - p_.window + 1);
   }
 
-  // Returns the first page of a span that a token sees; null where it sees none.
+  // Returns the first page of a span that a token sees; null if it sees none.
   const uint8_t* first_page(const Step& step, int token, int head, int span) const {
     const int begin = std::max(span * kSpan, first_visible(step, token));
     return begin > step.slot(token) ? nullptr
@@ -88,8 +88,8 @@ class SpanAttention {
   }
 
   // Computes the partial results of a span for groups of queries of one sequence, in the order of
-  // their tokens. A page is read, and unpacked, once for all groups. `after`: the page that is read
-  // afterwards, or null.
+  // their tokens. A page is read, and unpacked, once for all groups. `after`: the page to be read
+  // next, or null.
   void attend(const Step& step, int head, std::span<const Queries> groups, int span,
               const uint8_t* after) const {
     for (const Queries& q : groups) clear(q);

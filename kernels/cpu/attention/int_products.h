@@ -62,7 +62,7 @@ inline Own to_floats(Wide x) { return __builtin_convertvector((OwnInts)x, Own); 
 // Adds the products of two signed words in each lane with two others.
 [[gnu::always_inline]] inline Wide add_words(Wide sum, Wide words, Wide pair) {
 #if defined(__AVX512F__)
-  asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(words), "v"(pair));  // no copies of the sum
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(words), "v"(pair));  // prevents copies of the sum
   return sum;
 #elif defined(__AVXVNNI__)
   return _mm256_dpwssd_avx_epi32(sum, words, pair);
@@ -71,8 +71,8 @@ inline Own to_floats(Wide x) { return __builtin_convertvector((OwnInts)x, Own); 
 #endif
 }
 
-// What is known of the numbers 0 to 255 that are multiplied with signed bytes. Small: none is
-// above 31. Positive: the signed bytes have no sign.
+// Facts about the numbers 0 to 255 that signed bytes are multiplied by. Small: none is above 31.
+// Positive: the signed bytes have no sign.
 enum class Bytes { Any, Small, Positive };
 
 #if defined(__AVX512F__) || defined(__AVXVNNI__)
@@ -122,7 +122,7 @@ struct Numbers {
   Numbers(Wide x, Wide zero)
       : levels(_mm256_sub_epi8(x, zero)), magnitudes(_mm256_abs_epi8(levels)) {}
   [[gnu::always_inline]] Wide add_to(Wide sum, Wide quad) const {
-    Wide x;  // within one statement, compilers do not keep many of them
+    Wide x;  // compilers keep few of them within one statement
     asm("vpsignb %3, %2, %1\n\tvpmaddubsw %1, %4, %1\n\tvpmaddwd %5, %1, %1\n\tvpaddd %1, %0, %0"
         : "+x"(sum), "=&x"(x)
         : "x"(quad), "x"(levels), "x"(magnitudes), "x"(_mm256_set1_epi16(1)));
@@ -160,16 +160,16 @@ inline Wide add_signed(Wide sum, Wide bytes) {
 }
 #endif
 
-constexpr int kParts = 2;     // vectors that share a quad of each query, at most
-constexpr int kTogether = 4;  // rows whose products are summed in 16 bits, where they are
+constexpr int kParts = 2;     // the most vectors that share a quad of each query
+constexpr int kTogether = 4;  // rows whose products are summed in 16 bits, if they fit
 
 // Memory that is prefetched while a page is computed: a little with each vector, because many
 // prefetches at once wait for each other. A step is about two lines at most.
 struct Ahead {
   const uint8_t* at;
-  size_t step;  // bytes
+  size_t step;  // in bytes
 
-  // Prefetches nothing new: `idle` is memory that is in use.
+  // Prefetches nothing new: `idle` is memory in use.
   explicit Ahead(const uint8_t* idle) : at(idle), step(0) {}
   Ahead(const uint8_t* from, size_t bytes, int num_steps) : at(from), step(bytes / num_steps + 1) {}
   [[gnu::always_inline]] void fetch() {
@@ -182,10 +182,10 @@ struct Ahead {
 // Bytes ahead at which numbers are prefetched again: processors drop prefetches that find no room.
 constexpr int kAgain = 768;
 
-// Rows of numbers, and the quads of queries that they are multiplied with.
+// Rows of numbers, and the quads of queries to multiply them with.
 struct ByteRows {
   const uint8_t* numbers;
-  size_t part_apart, row_apart;  // bytes
+  size_t part_apart, row_apart;  // in bytes
   const uint32_t* quads;         // of the first query and row
 };
 

@@ -12,9 +12,9 @@ namespace {
 using namespace sharpi;
 
 constexpr int kKeepWindow = 32;  // the last queries, whose keys are all kept
-constexpr int kKeepPool = 3;     // a key is worth as much as the best of so many to either side
+constexpr int kKeepPool = 3;     // a key is worth as much as the best of so many on either side
 
-// Adds a query's probabilities, from its scores, to `weights`, the first of which are those before
+// Adds a query's probabilities, from its scores, to `weights`, which begin with the slots before
 // the window. `end`: the slots that it sees.
 inline void add_probabilities(float* scores, int end, float soft_cap, std::vector<float>& weights) {
   float peak = -INFINITY, total = 0;
@@ -34,7 +34,7 @@ inline void add_probabilities(float* scores, int end, float soft_cap, std::vecto
   for (size_t i = 0; i < weights.size(); i++) weights[i] += scores[i] * inverse;
 }
 
-// Returns the largest weight within kKeepPool of each.
+// Returns, for each weight, the largest within kKeepPool of it.
 inline std::vector<float> pooled(const std::vector<float>& weights) {
   const int count = int(weights.size());
   std::vector<float> out(weights.size());
@@ -44,7 +44,7 @@ inline std::vector<float> pooled(const std::vector<float>& weights) {
   return out;
 }
 
-// Returns the `count` slots of largest weight in rising order; of equal ones the lower.
+// Returns the `count` slots of largest weight in ascending order; ties go to the lower slot.
 inline std::vector<int> heaviest(const std::vector<float>& weights, int count) {
   std::vector<int> slots(weights.size());
   std::iota(slots.begin(), slots.end(), 0);

@@ -28,7 +28,7 @@ enum class KvType : int32_t { F16 = 0, Q8_0, Q5_1, Q5_0, Q4_0, IQ4_NL, Turbo3 };
 // The size of a packed type's codes, and the scales that it has.
 struct PackedFormat {
   int bits;
-  bool has_minimum;    // each block has a minimum beside its scale
+  bool has_minimum;    // each block has a minimum as well as a scale
   bool has_row_scale;  // one scale for the whole row of a head
 };
 constexpr PackedFormat kPackedFormats[] = {
@@ -48,7 +48,7 @@ struct KvLayer {
   uint8_t* data;
   int32_t heads, key_dim, value_dim;
   int32_t value_stride;          // value_dim rounded up to 16; the padding is zero
-  int32_t values_in_keys;        // there are no separate values: they are the beginning of each key
+  int32_t values_in_keys;        // values are the beginning of each key
   int32_t key_type, value_type;  // KvType; packed types take whole blocks only
   // The size of the blocks that a Hadamard transform rotates, a power of two; 0: none are.
   int32_t key_rotation, value_rotation;

@@ -8,7 +8,7 @@
 
 namespace sharpi {
 
-// The positions of a page that a query sees, or some of several queries.
+// The positions of a page that a query, or any of several queries, sees.
 struct Visible {
   int begin, end;
 };
@@ -26,8 +26,8 @@ struct PackedKeys {
   size_t panel_apart;      // bytes from a panel's numbers to the next one's
   const uint8_t* scales;   // of the first panel, f16
   size_t scales_apart;     // bytes likewise
-  int block_apart;         // scales from a block to the next one; 0: one for all
-  int minimum_apart;       // scales from a block's to its minimum; 0: there is none
+  int block_apart;         // scales from one block to the next; 0: one for all
+  int minimum_apart;       // scales from a block's scale to its minimum; 0: there is none
   int zero;
 };
 
@@ -50,10 +50,10 @@ constexpr int kColumnCodes = kPage * kKvBlock;
 struct PackedValues {
   const uint8_t* numbers;
   const uint16_t* scales;  // (64) of the first column, f16
-  int column_apart;        // scales from a column to the next one; 0: one for all
+  int column_apart;        // scales from one column to the next; 0: one for all
   int minimum_apart;       // as above
   int zero;
-  Visible range;                // that `columns` were computed for
+  Visible range;                // the range that `columns` were computed for
   const ColumnScales* columns;  // for products with rounded weights; else null
 };
 

@@ -13,7 +13,7 @@ using namespace sharpi;
 inline Visible visible(const PageAttention& a, int query) {
   return {std::max(a.first[query], 0), std::min(a.last[query] + 1, kPage)};
 }
-// Returns the positions that any of the queries sees. No others are touched: an old value there may
+// Returns the positions that any of the queries sees. It touches no others: an old value there may
 // be infinite.
 inline Visible visible(const PageAttention& a) {
   Visible all{kPage, 0};
@@ -88,7 +88,7 @@ inline void largest_probabilities(const float* page_peaks, const float* peaks, i
     if (page_peaks[n] == kHidden) largest[n] = 0;  // also where there is no peak yet
 }
 
-// What the page adds to a query's state.
+// Adds a page's part to a query's state.
 inline float next_state(SoftmaxState& state, float peak, float total, float largest) {
   const float rescale = state.peak == peak ? 1.f : std::exp(state.peak - peak);
   state = {peak, state.total * rescale + total, largest};

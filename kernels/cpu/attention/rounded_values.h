@@ -5,7 +5,7 @@
 
 namespace {
 
-constexpr float kNothing = 1e-30f;  // a page whose largest probability is below adds nothing
+constexpr float kNothing = 1e-30f;  // a page adds nothing if its largest probability is below this
 constexpr int kColumnRows = kPage / kQuad;  // quads of positions of a column
 // The largest weights. As a factor of a word in units of 2^-15, that of bytes is 16 times as large,
 // and kBytesOfWords turns the other factor to units of 2^-11.

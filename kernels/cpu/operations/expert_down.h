@@ -50,11 +50,11 @@ class Down : public Stage {
     return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows,
                         stacked.columns, tile * kTileRows);
   }
-  // Returns what a thread reads first of a job here: nothing if another rank computes it.
+  // Returns the memory that a thread reads first for a job; none if another rank computes it.
   const uint8_t* first_rows(const Job& job, int first) const {
     return job.is_asked() ? nullptr : tile(job.expert, first).rows;
   }
-  // Returns the sums of a tile between two batches, (T, 32).
+  // Returns a tile's sums between two batches, (T, 32).
   float* kept(int tile, int num_tokens) const {
     return reinterpret_cast<float*>(*s_.sums) + size_t(tile) * kTileRows * num_tokens;
   }
@@ -67,7 +67,7 @@ class Down : public Stage {
     if (batch_ + 1 == num_batches) write(tile * kTileRows, num_tokens, sums);
     else memcpy(kept(tile, num_tokens), sums, sizeof(float) * kTileRows * num_tokens);
   }
-  // The values of another rank have an expert's scale and bias already.
+  // The values of another rank already include an expert's scale and bias.
   void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums,
                Worker& worker) const {
     if (job.is_asked()) copy_answer(job, first, product.num_rows, worker.tiles[0]);

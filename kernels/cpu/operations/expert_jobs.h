@@ -40,7 +40,7 @@ struct ExpertShape {
   const ExpertsParams p;
   const Isa& isa;
   int max_jobs, slots, max_batches, batch_staging;
-  bool shares_rows;  // of every expert among the threads, in the same way
+  bool shares_rows;  // each expert's rows are shared among the threads in the same way
   uint8_t *const *input, *const *hidden, *const *hidden_rounded, *const *grouping, *const *sums;
 
   ExpertShape(Program& program, const ExpertsParams& params);

@@ -9,7 +9,7 @@
 namespace sharpi {
 namespace {
 
-constexpr int kBlockTiles = 256 / kTileRows;  // tiles whose outputs make up one activation block
+constexpr int kBlockTiles = 256 / kTileRows;  // tiles whose outputs fill one activation block
 
 constexpr std::array<float, kTileRows> filled(float value) {
   std::array<float, kTileRows> values{};
@@ -80,7 +80,7 @@ class GateUp : public Stage {
     return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows,
                         stacked.columns, tile * kTileRows);
   }
-  // Returns where tile `i` of a task leaves its values.
+  // Returns the place for the values of tile `i` of a task.
   float* at(Worker& worker, int buffer, int i, const Job& job) const {
     return worker.tiles[buffer] + size_t(i) * levels(s_.rounding()) * job.count * kTileRows;
   }

@@ -10,12 +10,12 @@
 namespace sharpi {
 namespace {
 
-constexpr int kSplitTokens = 4;    // up to this many tokens, spans are shared among threads
-constexpr int kSplitDecodes = 16;  // and up to this many, each of its own sequence, ...
+constexpr int kSplitTokens = 4;    // up to so many tokens, spans are shared among threads
+constexpr int kSplitDecodes = 16;  // and up to so many, each of its own sequence, ...
 constexpr int kSplitSpans = 64;    // ... with at most this many spans each on average
-constexpr int kSharedSpans = 4;    // from this many spans on, merging them is shared as well
+constexpr int kSharedSpans = 4;    // from so many spans on, merging them is shared as well
 
-// Returns the number of partial results of a head that there is room for: one per token and span.
+// Returns the number of a head's partial results that there is room for: one per token and span.
 size_t partials_a_head(size_t max_spans) {
   return std::max(kSplitTokens * max_spans,
                   kSplitDecodes * std::min<size_t>(max_spans, kSplitSpans));
@@ -115,7 +115,7 @@ class Attention : public Stage {
     return reinterpret_cast<float*>(*partials_) + index * partial_floats(p_);
   }
 
-  // Queries that a thread has prepared: those of the spans of a token and head are the same.
+  // The queries that a thread has prepared; all spans of a token and head share them.
   struct Prepared {
     const Attention* stage;
     uint64_t run;
@@ -140,7 +140,7 @@ class Attention : public Stage {
     span_.attend(step, t.head, groups, t.span, after);
   }
 
-  // Prepares groups of queries, unless they are those of the thread's last call.
+  // Prepares groups of queries, unless the thread prepared the same ones in its last call.
   void prepare(std::vector<Queries>& groups, bool is_done = false) const {
     thread_local std::vector<uint8_t> memory;
     const size_t bytes = span_.prepared_bytes();

@@ -9,7 +9,7 @@
 namespace sharpi {
 namespace {
 
-constexpr int kChannels = 256;  // per task
+constexpr int kChannels = 256;  // channels per task
 constexpr int kMaxKernel = 16;
 
 class Convolution : public Stage {

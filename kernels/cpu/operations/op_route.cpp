@@ -12,8 +12,8 @@
 namespace sharpi {
 namespace {
 
-// Takes the largest score from `choice`, the first among equals, k times. NaN is chosen last: ids
-// stay distinct.
+// Takes the largest score from `choice`, the first among equals, k times. NaN is chosen last, so
+// that ids stay distinct.
 void choose(std::vector<float>& choice, int k, int32_t* ids) {
   for (float& c : choice)
     if (std::isnan(c)) c = -std::numeric_limits<float>::max();
@@ -114,7 +114,7 @@ class Acquire : public Stage {
   }
 
  private:
-  // The experts of drafts stay in slots as those of single tokens do, and those of prompts do not.
+  // Experts of drafts stay in slots like those of single tokens; experts of prompts do not.
   StepKind kind_of(const Step& step) const {
     const bool is_prompt = p_.feed->phase() == Phase::Prompt;
     for (int t = 1; t < step.num_tokens; t++)

@@ -17,8 +17,8 @@ inline int32_t float_bits(float x) {
   return bits;
 }
 
-// Returns the largest magnitude, or NaN if there is one: magnitudes sort like integers, and a NaN
-// is above all.
+// Returns the largest magnitude, or NaN if there is one: magnitudes sort like integers, with NaN at
+// the top.
 inline float peak_of(const float* x) {
   int32_t peak = 0;
   for (int i = 0; i < 32; i++) peak = std::max(peak, float_bits(x[i]) & 0x7fffffff);

@@ -5,7 +5,7 @@
 
 namespace sharpi {
 
-// One extension of an instruction set, and a function that asks if this machine has it.
+// An extension of an instruction set, and a function that says whether this machine has it.
 struct CpuFeature {
   const char* name;
   bool (*present)();

@@ -28,7 +28,7 @@ std::atomic<int64_t> num_faults{0};
 uintptr_t page_bytes = 4096;
 struct sigaction previous;
 
-// Returns the end of the guarded file that an address is in; of others, the end of its page.
+// Returns the end of the guarded file that has an address; for others, the end of its page.
 uintptr_t end_of(uintptr_t page) {
   const int count = num_ranges.load(std::memory_order_acquire);
   for (int i = 0; i < count; i++) {
@@ -38,7 +38,7 @@ uintptr_t end_of(uintptr_t page) {
   return page + page_bytes;
 }
 
-// Several threads may put zeros in one place; that of a late one is as good.
+// Several threads may put zeros in one place; it does not matter which one comes last.
 void on_bus_error(int, siginfo_t* info, void*) {
   if (info->si_code == BUS_ADRERR) {
     const uintptr_t page = reinterpret_cast<uintptr_t>(info->si_addr) & ~(page_bytes - 1);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMostOfToken = 32;  // experts of a token that a GPU has slots for
 constexpr int kSpins = 4000;      // polls of a word before other threads may run
-constexpr auto kAwake = std::chrono::milliseconds(20);  // of polling; then the thread naps
+constexpr auto kAwake = std::chrono::milliseconds(20);  // time of polling before the thread naps
 constexpr auto kNap = std::chrono::microseconds(50);
 constexpr int kTooLate = -1, kNoMemory = -2;
 

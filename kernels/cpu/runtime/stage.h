@@ -15,7 +15,7 @@ struct Step {
   int32_t num_tokens;
   int32_t num_outputs;  // tokens for which logits are requested
   const int32_t* ids;
-  const int32_t* positions;    // within the token's sequence
+  const int32_t* positions;    // positions within each token's sequence
   const int32_t* sequences;    // the token's row of the page table
   const int32_t* output_rows;  // (num_outputs,) indices of tokens
   const int32_t* page_table;   // (sequences, pages_per_sequence): page ids, 64 positions each

@@ -17,7 +17,7 @@
 namespace {
 
 constexpr int32_t kRoot = 0, kNone = -1, kEndOfText = -1;
-constexpr int kRefreshed = 4;  // states along the links that learn of the newest place
+constexpr int kRefreshed = 4;  // states along the links that receive the newest place
 
 struct State {
   int32_t link;

@@ -12,7 +12,7 @@ namespace sharpi {
 class Barrier {
  public:
   explicit Barrier(const std::vector<ThreadPlace>& places);
-  // Prepares for runs of the first `num_threads` threads; no thread waits meanwhile.
+  // Prepares for runs of the first `num_threads` threads; no thread may be waiting.
   void choose(int num_threads);
   // Returns true for the last thread to arrive, which then calls open(); all others wait.
   bool arrive(int thread);

@@ -1,4 +1,4 @@
-// Measures how long a cache line takes from one core to another: what barriers are made of.
+// Measures how long a cache line takes from one core to another: a barrier costs a few of these.
 #include <atomic>
 #include <chrono>
 #include <thread>

@@ -15,7 +15,7 @@ class Pool {
  public:
   // `places` has an entry for each thread, the caller of run() being the first.
   explicit Pool(const std::vector<ThreadPlace>& places);
-  // Threads of which nothing is known: all run anywhere, equally fast.
+  // Threads about which nothing is known: all run anywhere, equally fast.
   explicit Pool(int num_threads);
   ~Pool();
   // Runs all stages on the first `num_threads` threads, the caller being one of them. Returns false
@@ -25,7 +25,7 @@ class Pool {
   // Ends this run, or the next one, at the next layer; any thread may call it. It lasts until it is
   // taken back.
   void interrupt(bool wanted) { interrupted_.store(wanted, std::memory_order_relaxed); }
-  // Returns the part of the current run that is done, 0 to 1, to the last layer that began.
+  // Returns the fraction of the current run that is done, 0 to 1, up to the last layer begun.
   float progress() const { return progress_.load(std::memory_order_relaxed); }
   const Shares& shares() const { return shares_; }
 

@@ -1,4 +1,4 @@
-// What a thread does that spins: it lets the other thread of its core go first.
+// Lets the other hyper-thread of a core go first while a thread spins.
 #pragma once
 
 namespace sharpi {

@@ -26,7 +26,7 @@ class Shares {
   bool take(int thread, int* task, int* next);
   // Takes a task from the end of another thread's share, nearest threads first.
   bool steal(int thread, int* task);
-  // Moves the shares towards what the threads did in the runs since the last change.
+  // Adapts the shares to what the threads did in the runs since the last change.
   void learn();
   int node(int thread) const { return nodes_[thread]; }
   // Returns the thread's part of all tasks, 0 to 1.

@@ -1,6 +1,6 @@
-// Computes attention of each token's heads over one span of the KV cache; attention_merge.cu joins
-// the spans, or the block of a KV head that ends last. Each block can prepare its own queries, and
-// the one that has the token's position its key and value.
+// Computes attention of each token's heads over one span of the KV cache. Either attention_merge.cu
+// joins the spans, or the block of a KV head that ends last does. Each block can prepare its own
+// queries; the block whose span has the token's position can also prepare its key and value.
 //
 // A block takes up to HEADS query heads that share a KV head, so that their keys and values are
 // read only once.

@@ -14,7 +14,7 @@ constexpr int kSpanPages = kSpan / kPage;
 constexpr int kPiece = 8, kChunk = 64, kChunkPieces = kChunk / kPiece;
 constexpr int kKeyStride = kChunkPieces + 1;
 constexpr int kWeightStride = kSpan + 4;
-constexpr int kQuad = 4;  // dims of the values that a thread sums
+constexpr int kQuad = 4;  // dims of the values that one thread sums
 
 template <int HEADS>
 union SpanShared {
@@ -26,9 +26,9 @@ union SpanShared {
   float sums[HEADS][kThreads * kQuad];
 };
 
-// One KV head's keys or values of a span; the query sees the rows first..last. For any other row,
-// which may never have been written, the nearest visible row is read instead; its weight is zero.
-// `pages`: the addresses of the head's part of each page, in shared memory.
+// One KV head's keys or values of a span; the query sees the rows first..last. Other rows may never
+// have been written; the nearest visible row is read in their place, with weight zero. `pages`: the
+// addresses of the head's part of each page, in shared memory.
 template <class Kv>
 struct SpanRows {
   const uint8_t* const* pages;

@@ -1,17 +1,17 @@
-// The heads of one token that a block of attention prepares itself, for its own KV head.
+// Lets a block of attention prepare the heads of one token for its own KV head.
 #pragma once
 #include "heads.cuh"
 
 namespace sharpi {
 
-// The heads that are prepared here; without memory for their rows they are prepared already.
+// The heads to prepare here; without memory for their rows, they are prepared already.
 struct Unprepared {
   HeadGroup q, k, v;
   int interleaved, row_floats;
 };
 
 // Prepares `count` queries from `first` on in shared memory, and stores the key and the value of
-// the token's KV head in the cache. prepared: rows for them all; the queries come first.
+// the token's KV head in the cache. prepared: rows for all of these; the queries come first.
 template <class K, class V>
 __device__ __forceinline__ void prepare(const Unprepared& heads, float* prepared, int token,
                                         int first, int count, const int* page_table, int position,

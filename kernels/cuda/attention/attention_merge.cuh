@@ -22,7 +22,7 @@ struct Softmax {
 
 // Where the values of all heads go: floats and/or rounded rows (T, num_heads * value_dim); sinks:
 // (num_heads,), one more score in each head's denominator, or null. hadamard: the size of the
-// blocks by which values were transformed, which is undone here; 0: they were not.
+// blocks in which values were transformed, which is undone here; 0: none.
 struct MergedHeads {
   const float* sinks;
   float* out;

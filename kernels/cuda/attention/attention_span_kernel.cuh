@@ -1,5 +1,5 @@
-// What the kernels that attend over one span of the KV cache share: their parameters and grid, and
-// the merge by the block of a KV head that ends last.
+// Shared by the kernels that attend over one span of the KV cache: parameters, grid, and the merge
+// by the block of a KV head that ends last.
 #pragma once
 #include "attention_heads.cuh"
 #include "attention_merge.cuh"
@@ -8,8 +8,8 @@
 
 namespace sharpi {
 
-// Merges the spans of a token's KV head in the block that ends last; without `done` they are merged
-// by a later launch. A KV head has `group` query heads in `tiles` blocks for each span.
+// Merges the spans of a token's KV head in the block that ends last; without `done`, a later launch
+// merges them. A KV head has `group` query heads in `tiles` blocks for each span.
 __device__ __forceinline__ void merge_if_last(const Partials& partials, const MergedHeads& merged,
                                               int* done, int token, int num_heads, int group,
                                               int tiles, int visible, int position) {

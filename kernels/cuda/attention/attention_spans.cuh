@@ -3,7 +3,7 @@
 // For each (token, head, span): the span's state {largest score, sum of e^(score - largest)}, and
 // the values weighted with e^(score - largest), value_dim floats. A span is always the same 256
 // positions, and spans are merged in order, so the bits of a result depend neither on the number of
-// tokens nor on the longest context that a launch allows for.
+// tokens nor on the longest context of a launch.
 #pragma once
 #include "common/types.cuh"
 

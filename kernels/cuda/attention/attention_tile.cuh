@@ -1,9 +1,9 @@
 // Attention of 32 rows on tensor cores: f16 queries, keys, weights and values, sums in float32. A
 // row is a query head of a token; all rows of a block share a KV head.
 //
-// A block passes page by page over what its rows see. Its 8 warps are 2 sets of 16 rows times 4
-// quarters: of a page's positions for the scores, and of 64 columns at a time for the values. The
-// next 64 columns are loaded while the last ones are multiplied.
+// A block goes page by page through the positions that its rows see. Its 8 warps are 2 sets of 16
+// rows times 4 quarters: of a page's positions for the scores, and of 64 columns at a time for the
+// values. The next 64 columns are loaded while the previous ones are multiplied.
 #pragma once
 #include "attention_spans.cuh"
 #include "common/tensor_cores.cuh"
@@ -67,12 +67,12 @@ __device__ __forceinline__ uint4 as_halves(Kv, uint4 piece) {
 
 // 64 columns of a page's rows, zeros beyond `dim`, on their way to shared memory. Rows outside
 // first..last may never have been written; the nearest one is read instead. AHEAD: they are loaded
-// while the last ones are multiplied, which takes registers.
+// while the previous ones are multiplied, which takes registers.
 template <bool AHEAD>
 struct Stager {
   static constexpr int kLoads = kPage * kColumns / 8 / kTileThreads;
   uint4 loads[kLoads];
-  int left;  // columns of the row from those that are loaded on
+  int left;  // columns of the row that are not loaded yet
 
   template <class Kv>
   __device__ __forceinline__ void load_ahead(const uint8_t* page, int dim, int column, int first,
@@ -87,7 +87,7 @@ struct Stager {
       }
     }
   }
-  // Writes columns that `load_ahead` has been given before, if it loads any.
+  // Writes columns that `load_ahead` was given before, if it loads any.
   template <class Kv>
   __device__ __forceinline__ void stage(__half* staged, const uint8_t* page, int dim, int column,
                                         int first, int last) const {
@@ -112,13 +112,13 @@ struct Stager {
   }
 };
 
-// The keys and the values of a KV head in one page, and the rows that are seen.
+// A KV head's keys and values in one page, and the rows that are seen.
 struct TilePage {
   const uint8_t *keys, *values;
   int first, last;
 };
 
-// Rounds the queries of the block's rows to f16 in shared memory; query(row) is where one lies.
+// Rounds the queries of the block's rows to f16 in shared memory; query(row) is the place of one.
 template <class Query>
 __device__ __forceinline__ void load_queries(const TileShared& shared, int key_dim, Query query) {
   const int width = shared.query_stride - 8;
@@ -134,7 +134,7 @@ __device__ __forceinline__ void load_queries(const TileShared& shared, int key_d
 }
 
 // Computes the scores of the warp's 16 rows with its quarter of a page's positions. `next` has the
-// first keys, and gets the first values.
+// first keys, and receives the first values.
 template <class K, class V, bool AHEAD>
 __device__ __forceinline__ void score_page(const TileShared& shared, const WarpPlace& at,
                                            const TilePage& page, Stager<AHEAD>& next, int key_dim,
@@ -165,7 +165,7 @@ __device__ __forceinline__ void score_page(const TileShared& shared, const WarpP
   }
 }
 
-// Turns the scores of a page into weights; 8 adjacent lanes have a row.
+// Turns a page's scores into weights; 8 adjacent lanes share a row.
 template <class Rows>
 __device__ __forceinline__ void weigh_page(const TileShared& shared, const Rows& rows,
                                            int page_begin, float scale, float soft_cap) {
@@ -199,7 +199,7 @@ __device__ __forceinline__ void weigh_page(const TileShared& shared, const Rows&
 }
 
 // Adds a page's weighted values: c[chunk] are 16 columns of each 64. `next` has the first values,
-// and gets the first keys of the `following` page.
+// and receives the first keys of the `following` page.
 template <class K, class V, bool AHEAD, int CHUNKS>
 __device__ __forceinline__ void add_values(const TileShared& shared, const WarpPlace& at,
                                            const TilePage& page, const TilePage& following,
@@ -232,9 +232,9 @@ __device__ __forceinline__ void add_values(const TileShared& shared, const WarpP
   }
 }
 
-// Passes over the pages of the positions begin..end - 1, page by page. `rows` says what each of the
-// block's rows sees; page_of(i) is the number of page i of the sequence. c gets the sums of
-// weighted values, for the weights' scale that shared.peak has.
+// Goes through the pages of the positions begin..end - 1. `rows` says what each of the block's rows
+// sees; page_of(i) is the number of page i of the sequence. c receives the sums of weighted values,
+// for the weights' scale in shared.peak.
 template <class K, class V, int CHUNKS, class Rows>
 __device__ __forceinline__ void pass_pages(const TileShared& shared, const Rows& rows,
                                            const WarpPlace& at, const uint8_t* keys,

@@ -1,7 +1,7 @@
 // Second half of attention: the sum of a span's values, weighted.
 //
-// Values are read directly from global memory: a thread has 4 dims of every R-th run of 8
-// positions, and the sums of R threads are added in order at the end.
+// Values are read directly from global memory. A thread sums 4 dims of every R-th run of 8
+// positions; the sums of R threads are added in order at the end.
 #pragma once
 #include "attention_block.cuh"
 

@@ -1,6 +1,6 @@
 // The orthonormal Hadamard transform (kernels/cpu/attention/rotate.h), which spreads a large number
-// among its block: keys and values in few bits lose less then. It is its own inverse, and keeps
-// products of two transformed rows.
+// over its block, so that keys and values lose less when they are quantised. It is its own inverse,
+// and keeps dot products of two transformed rows.
 #pragma once
 #include "common/types.cuh"
 

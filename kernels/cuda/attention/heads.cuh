@@ -37,8 +37,8 @@ struct HeadGroup {
   uint8_t* pages;  // one layer's keys or values in the KV cache; null: the result goes back to x
   int heads, dim, weight_stride, half;
   float epsilon;
-  int hadamard;  // the size of a transform's block; 0: none
-  int kv_type;   // of the pages, a KvNumber
+  int hadamard;  // block size of the transform; 0: none
+  int kv_type;   // type of the pages, a KvNumber
 };
 
 // Loads a token's head into `row`, norms it, rotates it and transforms it.
@@ -68,7 +68,7 @@ __device__ __forceinline__ void store_head(const HeadGroup& group, int head, con
 
 }  // namespace sharpi
 
-// The parameters of a group in the list of a kernel's, and the group made of them.
+// The parameters of a head group within a kernel's list, and the group made of them.
 #define HEAD_GROUP(g)                                                                     \
   float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g,     \
       int heads_##g, int dim_##g, int weight_stride_##g, int half_##g, float epsilon_##g, \

@@ -14,12 +14,12 @@
 
 namespace sharpi {
 
-// Scales numbers to codes: code = (x - minimum) * inverse + the type's own offset.
+// Turns numbers into codes: code = (x - minimum) * inverse + the type's own offset.
 struct CodeScale {
   float scale, minimum, inverse;
 };
 
-// Returns the inverse of a scale, 0 where it would not be finite; that of a NaN is a NaN.
+// Returns the inverse of a scale, or 0 if that is not finite; NaN for a NaN.
 __device__ __forceinline__ float inverse_of(float scale) {
   return fabsf(scale) < 1e-35f ? 0.f : __fdiv_rn(1.f, scale);
 }

@@ -5,7 +5,8 @@
 
 namespace sharpi {
 
-// Joins the low `kBits` bits of adjacent lanes' codes to words; the first lane of each has it.
+// Joins the low `kBits` bits of adjacent lanes' codes into words; the first lane of each word has
+// it.
 template <int kBits>
 __device__ __forceinline__ uint32_t join_lanes(uint32_t code) {
   constexpr int kLanes = 32 / kBits;

@@ -1,4 +1,4 @@
-// Computes what attention.cu does on tensor cores: each token's heads over one span of the KV
+// Computes the same as attention.cu, on tensor cores: each token's heads over one span of the KV
 // cache.
 //
 // A block takes up to 32 query heads that share a KV head. Queries and weights are rounded to f16.
@@ -15,7 +15,7 @@ struct SpanSeen {
   __device__ __forceinline__ int end(int) const { return last + 1; }
 };
 
-// Leaves the block's `count` heads of a span for the merge; `item` is the first of them.
+// Leaves the block's `count` heads of a span for the merge; `item` is the first one.
 template <int CHUNKS>
 __device__ __forceinline__ void store_partials(const TileShared& shared, const Partials& partials,
                                                const WarpPlace& at, int item, int span, int count,

@@ -1,12 +1,12 @@
 // Computes attention of many tokens of one sequence on tensor cores.
 //
-// A block takes 32 rows, each a token's query head, of those that share a KV head.
+// A block takes 32 of the rows that share a KV head; each row is a token's query head.
 #include "attention_tile.cuh"
 #include "hadamard.cuh"
 
 namespace sharpi {
 
-// The rows of a block: row r of all is head r % group of token r / group.
+// The rows of a block; over all blocks, row r is head r % group of token r / group.
 struct TileQueries {
   const int* positions;
   int first, count, group, window, is_chunked;  // `first`: of this block; `count`: of all
@@ -20,7 +20,7 @@ struct TileQueries {
   }
 };
 
-// Returns what divides a row's sums: its weights, and that of its head's sink.
+// Returns the divisor of a row's sums: the sum of its weights, and of its head's sink.
 __device__ __forceinline__ float weight_of(const TileShared& shared, const float* sinks, int head,
                                            int row) {
   const float peak = shared.peak[row], total = shared.total[row];
@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_rows(const TileShared& shared, const TileQ
   }
 }
 
-// Undoes the transform of the values in the block's rows of the result.
+// Undoes the transform of values in the block's rows of the result.
 __device__ __forceinline__ void transform_rows(const TileQueries& rows, float* out, int num_heads,
                                                int first_head, int value_dim, int hadamard) {
   __syncthreads();

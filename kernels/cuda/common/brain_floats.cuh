@@ -1,4 +1,4 @@
-// bf16, the upper halves of 32-bit floats, without CUDA's header, which not every CuPy brings.
+// bf16, the upper halves of 32-bit floats, without CUDA's header, which some CuPy versions lack.
 #pragma once
 #include "types.cuh"
 

@@ -1,11 +1,11 @@
-// The time of the GPU, by which waits are measured.
+// The GPU's clock, which measures waits.
 #pragma once
 #include "types.cuh"
 
 namespace sharpi {
 
-// Returns nanoseconds since any moment, the same one for all kernels. GPUs step it every 32 to
-// 1,024 ns.
+// Returns nanoseconds since an arbitrary moment, the same one for all kernels. GPUs step it every
+// 32 to 1,024 ns.
 __device__ __forceinline__ int64_t nanoseconds() {
 #ifdef CUDA_ON_CPU
   return emulator_nanoseconds();

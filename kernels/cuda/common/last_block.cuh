@@ -1,11 +1,12 @@
-// Lets the block that ends last go on with the results of the others, instead of another launch.
+// Lets the block that ends last continue with the other blocks' results, in place of another
+// launch.
 #pragma once
 #include "types.cuh"
 
 namespace sharpi {
 
-// Returns true on all threads of the last of `count` blocks that call it with the same counter: all
-// that the others wrote before is there. counter: 0 before the launch, and again after it.
+// Returns true on all threads of the last of `count` blocks that call it with the same counter:
+// what the others wrote before is visible then. counter: 0 before the launch, and again after it.
 __device__ __forceinline__ bool is_last_block(int* counter, int count) {
   __shared__ int is_last;
   __threadfence();

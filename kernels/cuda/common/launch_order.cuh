@@ -1,12 +1,11 @@
-// Programmatic launches: a kernel may begin while the one before it in the stream still runs, so
-// that its start costs no time.
+// Programmatic launches: a kernel may begin while the preceding one in the stream still runs, which
+// hides its start.
 #pragma once
 
 namespace sharpi {
 
-// Waits until all earlier launches have ended, and lets the next one begin. It is the first thing
-// that all threads of a kernel do, before they touch memory; kernels without it are launched in
-// turn.
+// Waits until all earlier launches have ended, and lets the next one begin. All threads of a kernel
+// call it first, before they touch memory; kernels without it are launched one after the other.
 __device__ __forceinline__ void wait_for_last_launch() {
 #ifdef CUDA_ON_CPU
   emulator_wait_for_last_launch();

@@ -20,7 +20,7 @@ __device__ __forceinline__ void load_matrices(const uint8_t* row, uint32_t (&out
 #endif
 }
 
-// Loads four matrices of 8 x 8 halves as above, but turned: the lane gets column l / 4 of rows
+// Loads four matrices of 8 x 8 halves as above, but transposed: the lane gets column l / 4 of rows
 // 2 * (l % 4) and the next.
 __device__ __forceinline__ void load_matrices_transposed(const uint8_t* row, uint32_t (&out)[4]) {
 #ifdef CUDA_ON_CPU

@@ -1,5 +1,5 @@
-// Dequantises the matrices of some experts to bf16, for the library's grouped products: one thread
-// per unit of a row. Experts without tokens are left out.
+// Dequantises the matrices of some experts to bf16, for the library's grouped GEMM: one thread per
+// unit of a row. Experts without tokens are left out.
 #include "common/brain_floats.cuh"
 #include "experts/expert_items.cuh"
 #include "quant/weight_values.cuh"

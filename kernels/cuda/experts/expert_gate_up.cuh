@@ -6,8 +6,8 @@
 
 namespace sharpi {
 
-// The destination of the items' hidden values: `planes` of activation rows, or with no planes
-// floats (items, rows).
+// Where the items' hidden values go: `planes` of activation rows or, with no planes, floats (items,
+// rows).
 struct Hidden {
   uint8_t* memory;
   int rows;

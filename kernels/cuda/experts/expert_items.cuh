@@ -30,9 +30,9 @@ __device__ __forceinline__ ExpertMatrix matrix_of(const StackedMatrix& stacked, 
 // Without ids, expert 0 computes everything.
 __device__ __forceinline__ int expert_of(const int* ids, int item) { return ids ? ids[item] : 0; }
 
-// Some items of one expert: list[first], list[first + 1], ..., or without a list first, first + 1,
-// ... An item's activations are row item / share; `share` is `used`, or 1 where each item has its
-// own row. Its result goes into row `place`: the item's number, or where items are packed its place
+// Some items of one expert: list[first], list[first + 1], ..., or, without a list, first, first +
+// 1, ... An item's activations are row item / share; `share` is `used`, or 1 if each item has its
+// own row. Its result goes into row `place`: the item's number or, if items are packed, its place
 // in the list.
 struct Items {
   const int* list;

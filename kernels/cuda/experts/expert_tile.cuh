@@ -5,7 +5,7 @@
 
 namespace sharpi {
 
-// Calls `compute(items)` for each tile of an expert's items that falls to this block: the grid's z
+// Calls `compute(items)` for each tile of an expert's items that this block takes: the grid's z
 // shares them.
 template <class Compute>
 __device__ __forceinline__ void each_tile(const int* offsets, const int* list, int expert,

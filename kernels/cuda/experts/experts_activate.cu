@@ -2,7 +2,7 @@
 // an item.
 #include "expert_gate_up.cuh"
 
-// A null `up` gives the activation alone.
+// If `up` is null, applies the activation alone.
 KERNEL __launch_bounds__(256) experts_activate(const float* gate, const float* up, uint8_t* hidden,
                                                int rows, int hidden_planes, int activation) {
   using namespace sharpi;

@@ -1,5 +1,5 @@
-// Adds the sum over a token's experts within one group of expert ids to the sum over the groups
-// before. Group after group, experts are summed in ascending order, with the same bits as
+// Adds the sum over a token's experts within one group of expert ids to the sum over the previous
+// groups. Group after group, experts are summed in ascending order, with the same bits as
 // experts_grouped_merge.
 #include "expert_items.cuh"
 

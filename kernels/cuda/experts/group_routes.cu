@@ -1,5 +1,5 @@
 // Lists items by expert: offsets (experts + 1,), and each expert's items in ascending order. One
-// block per expert; each of its warps goes through a part of the ids.
+// block per expert; each of its warps scans a part of the ids.
 #include "common/types.cuh"
 
 namespace sharpi {

@@ -1,5 +1,5 @@
 // Collects the items whose experts are not on the GPU, so that the CPU can compute them: one block
-// per item, which finds the item's own place among them. Such an expert has address 0.
+// per item, which finds the item's place among them. Such an expert has the address 0.
 #include "expert_items.cuh"
 
 // ids (items,); x (tokens, columns); weights (items,), or null for 1. Written to the host:

@@ -1,5 +1,5 @@
-// Lists the items of some adjacent experts again, from the beginning of a buffer, as many as it has
-// rows for. Items beyond that are left out, and a flag is set.
+// Lists the items of some adjacent experts again, starting at row 0 of a buffer, as many as it has
+// rows. Further items are left out, and a flag is set.
 #include "common/types.cuh"
 
 // offsets: of the first of `experts` experts in the (experts + 1,) of group_routes; items: its

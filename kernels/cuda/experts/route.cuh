@@ -42,7 +42,8 @@ __device__ __forceinline__ void score_lanes(float (&x)[kEach], int scoring) {
   for (int i = 0; i < kEach; i++) x[i] = 1.f / (1.f + expf(-x[i]));
 }
 
-// Returns the sum of a group's two best scores, or its best alone, as an integer that sorts alike.
+// Returns the sum of a group's two best scores, or its best score alone, as an integer that sorts
+// alike.
 __device__ __forceinline__ int group_strength(const float* choice, int size, bool counts_two) {
   float best = -infinity(), second = -infinity();
   for (int i = 0; i < size; i++) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ int group_strength(const float* choice, int size, boo
   return order_of(counts_two && size > 1 ? best + second : best);
 }
 
-// Marks in `keeps` the `groups_used` strongest groups; of equal ones, the first.
+// Marks the `groups_used` strongest groups in `keeps`; of equal ones, the first.
 __device__ __forceinline__ void rank_groups(const float* choice, int* strength, int* keeps,
                                             int size, int num_groups, int groups_used,
                                             bool counts_two) {
@@ -68,7 +69,7 @@ __device__ __forceinline__ void rank_groups(const float* choice, int* strength, 
   __syncwarp();
 }
 
-// Makes the experts of the weaker groups rank below all others.
+// Ranks the experts of the weaker groups below all others.
 __device__ __forceinline__ void hide_weak_groups(int (&keys)[kEach], const float* choice,
                                                  int experts, int num_groups, int groups_used,
                                                  bool counts_two) {
@@ -82,8 +83,8 @@ __device__ __forceinline__ void hide_weak_groups(int (&keys)[kEach], const float
   }
 }
 
-// Returns the lowest id among the experts with the highest key in the warp; its lane then strikes
-// it out.
+// Returns the lowest id among the experts with the highest key in the warp; its lane then removes
+// it.
 __device__ __forceinline__ int take_best(int (&keys)[kEach]) {
   int key = keys[0], id = threadIdx.x;
 #pragma unroll
@@ -125,7 +126,7 @@ __device__ __forceinline__ float finish(float weight, int used, int scoring, int
   return normalise ? weights[0] / (total < least ? least : total) * scale : weights[0] * scale;
 }
 
-// How a router chooses. bias: (experts,), which affects the choice alone, or null; up to 512
+// How a router chooses. bias: (experts,), which affects the choice only, or null; up to 512
 // experts, of which up to 32 are used.
 struct Router {
   const float* bias;
@@ -177,7 +178,7 @@ __device__ __forceinline__ void route_row(const Router& router, const float* row
 
 }  // namespace sharpi
 
-// The parameters of a router in the list of a kernel's, and the router made of them.
+// The parameters of a router within a kernel's list, and the router made of them.
 #define ROUTER                                                                             \
   const float *bias, int experts, int used, int scoring, int normalise, float route_scale, \
       int num_groups, int groups_used

@@ -1,11 +1,10 @@
-// Activations rounded to 8 bits, the form that quantised matrix products take.
+// Activations rounded to 8 bits, the form that quantised matmuls take.
 //
 // A token's row is `planes` planes of activation_plane_bytes(columns); plane 0 holds the rounded
-// values, plane 1 (int16 precision) the rounded remainders. A plane of K columns is
-//   int8 q[K]; float scale[K / 32]; int16 sum[K / 16]
-// padded to 16 bytes: value = q * scale, and sum[g] is the sum of q over 16 columns. K is a
-// multiple of 32. scale = max |x| / 127 of the 32 columns, rounding to nearest, ties to even; a
-// peak under 1e-35 gives zeros.
+// values, plane 1 (int16 precision) the rounded remainders. A plane of K columns is int8 q[K];
+// float scale[K / 32]; int16 sum[K / 16] padded to 16 bytes: value = q * scale, and sum[g] is the
+// sum of q over 16 columns. K is a multiple of 32. scale = max |x| / 127 of the 32 columns,
+// rounding to nearest, ties to even; a peak under 1e-35 gives zeros.
 #pragma once
 #include "common/types.cuh"
 

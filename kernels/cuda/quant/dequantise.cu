@@ -1,4 +1,4 @@
-// Dequantises a matrix to f16, for products with many tokens: one thread per unit of a row.
+// Dequantises a matrix to f16, for matmuls with many tokens: one thread per unit of a row.
 #include "weight_values.cuh"
 
 namespace sharpi {

@@ -47,7 +47,7 @@ struct UnitPlace {
 };
 
 // Quantised weights times activations that are rounded to 8 bits. With kOwnLoop, activations of one
-// plane have a loop of their own.
+// plane have their own loop.
 template <class Type, bool kOwnLoop = true>
 struct RoundedDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
@@ -73,7 +73,7 @@ struct RoundedDot : UnitPlace<Type> {
 
   static constexpr bool kHasPlanes = kOwnLoop;
 
-  // Does the same for activations of one plane, without a loop that the loads would wait for.
+  // Does the same for activations of one plane, without a loop that has to wait for the loads.
   template <int kRows>
   static __device__ __forceinline__ void add_one(const Unit (&weights)[kRows], int unit,
                                                  const Activations& x, int token,

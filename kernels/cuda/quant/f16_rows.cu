@@ -1,4 +1,4 @@
-// Converts rows of floats to halves for cuBLAS matrix products, and the results back to floats.
+// Converts rows of floats to halves for cuBLAS matmuls, and the results back to floats.
 //
 // A row is divided by the power of two just above its largest magnitude: no value overflows, hardly
 // any sum does, and no value loses a bit that a half has room for.

@@ -2,8 +2,8 @@
 // type that share x.
 //
 // A group of lanes computes one row or two adjacent ones; blocks cover the matrices one after
-// another, and the grid's y the tokens. With one token, the block that ends last can go on with the
-// row: it norms it, or chooses experts by it.
+// another, and the grid's y the tokens. With one token, the block that ends last can process the
+// row further: norm it, or choose experts from it.
 #include "common/launch_order.cuh"
 #include "experts/route.cuh"
 #include "matvec_part.cuh"
@@ -11,8 +11,8 @@
 
 namespace sharpi {
 
-// The choice of experts by a router's logits. done: a counter of blocks, null for none; `route`
-// says what the others are.
+// A choice of experts by a router's logits. done: a counter of blocks, null for no choice; `route`
+// explains the others.
 struct RouteTail {
   int* done;
   int* ids;

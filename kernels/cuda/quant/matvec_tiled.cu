@@ -1,5 +1,5 @@
-// Computes what matvec does for many tokens, with the same bits, on tensor cores: a block takes 64
-// rows of a matrix and 32 tokens. Activations have one plane.
+// Computes the same as matvec for many tokens, with the same bits, on tensor cores: a block takes
+// 64 rows of a matrix and 32 tokens. Activations have one plane.
 #include "matvec_part.cuh"
 #include "tile.cuh"
 

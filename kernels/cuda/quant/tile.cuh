@@ -42,8 +42,8 @@ struct TileMemory {
   float waiting[8][kTileThreads];  // the first half of each sum, where 32 lanes share a row
 };
 
-// The order in which a tile takes the units of its rows: all of a lane, one a turn, then all of the
-// next lane.
+// The order in which a tile takes its rows' units: all units of a lane, one per turn, then all of
+// the next lane.
 struct UnitOrder {
   int units, lane_bits, turns;
 };
@@ -52,7 +52,7 @@ __device__ __forceinline__ UnitOrder unit_order(int units, int lane_bits) {
   return {units, lane_bits, (units + (1 << lane_bits) - 1) >> lane_bits};
 }
 
-// A place in that order. `index` counts the lanes.
+// A place in that order; `index` counts the lanes.
 struct UnitTurn {
   int index, turn;
 
@@ -63,7 +63,7 @@ struct UnitTurn {
   __device__ __forceinline__ bool is_end(const UnitOrder& order) const {
     return index >> order.lane_bits != 0;
   }
-  // The unit, which need not exist.
+  // Returns the unit, which need not exist.
   __device__ __forceinline__ int unit(const UnitOrder& order) const {
     return int(__brev(unsigned(index)) >> (32 - order.lane_bits)) + (turn << order.lane_bits);
   }
@@ -77,7 +77,7 @@ struct UnitTurn {
 struct TileSource {
   const uint8_t* row;  // of weights; rows are those of threads modulo 64
   Activations x;
-  int x_row;  // that of item threadIdx.x / 8
+  int x_row;  // the activations of item threadIdx.x / 8
 };
 
 template <class Type>

@@ -1,5 +1,6 @@
 // Passes the weights of a unit, as floats, to a Sink, which takes a column and the eight values (or
-// two) that begin there. Float rows whose length is no multiple of eight come in twos.
+// two) that begin there. Float rows whose length is no multiple of eight are passed two values at a
+// time.
 #pragma once
 #include "dot.cuh"
 

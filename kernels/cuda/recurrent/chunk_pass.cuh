@@ -18,7 +18,7 @@ struct ChunkMemory {
         rows((ChunkRow*)(values + kChunk * kWarp)) {}
 };
 
-// What a thread has of a chunk: four tokens of one value.
+// A thread's part of a chunk: four tokens of one value.
 struct ChunkPart {
   int lane, token, held;  // the first token of the warp's four
 
@@ -81,8 +81,7 @@ struct ChunkPart {
 };
 static_assert(kTokensOfWarp == 4, "a warp has four tokens, and four keys a turn");
 
-// Computes a chunk whose vectors are in memory, and calls store(token, result, value) for each
-// token.
+// Computes a chunk whose vectors are in memory; calls store(token, result, value) for each token.
 template <bool kSolves, class Store>
 __device__ __forceinline__ void compute_chunk(const ChunkSource& in, const ChunkMemory& m,
                                               int first, int column, Store store) {

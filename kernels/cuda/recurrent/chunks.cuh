@@ -18,7 +18,7 @@ constexpr int kChunk = 32;  // tokens; as many as a warp has lanes
 constexpr int kTokensOfWarp = kChunk / kStateWarps;
 constexpr int kKeysOfTurn = 4 * kStateWarps;  // four for each warp
 
-// What is prepared of a token of a head. Tokens beyond the last have zeros, and decays of 1.
+// Prepared data of one token of a head. Tokens beyond the last have zeros, and decays of 1.
 struct ChunkRow {
   float reads[kChunk];      // the weights of u in the token's result
   float solves[kChunk];     // of the delta rule: the token's row of (1 + L)^-1 beta

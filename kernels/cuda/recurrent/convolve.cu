@@ -1,5 +1,4 @@
-// A causal convolution of each channel on its own, and the inputs of this step that the next one
-// needs.
+// Computes a causal convolution of each channel, and keeps the inputs that the next step needs.
 //
 // A thread takes 16 tokens of a sequence's channel. Only the first 16 tokens look back at the
 // state, so the same threads replace it when they are done.
@@ -8,7 +7,7 @@
 
 namespace sharpi {
 
-constexpr int kTokensEach = 16;  // at least as many as the kernel looks back
+constexpr int kTokensEach = 16;  // the kernel looks back at most so many tokens
 
 // One channel's inputs: the state (past, channels) followed by x (T, channels).
 struct Inputs {

@@ -30,7 +30,7 @@ struct StateSlice {
     return memory + index[blockIdx.z] * stride + offset;
   }
   __device__ __forceinline__ bool is_new() const { return positions[first()] == 0; }
-  // True if every token has a state of its own, and the sequence's stays as it was.
+  // Returns true if every token has a state of its own, and the sequence's state stays as it was.
   __device__ __forceinline__ bool branches() const { return after && after[first()] >= 0; }
   __device__ __forceinline__ float* after_token(int token) const {
     return memory + after[token] * stride + offset;

@@ -1,5 +1,5 @@
-// Finds the id of each row's largest logit: the lowest id among equals, or -1 where that logit is
-// not finite. With one row, it can make that token the input of the next step.
+// Finds the id of each row's largest logit: the lowest id among equals, or -1 if that logit is not
+// finite. With one row, it can make that token the input of the next step.
 #include "common/block_sums.cuh"
 #include "common/launch_order.cuh"
 

@@ -1,4 +1,4 @@
-// Copies the rows of x whose numbers are listed.
+// Copies the rows of x with the listed indices.
 #include "common/launch_order.cuh"
 #include "common/types.cuh"
 

@@ -1,4 +1,4 @@
-// RMS norm of one row by the last block of a product, as the kernel rms_norm does it.
+// RMS norm of one row, by the last block of a product; the result is that of the kernel rms_norm.
 #pragma once
 #include "common/block_sums.cuh"
 #include "common/last_block.cuh"
@@ -43,7 +43,7 @@ __device__ __forceinline__ void end_with_norm(const NormTail& norm, const float*
 
 }  // namespace sharpi
 
-// The parameters of a norm in the list of a kernel's, and the norm made of them.
+// The parameters of a norm within a kernel's list, and the norm made of them.
 #define NORM_TAIL                                                                 \
   int *norm_done, const float *norm_weight, float *normed, uint8_t *norm_rounded, \
       float norm_epsilon, int norm_threads, int norm_planes

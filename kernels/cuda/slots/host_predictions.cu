@@ -1,5 +1,5 @@
-// Tells the host which experts are predicted for a layer and are not on the GPU, so that it reads
-// them early. One warp.
+// Tells the host which experts are predicted for a layer but not on the GPU, so that it reads them
+// early. One warp.
 #include "predicted_experts.cuh"
 
 // ids (tokens, used): the predicted experts, best first, or -1; addresses (experts,): 0 for those

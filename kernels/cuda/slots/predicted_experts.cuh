@@ -1,11 +1,11 @@
-// The experts that are predicted for the tokens of a step, as one list.
+// Lists the experts that are predicted for the tokens of a step.
 #pragma once
 #include "common/types.cuh"
 
 namespace sharpi {
 
 // Returns the distinct experts that are predicted for some tokens, one per lane and the best ranks
-// first; -1 behind them. ids (tokens, used): -1 where none is predicted.
+// first; followed by -1. ids (tokens, used): -1 where none is predicted.
 __device__ __forceinline__ int predicted_of(const int* ids, int tokens, int used) {
   const int lane = threadIdx.x;
   int listed = -1, num_listed = 0;

@@ -4,7 +4,7 @@
 
 namespace sharpi {
 
-constexpr int kBatchMemory = 64;  // only the last tokens of a batch teach a policy
+constexpr int kBatchMemory = 64;  // only the last tokens of a batch train a policy
 
 // Counts how often each expert is used, into (experts,) in shared memory.
 __device__ __forceinline__ void count_uses(const int* ids, int num_items, int* times, int experts) {
@@ -14,7 +14,7 @@ __device__ __forceinline__ void count_uses(const int* ids, int num_items, int* t
   __syncthreads();
 }
 
-// `is_first`: no batch of the same prompt came before. What misses counts as `served`.
+// `is_first`: the first batch of its prompt. Misses count as `served`.
 __device__ __forceinline__ void look_up_batch(const Slots& s, const int* times, bool is_first,
                                               Count served) {
   const int clock = s.head->clock + 1;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void touch_frequency(const Slots& s, int kind, const 
   }
 }
 
-// Returns the worth of an expert, or kNone where it may not take a slot.
+// Returns the worth of an expert, or kNone if it may not take a slot.
 __device__ __forceinline__ int worth(const Policy& p, int e, int times) {
   const bool may = times > 0 && !p.s.resident(e) && (p.kind != kStatic || p.s.pinned(e));
   if (!may) return kNone;

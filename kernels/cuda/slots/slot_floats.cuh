@@ -1,5 +1,4 @@
-// Float arithmetic that slot decisions depend on: rounded as the CPU's slot policies round, with
-// denormals.
+// Float arithmetic for slot decisions: rounded as the CPU's slot policies round, with denormals.
 //
 // Kernels are compiled with -ftz=true, which these instructions ignore.
 #pragma once

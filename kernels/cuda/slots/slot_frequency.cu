@@ -1,11 +1,10 @@
-// Predicts that a layer uses those experts next that it has used most, of those without a slot. One
-// warp.
+// Predicts that a layer will use the experts without a slot that it has used most. One warp.
 #include "slot_rules.cuh"
 
 namespace sharpi {
 
-// Returns the expert without a slot that follows `last` by falling number of uses, lower ids first;
-// -1 if no other one was used.
+// Returns the expert without a slot that follows `last` in order of falling uses, lower ids first;
+// -1 if no other was used.
 __device__ __forceinline__ int next_missing(const Slots& s, int last) {
   const int most = last < 0 ? kNone : s.uses[last];
   Rank best = {kNone, 0, kNone};
@@ -24,7 +23,7 @@ __device__ __forceinline__ int next_missing(const Slots& s, int last) {
 
 }  // namespace sharpi
 
-// state: of the layer; ids (used,): the predicted experts, and -1 behind them.
+// state: of the layer; ids (used,): the predicted experts, followed by -1.
 KERNEL __launch_bounds__(32) slot_frequency(int* state, int* ids, int experts, int used) {
   using namespace sharpi;
   const Slots s(state, experts);

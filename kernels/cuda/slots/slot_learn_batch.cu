@@ -56,7 +56,7 @@ KERNEL __launch_bounds__(256, 1)
   if (t == 0) map.is_scored() = 1;
 }
 
-// Makes the routes of the batch's last token the newest known. Grid (layers), one warp.
+// Makes the routes of the batch's last token the newest known ones. Grid (layers), one warp.
 KERNEL __launch_bounds__(32) slot_end_batch(const int* remembered, const int* has_experts,
                                             int* routes, int tokens, int used, int ranks) {
   using namespace sharpi;

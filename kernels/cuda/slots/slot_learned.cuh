@@ -28,7 +28,7 @@ struct LearnedMap {
   __device__ __forceinline__ int& is_scored() const { return inputs[kInputs]; }
 };
 
-// Returns the layer whose route source `s` of a layer stands for; it may lie outside the model.
+// Returns the layer that source `s` of a layer stands for; it may lie outside the model.
 __device__ __forceinline__ int layer_of_source(int s, int layer, int num_layers) {
   if (s >= kNear) return num_layers - kLastLayers + s - kNear;
   return s == 0 ? layer : s == 1 ? layer - 1 : layer + 1;

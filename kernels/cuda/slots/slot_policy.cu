@@ -1,5 +1,5 @@
-// Decides about a token's experts of a layer: which have a slot, which get one, and from where the
-// others are read. One block; its first warp decides.
+// Decides about a token's experts in a layer: which have a slot, which get one, and where the
+// others are read from. One block; its first warp decides.
 #include "common/clock.cuh"
 #include "slot_learned.cuh"
 #include "slot_rules.cuh"
@@ -80,7 +80,7 @@ __device__ __forceinline__ unsigned count_predictions(const Slots& s, const int*
   return early;
 }
 
-// Forgets what was prefetched for a step, at its end. Called by one thread.
+// Forgets a step's prefetches at its end. Called by one thread.
 __device__ __forceinline__ void end_predictions(SlotHeader& head) {
   head.count(kEarlyWasted) += head.num_early - __popc(head.early_used);
   head.num_early = head.num_predictions = head.has_predictions = 0;
@@ -124,7 +124,7 @@ __device__ __forceinline__ void count_outcomes(const Slots& s, int outcome, bool
   if (head.has_predictions) head.count(kPredictedUses) += fresh;
 }
 
-// Counts the uses of slru and lfru, and promotes what slru found resident.
+// Counts the uses of slru and lfru, and promotes experts that slru found resident.
 __device__ __forceinline__ void touch_decayed(const Slots& s, int kind, int id, int used,
                                               unsigned missed) {
   grow_weight(s, kind);
@@ -147,7 +147,7 @@ __device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used)
 }
 
 // Decides where the experts that got no slot are read in this use, one per lane. Returns each
-// expert's outcome. An earlier token of the step may have had one of them elsewhere.
+// expert's outcome. An earlier token of the step may have read one of them from elsewhere.
 __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool was_hit, int miss,
                                             int* overflow) {
   const int lane = threadIdx.x;

@@ -3,8 +3,8 @@
 
 namespace sharpi {
 
-// Returns the next expert to evict when slots go; where all are pinned, the one used least, which
-// comes back when there is room.
+// Returns the next expert to evict when slots go; if all are pinned, the one used least, which
+// returns when there is room.
 __device__ __forceinline__ int leaves_for_good(const Policy& p) {
   const int victim = p.victim();
   if (victim >= 0) return victim;
@@ -65,7 +65,7 @@ __device__ __forceinline__ int count_pinned(const Slots& s) {
   return pinned;
 }
 
-// A fixed set is chosen anew; other policies pin in addition to what is pinned.
+// A fixed set is chosen again; other policies pin further experts.
 __device__ __forceinline__ void pin_most_used(Policy& p, int num_looked_at) {
   for (int e = threadIdx.x; p.kind == kStatic && e < p.s.experts; e += kWarp)
     p.s.flags[e] &= ~kPinned;

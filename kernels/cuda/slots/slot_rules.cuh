@@ -19,7 +19,7 @@ enum Kind {
 constexpr float kProtection = 1.1f;  // the weight of a use of a protected expert
 constexpr float kHalfIn16 =
     0x1.0b5586p+0f;  // 2 ** (1 / 16): the weight of a use halves in 16 tokens
-constexpr float kDecay95 = float(1.0 / 0.95);  // the weight of a use loses 5 % in each token
+constexpr float kDecay95 = float(1.0 / 0.95);  // the weight of a use loses 5 % with each token
 constexpr float kLargestWeight = float(1 << 20);
 constexpr int kNone = 0x7fffffff, kNoClock = -2;
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ int first_of(const Slots& s, May may, Key key) {
 // Returns true if the policy counts uses that decay.
 __device__ __forceinline__ bool decays(int kind) { return kind == kSlru || kind == kLfru; }
 
-// Begins a token's use: from now on a use weighs more. Once in a while all counts are scaled back.
+// Begins a token's use: from now on a use weighs more. Once in a while all counts are scaled down.
 __device__ __forceinline__ void grow_weight(const Slots& s, int kind) {
   const float weight = mul_as_cpu(s.head->weight, kind == kSlru ? kHalfIn16 : kDecay95);
   const bool is_large = weight >= kLargestWeight;
@@ -85,8 +85,8 @@ __device__ __forceinline__ void promote(const Slots& s, int expert) {
   __syncwarp();
 }
 
-// A policy and all that it changes. `scores`: learned-keep's scores of all experts. `busy`: the
-// clock at which the experts now in use were last used.
+// A policy and everything that it changes. `scores`: learned-keep's scores of all experts. `busy`:
+// the clock at which the experts in use now were last used.
 struct Policy {
   Slots s;
   Places places;
@@ -95,7 +95,7 @@ struct Policy {
   int kind, has_admission = 0;
   const float* scores = nullptr;
   int busy = kNoClock, num_loads = 0, num_over_bus = 0;
-  bool fills = false;  // what it inserts is not needed now
+  bool fills = false;  // the experts that it inserts are not needed now
 
   __device__ __forceinline__ int key(int e) const {
     if (kind == kLru) return 0;

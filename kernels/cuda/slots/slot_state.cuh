@@ -16,7 +16,7 @@ enum Count {
   kAccesses,
   kHits,
   kLoads,           // missed, and copied to a slot over the bus
-  kLoadsFromEarly,  // of the early hits: those copied to a slot
+  kLoadsFromEarly,  // early hits that were then copied to a slot
   kEarlyLoads,
   kEarlyHits,
   kEarlyWasted,
@@ -28,7 +28,7 @@ enum Count {
   kRightPredictions,
   kFills,          // copied to slots that nothing needed at once
   kWaited,         // nanoseconds
-  kLate,           // of the early hits: those that were still on their way
+  kLate,           // early hits whose copies were still in flight
   kPredictedUses,  // experts of steps for which some were predicted
   kCounts = 24
 };
@@ -41,8 +41,8 @@ struct SlotHeader {
   int num_early, num_predictions, has_predictions;
   int phase;  // of the present step
   int reserved;
-  // Nanoseconds of the GPU's clock: when the route was known, 0 where that is not asked; when the
-  // present wait began; and when the prefetch had come.
+  // Nanoseconds of the GPU's clock: when the route was known (0 if nobody asks), when the present
+  // wait began, and when the prefetch had arrived.
   int64_t arrived, since, came;
   int copied, copied_early;    // the blocks that have copied their part
   unsigned early_used, right;  // bits of `early` and `predictions` that the present step used

@@ -31,7 +31,7 @@ class ConstraintOptions(Struct, frozen=True):
         str | None,
         option(
             "--grammar",
-            "Answer by the grammar in FILE: GBNF, or Lark in llguidance's dialect.",
+            "Follow the grammar in FILE: GBNF, or Lark in llguidance's dialect.",
             "FILE",
         ),
     ] = None

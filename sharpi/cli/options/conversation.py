@@ -29,7 +29,7 @@ class ConversationOptions(Struct, frozen=True):
         bool,
         option(
             "-v --verbose",
-            "Say after an answer what its drafts gave, by kind. (The version: `sharpi -v`.)",
+            "Print after an answer what each kind of draft gained. (The version: `sharpi -v`.)",
         ),
     ] = False
     think: Annotated[

@@ -45,7 +45,7 @@ class ServeOptions(Struct, frozen=True):
         option(
             "--api-key",
             "Require this key of clients; may be repeated. The variable holds several, separated "
-            "by blanks.",
+            "by spaces.",
             "KEY",
             callback=_key,
             is_everyday=True,

@@ -12,7 +12,7 @@ constexpr int kLayersAhead = 2, kLastLayers = 4, kContexts = 8;
 // With few experts more layers are sources; with many, those would take too much memory.
 constexpr int kFewExperts = 64, kMostLayers = 8;
 constexpr int kMoreWithin[] = {-2, -3, -4, 2, 3, -5, -6};
-constexpr int kRanks = 4;  // of a route, the best ones: more would cost more than they gain
+constexpr int kRanks = 4;  // the best experts of a route; more would cost more than they gain
 constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.03f;
 // Prefetches are judged by what became of so many. They pay if they save one miss for every four: a
 // byte that is waited for was measured to cost 4.6 times one that is read beside computing
@@ -256,7 +256,7 @@ void Learned::after_use(int layer, std::vector<Swap>& swaps) {
   if (scored >= 0) swap(scored, swaps);
 }
 
-// Makes the token under way the present one.
+// Makes the token in progress the present one.
 void Learned::roll() {
   std::swap(tokens_[kBefore], tokens_[kPresent]);
   std::swap(tokens_[kPresent], tokens_[kNext]);

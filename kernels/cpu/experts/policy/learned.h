@@ -85,8 +85,8 @@ class Learned : public SlotPolicy {
   std::vector<float> rank_weights_;
   std::vector<LearnedSource> sources_;
   std::optional<LearnedContexts> contexts_;
-  std::optional<LearnedWithin> within_;  // where missed experts are kept at once
-  std::vector<LearnedMap> maps_;         // the others: by which they swap
+  std::optional<LearnedWithin> within_;  // used if missed experts are kept at once
+  std::vector<LearnedMap> maps_;         // used by the other variants
   std::vector<float> threshold_;         // per layer: the score of the expert to evict, averaged
   std::vector<uint8_t> scored_;          // per layer: 1 if there is a score to learn from
   Token tokens_[kNumAges];
@@ -95,7 +95,7 @@ class Learned : public SlotPolicy {
   std::vector<MapInput> inputs_;
   float margin_ = 0.15f;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
-  float allowance_ = 1.f;  // the part of the budget that prefetches may take
+  float allowance_ = 1.f;  // the fraction of the budget that prefetches may take
   int64_t early_hits_seen_ = 0, early_wasted_seen_ = 0, saved_seen_ = 0;
   bool prefetches_ = true, learns_ = true;
   // The experts that one slot more would keep, and one slot less would evict; -1 for none.
@@ -104,7 +104,7 @@ class Learned : public SlotPolicy {
     int outside = -1, inside = -1;
   };
   std::vector<Ends> ends_;  // per layer, until its next use
-  // per layer: how often these two were used then
+  // Per layer: how often these two were used then.
   std::vector<float> gain_, loss_;
 };
 

@@ -9,7 +9,7 @@ namespace {
 constexpr int kMostFloats = 1 << 18, kMostRows = 1 << 13;  // of a layer's table
 constexpr int kRanks = 4;                                  // of a route
 
-// Keys that say no more than another where the layer's own route is the one below.
+// Keys that add nothing if the layer's own route equals the one below.
 constexpr bool kRepeats[] = {false, false, false, true, true, false, true, false};
 
 // A hash that experts are added to, one after the other.

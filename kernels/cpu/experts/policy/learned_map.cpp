@@ -14,7 +14,7 @@ namespace sharpi {
 namespace {
 
 constexpr float kDiscount = 0.8f, kBiasRate = 0.003f, kFirstBias = 0.1f;
-// A layer's experts are worth keeping for the next token until the map has learned better.
+// A layer's experts count as worth keeping for the next token until the map has learned better.
 constexpr float kFirstOfItself = 0.6f;
 // The rate of a hashed row, relative to that of a source: what stays, and what a new row has more.
 constexpr float kHashedRate = 3, kLasting = 0.5f, kFirst = 3, kNewUntil = 10;

@@ -15,7 +15,7 @@
 
 namespace sharpi {
 
-// A row of the map, and the weight with which it counts.
+// A row of the map, and its weight.
 struct MapInput {
   int row;
   float weight;
@@ -27,7 +27,7 @@ class LearnedMap {
   LearnedMap(int num_sources, int num_experts, float rate, bool follows_text = false,
              int num_hashed = 0);
 
-  // Counts the experts that a token used; before its scores.
+  // Counts the experts that a token used; call it before computing scores.
   void count(const int* used, int num_used) { recent_.count(used, num_used); }
   // Computes the scores from `inputs` into scores().
   void score(const std::vector<MapInput>& inputs);

@@ -25,7 +25,7 @@ class LearnedWithin {
                 const std::vector<float>& rank_weights, float rate, int first_layer,
                 bool follows_text);
 
-  // Notes the route of a layer, best first, learns from its last score, and scores it anew.
+  // Records a layer's route, best first, learns from its last score, and scores it again.
   void step(int layer, const int32_t* experts, int count);
   void reset_sequence();
   const std::vector<int32_t>& used(int layer) const { return newest_[layer]; }

@@ -40,10 +40,10 @@ struct PolicySettings {
   std::vector<int> slots;                    // per layer; 0 where a layer has none
   std::vector<std::vector<int32_t>> pinned;  // per layer, or empty
   std::vector<std::vector<int32_t>> warm;    // per layer, or empty: fill free slots at the start
-  bool admission = false;     // slru: a miss takes a slot only if it is used more than the victim
+  bool admission = false;     // slru: a miss takes a slot only if it was used more than the victim
   float load_budget = 0;      // learned: expert loads per token
   bool moving_slots = false;  // learned: slots move to the layers that need them
-  int warm_pin = 0;           // experts that a layer pins by itself; 0 is off
+  int warm_pin = 0;           // experts that a layer pins by itself; 0 pins none
   // Accesses of all layers before the warm pin. A fixed set that counts uses is first chosen after
   // a 64th of them, and again whenever they have doubled.
   int64_t warm_pin_after = 0;
@@ -101,7 +101,7 @@ class SlotPolicy {
   virtual void touched(int layer, const int32_t* experts, int count) = 0;
   // Learns from a batch. `routes` are its last tokens, at most kBatchMemory.
   virtual void touched_batch(int layer, const int32_t* routes, int tokens, int k) = 0;
-  // Returns how much an expert of a batch is worth: the higher one is kept.
+  // Returns the worth of an expert of a batch; those worth most are kept.
   virtual float worth(int layer, int expert) const = 0;
   // Returns the expert to evict when no slot is free, or -1.
   virtual int victim(int layer) const = 0;

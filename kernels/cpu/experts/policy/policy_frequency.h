@@ -1,4 +1,4 @@
-// Decayed counts of uses, of experts without a slot too. slru's halve in 16 tokens; those of lfru
+// Decayed counts of uses, also of experts without a slot. slru's halve in 16 tokens; those of lfru
 // lose 5 % in each token.
 //
 // Counts are not touched to decay: instead the weight of a new use grows, and only ratios matter.
@@ -15,7 +15,7 @@ class DecayedFrequency {
   static inline const float kHalfIn16 = float(std::exp2(1.0 / 16));
   static constexpr float kDecay95 = float(1.0 / 0.95);
 
-  // `growth`: how much more a use weighs than one of the token before.
+  // `growth`: the weight of a use relative to one of the token before.
   DecayedFrequency(int num_experts, float growth) : growth_(growth), count_(num_experts) {}
 
   void begin_token() {

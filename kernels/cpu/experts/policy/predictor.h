@@ -23,7 +23,7 @@ class FollowCounts {
         seen_(num_experts),
         counts_(std::size_t(num_experts) * num_experts) {}
   void observe(const std::vector<int32_t>& before, const int32_t* experts, int count);
-  // Adds `weight` times each expert's share of the uses after each expert of `before`; the best of
+  // Adds `weight` times each expert's share of the uses after each expert of `before`; the best in
   // `before` count most.
   void score(const std::vector<int32_t>& before, float weight, std::vector<float>& scores) const;
 
@@ -57,7 +57,7 @@ class Predictor {
   int predict(int layer, int budget, int32_t* experts, int sequence = 0);
   // Begins a new, unrelated text: forgets the routes, keeps the counts.
   void reset_sequence(int sequence = 0);
-  // Makes room for the routes of so many sequences.
+  // Makes room for the routes of `count` sequences.
   void hold_sequences(int count);
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 Predictor& predictor(void* handle) { return *static_cast<Predictor*>(handle); }
 
-// How many experts were predicted, used, and both.
+// Counts of experts that were predicted, used, and both.
 struct PredictionCounts {
   int64_t predicted = 0, used = 0, right = 0;
 };

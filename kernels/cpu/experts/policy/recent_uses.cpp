@@ -4,7 +4,7 @@
 namespace sharpi {
 namespace {
 
-constexpr float kKept[] = {0.6f, 0.9f};  // of a count, from one token to the next
+constexpr float kKept[] = {0.6f, 0.9f};  // the fraction of a count that remains after one token
 constexpr float kRate = 0.01f;
 
 }  // namespace

@@ -16,7 +16,7 @@ class RecentUses {
 
   // Counts the experts of one more token.
   void count(const int* used, int num_used);
-  // Adds what the counts are worth to `scores`, (stride).
+  // Adds the counts, times their weights, to `scores`, (stride).
   void add_to(float* scores) const;
   // Moves the weights by the error of the scores from before the last count, (stride).
   void follow(const float* error);

@@ -24,8 +24,8 @@ enum class LoadState : uint32_t { Absent, Loading, Ready, Failed };
 struct Load {
   std::atomic<LoadState> state{LoadState::Absent};
   int pending = 0;          // reads that are queued or in flight
-  int fault = kReadFine;    // of the first read that failed
-  bool is_dropped = false;  // some reads were dropped: it ends as absent
+  int fault = kReadFine;    // the fault of the first read that failed
+  bool is_dropped = false;  // some reads were dropped: the load ends as absent
   bool is_prefetch = false;
   std::atomic<int64_t> bytes_read{0};  // since it was created
 };
@@ -49,7 +49,7 @@ struct ReaderSettings {
   std::vector<std::string> files;
   bool direct = true;
   int reads_in_flight = 8;
-  size_t max_prefetch_bytes = 0;  // upper bound of queued bytes
+  size_t max_prefetch_bytes = 0;  // the most bytes that may be queued
 };
 
 struct ReaderCounts {

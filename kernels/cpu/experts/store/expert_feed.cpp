@@ -80,7 +80,7 @@ void ExpertFeed::learn(int layer, const int32_t* routes, int tokens, int k, Step
   }
 }
 
-// Compares what was predicted with the experts that a step uses, of which some may repeat.
+// Compares the prediction with the experts that a step uses, of which some may repeat.
 void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
   std::vector<int32_t>& predicted = predicted_[layer];
   if (predicted.empty()) return;
@@ -140,7 +140,7 @@ void ExpertFeed::predict_routes(int layer, const int32_t* experts, int count) {
   predicted_[layer].assign(experts, experts + count);
   prefetched_[layer].clear();
   if (!remote_) return store_.prefetch(layer, experts, count, prefetched_[layer]);
-  own_.clear();  // what another rank has is not read
+  own_.clear();  // experts of other ranks are not read
   for (int i = 0; i < count; i++)
     if (remote_->rank_of(layer, experts[i]) < 0) own_.push_back(experts[i]);
   store_.prefetch(layer, own_.data(), int(own_.size()), prefetched_[layer]);

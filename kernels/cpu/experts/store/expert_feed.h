@@ -31,12 +31,12 @@ class ExpertFeed {
   ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
              bool asks_router);
 
-  // Lets small steps ask other ranks for experts that they have and that are not in memory here.
+  // Lets small steps ask other ranks for experts that they hold and that are not in memory here.
   void ask_ranks(RemoteExperts* remote) { remote_ = remote; }
   RemoteExperts* remote() const { return remote_; }
   // Returns the rank that the present step asks for an expert of its layer, or -1.
   int asked_rank(int expert) const { return asked_.empty() ? -1 : asked_[expert]; }
-  // Waits for the answers of other ranks; without one the step has failed.
+  // Waits for the answers of other ranks; if one is missing, the step has failed.
   void await_ranks();
 
   // Acquires a layer's experts, routes (tokens, k), which starts their reads, and predicts those of
@@ -67,7 +67,7 @@ class ExpertFeed {
   bool take_failure() { return failed_.exchange(false); }
   // Begins a step and returns true if it predicts: where predictions are worth it, or as a probe.
   bool begin_step(bool may_predict, bool is_prompt);
-  // Says whose tokens the next steps have, in the order of their rows; `begins` marks new texts.
+  // Sets the sequence of each row of the next steps; `begins` marks new texts.
   void set_sequences(const int32_t* sequences, const uint8_t* begins, int count);
   // Begins a text that does not follow the last step's.
   void reset_sequence();
@@ -95,7 +95,7 @@ class ExpertFeed {
   std::vector<int8_t> asked_;           // ranks, by expert of the step's layer; empty without any
   std::vector<int32_t> sequences_{-1};  // whose routes each history of the predictor holds
   std::vector<int> histories_{0};       // of each row of the step
-  float worth_ = 0.5f;                  // the part of the latest prefetches that was used
+  float worth_ = 0.5f;                  // the fraction of the latest prefetches that was used
   int probe_every_ = 0, until_probe_ = 0;  // steps
   FeedCounts counts_;
   bool predicts_ = true, is_prompt_ = false;

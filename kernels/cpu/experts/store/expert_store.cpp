@@ -7,7 +7,7 @@
 namespace sharpi {
 namespace {
 
-constexpr int kSpins = 200;  // about 10 us; the reading threads need the CPU, too
+constexpr int kSpins = 200;  // about 10 us; the reading threads need the CPU as well
 
 void pause_thread() {
 #if defined(__x86_64__)
@@ -104,7 +104,7 @@ std::vector<Entry*> ExpertStore::bind_all(const std::vector<Swap>& swaps, int la
   return early;
 }
 
-// Carries out the swaps of a warm pin, whose experts nobody has predicted or missed.
+// Carries out the swaps of a warm pin, whose experts were neither predicted nor missed.
 void ExpertStore::fill(const std::vector<Swap>& swaps) {
   std::vector<LoadOrder> batch;
   for (Entry* e : bind_all(swaps, -1)) {
@@ -160,7 +160,7 @@ void ExpertStore::acquire_entry(Entry& entry) {
   }
   counts.loads++, counts.loaded_bytes += layers_[entry.layer]->expert_bytes();
   if (entry.buffer) {
-    // a prefetch of which a part was dropped
+    // a prefetch, part of which was dropped
     if (state == LoadState::Loading) reader_.cancel(entry);
     demand(entry);
   } else {

@@ -36,18 +36,18 @@ struct StoreCounts {
   int64_t accesses = 0;       // distinct experts of each step
   int64_t hits = 0;           // in memory when needed
   int64_t late = 0;           // in flight when needed
-  int64_t loads = 0;          // neither: their reads began when they were needed
-  int64_t loaded_bytes = 0;   // of those experts' weights
-  int64_t stall_ns = 0;       // clock time in which at least one thread waited
-  int64_t prefetched = 0;     // experts that were requested early
-  int64_t prefetch_used = 0;  // those of them that were used before they left
-  int64_t wasted_bytes = 0;   // read early and never used
+  int64_t loads = 0;          // not requested before they were needed
+  int64_t loaded_bytes = 0;   // bytes of the loads
+  int64_t stall_ns = 0;       // nanoseconds in which at least one thread waited
+  int64_t prefetched = 0;     // experts requested before they were needed
+  int64_t prefetch_used = 0;  // prefetched experts that were used before they were evicted
+  int64_t wasted_bytes = 0;   // bytes read early and never used
 };
 
 // Reads into a layer's buffers that belong to no phase.
 struct LayerReads {
-  int64_t fills = 0;       // experts of a first set, or that a warm pin brought
-  int64_t bytes_read = 0;  // of the file in all, with prefetches and what alignment adds
+  int64_t fills = 0;       // experts of a first set, or of a warm pin
+  int64_t bytes_read = 0;  // all bytes read from the file, with prefetches and alignment
 };
 
 // Accesses of all layers, and how many of them were hits.

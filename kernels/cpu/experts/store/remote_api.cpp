@@ -36,7 +36,7 @@ SHARPI_API void sharpi_remote_forget(void* handle, int rank) { remote(handle).fo
 SHARPI_API const void* sharpi_remote_take(void* handle, int rank, size_t* bytes) {
   return remote(handle).take(rank, *bytes);
 }
-// Returns the address and size of the answer to the question that was taken.
+// Returns the address and size for the answer to the question that was taken.
 SHARPI_API void* sharpi_remote_answer(void* handle, int rank, size_t* bytes) {
   return remote(handle).answer_of(rank, *bytes);
 }

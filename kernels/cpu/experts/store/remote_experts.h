@@ -17,19 +17,19 @@
 
 namespace sharpi {
 
-// What other ranks computed, and what that cost.
+// What other ranks computed, and the time that it took.
 struct RemoteCounts {
   int64_t questions = 0, sent_bytes = 0, received_bytes = 0;
-  int64_t stall_ns = 0;       // in which a step waited for answers
-  int64_t round_trip_ns = 0;  // of all questions, until their answers were there
+  int64_t stall_ns = 0;       // nanoseconds that a step waited for answers
+  int64_t round_trip_ns = 0;  // of all questions, until their answers arrived
 };
 
 class RemoteExperts {
  public:
-  // Larger steps ask nobody.
+  // Steps with more tokens ask nobody.
   RemoteExperts(int num_layers, int num_experts, int num_ranks, int max_tokens);
 
-  // Says that a rank, by its index, has experts [first, end) of a layer in memory.
+  // Records that rank `rank`, by its index, has experts [first, end) of a layer in memory.
   void lend(int layer, int first, int end, int rank);
   // Returns the rank that has an expert, or -1.
   int rank_of(int layer, int expert) const {
@@ -51,12 +51,12 @@ class RemoteExperts {
 
   // The side of a rank's thread: waits for a question. Returns null at the end.
   const uint8_t* take(int rank, size_t& bytes);
-  // Returns where the answer to the question goes, and its size.
+  // Returns the place for the answer to the question, and its size.
   float* answer_of(int rank, size_t& bytes);
   void give(int rank, bool is_right);
-  // Asks a rank for nothing any more, between two steps or during one.
+  // Stops asking a rank, between two steps or during one.
   void forget(int rank);
-  // Ends all waiting for questions.
+  // Ends every wait for a question.
   void end();
 
   int num_experts() const { return num_experts_; }

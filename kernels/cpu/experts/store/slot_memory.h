@@ -5,7 +5,7 @@
 
 namespace sharpi {
 
-// Aligned to 2 MiB, in huge pages where the system gives them. Throws std::bad_alloc.
+// Aligned to 2 MiB, in huge pages if the system provides them. Throws std::bad_alloc.
 class SlotMemory {
  public:
   explicit SlotMemory(size_t bytes);

@@ -111,7 +111,7 @@ SHARPI_API int sharpi_store_wait(void* handle, int layer, int expert) {
 SHARPI_API int sharpi_store_is_ready(void* handle, int layer, int expert) {
   return store(handle).is_ready(layer, expert);
 }
-// Releases one expert, or all of the layer where `expert` is negative.
+// Releases one expert, or all of the layer if `expert` is negative.
 SHARPI_API int sharpi_store_release(void* handle, int layer, int expert) {
   return guarded([&] {
     if (expert < 0) store(handle).release(layer);

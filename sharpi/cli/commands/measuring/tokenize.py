@@ -27,7 +27,7 @@ def tokenize(
 ) -> None:
     """Print the ids of a text.
 
-    The ids are on one line, separated by blanks.
+    The ids are on one line, separated by spaces.
     """
     from sharpi.gguf.reader import open_gguf
     from sharpi.tokenizer.tokenizer import load_tokenizer

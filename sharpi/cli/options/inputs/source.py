@@ -24,7 +24,7 @@ ModelOption = Annotated[
 ]
 PromptOption = Annotated[str | None, option("-p --prompt", "The prompt; '-' reads stdin.", "TEXT")]
 PullOption = Annotated[
-    bool, option("--pull", "Fetch the model from the hub if it is missing, without a question.")
+    bool, option("--pull", "Fetch the model from the hub if it is missing, without asking.")
 ]
 PromptFileOption = Annotated[
     str | None,

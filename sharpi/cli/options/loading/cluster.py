@@ -47,8 +47,8 @@ class ClusterOptions(Struct, frozen=True):
         RemoteExperts,
         option(
             "--remote-experts",
-            "Whether machines compute experts that another one has in its RAM and they have not:"
-            " `auto` where that is measured to be quicker than reading them from the disk.",
+            "Whether machines compute the experts in their RAM for machines that lack them: `auto`"
+            " where that is measured to be faster than reading them from disk.",
         ),
     ] = "auto"
     gpu_link: Annotated[

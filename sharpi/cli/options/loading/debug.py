@@ -37,7 +37,7 @@ class DebugOptions(Struct, frozen=True):
         list[tuple[Feature, ...]] | None,
         option(
             "--disable",
-            f"Do without a part of the program: {', '.join(FEATURES)}. Several are"
+            f"Switch off a part of the program: {', '.join(FEATURES)}. Several are"
             " separated by commas. `sharpi doctor` explains them.",
             "FEATURE",
             parser=_features,
@@ -47,7 +47,7 @@ class DebugOptions(Struct, frozen=True):
     ] = None
     trace_vram: Annotated[
         bool,
-        option("--trace-vram", "Print what is allocated on the GPU, and what is free, to stderr."),
+        option("--trace-vram", "Print each allocation on the GPU, and the free memory, to stderr."),
     ] = False
 
     def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:

@@ -76,8 +76,8 @@ class MachineOptions(Struct, frozen=True):
         int | None,
         option(
             "--kv-keep",
-            "Positions that each head keeps of a longer prompt, on the CPU: those that its last "
-            "tokens use most. It forgets the rest; see docs/kv-cache.md.",
+            "Positions of a longer prompt that each head keeps: those that the prompt's last "
+            "tokens use most. CPU only; see docs/kv-cache.md.",
             "N",
             min=2 * KEEP_WINDOW,
             show_default="all",

@@ -31,8 +31,8 @@ class MissOptions(Struct, frozen=True):
         Miss,
         option(
             "--moe-miss",
-            "cpu: the CPU computes them meanwhile; stream: the GPU reads them over the bus; load: "
-            "they are copied first; auto: the quickest, as measured while running.",
+            "cpu: the CPU computes them beside the GPU; stream: the GPU reads them over the bus; "
+            "load: they are copied first; auto: the fastest, as measured while running.",
         ),
     ] = _EXPERTS.miss
     moe_capacity_factor: Annotated[

@@ -21,7 +21,7 @@ class RopeOptions(Struct, frozen=True):
         RopeKind | None,
         option(
             "--rope-scaling",
-            "How positions beyond the trained context are squeezed.",
+            "How positions beyond the trained context are scaled.",
             show_default="the file's, else linear",
         ),
     ] = None
@@ -62,7 +62,7 @@ class RopeOptions(Struct, frozen=True):
         float | None,
         option(
             "--yarn-attn-factor",
-            "YaRN: multiplies its factor of attention scores.",
+            "YaRN: multiplies its attention factor.",
             "N",
             callback=_factor,
             show_default="1",
@@ -72,7 +72,7 @@ class RopeOptions(Struct, frozen=True):
         float | None,
         option(
             "--yarn-beta-fast",
-            "YaRN: rotations in the trained context from which on a frequency is kept.",
+            "YaRN: keep frequencies of at least N rotations in the trained context.",
             "N",
             callback=_factor,
             show_default="32",
@@ -82,7 +82,7 @@ class RopeOptions(Struct, frozen=True):
         float | None,
         option(
             "--yarn-beta-slow",
-            "YaRN: rotations in the trained context up to which a frequency is divided.",
+            "YaRN: divide frequencies of at most N rotations in the trained context.",
             "N",
             callback=_factor,
             show_default="1",

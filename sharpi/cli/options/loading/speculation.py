@@ -60,10 +60,10 @@ class SpeculationOptions(Struct, frozen=True):
         str | None,
         option(
             "--spec-type",
-            "Check drafts of the next tokens in one step. auto: as many as measured times make "
-            "worth it; LIST: always these kinds, of ngram (from the text so far), suffix (from all "
+            "Check drafts of the next tokens in one step. auto: as many as pay by measured "
+            "times; LIST: always these kinds, of ngram (from the text so far), suffix (from all "
             "text of this process), mtp (by the file's own head) and draft (by "
-            "--spec-draft-model); auto,LIST: these kinds, as many as are worth it.",
+            "--spec-draft-model); auto,LIST: these kinds, as many as pay.",
             "auto|none|LIST",
             parser=_types_of,
             autocompletion=lambda: ["auto", "none", *_KINDS],
@@ -95,7 +95,7 @@ class SpeculationOptions(Struct, frozen=True):
         float,
         option(
             "--spec-draft-p-min",
-            "End a draft before a token that is right with a smaller chance.",
+            "End a draft before a token less likely than P to be right.",
             "P",
             min=0,
             max=1,
