@@ -14,7 +14,7 @@ _OPENING, _CLOSING = "{[", "}]"
 
 
 class JsonSpan:
-    """Finds the end of a value that begins with `{`, `[` or `"`; `is_complete` after that end."""
+    """Finds the end of a value that begins with `{`, `[` or `"`, then sets `is_complete`."""
 
     def __init__(self) -> None:
         self._depth = 0

@@ -57,7 +57,7 @@ class Place:
         return self._at[1]
 
     def follow(self, tokens: "array[int]") -> None:
-        """Continues by tokens of the sequence."""
+        """Moves on by the next tokens of the sequence."""
         if self.automaton.num_tokens:
             place, own = self._at.buffer_info()[0], tokens.buffer_info()
             self._library.sharpi_suffix_follow(self._handle, place, *own)

@@ -76,7 +76,7 @@ class DifferentItems(GrammarConstraint):
         return ids_in(rest) + self._taken(leaf)
 
     def _taken(self, leaf: Choice | None) -> list[int]:
-        """Returns the tokens that write what is taken, or a part of it."""
+        """Returns the tokens that write a taken value, or a part of one."""
         text, found = self._state.text, list[int]()
         for each in leaf[1] if leaf else ():
             if each.startswith(text):

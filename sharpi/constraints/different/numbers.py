@@ -98,7 +98,7 @@ class Numbers(Struct, frozen=True):
         return num > most
 
     def _num_integers(self, first: int | None, last: int | None, most: int) -> int:
-        """Returns the number of integers from `first` to `last`; more than `most` if endless."""
+        """Returns the number of integers from `first` to `last`; `most` + 1 for infinitely many."""
         step, (low, high) = self.step or 1, self._integers()
         lows = [each for each in (low, first) if each is not None]
         highs = [each for each in (high, last) if each is not None]

@@ -11,9 +11,9 @@ def other_texts(texts: Iterable[str]) -> str:
 
 
 def _others(texts: list[str], depth: int) -> str:
-    """Returns a pattern for the rest of a text that is not in `texts`, from character `depth` on.
+    """Returns a pattern for texts that are not in `texts`, from their character `depth` on.
 
-    Before that character, the text and all of `texts` are equal.
+    All of `texts` are equal before that character; the pattern leaves that beginning out.
     """
     longer = [text for text in texts if len(text) > depth]
     letters = list(dict.fromkeys(text[depth] for text in longer))

@@ -142,7 +142,7 @@ class GpuProcessor:
 
 
 class SeveralProcessors:
-    """Represents a CPU and GPUs, or several GPUs: no limit of one applies to the whole."""
+    """A CPU and GPUs, or several GPUs: has no limits, as those of one do not apply to all."""
 
     def __init__(self, gpus: Sequence["GpuPart"], *, has_cpu_layers: bool) -> None:
         self.device: str | None = " and ".join(gpu.device.name for gpu in gpus)

@@ -262,7 +262,7 @@ class EngineThread:
 
 
 def _for_clients(finish_info: FinishInfo) -> FinishInfo:
-    """Returns the end for clients, without the path of the model's file."""
+    """Returns the finish info that clients may see: without the path of the model's file."""
     if isinstance(finish_info.error, ModelFileError):
         return replace(finish_info, error=unreadable_model())
     return finish_info

@@ -9,7 +9,7 @@ from sharpi.serve.openai.responses_body import InputItem, ResponsesBody
 
 
 def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
-    """Returns the instructions, then the input: the user's text, or items."""
+    """Returns the messages of a request: its instructions, then its input (a text or items)."""
     messages: list[Message] = []
     if body.instructions:
         messages.append({"role": "system", "content": body.instructions})

@@ -1,4 +1,4 @@
-"""`sharpi models`: well-known models with short names, and how fast they can be here."""
+"""`sharpi models`: well-known models with short names, and their expected speed on this machine."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
