@@ -70,7 +70,7 @@ class MissChoice:
         return [mode for mode in self._modes if mode != self.fastest]
 
     def _look(self) -> Tokens:
-        """Times a few tokens in each mode, and postpones the next turn of modes that are far slower."""
+        """Times a few tokens in each mode; modes far slower get their next turn later."""
         for mode in self._modes:
             times, best = list[float](), min(self.seconds.values(), default=None)
             yield from self._turn(mode, times, LOOK, FIRST_SETTLING, beside=best)
