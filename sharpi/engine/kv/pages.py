@@ -42,7 +42,8 @@ class CachedPage:
 
     `tokens` are the computed ones, from the page's beginning on. `num_users` counts the requests
     that have the page in their table; they also have all pages before it. `states` maps a number of
-    the page's tokens to the recurrent layers' state after them.
+    the page's tokens to the recurrent layers' state after them. `link` is the digest of the tokens
+    before it, once somebody has computed it.
     """
 
     def __init__(self, page: int, parent: "CachedPage | None") -> None:
@@ -53,6 +54,7 @@ class CachedPage:
         self.num_users = 0
         self.last_use = 0
         self.states: dict[int, State] = {}
+        self.link: bytes | None = None
 
     @property
     def is_full(self) -> bool:

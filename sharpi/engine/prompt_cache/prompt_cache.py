@@ -231,14 +231,12 @@ class PromptCache(Closing):
         is_partial = not page.has_windows
         return Record(b"", link, position, page.tokens, size, is_partial=is_partial)
 
-    def save_page(self, path: Sequence[Sequence[int]], page: int) -> None:
-        """Copies a whole page before its windows are dropped; `path` has the tokens up to it."""
+    def save_page(self, page: EndedPage, link: bytes, position: int) -> None:
+        """Copies a whole page before its windows are dropped; `link` is that of the text before."""
         if not self._can_write or self._failure is not None:
             return
-        tokens = [token for each in path for token in each]
-        link, position = page_links(tokens)[len(path) - 1], len(tokens) - PAGE_POSITIONS
-        record = self._unsaved(link, position, EndedPage(page, tuple(path[-1]), ()))
-        self._queue.add([Pending(record, page, None, time.time_ns())])
+        record = self._unsaved(link, position, page)
+        self._queue.add([Pending(record, page.page, None, time.time_ns())])
 
     def windows_change(self, page: int) -> None:
         """Must be called before sliding-window layers drop a page."""

@@ -6,15 +6,28 @@ page is evicted, beginning at the ends of conversations.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from sharpi.engine.backends.model_part import HostBytes
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
+from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.kept_states import KeptStates
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+
+def link_before(page: CachedPage) -> bytes:
+    """Returns the link before a page; it and the pages before it keep theirs from now on.
+
+    The tokens of a page that another one follows never change.
+    """
+    path = page.path()
+    known = max((i for i, each in enumerate(path) if each.link is not None), default=0)
+    for before, each in pairwise(path[known:]):
+        each.link = link_after(before.link or ROOT, before.tokens)
+    return page.link or ROOT
 
 
 class Prefix(NamedTuple):
@@ -163,7 +176,8 @@ class PrefixCache:
             return
         self.disk.windows_change(number)
         if page.is_full and self.windows.is_snapshot(page.index):
-            self.disk.save_page([each.tokens for each in page.path()], number)
+            ended = EndedPage(number, tuple(page.tokens), ())
+            self.disk.save_page(ended, link_before(page), page.index * PAGE_POSITIONS)
             self.disk.windows_change(number)
 
     def changes(self, page: CachedPage) -> None:

@@ -7,7 +7,11 @@ import pytest
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.engine.engine import Engine
+from sharpi.engine.kv.pages import CachedPage
+from sharpi.engine.prompt_cache.token_chain import page_links
+from sharpi.engine.scheduling.prefix_cache import link_before
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
@@ -156,3 +160,21 @@ def test_pages_that_others_hold_for_good_end_an_answer(load: Load) -> None:
     assert 1 <= len(heard.ids) <= 5
     engine.runner.pages.give_back(page for page in held if page is not None)
     assert_nothing_is_left(scheduler, engine)
+
+
+def test_links_before_pages_are_kept() -> None:
+    """Each page's link is that of its whole text, also where two texts part."""
+    page = root = CachedPage(-1, None)
+    tokens = [7 * i % 311 for i in range(5 * PAGE_POSITIONS)]
+    pages = []
+    for number in range(5):
+        page = CachedPage(number, page)
+        page.tokens = tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
+        pages.append(page)
+    links = page_links(tokens)
+    assert link_before(pages[2]) == links[2]
+    assert [each.link for each in pages[:3]] == [None, *links[1:3]]
+    assert [link_before(each) for each in pages] == links[:5]
+    other = CachedPage(9, pages[1])
+    assert link_before(other) == links[2]
+    assert link_before(CachedPage(10, root)) == links[0]
