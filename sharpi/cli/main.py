@@ -23,8 +23,9 @@ from sharpi.cli.output.terminal import complain
 from sharpi.cli.parsing.command import ReaderLeft
 from sharpi.cli.parsing.commands import Commands
 from sharpi.cli.parsing.usage_message import usage_message
-from sharpi.cli.termination import raise_on_termination
+from sharpi.cli.termination import leave_a_thread, raise_on_termination
 from sharpi.errors import SharpiError
+from sharpi.system.native_threads import are_left
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
@@ -70,6 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     It handles signals only if the process runs nothing else.
     """
+    code = _run(arguments)
+    if arguments is None and are_left():
+        leave_a_thread(SystemExit(code))
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Runs the command line; returns the exit code also for what fails."""
     _print_any_character()
     if arguments is None:
         _collect_rarely()

@@ -18,6 +18,7 @@ from sharpi.cluster.watch import Watch
 from sharpi.cluster.wire_count import WireCount
 from sharpi.errors import ClusterError
 from sharpi.system.closing import Closing
+from sharpi.system.native_threads import start_native
 
 FRAME_BYTES = 256 << 10
 _LEAVE_SECONDS = 5.0
@@ -62,7 +63,7 @@ class Channel(Closing):
         self._watch, self._source, self._target = watch, source, target
         self._awake = Awake()
         for thread in self._threads:
-            thread.start()
+            start_native(thread)
 
     def send(self, message: Message) -> None:
         """Sends a message, or queues it behind others; blocks while the queue is full."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sharpi.cluster.group import Group
 from sharpi.errors import ClusterError
+from sharpi.system.native_threads import start_native
 
 SMALL_BYTES = 8 << 10  # about one token's hidden values
 _FRAME_BYTES = 256 << 10
@@ -41,7 +42,7 @@ def measure_links(group: Group) -> list[LinkRate]:
     """
     done: list[list[LinkRate]] = []
     worker = threading.Thread(target=lambda: done.append(_measure(group)), daemon=True)
-    worker.start()
+    start_native(worker)
     while worker.is_alive():
         group.require_sound()
         worker.join(_LOOK_SECONDS)

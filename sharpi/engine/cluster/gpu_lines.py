@@ -15,6 +15,7 @@ from sharpi.device.device import Device
 from sharpi.engine.cluster.gpu_line import GpuLine
 from sharpi.errors import ClusterError
 from sharpi.ops.cuda.replay.gpu_values import on_host
+from sharpi.system.native_threads import start_native
 
 _TRY_SECONDS = 20.0
 Edge = tuple[int, int]  # the rank that sends, and the one that receives
@@ -106,7 +107,7 @@ class GpuLines:
                 faults.append(_first_line(error))
 
         worker = threading.Thread(target=attempt, name="gpu line", daemon=True)
-        worker.start()
+        start_native(worker)
         worker.join(_TRY_SECONDS)
         if worker.is_alive():
             return f"no answer within {_TRY_SECONDS:.0f} seconds"

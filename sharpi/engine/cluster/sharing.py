@@ -146,9 +146,9 @@ class Sharing(Closing):
     ) -> list[ModelPart]:
         """Returns this rank's parts; on the first rank, also the remote and the output part."""
         group, model, settings = self._group, loaded.config, loaded.settings
+        self._open_lines(own, model.hidden_size * settings.batch_size * _FLOAT_BYTES)
         group.start(self._ring)
         self._lend(loaded)
-        self._open_lines(own, model.hidden_size * settings.batch_size * _FLOAT_BYTES)
         self._records = loaded.records
         if group.rank == 0:
             loaded.records.take_others(self._other_experts)

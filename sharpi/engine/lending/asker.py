@@ -19,6 +19,7 @@ from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.remote import RemoteExperts
 from sharpi.experts.stats.remote_stats import RemoteStats
 from sharpi.system.closing import Closing
+from sharpi.system.native_threads import start_native
 
 _PROBES = 7  # questions, of which the first ones find pages and caches cold
 _COUNTED = 5
@@ -107,7 +108,7 @@ class Asker(Closing):
     def _begin(self, work: Callable[[int], None], index: int) -> None:
         thread = threading.Thread(target=work, args=(index,), name="questions", daemon=True)
         self._threads.append(thread)
-        thread.start()
+        start_native(thread)
 
     def _ask_all(self, index: int) -> None:
         """Sends one line's questions to its rank, until the end or until the rank is lost."""

@@ -9,6 +9,7 @@ from sharpi.cluster.question_line import QuestionLine
 from sharpi.engine.lending.expert_programs import WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
 from sharpi.system.closing import Closing
+from sharpi.system.native_threads import start_native
 
 _LEAVE_SECONDS = 5.0
 
@@ -19,7 +20,7 @@ class Lender(Closing):
     def __init__(self, line: QuestionLine, programs: ExpertPrograms, loans: Sequence[Loan]) -> None:
         self._line, self._programs, self._loans = line, programs, loans
         self._thread = threading.Thread(target=self._answer_all, name="answers", daemon=True)
-        self._thread.start()
+        start_native(self._thread)
 
     @property
     def is_at_work(self) -> bool:
