@@ -34,7 +34,7 @@ def test_rows_of_flags() -> None:
     assert "| `-c`, `--ctx-size` N | `SHARPI_CTX_SIZE` | the model's, at most 4096 | " in flags
     assert "| `--load` auto, map, copy | `SHARPI_LOAD` | auto | " in flags
     assert "| `--context-shift`, `--no-context-shift` | `SHARPI_CONTEXT_SHIFT` | off | " in flags
-    assert "| `--parallel` N | `SHARPI_PARALLEL` | 4 | " in flags
+    assert "| `-np`, `--parallel` N | `SHARPI_PARALLEL` | 4 | " in flags
     assert flags.count("| `--seed`") + flags.count("| `-s`, `--seed` N |") == 1
 
 

@@ -63,7 +63,7 @@ class ServeOptions(Struct, frozen=True):
     parallel: Annotated[
         int,
         option(
-            "--parallel",
+            "-np --parallel",
             "Maximum number of answers computed together.",
             "N",
             min=1,

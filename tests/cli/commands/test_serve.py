@@ -114,7 +114,7 @@ def test_malformed_values_are_one_line_that_names_the_flag(
 
 
 def test_engine_flags_reach_the_engine(sharpi: CommandLine, served: Served) -> None:
-    flags = ["-c", "99", "--moe-slots", "3", "--moe-policy", "lru", "-t", "2", "--parallel", "7"]
+    flags = ["-c", "99", "--moe-slots", "3", "--moe-policy", "lru", "-t", "2", "-np", "7"]
     assert sharpi("serve", "m.gguf", *flags).exit_code == 0
     (config,) = served.configs
     assert config.model == Path("m.gguf")
