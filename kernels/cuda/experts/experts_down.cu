@@ -9,7 +9,7 @@ namespace sharpi {
 
 // Types with groups of 16 have no registers left for a second loop.
 template <class Type>
-using DownDot = RoundedDot<Type, Type::kWords == 8>;
+using DownDot = OneTokenDot<Type, kInDown, Type::kWords == 8>;
 
 constexpr int kMaxPartials = 2048;  // rows of a block times experts of a token
 

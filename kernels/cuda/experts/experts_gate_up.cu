@@ -5,6 +5,9 @@
 
 namespace sharpi {
 
+template <class Type>
+using OneDot = OneTokenDot<Type, kInGateUp>;
+
 template <class Dot>
 __device__ __forceinline__ void experts_gate_up(const Activations& x, const int* ids,
                                                 const StackedMatrix& gate, const StackedMatrix& up,
@@ -30,8 +33,8 @@ __device__ __forceinline__ void experts_gate_up(const Activations& x, const int*
         {x, columns, planes}, ids, {gate, gate_bias, gate_factors}, {up, up_bias, up_factors},     \
         weights, {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits);    \
   }
-#define GATE_UP_QUANTISED(Type, type)                       \
-  GATE_UP(experts_gate_up_##type, RoundedDot<sharpi::Type>) \
+#define GATE_UP_QUANTISED(Type, type)                   \
+  GATE_UP(experts_gate_up_##type, OneDot<sharpi::Type>) \
   GATE_UP(experts_gate_up_exact_##type, ExactDot<sharpi::Type>)
 #define GATE_UP_FLOAT(Type, type) GATE_UP(experts_gate_up_exact_##type, FloatDot<sharpi::Type>)
 

@@ -4,6 +4,9 @@
 
 namespace sharpi {
 
+template <class Type>
+using OneDot = OneTokenDot<Type, kInProduct>;
+
 template <class Dot>
 __device__ __forceinline__ void experts_product(const Activations& x, const int* ids,
                                                 const StackedMatrix& stacked, const float* weights,
@@ -24,8 +27,8 @@ __device__ __forceinline__ void experts_product(const Activations& x, const int*
     sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias, factors}, \
                                          weights, out, used, rows, lane_bits);                  \
   }
-#define PRODUCT_QUANTISED(Type, type)                       \
-  PRODUCT(experts_product_##type, RoundedDot<sharpi::Type>) \
+#define PRODUCT_QUANTISED(Type, type)                   \
+  PRODUCT(experts_product_##type, OneDot<sharpi::Type>) \
   PRODUCT(experts_product_exact_##type, ExactDot<sharpi::Type>)
 #define PRODUCT_FLOAT(Type, type) PRODUCT(experts_product_exact_##type, FloatDot<sharpi::Type>)
 

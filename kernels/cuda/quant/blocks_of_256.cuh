@@ -11,6 +11,7 @@ struct BlockOf256 {
   static constexpr int kGroups = kNumGroups, kWords = kNumWords;
   static constexpr bool kHasMin = kMin;
   static constexpr int kOffset = kOffsetOfQ;
+  static constexpr int kTwoUnits = 0;
   using Unit = sharpi::Unit<kNumGroups, kNumWords>;
 };
 
@@ -32,6 +33,8 @@ struct TwoOfFourGroups : BlockOf256<kBytes, 2, 4, kMin, kOffsetOfQ> {
 };
 
 struct Q2_K : TwoOfFourGroups<84, true, 0> {
+  static constexpr int kTwoUnits = kInGateUp | kInProduct;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     const TwoGroupsAt at = two_groups_at(unit);
     uint32_t qs[4];
@@ -76,6 +79,8 @@ struct Q3_K : TwoOfFourGroups<110, false, 4> {
 
 // The low nibbles of 16 bytes are one group, the high nibbles another, 64 columns on.
 struct Q6_K : BlockOf256<210, 2, 4, false, 32> {
+  static constexpr int kTwoUnits = kInProduct;
+
   static __device__ __forceinline__ int column(int unit, int group) {
     const TwoGroupsAt at = two_groups_at(unit);
     return 128 * at.half + 32 * at.pair + 64 * group + 16 * at.side;
@@ -130,6 +135,8 @@ struct TwoParts : BlockOf256<kBytes, 2, 8, true, 0> {
 };
 
 struct Q4_K : TwoParts<144> {
+  static constexpr int kTwoUnits = kInProduct;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     scales(__ldg((const uint4*)block), unit, out);
     nibbles(block + 16 + 32 * unit, out);
@@ -137,6 +144,8 @@ struct Q4_K : TwoParts<144> {
 };
 
 struct Q5_K : TwoParts<176> {
+  static constexpr int kTwoUnits = kInProduct;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     scales(__ldg((const uint4*)block), unit, out);
     nibbles(block + 48 + 32 * unit, out);
@@ -152,6 +161,8 @@ struct Q5_K : TwoParts<176> {
 };
 
 struct IQ4_XS : BlockOf256<136, 1, 8, false, 0> {
+  static constexpr int kTwoUnits = kInGateUp | kInProduct;
+
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
 
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {

@@ -10,6 +10,7 @@ struct BlockOf32 {
   static constexpr int kGroups = 1, kWords = 8;
   static constexpr bool kHasMin = kMin;
   static constexpr int kOffset = kOffsetOfQ;
+  static constexpr int kTwoUnits = 0;
   using Unit = sharpi::Unit<1, 8>;
 
   static __device__ __forceinline__ int column(int, int) { return 0; }
@@ -32,6 +33,8 @@ struct BlockOf32 {
 };
 
 struct Q4_0 : BlockOf32<18, false, 8> {
+  static constexpr int kTwoUnits = kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t qs[4];
     load_words_at_2(block + 2, qs);
@@ -41,6 +44,8 @@ struct Q4_0 : BlockOf32<18, false, 8> {
 };
 
 struct Q4_1 : BlockOf32<20, true, 0> {
+  static constexpr int kTwoUnits = kInGateUp | kInProduct;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     const uint32_t scales = load_word(block);
     uint32_t qs[4];
@@ -53,6 +58,8 @@ struct Q4_1 : BlockOf32<20, true, 0> {
 };
 
 struct Q5_0 : BlockOf32<22, false, 16> {
+  static constexpr int kTwoUnits = kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t bits[5];
     load_words_at_2(block + 2, bits);
@@ -63,6 +70,8 @@ struct Q5_0 : BlockOf32<22, false, 16> {
 };
 
 struct Q5_1 : BlockOf32<24, true, 0> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     const uint2 head = __ldg((const uint2*)block);
     const uint2 front = __ldg((const uint2*)(block + 8)), back = __ldg((const uint2*)(block + 16));
@@ -75,6 +84,8 @@ struct Q5_1 : BlockOf32<24, true, 0> {
 };
 
 struct Q8_0 : BlockOf32<34, false, 0> {
+  static constexpr int kTwoUnits = kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t qs[8];
     load_words_at_2(block + 2, qs);
@@ -87,6 +98,8 @@ struct Q8_0 : BlockOf32<34, false, 0> {
 using IQ4Table = Table<SHARPI_IQ4_VALUES>;
 
 struct IQ4_NL : BlockOf32<18, false, 0> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t qs[4];
     load_words_at_2(block + 2, qs);
@@ -96,6 +109,8 @@ struct IQ4_NL : BlockOf32<18, false, 0> {
 };
 
 struct MXFP4 : BlockOf32<17, false, 0> {
+  static constexpr int kTwoUnits = kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t qs[4];
     load_words_at_1(block + 1, qs);

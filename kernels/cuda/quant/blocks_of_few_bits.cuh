@@ -17,6 +17,8 @@ struct BlockInOrder {
 };
 
 struct Q1_0 : BlockInOrder<128> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp | kInDown | kInProduct;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     uint32_t bits[1];
     load_words_at_2(block + 2 + 4 * unit, bits);
@@ -27,6 +29,8 @@ struct Q1_0 : BlockInOrder<128> {
 };
 
 struct Q2_0 : BlockInOrder<64> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     uint32_t bytes[2];
     load_words_at_2(block + 2 + 8 * unit, bytes);
@@ -40,6 +44,8 @@ struct Q2_0 : BlockInOrder<64> {
 };
 
 struct TQ2_0 : BlockOf256<66, 1, 8, false, 1> {
+  static constexpr int kTwoUnits = kInGateUp | kInProduct;
+
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
 
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
@@ -61,6 +67,8 @@ __device__ __forceinline__ int ternary_digits(uint32_t bytes, uint32_t power) {
 // A unit is digit i of 32 bytes; or digits 2i and 2i + 1 of the 16 bytes that follow; or their last
 // digit and all four of the last 4 bytes.
 struct TQ1_0 : BlockOf256<54, 1, 8, false, 1> {
+  static constexpr int kTwoUnits = kInProduct;
+
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
 
   static __device__ __forceinline__ uint32_t power(int digit) {
@@ -85,6 +93,8 @@ struct TQ1_0 : BlockOf256<54, 1, 8, false, 1> {
 };
 
 struct NVFP4 {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
+
   static constexpr int kBlockValues = 64, kBlockBytes = 36;
   static constexpr int kGroups = 2, kWords = 4;
   static constexpr bool kHasMin = false;

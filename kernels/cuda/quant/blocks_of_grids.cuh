@@ -39,6 +39,8 @@ __device__ __forceinline__ void put_point(Words& words, int i, uint32_t point, u
 }
 
 struct IQ2_XXS : BlockOf256<66, 1, 8, false, 0> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp | kInDown;
+
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
 
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
@@ -70,6 +72,8 @@ struct PairOfGroups : BlockOf256<kBytes, 2, 4, false, 0> {
 };
 
 struct IQ2_XS : PairOfGroups<74> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp | kInProduct;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     uint32_t words[2];
     load_words_at_2(block + 2 + 8 * unit, words);
@@ -83,6 +87,8 @@ struct IQ2_XS : PairOfGroups<74> {
 };
 
 struct IQ2_S : PairOfGroups<82> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     uint32_t low[1], signs[1];
     load_words_at_2(block + 2 + 4 * unit, low);
@@ -98,6 +104,8 @@ struct IQ2_S : PairOfGroups<82> {
 };
 
 struct IQ3_XXS : BlockOf256<98, 1, 8, false, 0> {
+  static constexpr int kTwoUnits = kInGateUp | kInProduct;
+
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
 
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
@@ -115,6 +123,8 @@ struct IQ3_XXS : BlockOf256<98, 1, 8, false, 0> {
 };
 
 struct IQ3_S : BlockOf256<110, 1, 8, false, 0> {
+  static constexpr int kTwoUnits = kInGateUp | kInProduct;
+
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
 
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
@@ -143,6 +153,8 @@ __device__ __forceinline__ void put_shifted(Words& words, int i, uint32_t point,
 }
 
 struct IQ1_S : BlockOf256<50, 1, 8, false, 0> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
+
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
 
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
@@ -157,6 +169,8 @@ struct IQ1_S : BlockOf256<50, 1, 8, false, 0> {
 };
 
 struct IQ1_M : PairOfGroups<56> {
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
+
   static __device__ __forceinline__ void unpack(const uint8_t* block, int unit, Unit& out) {
     const uint32_t low = load_word(block + 4 * unit);
     const uint32_t high = __ldg((const uint16_t*)(block + 32 + 2 * unit));

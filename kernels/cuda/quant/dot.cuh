@@ -47,8 +47,8 @@ struct UnitPlace {
 };
 
 // Quantised weights times activations that are rounded to 8 bits. With kOwnLoop, activations of one
-// plane have their own loop.
-template <class Type, bool kOwnLoop = true>
+// plane have their own loop, in which a lane loads kUnits units before it multiplies the first.
+template <class Type, bool kOwnLoop = true, int kUnits = 1>
 struct RoundedDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
@@ -72,6 +72,7 @@ struct RoundedDot : UnitPlace<Type> {
   }
 
   static constexpr bool kHasPlanes = kOwnLoop;
+  static constexpr int kUnitsAtOnce = kUnits;
 
   // Does the same for activations of one plane, without a loop that has to wait for the loads.
   template <int kRows>
@@ -116,6 +117,10 @@ struct RoundedDot : UnitPlace<Type> {
     return int(int16_t(both)) + (both >> 16);
   }
 };
+
+// The Dot of a kernel for one token.
+template <class Type, OneTokenKernel kKernel, bool kOwnLoop = true>
+using OneTokenDot = RoundedDot<Type, kOwnLoop, (Type::kTwoUnits & kKernel) ? 2 : 1>;
 
 // Loads four adjacent floats of a token.
 __device__ __forceinline__ float4 four_floats(const Activations& x, int token, int column) {
@@ -216,6 +221,26 @@ __device__ __forceinline__ LaneGroup lane_group(int lane_bits) {
           int(blockDim.x >> lane_bits)};
 }
 
+// Adds the products with activations of one plane to sum: units `unit`, unit + at.lanes, ..., in
+// this order, while there are two of them. Both are loaded before the first is multiplied. Returns
+// the next unit.
+template <class Dot, int kRows>
+__device__ __forceinline__ int add_pairs(const LaneGroup& at, const uint8_t* const (&rows)[kRows],
+                                         const Activations& x, int token, int unit, int units,
+                                         float (&sum)[kRows]) {
+#pragma unroll 1
+  for (; unit + at.lanes < units; unit += 2 * at.lanes) {
+    typename Dot::Unit first[kRows], second[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; r++) Dot::load(rows[r], unit, x.columns, first[r]);
+#pragma unroll
+    for (int r = 0; r < kRows; r++) Dot::load(rows[r], unit + at.lanes, x.columns, second[r]);
+    Dot::add_one(first, unit, x, token, sum);
+    Dot::add_one(second, unit + at.lanes, x, token, sum);
+  }
+  return unit;
+}
+
 // Computes sum[t][r], the product of row r with token tokens[t], on all lanes of the group, for t <
 // count. All lanes of a warp must call it.
 template <class Dot, int kRows, int kTokens>
@@ -230,6 +255,8 @@ __device__ __forceinline__ void dot_rows(const LaneGroup& at, const uint8_t* con
   int begin = at.lane;
   if constexpr (kTokens == 1 && Dot::kHasPlanes)
     if (x.planes == 1) {
+      if constexpr (Dot::kUnitsAtOnce == 2)
+        begin = add_pairs<Dot>(at, rows, x, tokens[0], begin, units, sum[0]);
 #pragma unroll 1
       for (; begin < units; begin += at.lanes) {
         typename Dot::Unit weights[kRows];

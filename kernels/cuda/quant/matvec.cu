@@ -27,6 +27,9 @@ __device__ __forceinline__ void end_with_route(const RouteTail& tail, const floa
   if (tail.arrived && threadIdx.x == 0) *tail.arrived = nanoseconds();
 }
 
+template <class Type>
+using OneDot = OneTokenDot<Type, kInMatvec>;
+
 template <class Dot, int kTokens>
 __device__ __forceinline__ void matvec(const Activations& x, const Part& a, const Part& b,
                                        const Part& c, const Added& added, int tokens, int lane_bits,
@@ -57,7 +60,7 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
 #define NORM_LAST sharpi::end_with_norm(AS_NORM_TAIL, out_a, rows_a);
 #define ROUTE_LAST sharpi::end_with_route({route_done, ids, weights, arrived, AS_ROUTER}, out_a);
 #define MATVEC_QUANTISED(Type, type)                                            \
-  MATVEC(matvec_one_##type, sharpi::RoundedDot<sharpi::Type>, 1, NORM_LAST)     \
+  MATVEC(matvec_one_##type, sharpi::OneDot<sharpi::Type>, 1, NORM_LAST)         \
   MATVEC(matvec_##type, sharpi::RoundedDot<sharpi::Type>, 8, )                  \
   MATVEC(matvec_one_exact_##type, sharpi::ExactDot<sharpi::Type>, 1, NORM_LAST) \
   MATVEC(matvec_exact_##type, sharpi::ExactDot<sharpi::Type>, 8, )

@@ -6,11 +6,17 @@
 //   kHasMin, kOffset            value = scale * (q - kOffset) - min
 //   unpack(block, unit, out)    unpacks one of the block's kBlockValues / (4 * kGroups * kWords)
 //   column(unit, group)         the group's first column within the block
+//   kTwoUnits                   the kernels that load two units before they multiply the first
 // Groups are 16 or 32 columns and never straddle a multiple of their size.
 #pragma once
 #include "load_words.cuh"
 
 namespace sharpi {
+
+// The kernels of one token, as bits of kTwoUnits. A kernel is named there if, for sm_75 to sm_120,
+// NVRTC spills no register for it, no GPU has room for two blocks less, instructions a weight grow
+// by 5 % at most, and the loads in flight on a multiprocessor nowhere fall and somewhere grow.
+enum OneTokenKernel { kInMatvec = 1, kInGateUp = 2, kInDown = 4, kInProduct = 8 };
 
 template <int kGroups, int kWords>
 struct Unit {

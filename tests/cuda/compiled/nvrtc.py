@@ -55,6 +55,8 @@ class Usage:
     innermost: tuple[int, ...] = ()
     waits: bool = False
     accesses_before: int = 0
+    products: tuple[int, ...] = ()
+    loads_ahead: tuple[int, ...] = ()
 
 
 def toolkits() -> list[Toolkit]:

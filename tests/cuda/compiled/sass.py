@@ -10,6 +10,7 @@ _BRANCH = 0x947
 _PRODUCTS = {0x226, 0x237, 0x23C}
 _WAIT = 0x82E  # griddepcontrol.wait
 _MEMORY = {0x980, 0x981, 0x385, 0x386, 0x38E, 0x98E, 0x9A8, 0x3A9, 0xFAE}  # loads, stores, atomics
+_LOADS = {0x381, 0x981}  # from global memory
 _NEW_BRANCHES = 90  # from this architecture on, the low bits of a distance lie apart
 
 
@@ -22,6 +23,8 @@ class Code:
     innermost: tuple[int, ...]  # loops with products that hold no other such loop
     waits: bool = False  # for earlier launches
     accesses_before: int = 0  # to memory, before it waits
+    products: tuple[int, ...] = ()  # of each innermost loop
+    loads_ahead: tuple[int, ...] = ()  # of each innermost loop, before its first product
 
 
 def codes(cubin: bytes, architecture: int) -> dict[str, Code]:
@@ -48,11 +51,25 @@ def _code(text: bytes, architecture: int) -> Code:
         loop for loop in _loops(words, architecture) if any(place in loop for place in products)
     ]
     around = [len(loop) for loop in loops if all(place in loop for place in products)]
-    innermost = [len(a) for a in loops if not any(_is_within(b, a) for b in loops)]
+    innermost = [a for a in loops if not any(_is_within(b, a) for b in loops)]
     operations = [word & 0xFFF for word in words]
     wait = operations.index(_WAIT) if _WAIT in operations else 0
     early = sum(operation in _MEMORY for operation in operations[:wait])
-    return Code(len(words), tuple(around), tuple(innermost), wait > 0, early)
+    return Code(
+        len(words),
+        tuple(around),
+        tuple(map(len, innermost)),
+        wait > 0,
+        early,
+        tuple(sum(place in loop for place in products) for loop in innermost),
+        tuple(_loads_ahead([operations[place] for place in loop]) for loop in innermost),
+    )
+
+
+def _loads_ahead(loop: list[int]) -> int:
+    """Returns the loads from global memory in a loop before its first product."""
+    first = next(place for place, operation in enumerate(loop) if operation in _PRODUCTS)
+    return sum(operation in _LOADS for operation in loop[:first])
 
 
 def _is_within(inner: range, outer: range) -> bool:

@@ -60,16 +60,19 @@ def test_costs_are_those_of_the_table(architecture: int) -> None:
 
 def test_finds_excesses() -> None:
     rows = table()[1]
-    (architecture, entry), (registers, shared, _, turn) = next(
+    (architecture, entry), (registers, shared, _, turn, ahead) = next(
         (key, row) for key, row in rows.items() if row[-1]
     )
 
-    def found(registers: int, shared: int, turn: int) -> list[str]:
-        usage = Usage(entry, 256, registers, shared, 0, 0, around=(turn,), innermost=(turn,))
+    def found(registers: int, shared: int, turn: int, ahead: int = ahead) -> list[str]:
+        loops = {"innermost": (turn,), "products": (16,), "loads_ahead": (ahead,)}
+        usage = Usage(entry, 256, registers, shared, 0, 0, around=(turn,), **loops)
         return list(excesses(int(architecture), [usage]))
 
     assert found(registers, shared, turn) == []
     assert found(registers - 8, 0, turn - 1) == []
+    (fewer,) = found(registers, shared, turn, ahead - 1)
+    assert fewer == f"{entry}: {ahead - 1} loads ahead of its products, not {ahead}"
     assert [text.split(" ", 2)[2] for text in found(registers + 8, shared + 4, 2 * turn)] == [
         f"registers, not {registers}",
         f"bytes of shared memory, not {shared}",
@@ -113,7 +116,7 @@ def test_finds_what_is_done_too_early() -> None:
 
 
 def test_finds_excesses_of_kernels_without_a_turn() -> None:
-    key, (registers, shared, instructions, turn) = next(
+    key, (registers, shared, instructions, turn, _) = next(
         (key, row) for key, row in table()[1].items() if key[1] == "delta_net_chunks"
     )
     assert turn == 0
@@ -122,6 +125,28 @@ def test_finds_excesses_of_kernels_without_a_turn() -> None:
     assert list(excesses(int(key[0]), [usage])) == []
     (found,) = excesses(int(key[0]), [replace(usage, instructions=most + 1)])
     assert found == f"delta_net_chunks: {most + 1} instructions, not {most}"
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 120])
+@pytest.mark.parametrize(
+    ("file", "quant_type"),
+    [
+        ("experts_gate_up", "q8_0"),
+        ("experts_gate_up", "mxfp4"),
+        ("experts_product", "q4_k"),
+        ("experts_product", "q6_k"),
+    ],
+)
+def test_loads_two_units_before_it_multiplies(
+    file: str, quant_type: str, architecture: int
+) -> None:
+    """The loop for two units, which is the longest, loads as much again as that for one."""
+    (found,) = compile_jobs(TOOLKITS[0], [Job(file, quant_type, architecture)])
+    assert isinstance(found, list)
+    usage = next(usage for usage in found if usage.entry == f"{file}_{quant_type}")
+    loops = zip(usage.innermost, usage.products, usage.loads_ahead, strict=True)
+    two, one, *_ = sorted(loops, reverse=True)
+    assert two[1:] == (2 * one[1], 2 * one[2])
 
 
 def test_kernels_without_a_type_have_rows_of_two_architectures() -> None:

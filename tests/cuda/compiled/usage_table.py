@@ -15,7 +15,7 @@ from nvrtc import CompileError, Toolkit, Usage, toolkits, version
 from nvrtc_jobs import ARCHITECTURES, Job, compile_jobs, jobs
 
 PATH = Path(__file__).with_name("usage_table.tsv")
-_COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn"
+_COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn", "ahead"
 _SLACK = 1.05
 _GRANTED = 8  # registers that a thread gets at a time
 _TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "q4_k+q6_k")
@@ -30,16 +30,26 @@ class Row:
 
     A turn is that of the loop over the units of a row: of one token's kernels, the loop for
     activations of one plane; of attention, the loop over pages. It is 0 for a kernel that
-    multiplies no quantised weights, nor halves on tensor cores, in a loop.
+    multiplies no quantised weights, nor halves on tensor cores, in a loop. Where a kernel for one
+    token takes two units in a turn, half of it is counted. `ahead` is the number of loads from
+    global memory before the first product of its turn, and 0 for other kernels.
     """
 
     def __init__(self, architecture: int, usage: Usage) -> None:
         if _ONE_TOKEN.match(usage.entry):
-            turn = max(usage.innermost, default=0)
+            turn, ahead = _of_one_token(usage)
         else:
-            turn = min(usage.around, default=0)
+            turn, ahead = min(usage.around, default=0), 0
         self.key = str(architecture), usage.entry
-        self.numbers = usage.registers, usage.shared_bytes, usage.instructions, turn
+        self.numbers = usage.registers, usage.shared_bytes, usage.instructions, turn, ahead
+
+
+def _of_one_token(usage: Usage) -> tuple[int, int]:
+    """Returns the instructions of a unit, and the loads ahead of a turn."""
+    loops = zip(usage.innermost, usage.products, usage.loads_ahead, strict=True)
+    turn, products, ahead = max(loops, default=(0, 1, 0))
+    units = max(1, products // min(usage.products, default=1))
+    return -(-turn // units), ahead
 
 
 @cache
@@ -55,7 +65,8 @@ def excesses(architecture: int, usages: Iterable[Usage]) -> Iterator[str]:
     """Yields what takes more of something than the table says.
 
     That is over 5 % more instructions a turn, so a weight, or in all where there is no turn;
-    registers that a GPU grants a further 8 for; or any more shared memory.
+    registers that a GPU grants a further 8 for; or any more shared memory. It yields, too, what has
+    fewer loads ahead.
     """
     _, held = table()
     for usage in usages:
@@ -65,7 +76,7 @@ def excesses(architecture: int, usages: Iterable[Usage]) -> Iterator[str]:
 
 
 def _beyond(entry: str, numbers: Sequence[int], held: Sequence[int]) -> Iterator[str]:
-    registers, shared, instructions, turn = held
+    registers, shared, instructions, turn, ahead = held
     limits = {
         "registers": (numbers[0], -(-registers // _GRANTED) * _GRANTED),
         "bytes of shared memory": (numbers[1], shared),
@@ -77,6 +88,8 @@ def _beyond(entry: str, numbers: Sequence[int], held: Sequence[int]) -> Iterator
     for what, (found, most) in limits.items():
         if found > most:
             yield f"{entry}: {found} {what}, not {most}"
+    if numbers[4] < ahead:
+        yield f"{entry}: {numbers[4]} loads ahead of its products, not {ahead}"
 
 
 def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:

@@ -44,7 +44,7 @@ def _columns(quant_type: QuantType) -> int:
 
 
 def _planes(quant_type: QuantType) -> tuple[int, ...]:
-    return (0,) if quant_type in FLOAT_TYPES else (0, 2)
+    return (0,) if quant_type in FLOAT_TYPES else (0, 1, 2)
 
 
 def _gate_ups(

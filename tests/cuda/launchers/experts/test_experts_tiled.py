@@ -122,9 +122,17 @@ def _gate_ups(
     return [read(device, out, np.uint8, (out.num_bytes,)) for out in outs]
 
 
-@pytest.mark.parametrize("quant_type", [QuantType.Q4_K, QuantType.Q6_K, QuantType.Q8_0], ids=_named)
-def test_gate_up(device: Device, quant_type: QuantType) -> None:
-    columns = max(64, quant_type.block_values)
+@pytest.mark.parametrize(
+    ("quant_type", "columns"),
+    [
+        (QuantType.Q6_K, 256),
+        (QuantType.Q4_K, 768),  # three units a lane: two at once, and one more
+        (QuantType.Q8_0, 736),  # the last lane has two, the others three
+        (QuantType.MXFP4, 64),  # fewer units than lanes
+    ],
+    ids=_named,
+)
+def test_gate_up(device: Device, quant_type: QuantType, columns: int) -> None:
     np.testing.assert_array_equal(*_gate_ups(device, quant_type, 32, columns, 1))
 
 
