@@ -18,6 +18,12 @@ def test_no_folder_has_more_than_25_files() -> None:
     assert set(too_long) <= DATA, too_long
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest could not import both."""
+    names = Counter(PurePosixPath(name).name for name in _kept_files() if name.startswith("tests/"))
+    assert not [name for name, n in names.items() if n > 1 and name.startswith("test_")]
+
+
 def _kept_files() -> list[str]:
     listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listing.returncode:

@@ -9,7 +9,7 @@ from sharpi.device.launch import Launch
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence as Text
 from sharpi.ops.cuda.recorded import Call, Calls, StepShape
-from sharpi.ops.cuda.replay import program
+from sharpi.ops.cuda.replay import step_replay
 from sharpi.resources import demo_model
 
 pytestmark = pytest.mark.native
@@ -20,7 +20,7 @@ Load = Callable[..., Engine]
 def events(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     """Every launch when it is made, and again when it starts."""
     found: list[Launch] = []
-    make, launch = program._calls, CpuDevice.launch
+    make, launch = step_replay._calls, CpuDevice.launch
 
     def watched_calls(operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
         for call in make(operations, step):
@@ -32,7 +32,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
         found.append(what)
         launch(self, what)
 
-    monkeypatch.setattr(program, "_calls", watched_calls)
+    monkeypatch.setattr(step_replay, "_calls", watched_calls)
     monkeypatch.setattr(CpuDevice, "launch", watched_launch)
     return found
 
