@@ -4,16 +4,17 @@ It would unwind that thread where it returns to Python, and C++ would abort the 
 """
 
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from threading import Thread
 
-_threads: list["Thread"] = []
+_threads: WeakSet["Thread"] = WeakSet()  # those that have ended leave it
 
 
 def start_native(thread: "Thread") -> None:
     """Starts a thread that will wait in native code."""
-    _threads.append(thread)
+    _threads.add(thread)
     thread.start()
 
 

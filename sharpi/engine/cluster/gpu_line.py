@@ -15,6 +15,7 @@ from sharpi.device.launch import Span
 from sharpi.errors import ClusterError
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
 from sharpi.system.closing import Closing
+from sharpi.system.native_threads import start_native
 
 _FLOAT_BYTES = 4
 _TAG = 0
@@ -97,7 +98,7 @@ class GpuLine(Closing):
 
         What the device computes from values that did not come is nonsense.
         """
-        threading.Thread(target=self._abort, name="abort", daemon=True).start()
+        start_native(threading.Thread(target=self._abort, name="abort", daemon=True))
 
     def _abort(self) -> None:
         with suppress(Exception):  # it has ended, or is being opened

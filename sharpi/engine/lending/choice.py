@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sharpi.system.closing import Closing
+from sharpi.system.native_threads import start_native
 
 TOKENS_BETWEEN = 256  # of which the last one begins a measurement, at the earliest
 HYSTERESIS = 1.25  # as much quicker has the other way to be
@@ -49,7 +50,7 @@ class Choice(Closing):
         self.asks, self._num_tokens = asks, 0
         self._is_due, self._has_ended = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="choice", daemon=True)
-        self._thread.start()
+        start_native(self._thread)
 
     def count(self, num_tokens: int) -> None:
         """Counts the tokens of a step."""
