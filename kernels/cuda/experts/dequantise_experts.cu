@@ -14,6 +14,9 @@ struct BrainFloats {
     *(uint4*)(out + column) =
         make_uint4(two(a.x, a.y), two(a.z, a.w), two(b.x, b.y), two(b.z, b.w));
   }
+  __device__ __forceinline__ void take(int column, float2 v) const {
+    *(uint32_t*)(out + column) = two(v.x, v.y);
+  }
   __device__ __forceinline__ uint32_t two(float low, float high) const {
     return one(low) | one(high) << 16;
   }
@@ -38,12 +41,15 @@ __device__ __forceinline__ void dequantise_experts(const StackedMatrix& stacked,
 
 // addresses, factors: see StackedMatrix; offsets: see group_routes; out: bf16 (experts, rows,
 // columns), columns a multiple of 8. Grid (units of a matrix / 256, experts).
-#define DEQUANTISE_EXPERTS(Type, type)                                                      \
-  KERNEL __launch_bounds__(256)                                                             \
-      dequantise_experts_##type(const uint64_t* addresses, const float* factors,            \
-                                const int* offsets, uint16_t* out, int rows, int columns) { \
-    sharpi::dequantise_experts<sharpi::QuantisedValues<sharpi::Type>>(                      \
-        {addresses, nullptr, factors}, offsets, out, rows, columns);                        \
+#define DEQUANTISE_EXPERTS(type, Values)                                                          \
+  KERNEL __launch_bounds__(256)                                                                   \
+      dequantise_experts_##type(const uint64_t* addresses, const float* factors,                  \
+                                const int* offsets, uint16_t* out, int rows, int columns) {       \
+    sharpi::dequantise_experts<sharpi::Values>({addresses, nullptr, factors}, offsets, out, rows, \
+                                               columns);                                          \
   }
+#define DEQUANTISE_QUANTISED(Type, type) DEQUANTISE_EXPERTS(type, QuantisedValues<sharpi::Type>)
+#define DEQUANTISE_FLOAT(Type, type) DEQUANTISE_EXPERTS(type, FloatValues<sharpi::Type>)
 
-QUANTISED_TYPES(DEQUANTISE_EXPERTS)
+QUANTISED_TYPES(DEQUANTISE_QUANTISED)
+FLOAT_TYPES(DEQUANTISE_FLOAT)

@@ -18,6 +18,15 @@ PRODUCT_TOKENS = 32
 _HALF_BYTES = 2
 
 
+def takes_halves(quant_type: QuantType, planes: int) -> bool:
+    """Returns True if matrices of a type are multiplied in f16; F32 and `--precision f32` are not.
+
+    `planes` are those of rounded activations, 0 for floats. F16 is multiplied as it lies, and other
+    types are converted. Of BF16 that loses no bit between 2^-14 and 65504.
+    """
+    return planes > 0 and quant_type is not QuantType.F32
+
+
 def is_product(rows: int, step: StepShape) -> bool:
     """Returns True if the library computes the matmuls of `rows` rows in this step.
 
@@ -44,7 +53,7 @@ class F16Matmul(Struct, frozen=True):
     recording: Recording
     rows: Buffer  # x in f16
     scales: Buffer  # the scales of `rows`
-    matrix: Buffer  # as large as the largest matrix
+    matrix: Buffer  # as large as the largest matrix that is not in f16
     out: Buffer
 
     def source(self, x: Span, tokens: int, width: int) -> Iterator[Call]:
@@ -65,13 +74,16 @@ class F16Matmul(Struct, frozen=True):
         out is (tokens, rows).
         """
         rows, scales, halves, result = self._spans()
-        yield dequantise.dequantise(
-            matrix.data,
-            halves,
-            quant_type=matrix.quant_type,
-            rows=matrix.rows,
-            columns=matrix.columns,
-        )
+        if matrix.quant_type is QuantType.F16:
+            halves = matrix.data
+        else:
+            yield dequantise.dequantise(
+                matrix.data,
+                halves,
+                quant_type=matrix.quant_type,
+                rows=matrix.rows,
+                columns=matrix.columns,
+            )
         yield Product(rows, halves, result, (tokens, matrix.rows, matrix.columns))
         yield f16_rows.from_f16(
             result,
@@ -103,6 +115,10 @@ def f16_matmul(
         recording,
         recording.buffer(tokens * max(m.columns for m in matrices) * _HALF_BYTES),
         recording.buffer(tokens * FLOAT_BYTES),
-        recording.buffer(max(m.rows * m.columns for m in matrices) * _HALF_BYTES),
+        recording.buffer(max(map(_values_to_convert, matrices)) * _HALF_BYTES),
         recording.buffer(tokens * max(m.rows for m in matrices) * _HALF_BYTES),
     )
+
+
+def _values_to_convert(matrix: Matrix | StackedMatrix) -> int:
+    return 0 if matrix.quant_type is QuantType.F16 else matrix.rows * matrix.columns

@@ -6,7 +6,7 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorded import RecordedTensor
-from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul
+from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul, takes_halves
 from sharpi.ops.cuda.recorder.grouped_products import GroupedProducts, grouped_products
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
@@ -78,7 +78,7 @@ def make_scratch(
     items, is_routed = most * what.used, what.ids is not None
     halves = None
     expert_weights = (*what.first_half, down)
-    if not (is_routed or any(takes_floats(b.quant_type, recording.planes) for b in expert_weights)):
+    if not is_routed and all(takes_halves(b.quant_type, recording.planes) for b in expert_weights):
         halves = f16_matmul(recording, most, expert_weights)
     packed = _packed(recording, most, what) if is_routed else None
     rows = items if packed is None else packed.num_rows

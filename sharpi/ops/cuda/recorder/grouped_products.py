@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.recorder.f16_matmul import takes_halves
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import StackedMatrix
 
@@ -67,6 +67,6 @@ def grouped_result_bytes(hidden_size: int, used: int, tokens: int) -> int:
 
 
 def _is_taken(stacked: StackedMatrix, planes: int) -> bool:
-    """Returns True if these weights are multiplied in groups: rounded ones without a bias."""
+    """Returns True if these weights are multiplied in groups: without a bias, and not in F32."""
     is_even = stacked.rows % _MULTIPLE == 0 and stacked.columns % _MULTIPLE == 0
-    return is_even and stacked.bias is None and not takes_floats(stacked.quant_type, planes)
+    return is_even and stacked.bias is None and takes_halves(stacked.quant_type, planes)

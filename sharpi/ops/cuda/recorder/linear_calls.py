@@ -15,7 +15,13 @@ from sharpi.ops.cuda.launchers.matvec import (
 )
 from sharpi.ops.cuda.matvec_layout import FLOAT_TYPES, MAX_TOKENS, takes_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
-from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, f16_matmul, is_product
+from sharpi.ops.cuda.recorder.f16_matmul import (
+    F16Matmul,
+    OnGpu,
+    f16_matmul,
+    is_product,
+    takes_halves,
+)
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import Matrix, StackedMatrix
@@ -46,10 +52,8 @@ def linear(
         recording.floats(residual)
     halves = None
     if x.rows is Rows.TOKENS:
-        quantised = [
-            p.matrix for p in parts if not takes_floats(p.matrix.quant_type, recording.planes)
-        ]
-        halves = f16_matmul(recording, recording.capacity(x.rows), quantised)
+        quick = [p.matrix for p in parts if takes_halves(p.matrix.quant_type, recording.planes)]
+        halves = f16_matmul(recording, recording.capacity(x.rows), quick)
     if halves is not None:
         recording.floats(x)
     recording.append(_Linear(recording, x, tuple(parts), residual, scale, halves).calls)
@@ -89,8 +93,8 @@ class _Linear(Struct, frozen=True):
         rows = step.rows(self.x.rows)
         rest: Sequence[Part] = self.parts
         if self.halves is not None and is_product(rows, step):
-            quick = [part for part in self.parts if not self._takes_floats(part)]
-            rest = [part for part in self.parts if self._takes_floats(part)]
+            quick = [part for part in self.parts if self._takes_halves(part)]
+            rest = [part for part in self.parts if not self._takes_halves(part)]
             yield from self._products(quick, rows, self.halves)
         if rows == 1 and "folding" not in self.recording.disabled:
             yield from map(self._of_one_token, _mixed_groups(rest))
@@ -111,6 +115,9 @@ class _Linear(Struct, frozen=True):
 
     def _takes_floats(self, part: Part) -> bool:
         return takes_floats(part.matrix.quant_type, self.recording.planes)
+
+    def _takes_halves(self, part: Part) -> bool:
+        return takes_halves(part.matrix.quant_type, self.recording.planes)
 
     def _products(self, parts: Sequence[Part], rows: int, halves: F16Matmul) -> Iterator[Call]:
         at = self.recording

@@ -22,7 +22,8 @@ from sharpi.ops.reference.numbers import gated
 EXPERTS, USED, TOKENS, WIDTH = 5, 2, 9, 264
 ITEMS = TOKENS * USED
 torch = OnUse("torch")
-KINDS = [QuantType.Q4_0, QuantType.Q4_K, QuantType.Q6_K, QuantType.MXFP4, QuantType.IQ2_XS]
+QUANTISED = [QuantType.Q4_0, QuantType.Q4_K, QuantType.Q6_K, QuantType.MXFP4, QuantType.IQ2_XS]
+KINDS = [*QUANTISED, QuantType.F16, QuantType.BF16]
 
 
 def lists(device: Device) -> tuple[np.ndarray, Span, Span]:

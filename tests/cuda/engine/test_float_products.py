@@ -1,0 +1,100 @@
+"""Prompts multiply dense matrices of F16 and BF16 on tensor cores, and read them once a batch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+from gguf import GGMLQuantizationType
+from requantise import requantise
+
+from sharpi.config import RunConfig
+from sharpi.device.launch import Launch
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.ops.cuda.recorder import feed_forward_calls, grouped_products
+
+pytestmark = pytest.mark.native
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
+IDS = np.random.default_rng(5).integers(3, 280, 40).astype(np.int32)
+# Several parts of one input, biases, a gated shared expert; a dense layer, latent attention.
+MODELS = ("qwen2moe", "deepseek2-lite")
+TYPES = ("F16", "BF16")
+Load = Callable[..., Engine]
+
+
+@pytest.fixture
+def entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The entry points that were launched, and "matmul" for each product of the library."""
+    names: list[str] = []
+    launch, matmul = CpuDevice.launch, CpuDevice.matmul
+
+    def watched(self: CpuDevice, what: Launch) -> None:
+        names.append(what.kernel.entry)
+        launch(self, what)
+
+    def product(self: CpuDevice, *given: Any) -> None:
+        names.append("matmul")
+        matmul(self, *given)
+
+    monkeypatch.setattr(CpuDevice, "launch", watched)
+    monkeypatch.setattr(CpuDevice, "matmul", product)
+    return names
+
+
+def model(case: str, quant_type: str, folder: Path) -> Path:
+    wanted = GGMLQuantizationType[quant_type]
+    return requantise(REFERENCES / f"{case}.gguf", folder / "m.gguf", wanted)
+
+
+@pytest.mark.parametrize("quant_type", TYPES)
+@pytest.mark.parametrize("case", MODELS)
+def test_values_are_those_of_floats_within_rounding(
+    case: str, quant_type: str, load: Load, entries: list[str], tmp_path: Path
+) -> None:
+    path, sizes = model(case, quant_type, tmp_path), {"batch_size": 40, "context_size": 64}
+    expected = load(path, precision="f32", **sizes).logits(IDS)
+    assert "matmul" not in entries
+    entries.clear()
+    logits = load(path, precision="int8", **sizes).logits(IDS)
+    assert "matmul" in entries
+    assert ("dequantise_bf16" in entries) == (quant_type == "BF16")
+    assert "dequantise_f16" not in entries
+    assert entries.count(f"matvec_exact_{quant_type.lower()}") == 1  # the output, of one row
+    assert np.abs(logits - expected).max() < 4e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    "options", [{"precision": "f32"}, {"disabled": ("tensor-cores",)}, {"batch_size": 31}], ids=str
+)
+def test_there_are_none(
+    options: dict[str, Any], load: Load, entries: list[str], tmp_path: Path
+) -> None:
+    path = model("qwen2moe", "F16", tmp_path)
+    sizes = {"precision": "int8", "batch_size": 40, "context_size": 64} | options
+    load(path, **sizes).logits(IDS)
+    assert "matmul" not in entries
+    assert entries.count("matvec_exact_f16") > 1
+
+
+@pytest.mark.parametrize("quant_type", TYPES)
+def test_experts_are_multiplied_in_groups(
+    quant_type: str, entries: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (grouped_products, feed_forward_calls):
+        monkeypatch.setattr(module, "GROUPED_PRODUCT_TOKENS", 40)
+    path = model("qwen2moe", quant_type, tmp_path)
+    found, expected = (logits_of(path, has) for has in (True, False))
+    assert f"dequantise_experts_{quant_type.lower()}" in entries
+    assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
+
+
+def logits_of(path: Path, has_grouped_products: bool) -> np.ndarray:
+    device = CpuDevice(check=True, has_grouped_products=has_grouped_products)
+    config = RunConfig(model=path, device="cuda", batch_size=40, context_size=64)
+    engine = load_engine(config, open_device=lambda _: device)
+    logits = engine.logits(IDS)
+    engine.close()
+    return logits
