@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sharpi.gguf.tensor_summary import layer_of
 
 _PROJECTIONS = ("v.", "a.", "mm.", "resampler.")
+_INDEXER = ".indexer."  # of sparse attention; without it, every position is attended to
 _SHOWN = 4
 
 
@@ -12,12 +13,18 @@ def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
     """Returns lines about tensors that no part of the model took; unknown ones are named."""
     predicting = [name for name in names if _predicts_further(name, num_layers)]
     projecting = [name for name in names if name.startswith(_PROJECTIONS)]
-    unknown = [name for name in names if name not in {*predicting, *projecting}]
+    indexing = [name for name in names if _INDEXER in name and name not in predicting]
+    unknown = [name for name in names if name not in {*predicting, *projecting, *indexing}]
     notes = []
     if predicting:
         notes.append(f"multi-token prediction (MTP), not used: {_count(predicting)}")
     if projecting:
         notes.append(f"images or audio, not used: {_count(projecting)}")
+    if indexing:
+        notes.append(
+            "sparse attention, not used (attention goes to all earlier positions): "
+            + _count(indexing)
+        )
     if unknown:
         shown = ", ".join(unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
         notes.append(f"unknown to this architecture, not used: {_count(unknown)}, {shown}")
@@ -25,8 +32,8 @@ def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
 
 
 def is_extra(name: str, num_layers: int) -> bool:
-    """Returns True for tensors that no text model takes: MTP layers, images and audio."""
-    return _predicts_further(name, num_layers) or name.startswith(_PROJECTIONS)
+    """Returns True for tensors that no text model takes: MTP layers, images, audio, indexers."""
+    return _INDEXER in name or _predicts_further(name, num_layers) or name.startswith(_PROJECTIONS)
 
 
 def _predicts_further(name: str, num_layers: int) -> bool:

@@ -123,6 +123,15 @@ LAGUNA = {
         },
     },
 }
+PLAIN_SHARED_EXPERT = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 64,
+    "n_shared_experts": 2,
+    "qkv_bias": False,
+}
+INDEXER = {"index_topk": 64, "index_head_dim": 64, "index_n_heads": 2}
 MISTRAL_4 = LATENT | {
     "first_k_dense_replace": 0,
     "norm_topk_prob": True,
@@ -213,7 +222,8 @@ class Case:
     `llama_cpp_agrees` is False where llama.cpp does not read what its converter writes, or computes
     something else, so that only transformers can tell. `added_keys` are written beside the
     converter's. `rename` names the function of `renames.py` that turns the saved model into one of
-    an architecture that transformers does not have, but whose arithmetic is the same.
+    an architecture that transformers does not have, but whose arithmetic is the same. Parameters
+    whose names end with `zeroed` are 0.
     """
 
     name: str
@@ -222,6 +232,7 @@ class Case:
     llama_cpp_agrees: bool = True
     added_keys: dict[str, int | float] = field(default_factory=dict)
     rename: str = ""
+    zeroed: str = ""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -830,4 +841,42 @@ CASES = (
         },
     ),
     Case("qwen3vlmoe", "Qwen3MoeForCausalLM", QWEN3_MOE, rename="as_qwen3vlmoe"),
+    Case(
+        "deepseek",
+        "Qwen2MoeForCausalLM",
+        PLAIN_SHARED_EXPERT | {"norm_topk_prob": False, "mlp_only_layers": [0]},
+        rename="as_deepseek",
+        zeroed="shared_expert_gate.weight",
+    ),
+    Case(
+        "bailingmoe",
+        "Qwen2MoeForCausalLM",
+        PLAIN_SHARED_EXPERT | {"norm_topk_prob": True},
+        rename="as_bailingmoe",
+        zeroed="shared_expert_gate.weight",
+    ),
+    Case(
+        "glm-dsa",
+        "GlmMoeDsaForCausalLM",
+        LATENT
+        | INDEXER
+        | {
+            "norm_topk_prob": True,
+            "scoring_func": "sigmoid",
+            "indexer_types": ["full", "shared"],
+        },
+    ),
+    Case(
+        "deepseek32",
+        "DeepseekV32ForCausalLM",
+        LATENT
+        | INDEXER
+        | {
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "scoring_func": "sigmoid",
+            "rope_parameters": LATENT_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    ),
 )

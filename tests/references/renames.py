@@ -14,11 +14,7 @@ from safetensors.torch import load_file, save_file
 def as_bailingmoe2(folder: Path) -> None:
     """A GLM-4.5 MoE as Ling 2.0: queries, keys and values in one matrix, other names."""
     tensors = load_file(folder / "model.safetensors")
-    num_layers = 1 + max(int(m[1]) for m in map(re.compile(r".*layers\.(\d+)").match, tensors) if m)
-    for layer in range(num_layers):
-        prefix = f"model.layers.{layer}.self_attn"
-        parts = [tensors.pop(f"{prefix}.{each}_proj.weight") for each in "qkv"]
-        tensors[f"model.layers.{layer}.attention.query_key_value.weight"] = torch.cat(parts)
+    _fuse_projections(tensors)
     renamed = {_bailing_name(name): tensor for name, tensor in tensors.items()}
     save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
     _change_config(
@@ -27,6 +23,24 @@ def as_bailingmoe2(folder: Path) -> None:
         num_experts="n_routed_experts",
         num_shared_experts="n_shared_experts",
     )
+
+
+def as_deepseek(folder: Path) -> None:
+    """A Qwen2 MoE as the first DeepSeek MoE: shared experts without the gate, which is one half."""
+    tensors = _without_shared_gate(load_file(folder / "model.safetensors"))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _change_config(folder, ["DeepseekForCausalLM"], n_routed_experts="num_experts")
+    _set_config(folder, first_k_dense_replace=1)
+
+
+def as_bailingmoe(folder: Path) -> None:
+    """A Qwen2 MoE as Ling 1.5: the same, queries, keys and values in one matrix, other names."""
+    tensors = _without_shared_gate(load_file(folder / "model.safetensors"))
+    _fuse_projections(tensors)
+    renamed = {_bailing_name(name): tensor for name, tensor in tensors.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    _change_config(folder, ["BailingMoeForCausalLM"], num_shared_experts="n_shared_experts")
+    _set_config(folder, first_k_dense_replace=0)
 
 
 def as_phimoe(folder: Path) -> None:
@@ -106,6 +120,28 @@ def _as_text_of_qwen3vl(folder: Path, architecture: str) -> None:
     path.write_text(json.dumps(config))
 
 
+def _fuse_projections(tensors: dict[str, torch.Tensor]) -> None:
+    num_layers = 1 + max(int(m[1]) for m in map(re.compile(r".*layers\.(\d+)").match, tensors) if m)
+    for layer in range(num_layers):
+        prefix = f"model.layers.{layer}.self_attn"
+        parts = [tensors.pop(f"{prefix}.{each}_proj.weight") for each in "qkv"]
+        tensors[f"model.layers.{layer}.attention.query_key_value.weight"] = torch.cat(parts)
+
+
+def _without_shared_gate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Halves the results of shared experts, whose gates are sigmoid(0), and drops the gates."""
+    renamed = {
+        name.replace("shared_expert.", "shared_experts."): (
+            0.5 * tensor if name.endswith("shared_expert.down_proj.weight") else tensor
+        )
+        for name, tensor in tensors.items()
+    }
+    gates = [name for name in renamed if name.endswith("shared_expert_gate.weight")]
+    assert gates
+    assert not any(renamed.pop(name).any() for name in gates)
+    return renamed
+
+
 def _bailing_name(name: str) -> str:
     for old, new in (
         ("self_attn.o_proj", "attention.dense"),
@@ -124,3 +160,9 @@ def _change_config(folder: Path, architectures: list[str], **copies: str) -> Non
     config = json.loads(path.read_text())
     config |= {new: config[old] for new, old in copies.items()} | {"architectures": architectures}
     path.write_text(json.dumps(config))
+
+
+def _set_config(folder: Path, **values: object) -> None:
+    """Writes values into the configuration."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))

@@ -40,6 +40,7 @@ def make_reference(case: Case) -> Reference:
 def _make(case: Case, seed: int) -> Reference:
     model = _build(case)
     _fill(model, torch.Generator().manual_seed(seed))
+    _zero(model, case.zeroed)
     ids = np.random.default_rng(seed).integers(NUM_SPECIAL_TOKENS, VOCAB_SIZE, NUM_TOKENS)
     margins: list[float] = []
     for module in _routers(model, case):
@@ -84,6 +85,12 @@ def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> No
         else:
             value = (_gain(name) * parameter.shape[-1] ** -0.5 * noise).half().float()
         parameter.data.copy_(value)
+
+
+def _zero(model: transformers.PreTrainedModel, ending: str) -> None:
+    for name, parameter in model.named_parameters():
+        if ending and name.endswith(ending):
+            parameter.data.zero_()
 
 
 def _norm_mean(name: str, model_type: str) -> float:
