@@ -1,4 +1,4 @@
-"""AfterReasoning leaves reasoning free; the answer after it follows a constraint."""
+"""AfterReasoning leaves a model's reasoning free and constrains the answer after it."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,9 +13,10 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class AfterReasoning:
-    """Applies `constraint` after the reasoning has closed, or at once if there is none.
+    """Applies `constraint` from the end of the reasoning on, or at once if there is no reasoning.
 
-    `starts_inside`: the prompt has opened the reasoning. An answer cannot end within reasoning.
+    `starts_inside`: the prompt has already opened the reasoning. No end token is allowed within
+    reasoning.
     """
 
     def __init__(
@@ -37,9 +38,9 @@ class AfterReasoning:
     def allowed(self) -> TokenMask | None:
         """Returns the mask of the tokens that may come next.
 
-        At first these are the beginnings of the opening marker and of the answer. Within reasoning
-        they are all but end tokens and tokens that extend beyond the closing marker; afterwards,
-        those that the constraint allows.
+        Before the first token, the mask allows the first token of the opening marker and all that
+        the constraint allows. Within reasoning, it forbids end tokens and tokens that extend beyond
+        the closing marker. After the reasoning, it is the constraint's mask.
         """
         if self._stage == "after":
             return self._constraint.allowed()
@@ -61,7 +62,7 @@ class AfterReasoning:
             self._constraint.accept(token)
 
     def _opens(self, token: int) -> bool:
-        """Returns whether a token opens reasoning; a token that may begin the answer does not."""
+        """Returns whether a token opens reasoning; a token that the constraint allows does not."""
         mask = self._constraint.allowed()
         is_answer = mask is not None and allows(mask, token)
         return token == self._opening[0] and not is_answer

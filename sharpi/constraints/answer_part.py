@@ -1,4 +1,4 @@
-"""Finds where the answer begins in a model's output, since constraints apply only to the answer."""
+"""Finds the beginning of the answer in a model's output: constraints apply only to the answer."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _HARMONY_TEXT = "<|message|>"
 
 
 class Prefixed:
-    """Requires the tokens of `prefix` in order, then applies `constraint`."""
+    """Forces the tokens of `prefix` in order, then applies `constraint`."""
 
     def __init__(
         self, prefix: Sequence[int], constraint: FiniteConstraint, num_tokens: int
@@ -29,7 +29,7 @@ class Prefixed:
         return not self._prefix and self._constraint.is_finished
 
     def allowed(self) -> TokenMask | None:
-        """Returns the next token of the prefix, and after it the constraint's mask."""
+        """Returns the mask of the prefix's next token; after the prefix, the constraint's mask."""
         if self._prefix:
             return mask_of(self._prefix[:1], self._num_tokens)
         return self._constraint.allowed()
@@ -43,7 +43,7 @@ class Prefixed:
 
 
 def within_answer(constraint: FiniteConstraint, tokenizer: Tokenizer, prompt: str) -> Constraint:
-    """Applies the constraint from where the reasoning after `prompt` closes, if there is any.
+    """Applies the constraint after the reasoning that follows `prompt`, or at once without any.
 
     In gpt-oss's harmony format the answer is the text of the channel `final`.
     """

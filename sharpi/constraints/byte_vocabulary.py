@@ -11,8 +11,7 @@ class ByteVocabulary:
     """The vocabulary and the encoder that llguidance's `TokenizerWrapper` reads.
 
     `tokens`: the bytes of each token; empty for tokens that no text needs. `special_token_ids`:
-    tokens that are not text, which a grammar names as `<[id]>` or by their text if that is in such
-    brackets.
+    control tokens, to which a grammar refers as `<[id]>`, or by their text if it is in `<` and `>`.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -26,7 +25,7 @@ class ByteVocabulary:
         self._spell_text(special)
 
     def __call__(self, data: bytes) -> list[int]:
-        """Returns the ids of text that a grammar forces, as the tokenizer encodes it."""
+        """Returns the token ids of text that a grammar forces, as the tokenizer encodes it."""
         return self._tokenizer.encode_inside(data.decode("utf-8", "replace"))
 
     def _spell_special(self, special: frozenset[int]) -> None:
@@ -34,10 +33,10 @@ class ByteVocabulary:
             self.tokens[token] = self._tokenizer.token_bytes(token)
 
     def _spell_text(self, special: frozenset[int]) -> None:
-        """Spells each text token.
+        """Sets the bytes of each text token.
 
-        Of tokens with equal bytes only the one used for encoding is spelled. A byte-fallback token
-        gives way to the piece of the same character.
+        Among tokens with equal bytes only one keeps them: a piece of the vocabulary rather than a
+        byte-fallback token.
         """
         kinds = self._tokenizer.vocabulary.kinds
         text = (token for token in range(len(self.tokens)) if token not in special)

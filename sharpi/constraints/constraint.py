@@ -1,4 +1,4 @@
-"""The protocol of constraints on the next token, which grammars and budgets implement."""
+"""The protocol of constraints on the next token, which grammars and reasoning budgets implement."""
 
 from typing import Protocol
 
@@ -9,12 +9,12 @@ TokenMask = npt.NDArray[np.uint32]
 
 
 class Constraint(Protocol):
-    """Limits the choice of each token of one answer; every answer has a constraint of its own."""
+    """Limits each token of one answer; every answer has a constraint object of its own."""
 
     def allowed(self) -> TokenMask | None:
         """Returns the mask of the tokens that may come next; None allows all.
 
-        Bit i % 32 of word i // 32 is token i, and there are at least ceil(vocabulary / 32) words.
+        Token i is bit i % 32 of word i // 32; the mask has at least ceil(vocabulary / 32) words.
         End tokens are allowed where the answer may end. The next call may overwrite the array.
         """
 

@@ -1,4 +1,4 @@
-"""GrammarConstraint follows a grammar through one answer."""
+"""GrammarConstraint holds the state of one answer in a grammar."""
 
 from llguidance import LLMatcher
 
@@ -9,7 +9,7 @@ from sharpi.errors import GrammarError
 
 
 class GrammarConstraint:
-    """Wraps llguidance's matcher, which has an error state in place of exceptions."""
+    """Wraps llguidance's matcher and raises GrammarError where the matcher sets an error state."""
 
     def __init__(self, matcher: LLMatcher, num_tokens: int) -> None:
         self._matcher = matcher
@@ -18,7 +18,7 @@ class GrammarConstraint:
 
     @property
     def may_end(self) -> bool:
-        """True if the text so far satisfies the grammar."""
+        """True if the text so far is a sentence of the grammar, so that the answer may end."""
         return bool(self._matcher.is_accepting())
 
     @property
@@ -27,9 +27,9 @@ class GrammarConstraint:
         return bool(self._matcher.is_stopped())
 
     def allowed(self) -> TokenMask:
-        """Returns the tokens that continue the grammar.
+        """Returns the mask of the tokens that continue the grammar.
 
-        Raises GrammarError if it grew too complex.
+        Raises GrammarError if the parser exceeds llguidance's limits.
         """
         if not self._is_fresh:
             self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)

@@ -1,4 +1,4 @@
-"""Compiles grammars for answers: JSON schema, GBNF, Lark or regular expression."""
+"""Compiles JSON schemas, GBNF and Lark grammars and regular expressions to constraints."""
 
 import threading
 from collections import OrderedDict
@@ -10,17 +10,17 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.byte_vocabulary import ByteVocabulary
-from sharpi.constraints.children import Children
-from sharpi.constraints.different.different_items import DifferentItems
-from sharpi.constraints.different.token_sets import TokenSets
+from sharpi.constraints.child_processes import ChildProcesses
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammar_error import worded
 from sharpi.constraints.schema.budget import MAX_SCHEMAS_HERE, TooManySchemas
 from sharpi.constraints.schema.costly import CostlySchemas
-from sharpi.constraints.schema.json_schema import PLAIN, Ways, grammar_of_schema
+from sharpi.constraints.schema.json_schema import PLAIN, RewritingOptions, grammar_of_schema
 from sharpi.constraints.schema.unique_items import unique_items
 from sharpi.constraints.trial import Trials
+from sharpi.constraints.uniqueness.token_sets import TokenSets
+from sharpi.constraints.uniqueness.unique_items_constraint import UniqueItemsConstraint
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -33,49 +33,53 @@ class Grammars:
 
     The first call reads the vocabulary, which takes up to a second for the largest. Each call
     raises GrammarError, in one line and within seconds, for a grammar that is malformed, too large
-    or not supported by llguidance. Any thread may call; compiling lets other threads run.
+    or not supported by llguidance. Any thread may call; compiling releases the GIL.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        children = Children()
+        children = ChildProcesses()
         self._trials, self._costly_schemas = Trials(children), CostlySchemas(children)
         self._compiled: OrderedDict[bytes, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
 
     def json_object(self) -> GrammarConstraint:
-        """Returns a constraint to any JSON object."""
+        """Returns a constraint that allows any JSON object."""
         return self.json_schema({"type": "object"})
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
         """Returns a constraint to JSON of this schema, with properties in the schema's order."""
         schema, plan = unique_items(dict(schema) if isinstance(schema, Mapping) else schema)
-        ways: Ways | None = PLAIN
-        while ways is not None:
+        options: RewritingOptions | None = PLAIN
+        while options is not None:
             try:
-                matcher = self._matcher(self._rewritten(schema, ways))
-                return DifferentItems(matcher, self._sets, plan) if plan else self._only(matcher)
+                matcher = self._matcher(self._rewritten(schema, options))
+                return (
+                    UniqueItemsConstraint(matcher, self._sets, plan)
+                    if plan
+                    else self._only(matcher)
+                )
             except GrammarError as error:
-                ways, complaint = ways.after(str(error)), error
+                options, complaint = options.after(str(error)), error
         raise complaint
 
-    def _rewritten(self, schema: Mapping[str, Any] | bool, ways: Ways) -> str:
+    def _rewritten(self, schema: Mapping[str, Any] | bool, options: RewritingOptions) -> str:
         try:
-            return grammar_of_schema(schema, ways, MAX_SCHEMAS_HERE)
+            return grammar_of_schema(schema, options, MAX_SCHEMAS_HERE)
         except TooManySchemas:
             assert isinstance(schema, Mapping)
-            return self._costly_schemas.grammar(schema, ways)
+            return self._costly_schemas.grammar(schema, options)
 
     def gbnf(self, text: str) -> GrammarConstraint:
-        """Returns a constraint to llama.cpp's grammar format, from the rule `root`."""
+        """Returns a constraint from a grammar in llama.cpp's GBNF, from the rule `root`."""
         return self.lark(lark_of_gbnf(_fit(text)))
 
     def lark(self, text: str) -> GrammarConstraint:
-        """Returns a constraint to a Lark grammar in llguidance's dialect, from the rule `start`."""
+        """Returns a constraint from a Lark grammar of llguidance, from the rule `start`."""
         return self._constraint(LLMatcher.grammar_from_lark(_fit(text)))
 
     def regex(self, text: str) -> GrammarConstraint:
-        """Returns a constraint to text that the regular expression matches as a whole.
+        """Returns a constraint that allows the texts which a regular expression matches as a whole.
 
         Look-around and back references are not supported.
         """
@@ -88,7 +92,7 @@ class Grammars:
         return GrammarConstraint(matcher, self._tokenizer.vocab_size)
 
     def _matcher(self, grammar: str) -> LLMatcher:
-        """Returns a matcher of its own for one answer; compiled grammars are kept."""
+        """Returns a matcher in its initial state for one answer; compiled grammars are cached."""
         key = sha256(_fit(grammar).encode()).digest()
         with self._lock:
             matcher = self._compiled.get(key)
@@ -134,9 +138,9 @@ class Grammars:
 
 
 def _fit(text: str) -> str:
-    """Returns the text; raises GrammarError if it is too long or not Unicode."""
+    """Returns the text; raises GrammarError if it is too long or has lone surrogates."""
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the grammar has {len(text)} characters; the limit is {MAX_BYTES}")
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if any("\ud800" <= char <= "\udfff" for char in text):
         raise GrammarError("the grammar is not Unicode text: it has lone surrogates")
     return text

@@ -14,7 +14,7 @@ _masks_of: MutableMapping[Tokenizer, _Masks] = WeakKeyDictionary()
 
 
 class MarkerWatch:
-    """Reports when the tokens fed to it complete the marker."""
+    """Reports the token that completes the marker, among the tokens fed to it."""
 
     def __init__(self, tokenizer: Tokenizer, marker: str) -> None:
         self._tokenizer, self._marker = tokenizer, marker
@@ -23,14 +23,14 @@ class MarkerWatch:
 
     @cached_property
     def ids(self) -> list[int]:
-        """The marker as tokens, which may be control tokens."""
+        """The marker's token ids, which may be of control tokens."""
         ids = self._tokenizer.encode(self._marker, add_bos=False, parse_special=True)
         if b"".join(map(self._tokenizer.token_bytes, ids)) == self._spelling:
             return ids
         return self._tokenizer.encode_inside(self._marker)
 
     def feed(self, token: int) -> bool:
-        """Returns whether this token completes the marker; the watch then starts over."""
+        """Returns whether this token completes the marker; after that the search begins anew."""
         text = self._spelling[: self._num_seen] + self._tokenizer.token_bytes(token)
         is_complete = self._spelling in text
         self._num_seen = 0 if is_complete else _overlap(text, self._spelling)
@@ -39,7 +39,7 @@ class MarkerWatch:
     def exact(self) -> TokenMask:
         """Returns the mask of the tokens that do not extend beyond the marker.
 
-        If the marker is one token, all tokens are allowed: other tokens are not searched for it.
+        All tokens are allowed if the marker is a single token.
         """
         if len(self.ids) == 1:
             return all_but((), self._tokenizer.vocab_size)
@@ -47,9 +47,9 @@ class MarkerWatch:
 
 
 def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
-    """Returns the mask of tokens that do not extend beyond the marker, after `num_seen` bytes.
+    """Returns the mask of the tokens that do not extend beyond the marker, after `num_seen` bytes.
 
-    The vocabulary is scanned once for each marker and number of bytes.
+    The masks are cached: the vocabulary is scanned once for each marker and number of bytes.
     """
     masks = _masks_of.setdefault(tokenizer, {})
     mask = masks.get((marker, num_seen))

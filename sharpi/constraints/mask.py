@@ -1,4 +1,4 @@
-"""Token masks: one bit per token, 32 to a word."""
+"""Token masks: one bit per token, 32 tokens to a uint32 word."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from sharpi.constraints.constraint import TokenMask
 
 
 def empty_mask(num_tokens: int) -> TokenMask:
-    """Returns a mask that allows nothing, words (ceil(num_tokens / 32),)."""
+    """Returns a mask that allows nothing, uint32 (ceil(num_tokens / 32),)."""
     return np.zeros((num_tokens + 31) // 32, np.uint32)
 
 

@@ -1,10 +1,10 @@
-"""PlainBytes: the smallest vocabulary, to compile or follow a grammar without a model."""
+"""PlainBytes: the smallest vocabulary, for compiling or matching a grammar without a model."""
 
 from typing import ClassVar
 
 
 class PlainBytes:
-    """A token for each byte but 255, which ends an answer; `TokenizerWrapper` reads it."""
+    """A token for each byte but 255, which is the end token; `TokenizerWrapper` reads it."""
 
     eos_token_id = 255
     bos_token_id = None
@@ -12,5 +12,5 @@ class PlainBytes:
     special_token_ids: ClassVar = [255]
 
     def __call__(self, data: bytes) -> list[int]:
-        """Returns the ids of a text."""
+        """Returns the token ids of a text: its bytes."""
         return list(data)

@@ -10,10 +10,10 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class ReasoningBudget:
-    """Allows everything until reasoning has taken `budget` tokens, then forces its closing marker.
+    """Allows all tokens until the reasoning has `budget` tokens, then forces its closing marker.
 
-    Reasoning is only found at the beginning of an answer: later markers are text. `starts_inside`:
-    the prompt has opened the reasoning.
+    Only reasoning at the beginning of an answer is counted. `starts_inside`: the prompt has already
+    opened the reasoning.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ReasoningBudget:
         self._forced: list[int] = []
 
     def allowed(self) -> TokenMask | None:
-        """Returns the next token of the closing marker once the budget is spent, else None."""
+        """Returns a mask of the closing marker's next token; None while budget is left."""
         if self._stage != "inside" or self._left > 0:
             return None
         if not self._forced:
@@ -46,7 +46,7 @@ class ReasoningBudget:
                 self._stage = "after"
 
     def _begin(self, data: bytes) -> None:
-        """Reads the beginning: blanks, then the opening marker or the answer."""
+        """Reads the first tokens: white space, then the opening marker or the answer."""
         self._start = (self._start + data).lstrip()
         if self._start.startswith(self._opening):
             self._stage = "inside"

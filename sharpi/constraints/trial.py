@@ -1,16 +1,16 @@
-"""Trials compiles risky grammars in a child process first, to bound time, memory and stack.
+"""Trials: compiles risky grammars in a child process first, to bound time, memory and stack.
 
-llguidance bounds most of its work, but neither the intersection of regular expressions, which
-several patterns or a `multipleOf` in a schema cause, nor the recursion along thousands of rules
-that refer to each other. The child process is ended at limits for these; outcomes are cached.
+llguidance limits most of its work, with two exceptions: intersections of regular expressions, as
+from several patterns or `multipleOf` in a schema, and the recursion along thousands of rules that
+refer to each other. The child process is ended at its limits; results are cached.
 """
 
 import re
 
-from sharpi.constraints.children import (
+from sharpi.constraints.child_processes import (
     CPU_SECONDS,
     ChildAnswers,
-    Children,
+    ChildProcesses,
     answer_parent,
     ask_child,
 )
@@ -26,18 +26,18 @@ _TOO_COMPLEX = f"the grammar is too complex to be compiled within {CPU_SECONDS} 
 
 
 class Trials:
-    """Remembers the outcome of the newest few hundred trials, by the hash of the grammar.
+    """Caches the results of the newest 256 trials, by the hash of the grammar.
 
-    Any thread may use it.
+    Any thread may call it.
     """
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: ChildProcesses) -> None:
         self._outcomes = ChildAnswers[str](children, _MAX_REMEMBERED)
 
     def check(self, grammar: str) -> None:
         """Raises GrammarError for a grammar that cannot be compiled within the limits.
 
-        Raises BusyError if too many others are being tried.
+        Raises BusyError if too many other grammars are being tried.
         """
         if len(grammar) <= _MAX_UNTRIED and not _RISKY.search(grammar):
             return

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.constraints import children, trial
-from sharpi.constraints.children import Children, ask_child
+from sharpi.constraints import child_processes, trial
+from sharpi.constraints.child_processes import ChildProcesses, ask_child
 from sharpi.constraints.trial import Trials
 from sharpi.errors import BusyError, GrammarError
 
@@ -31,12 +31,12 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_harmless_is_not_tried(tried: list[str]) -> None:
-    Trials(Children()).check('{"type": "integer"}')
+    Trials(ChildProcesses()).check('{"type": "integer"}')
     assert tried == []
 
 
 def test_outcomes_are_remembered_good_and_bad(tried: list[str]) -> None:
-    trials = Trials(Children())
+    trials = Trials(ChildProcesses())
     for _ in range(3):
         trials.check('{"pattern": "good"}')
         with pytest.raises(GrammarError, match="too complex"):
@@ -57,13 +57,15 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         return ""
 
     monkeypatch.setattr(trial, "_tried", wait)
-    turns = Children()
+    turns = ChildProcesses()
     trials = Trials(turns)
 
     def check(number: int) -> Callable[[], None]:
         return lambda: trials.check(f'{{"pattern": "{number}"}}')
 
-    threads = [threading.Thread(target=check(number)) for number in range(children._MAX_WAITING)]
+    threads = [
+        threading.Thread(target=check(number)) for number in range(child_processes._MAX_WAITING)
+    ]
     threads[0].start()
     has_begun.wait(60)
     for thread in threads[1:]:
@@ -81,17 +83,17 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child takes many of them, however fast the machine is."""
-    monkeypatch.setattr(children, "_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(children, "_MAX_IDLE_WAITS", 3)
-    monkeypatch.setattr(children, "_MAX_WAITS", 1_000_000)
+    monkeypatch.setattr(child_processes, "_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(child_processes, "_MAX_IDLE_WAITS", 3)
+    monkeypatch.setattr(child_processes, "_MAX_WAITS", 1_000_000)
 
 
 @pytest.mark.usefixtures("short_waits")
 def test_a_trial_that_gets_no_processor_time_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(children, "_processor_seconds", lambda pid: 0.0)
-    trials = Trials(Children())
+    monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: 0.0)
+    trials = Trials(ChildProcesses())
     with pytest.raises(BusyError, match="too busy"):
         trials.check('{"pattern": "once more"}')
     assert not trials._outcomes
@@ -100,16 +102,16 @@ def test_a_trial_that_gets_no_processor_time_is_not_remembered(
 @pytest.mark.usefixtures("short_waits")
 def test_a_child_that_is_given_little_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count(1)
-    monkeypatch.setattr(children, "_processor_seconds", lambda pid: float(next(looks)))
+    monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: float(next(looks)))
     assert ask_child("sharpi.constraints.trial", GRAMMAR) == ""
-    assert next(looks) > children._MAX_IDLE_WAITS
+    assert next(looks) > child_processes._MAX_IDLE_WAITS
 
 
 @pytest.mark.usefixtures("short_waits")
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count(1)
-    monkeypatch.setattr(children, "_processor_seconds", lambda pid: float(next(looks)))
-    monkeypatch.setattr(children, "_MAX_WAITS", 5)
+    monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: float(next(looks)))
+    monkeypatch.setattr(child_processes, "_MAX_WAITS", 5)
     with pytest.raises(BusyError, match="too busy"):
         ask_child("sharpi.constraints.trial", GRAMMAR)
     assert next(looks) == 6
@@ -118,14 +120,14 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_processor_time_of_a_child_is_seen() -> None:
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        while not children._processor_seconds(busy.pid):
+        while not child_processes._processor_seconds(busy.pid):
             time.sleep(0.01)
     finally:
         busy.kill()
         busy.wait()
     idle = subprocess.Popen(["sleep", "60"])
     try:
-        assert children._processor_seconds(idle.pid) < 1
+        assert child_processes._processor_seconds(idle.pid) < 1
     finally:
         idle.kill()
         idle.wait()
@@ -135,11 +137,11 @@ def test_a_child_that_works_for_ever_is_ended_by_its_own_processor_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "endless.py").write_text(
-        "from sharpi.constraints import children\n"
-        "children.CPU_SECONDS = 1\n"
+        "from sharpi.constraints import child_processes\n"
+        "child_processes.CPU_SECONDS = 1\n"
         "def work(text):\n"
         "    while True: pass\n"
-        "children.answer_parent(work)\n"
+        "child_processes.answer_parent(work)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert ask_child("endless", "") is None

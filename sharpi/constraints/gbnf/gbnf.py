@@ -1,4 +1,4 @@
-"""Parses GBNF, llama.cpp's grammar format, into rules as trees.
+"""Parses GBNF, llama.cpp's grammar format, into one syntax tree per rule.
 
 The syntax is that of llama.cpp's grammars/README.md. Tokens by id or text (`<[7]>`, `<think>`) are
 supported, negated tokens are not.
@@ -7,20 +7,20 @@ supported, negated tokens are not.
 import re
 from collections.abc import Callable
 
-from sharpi.constraints.gbnf.gbnf_letters import ANY, character_set, literal
+from sharpi.constraints.gbnf.gbnf_characters import ANY, character_set, literal
 from sharpi.constraints.gbnf.gbnf_nodes import (
+    Alternation,
     Characters,
-    Choice,
+    Concatenation,
     Node,
     Reference,
-    Repeat,
-    Run,
+    Repetition,
     Token,
 )
 from sharpi.errors import GrammarError
 
 _MAX_DEPTH = 50
-_MAX_TIMES = 3  # repetitions of one thing, as in a*+?; they nest as groups do
+_MAX_TIMES = 3  # quantifiers after one element, as in a*+?, which nest as groups do
 _LEXEMES = re.compile(
     r"(?P<blank>(?:[ \t]|\#[^\r\n]*)+)|(?P<line>(?:\r\n?|\n))"
     r"|(?P<is>::=)|(?P<name>[A-Za-z0-9_-]+)"
@@ -28,22 +28,22 @@ _LEXEMES = re.compile(
     r"|\{\s*(?P<low>\d{1,6})\s*(?P<comma>,?)\s*(?P<high>\d{0,6})\s*\}|(?P<sign>[|()*+?.])",
     re.DOTALL,
 )
-_TIMES = ("*", "+", "?")
+_QUANTIFIERS = ("*", "+", "?")
 
 
 def parse_gbnf(text: str) -> dict[str, Node]:
-    """Returns the rules by name; raises GrammarError with the number of the faulty line."""
+    """Returns the rules by name; raises GrammarError with the line number of a syntax error."""
     parser = _Parser(text)
     rules: dict[str, Node] = {}
     while (name := parser.next_name()) is not None:
-        rules[name] = parser.choice(depth=0)
+        rules[name] = parser.alternation(depth=0)
     if "root" not in rules:
         raise GrammarError("the GBNF grammar has no rule `root` to begin with")
     return rules
 
 
 class _Parser:
-    """A recursive-descent parser that holds the next lexeme, None at the end."""
+    """A recursive-descent parser with one lexeme of lookahead, which is None at the end."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -51,7 +51,7 @@ class _Parser:
         self._advance()
 
     def next_name(self) -> str | None:
-        """Reads the name of the next rule; returns None at the end."""
+        """Reads the name and `::=` of the next rule; returns None at the end of the grammar."""
         self._skip_lines()
         if self._next is None:
             return None
@@ -61,17 +61,17 @@ class _Parser:
         self._skip_lines()
         return name
 
-    def choice(self, depth: int) -> Node:
+    def alternation(self, depth: int) -> Node:
         """Parses the alternatives up to the end of the rule or group."""
         if depth > _MAX_DEPTH:
             raise self._fault("groups are nested too deeply")
-        parts = [self._run(depth)]
+        parts = [self._concatenation(depth)]
         while self._take_sign("|"):
             self._skip_lines()
-            parts.append(self._run(depth))
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+            parts.append(self._concatenation(depth))
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
-    def _run(self, depth: int) -> Node:
+    def _concatenation(self, depth: int) -> Node:
         parts: list[Node] = []
         while True:
             if depth:
@@ -80,7 +80,7 @@ class _Parser:
             if part is None:
                 break
             parts.append(self._repeated(part))
-        return parts[0] if len(parts) == 1 else Run(tuple(parts))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _part(self, depth: int) -> Node | None:
         if (text := self._take("text")) is not None:
@@ -96,7 +96,7 @@ class _Parser:
         return self._group(depth) if self._take_sign("(") else None
 
     def _group(self, depth: int) -> Node:
-        inner = self.choice(depth + 1)
+        inner = self.alternation(depth + 1)
         self._skip_lines()
         if not self._take_sign(")"):
             raise self._fault("`)` was expected")
@@ -107,9 +107,9 @@ class _Parser:
         while self._next is not None:
             lexeme = self._next
             if lexeme["low"] is not None:
-                part = Repeat(part, self._bounds(lexeme))
-            elif lexeme["sign"] in _TIMES:
-                part = Repeat(part, lexeme["sign"])
+                part = Repetition(part, self._bounds(lexeme))
+            elif lexeme["sign"] in _QUANTIFIERS:
+                part = Repetition(part, lexeme["sign"])
             else:
                 break
             times += 1
@@ -133,7 +133,7 @@ class _Parser:
             raise self._fault(str(error)) from error
 
     def _take(self, kind: str) -> str | None:
-        """Consumes the next lexeme if it is of this kind and returns its text, else None."""
+        """Consumes the next lexeme if it is of this kind; returns its text, or else None."""
         if self._next is None or self._next[kind] is None:
             return None
         taken = self._next[kind]

@@ -1,8 +1,9 @@
 """Converts the rules of a GBNF grammar into a Lark grammar for llguidance.
 
-GBNF has only characters; rules of Lark consist of terminals, each of which takes the longest
-match. Every part without recursion becomes one terminal, as large as possible: a regular expression
-with exactly the same meaning. Where two terminals meet at a recursive rule the first one is greedy.
+The terminals of GBNF are single characters. The terminals of Lark are regular expressions, of which
+each takes the longest match. So every part without recursion becomes one terminal, as large as
+possible, that matches exactly the same strings. Where two terminals meet within a recursive rule,
+the first one is greedy.
 """
 
 from collections import defaultdict
@@ -10,19 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sharpi.constraints.gbnf.gbnf import parse_gbnf
 from sharpi.constraints.gbnf.gbnf_nodes import (
+    Alternation,
     Characters,
-    Choice,
+    Concatenation,
     Node,
     Reference,
-    Repeat,
-    Run,
+    Repetition,
     Token,
 )
 from sharpi.errors import GrammarError
 
 
 def lark_of_gbnf(text: str) -> str:
-    """Returns a Lark grammar of the same language; raises GrammarError."""
+    """Returns a Lark grammar of the same language; raises GrammarError for invalid GBNF."""
     rules = parse_gbnf(text)
     for name, node in rules.items():
         for reference in _references(node):
@@ -34,7 +35,7 @@ def lark_of_gbnf(text: str) -> str:
 
 
 class _Writer:
-    """Writes numbered rules, since not every GBNF name is valid in Lark."""
+    """Writes the Lark grammar; rules get numbers, since not every GBNF name is valid in Lark."""
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
         self._terminals = _terminals(rules)
@@ -62,32 +63,34 @@ class _Writer:
                 return lark
             case Reference(name):
                 return self._names[name]
-            case Repeat(part, times):
+            case Repetition(part, times):
                 return f"({self._text(part)}){times}"
-            case Run(parts):
+            case Concatenation(parts):
                 return " ".join(map(self._grouped, parts)) or '""'
-            case Choice(parts):
+            case Alternation(parts):
                 return " | ".join(map(self._grouped, parts))
 
     def _grouped(self, node: Node) -> str:
         text = self._text(node)
-        return f"({text})" if isinstance(node, Run | Choice) else text
+        return f"({text})" if isinstance(node, Concatenation | Alternation) else text
 
     def _rule(self, node: Node) -> str:
-        """Returns a node of a recursive rule; its terminal parts become terminals with names."""
+        """Returns a node of a recursive rule; its parts without recursion become terminals."""
         if self._is_terminal(node):
             return self._terminal(self._text(node))
         match node:
-            case Repeat(part, times):
+            case Repetition(part, times):
                 return f"({self._rule(part)}){times}"
-            case Run(parts):
-                return " ".join(self._joined(parts, Run))
-            case Choice(parts):
-                return "(" + " | ".join(self._joined(parts, Choice)) + ")"
+            case Concatenation(parts):
+                return " ".join(self._joined(parts, Concatenation))
+            case Alternation(parts):
+                return "(" + " | ".join(self._joined(parts, Alternation)) + ")"
             case _:
                 return self._text(node)
 
-    def _joined(self, parts: Sequence[Node], kind: type[Run] | type[Choice]) -> list[str]:
+    def _joined(
+        self, parts: Sequence[Node], kind: type[Concatenation] | type[Alternation]
+    ) -> list[str]:
         """Returns the parts of a rule; adjacent terminal parts become one terminal."""
         written: list[str] = []
         pending: list[Node] = []
@@ -109,7 +112,7 @@ class _Writer:
 
 
 def _terminals(rules: Mapping[str, Node]) -> set[str]:
-    """Returns the rules that neither refer to themselves, even indirectly, nor name tokens."""
+    """Returns the rules that can be terminals: not recursive, and without token ids."""
     users: defaultdict[str, list[str]] = defaultdict(list)
     open_references: dict[str, int] = {}
     for name, node in rules.items():
@@ -138,11 +141,11 @@ def _has_token(node: Node) -> bool:
 
 
 def _leaves(node: Node) -> Iterator[Node]:
-    """Yields the leaves of a node in order."""
+    """Yields the leaves of a syntax tree in order."""
     match node:
-        case Repeat(part, _):
+        case Repetition(part, _):
             yield from _leaves(part)
-        case Run(parts) | Choice(parts):
+        case Concatenation(parts) | Alternation(parts):
             for part in parts:
                 yield from _leaves(part)
         case _:

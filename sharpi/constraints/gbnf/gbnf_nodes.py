@@ -1,4 +1,4 @@
-"""The nodes of a GBNF grammar's rules."""
+"""The nodes of the syntax trees of GBNF rules."""
 
 from typing import TypeAlias
 
@@ -6,13 +6,13 @@ from msgspec import Struct
 
 
 class Characters(Struct, frozen=True):
-    """Text or one character of a set, in Lark's notation."""
+    """A terminal: a string, or one character of a set, in Lark's notation."""
 
     lark: str
 
 
 class Token(Struct, frozen=True):
-    """One token of the vocabulary that is not text."""
+    """A terminal that is one token of the vocabulary, as `<[7]>` or `<think>`."""
 
     lark: str
 
@@ -23,23 +23,23 @@ class Reference(Struct, frozen=True):
     name: str
 
 
-class Run(Struct, frozen=True):
-    """A sequence of parts."""
+class Concatenation(Struct, frozen=True):
+    """Parts that follow each other."""
 
     parts: tuple["Node", ...]
 
 
-class Choice(Struct, frozen=True):
-    """A choice among parts."""
+class Alternation(Struct, frozen=True):
+    """Alternatives, of which one matches."""
 
     parts: tuple["Node", ...]
 
 
-class Repeat(Struct, frozen=True):
+class Repetition(Struct, frozen=True):
     """A repeated part."""
 
     part: "Node"
     times: str  # in Lark's notation: `*`, `+`, `?`, `{2,3}`
 
 
-Node: TypeAlias = Characters | Token | Reference | Run | Choice | Repeat
+Node: TypeAlias = Characters | Token | Reference | Concatenation | Alternation | Repetition

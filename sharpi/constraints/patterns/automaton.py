@@ -1,4 +1,4 @@
-"""Automaton: the finite automaton of a regular expression, as large as one of few lines needs."""
+"""Automaton: the minimal deterministic finite automaton (DFA) of a regular expression."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,41 +12,44 @@ from sharpi.constraints.patterns.characters import (
     ALL,
     LAST,
     Characters,
-    common_letter,
     has,
-    united,
+    sample_character,
+    union,
 )
-from sharpi.constraints.patterns.pattern_graph import PatternGraph
+from sharpi.constraints.patterns.nfa import Nfa
 from sharpi.errors import GrammarError
 
 _MAX_STATES = 64
-MAX_STEPS = 300_000  # comparisons of characters; about 50 ms
-_MAX_LETTERS = 1000
-_Set = tuple[bool, frozenset[int]]  # whether nothing is read yet, and nodes of the graph
+MAX_STEPS = 300_000  # comparisons of characters; about 50 ms of CPU time
+_MAX_CHARACTERS = 1000
+_Set = tuple[bool, frozenset[int]]  # whether nothing is read yet; NFA nodes
 
 
 class Automaton(Struct, frozen=True):
-    """Reads texts from state 0 on; `goes` has for each state its next states, by characters."""
+    """A deterministic automaton whose initial state is 0.
 
-    goes: list[dict[int, Characters]]
+    `transitions` has, for each state, the characters that lead to each next state.
+    """
+
+    transitions: list[dict[int, Characters]]
     accepting: frozenset[int]
 
     def shortest(self, *, accepted: bool = True) -> str | None:
-        """Returns a shortest text that is accepted, or is not; None if there is none."""
+        """Returns a shortest string that is accepted, or is not; None if there is none."""
         known, left = {0}, [(0, "")]
         for state, text in left:
             if (state in self.accepting) == accepted:
                 return text
-            for after, characters in self.goes[state].items():
+            for after, characters in self.transitions[state].items():
                 if after not in known:
                     known.add(after)
-                    left.append((after, text + common_letter(characters)))
+                    left.append((after, text + sample_character(characters)))
         return None
 
 
-def next_state(goes: Mapping[int, Characters], code: int) -> int:
-    """Returns the state that a character leads to; `goes` has one for each character."""
-    return next(after for after, characters in goes.items() if has(characters, code))
+def next_state(transitions: Mapping[int, Characters], code: int) -> int:
+    """Returns the state that a code point leads to; `transitions` covers all code points."""
+    return next(after for after, characters in transitions.items() if has(characters, code))
 
 
 def automaton_of(
@@ -56,12 +59,13 @@ def automaton_of(
     ends_strictly: bool = False,
     most_steps: int = MAX_STEPS,
 ) -> Automaton:
-    """Returns an automaton of the texts of which some part matches; raises GrammarError.
+    """Returns an automaton of the strings that have a match of `pattern`; raises GrammarError.
 
-    Where programs differ in what a class matches, `is_wide` takes what any of them matches, and
-    otherwise what all do. With `ends_strictly`, `$` is not before a last line end.
+    Validators differ in the characters of a class: with `is_wide` a class has those of any
+    validator, else those that all validators agree on. With `ends_strictly`, `$` does not match
+    before a final line end.
     """
-    if len(pattern) > _MAX_LETTERS:
+    if len(pattern) > _MAX_CHARACTERS:
         raise GrammarError("a pattern that must not match is too long")
     try:
         parsed = _parser.parse(pattern)
@@ -69,36 +73,36 @@ def automaton_of(
         raise GrammarError(f"not supported in a pattern that must not match: {error}") from error
     if parsed.state.flags & ~re.UNICODE.value:
         raise GrammarError("not supported in a pattern that must not match: flags")
-    graph = PatternGraph(is_wide=is_wide, ends_strictly=ends_strictly, most_steps=most_steps)
+    graph = Nfa(is_wide=is_wide, ends_strictly=ends_strictly, most_steps=most_steps)
     begin = graph.node()
     graph.reading[begin].append((ALL, begin))
     end = graph.add(parsed, begin)
     graph.reading[end].append((ALL, end))
-    return _smallest(_determined(graph, begin, end))
+    return _minimized(_determinized(graph, begin, end))
 
 
-def _determined(graph: PatternGraph, begin: int, end: int) -> Automaton:
+def _determinized(graph: Nfa, begin: int, end: int) -> Automaton:
     first: _Set = True, graph.closure(frozenset([begin]), "AT_BEGINNING")
-    ids, goes, accepting = {first: 0}, [], set()
+    ids, transitions, accepting = {first: 0}, [], set()
     for known in (queue := [first]):
         is_first, nodes = known
         at = ("AT_BEGINNING", "AT_END") if is_first else ("AT_END",)
         if end in graph.closure(nodes, *at):
             accepting.add(ids[known])
-        ways: dict[int, list[tuple[int, int]]] = {}
+        ranges: dict[int, list[tuple[int, int]]] = {}
         for span, after in _steps(graph, nodes):
             if after not in ids:
                 ids[after] = len(ids)
                 queue.append(after)
-            ways.setdefault(ids[after], []).append(span)
-        goes.append({state: united(spans) for state, spans in ways.items()})
+            ranges.setdefault(ids[after], []).append(span)
+        transitions.append({state: union(spans) for state, spans in ranges.items()})
         if len(ids) > 4 * _MAX_STATES:
             raise GrammarError("a pattern that must not match is too complex")
-    return Automaton(goes, frozenset(accepting))
+    return Automaton(transitions, frozenset(accepting))
 
 
-def _steps(graph: PatternGraph, nodes: frozenset[int]) -> Iterator[tuple[tuple[int, int], _Set]]:
-    """Yields ranges of characters, and the nodes that each leads to; together these are all."""
+def _steps(graph: Nfa, nodes: frozenset[int]) -> Iterator[tuple[tuple[int, int], _Set]]:
+    """Yields disjoint ranges that cover all code points, with the NFA nodes each leads to."""
     edges = [edge for node in nodes for edge in graph.reading[node]]
     bounds = {0, LAST + 1}
     for characters, _ in edges:
@@ -112,12 +116,15 @@ def _steps(graph: PatternGraph, nodes: frozenset[int]) -> Iterator[tuple[tuple[i
         yield (low, high - 1), (False, graph.closure(reached))
 
 
-def _smallest(found: Automaton) -> Automaton:
-    """Returns the automaton with equal states merged."""
-    groups = [state in found.accepting for state in range(len(found.goes))]
+def _minimized(found: Automaton) -> Automaton:
+    """Returns the automaton with equivalent states merged, by partition refinement."""
+    groups = [state in found.accepting for state in range(len(found.transitions))]
     kinds: list[Any] = list(groups)
     while True:
-        signs = [(kinds[state], _merged(goes, kinds)) for state, goes in enumerate(found.goes)]
+        signs = [
+            (kinds[state], _merged(transitions, kinds))
+            for state, transitions in enumerate(found.transitions)
+        ]
         ids: dict[Any, int] = {}
         numbers = [ids.setdefault(sign, len(ids)) for sign in signs]
         if len(ids) == len(set(kinds)):
@@ -125,12 +132,16 @@ def _smallest(found: Automaton) -> Automaton:
         kinds = numbers
     if len(ids) > _MAX_STATES:
         raise GrammarError("a pattern that must not match is too complex")
-    goes = [dict(_merged(found.goes[numbers.index(n)], numbers)) for n in range(len(ids))]
-    return Automaton(goes, frozenset(numbers[state] for state in found.accepting))
+    transitions = [
+        dict(_merged(found.transitions[numbers.index(n)], numbers)) for n in range(len(ids))
+    ]
+    return Automaton(transitions, frozenset(numbers[state] for state in found.accepting))
 
 
-def _merged(goes: dict[int, Characters], kinds: list[Any]) -> tuple[tuple[Any, Characters], ...]:
-    ways: dict[Any, list[tuple[int, int]]] = {}
-    for state, spans in goes.items():
-        ways.setdefault(kinds[state], []).extend(spans)
-    return tuple(sorted((kind, united(spans)) for kind, spans in ways.items()))
+def _merged(
+    transitions: dict[int, Characters], kinds: list[Any]
+) -> tuple[tuple[Any, Characters], ...]:
+    ranges: dict[Any, list[tuple[int, int]]] = {}
+    for state, spans in transitions.items():
+        ranges.setdefault(kinds[state], []).extend(spans)
+    return tuple(sorted((kind, union(spans)) for kind, spans in ranges.items()))

@@ -1,7 +1,7 @@
-"""Characters: sets of code points, as sorted ranges that do not touch, and their text in a pattern.
+"""Character sets: sorted, disjoint ranges of code points, and their regular expressions.
 
-What a class such as `\\w` matches differs between programs that validate, which may or may not look
-beyond ASCII. Read widely, a class holds all that any of them takes; read narrowly, what all take.
+Validators differ in whether a class such as `\\w` goes beyond ASCII. The wide meaning of a class is
+the union of all validators' meanings, the narrow one their intersection.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,8 @@ from sharpi.errors import GrammarError
 Characters: TypeAlias = tuple[tuple[int, int], ...]  # (first, last)
 LAST = 0x10FFFF
 ALL: Characters = ((0, LAST),)
-# What JSON may spell as it is, or by a letter after a backslash.
-WRITABLE: Characters = ((9, 10), (13, 13), (32, 126), (160, 0xD7FF), (0xE000, LAST))
+# Characters that JSON may hold unescaped or as a two-character escape such as `\n`.
+JSON_CHARACTERS: Characters = ((9, 10), (13, 13), (32, 126), (160, 0xD7FF), (0xE000, LAST))
 _LAST_ASCII = 0x7F
 _CLASSES: dict[str, Characters] = {
     "DIGIT": ((48, 57),),
@@ -23,8 +23,8 @@ _CLASSES: dict[str, Characters] = {
 _NARROW_SPACE: Characters = ((9, 13), (32, 32))
 
 
-def united(ranges: Iterable[tuple[int, int]]) -> Characters:
-    """Returns the union of ranges."""
+def union(ranges: Iterable[tuple[int, int]]) -> Characters:
+    """Returns the union of ranges of code points, each (first, last)."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -34,8 +34,8 @@ def united(ranges: Iterable[tuple[int, int]]) -> Characters:
     return tuple(found)
 
 
-def others(characters: Characters) -> Characters:
-    """Returns all characters but these."""
+def complement(characters: Characters) -> Characters:
+    """Returns all characters that are not in a set."""
     found, begin = [], 0
     for first, last in characters:
         if first > begin:
@@ -44,27 +44,27 @@ def others(characters: Characters) -> Characters:
     return (*found, (begin, LAST)) if begin <= LAST else tuple(found)
 
 
-def common(one: Characters, other: Characters) -> Characters:
-    """Returns the characters of both."""
+def intersection(one: Characters, other: Characters) -> Characters:
+    """Returns the characters that are in both sets."""
     pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
     return tuple((first, last) for first, last in pairs if first <= last)
 
 
 def num_of(characters: Characters) -> int:
-    """Returns the number of characters."""
+    """Returns the number of characters in a set."""
     return sum(last - first + 1 for first, last in characters)
 
 
 def has(characters: Characters, code: int) -> bool:
-    """Returns whether a character is one of these."""
+    """Returns whether a code point is in the set."""
     return any(first <= code <= last for first, last in characters)
 
 
 def in_class(parts: Sequence[tuple[Any, Any]], *, is_wide: bool = True) -> Characters:
-    """Returns the characters of a set, as Python's parser of regular expressions reports it."""
+    """Returns the set of a character class such as `[a-z\\d]`, as Python's `re` parses it."""
     if parts and str(parts[0][0]) == "NEGATE":
-        return others(in_class(parts[1:], is_wide=not is_wide))
-    return united(each for part in parts for each in _part(*part, is_wide=is_wide))
+        return complement(in_class(parts[1:], is_wide=not is_wide))
+    return union(each for part in parts for each in _part(*part, is_wide=is_wide))
 
 
 def _part(kind: Any, value: Any, *, is_wide: bool) -> Characters:
@@ -83,12 +83,12 @@ def _category(name: str, *, is_wide: bool) -> Characters:
     known = _CLASSES[base]
     if base == "SPACE" and is_negated == is_wide:
         known = _NARROW_SPACE
-    ascii_part = others((*known, (_LAST_ASCII + 1, LAST))) if is_negated else known
-    return united((*ascii_part, (_LAST_ASCII + 1, LAST))) if is_wide else ascii_part
+    ascii_part = complement((*known, (_LAST_ASCII + 1, LAST))) if is_negated else known
+    return union((*ascii_part, (_LAST_ASCII + 1, LAST))) if is_wide else ascii_part
 
 
-def common_letter(characters: Characters) -> str:
-    """Returns one of the characters, a small letter if there is one, or else an ASCII one."""
+def sample_character(characters: Characters) -> str:
+    """Returns one of the characters, preferably a lower-case letter, or else ASCII."""
     for low, high in ((97, 122), (48, 57), (65, 90), (33, 126), (0, 127)):
         for first, last in characters:
             if max(first, low) <= min(last, high):
@@ -97,11 +97,11 @@ def common_letter(characters: Characters) -> str:
 
 
 def as_pattern(characters: Characters) -> str:
-    """Returns a regular expression for one of the characters, in Python's and Rust's dialects."""
+    """Returns a regular expression that matches one of the characters, in Python and in Rust."""
     if characters == ALL:
         return r"[\s\S]"
     is_long = len(characters) > 1 and characters[-1][1] == LAST
-    shown = others(characters) if is_long else characters
+    shown = complement(characters) if is_long else characters
     if shown == characters and len(shown) == 1 and shown[0][0] == shown[0][1]:
         return escaped(chr(shown[0][0]))
     return f"[{'^' if is_long else ''}{''.join(map(_range_text, shown))}]"
@@ -112,9 +112,9 @@ def _range_text(span: tuple[int, int]) -> str:
     return first if first == last else f"{first}-{last}"
 
 
-def escaped(letter: str) -> str:
-    """Returns a character escaped, for use in a set or outside of one."""
-    if letter.isascii() and letter.isalnum():
-        return letter
-    code = ord(letter)
+def escaped(char: str) -> str:
+    """Returns a character escaped for regular expressions, inside and outside brackets."""
+    if char.isascii() and char.isalnum():
+        return char
+    code = ord(char)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,4 +1,4 @@
-"""Arrays of different items, and arrays that contain something, as plain JSON schemas."""
+"""Rewrites `uniqueItems` over few values, and `contains`, as plain JSON schemas."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,17 +12,15 @@ from sharpi.errors import GrammarError
 
 _MAX_BRANCHES = 1000
 _MAX_VALUES = 64
-_MAX_PLACES = 8  # of what an array without a limit has to contain
+_MAX_POSITIONS = 8  # tried for `contains` in an array without a limit
 
 
-def different_items(
-    schema: dict[str, Any], references: References, budget: Budget
-) -> Schema | None:
+def unique_arrays(schema: dict[str, Any], references: References, budget: Budget) -> Schema | None:
     """Returns a schema of the arrays that `uniqueItems` allows; None if `maxItems` is 0 or 1.
 
-    The items must be of an enum, a const, booleans or the like; raises GrammarError for others. If
-    all arrays in all orders are few enough, each becomes a branch. Otherwise the items keep the
-    order of the enum, and arrays that would make too many branches are left out.
+    The items must be few known values, such as an enum, a const or booleans; raises GrammarError
+    for others. If all permutations make at most 1000 branches, each becomes one. Otherwise the
+    items keep the order of the enum, and sizes with too many combinations are left out.
     """
     low, high = schema.get("minItems", 0), schema.get("maxItems")
     if high is not None and high <= 1:
@@ -43,10 +41,10 @@ def different_items(
 
 
 def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
-    """Returns `permutations` or `combinations`, and the most items of an array.
+    """Returns `permutations` or `combinations`, and the largest number of items of an array.
 
     `num`: the number of values; `low`, `high`: the allowed numbers of items. Raises GrammarError if
-    even arrays of `low` items would be too many.
+    arrays of `low` items alone make too many branches.
     """
     if num <= _MAX_BRANCHES:
         if _most_items(perm, num, low, high) == high:
@@ -57,9 +55,9 @@ def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
 
 
 def _most_items(count: Callable[[int, int], int], num: int, low: int, high: int) -> int:
-    """Returns the largest size, up to `high`, for which the lists of all sizes are few enough.
+    """Returns the largest size, up to `high`, up to which all arrays together are few enough.
 
-    `count(num, size)` is the number of lists of one size; sizes begin at `low`.
+    `count(num, size)` is the number of arrays of one size; sizes begin at `low`.
     """
     total = 0
     for size in range(low, high + 1):
@@ -78,7 +76,7 @@ def _exactly(values: Sequence[Any]) -> Schema:
 
 
 def values_of(schema: Schema, references: References) -> list[Any] | None:
-    """Returns all values that a schema allows; None if it neither lists them nor has only a few."""
+    """Returns all values that a schema allows; None if they are not listed and not few."""
     schema = references.resolved(schema)
     if not isinstance(schema, dict):
         return None
@@ -114,13 +112,13 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def containing(schema: dict[str, Any]) -> Iterator[Schema]:
-    """Yields a schema for each position at which an array may have the item that `contains` wants.
+    """Yields schemas of arrays with an item that matches `contains`, one schema per position.
 
-    Only the first few positions are tried. Raises GrammarError for `minContains` above 1 and
+    Only the first eight positions are tried. Raises GrammarError for `minContains` above 1 and for
     `maxContains`.
     """
     wanted, items = schema["contains"], schema.get("items", True)
-    low, high = schema.get("minItems", 0), schema.get("maxItems", _MAX_PLACES)
+    low, high = schema.get("minItems", 0), schema.get("maxItems", _MAX_POSITIONS)
     if schema.get("minContains", 1) == 0 and "maxContains" not in schema:
         yield True
         return
@@ -128,8 +126,8 @@ def containing(schema: dict[str, Any]) -> Iterator[Schema]:
         raise GrammarError("not supported in a JSON schema: contains with a number of times")
     if not isinstance(items, dict | bool):
         raise GrammarError("not supported in a JSON schema: contains beside a list of items")
-    for place in range(min(high, _MAX_PLACES)):
-        before = [items] * place
-        least = max(low, place + 1)
+    for position in range(min(high, _MAX_POSITIONS)):
+        before = [items] * position
+        least = max(low, position + 1)
         found = {"allOf": [items, wanted]}
         yield {"type": "array", "prefixItems": [*before, found], "items": items, "minItems": least}

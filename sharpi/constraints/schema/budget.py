@@ -1,15 +1,16 @@
-"""Budget: limits the number of schemas that rewriting makes of one JSON schema, and their text.
+"""Budget: limits the number and the length of the schemas that one JSON schema is rewritten to.
 
-Nested choices multiply: a schema of a few lines can become more schemas than memory holds.
+Nested alternatives multiply: a schema of a few lines can expand to more schemas than fit into
+memory.
 """
 
 from typing import Any
 
 from sharpi.errors import GrammarError
 
-MAX_SCHEMAS = 100_000  # made of one document; all of them take less than a second
-MAX_SCHEMAS_HERE = 5_000  # in this process, whose other threads wait for some milliseconds
-MAX_LETTERS = 256 << 10
+MAX_SCHEMAS = 100_000  # made of one document in less than a second
+MAX_SCHEMAS_HERE = 5_000  # in this process: other threads wait some ms for the GIL
+MAX_CHARACTERS = 256 << 10
 
 
 class TooManySchemas(GrammarError):
@@ -17,13 +18,13 @@ class TooManySchemas(GrammarError):
 
 
 class Budget:
-    """Counts the schemas that rewriting makes of one document, at most `most`."""
+    """Counts the schemas made while one document is rewritten; `most` is the limit."""
 
     def __init__(self, most: int = MAX_SCHEMAS) -> None:
         self._left = self._most = most
 
     def spend(self, num: int = 1) -> None:
-        """Counts schemas that are about to be made; raises TooManySchemas."""
+        """Counts `num` schemas that are about to be made; raises TooManySchemas."""
         self._left -= num
         if self._left < 0:
             raise TooManySchemas(
@@ -32,12 +33,12 @@ class Budget:
 
 
 def check_length(schema: Any) -> None:
-    """Raises GrammarError if a schema's JSON text, which repeats shared parts, is too long."""
+    """Raises GrammarError if a schema is too long as JSON text, which repeats shared objects."""
     lengths: dict[int, int] = {}
-    if (found := _length(schema, lengths)) > MAX_LETTERS:
+    if (found := _length(schema, lengths)) > MAX_CHARACTERS:
         raise GrammarError(
             f"the JSON schema has {found} characters when it is rewritten;"
-            f" the limit is {MAX_LETTERS}"
+            f" the limit is {MAX_CHARACTERS}"
         )
 
 

@@ -1,7 +1,7 @@
-"""CostlySchemas: rewrites, in a child process, JSON schemas that become many others.
+"""CostlySchemas: rewrites large JSON schemas in a child process.
 
-In the server's process this would hold Python's interpreter for a fifth of a second, and delay
-every other request.
+In the server's process the rewriting would hold the GIL for a fifth of a second and delay every
+other request.
 """
 
 import json
@@ -10,15 +10,15 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from sharpi.constraints.children import (
+from sharpi.constraints.child_processes import (
     CPU_SECONDS,
     ChildAnswers,
-    Children,
+    ChildProcesses,
     answer_parent,
     ask_child,
 )
 from sharpi.constraints.schema.budget import MAX_SCHEMAS
-from sharpi.constraints.schema.json_schema import Ways, as_json, grammar_of_schema
+from sharpi.constraints.schema.json_schema import RewritingOptions, as_json, grammar_of_schema
 from sharpi.errors import GrammarError
 
 _MAX_REMEMBERED = 64
@@ -26,14 +26,14 @@ _TOO_COMPLEX = f"the JSON schema is too complex to be rewritten within {CPU_SECO
 
 
 class CostlySchemas:
-    """Rewrites costly schemas, and caches the newest few dozen results; any thread may use it."""
+    """Rewrites costly schemas and caches the newest 64 results; any thread may call it."""
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: ChildProcesses) -> None:
         self._known = ChildAnswers[dict[str, str]](children, _MAX_REMEMBERED)
 
-    def grammar(self, schema: Mapping[str, Any], ways: Ways) -> str:
+    def grammar(self, schema: Mapping[str, Any], options: RewritingOptions) -> str:
         """Returns the grammar of a schema; raises GrammarError and BusyError."""
-        text = as_json({"schema": schema, "ways": asdict(ways)})
+        text = as_json({"schema": schema, "options": asdict(options)})
         found = self._known.get(text, _rewritten)
         if "grammar" not in found:
             raise GrammarError(found["refusal"])
@@ -41,7 +41,7 @@ class CostlySchemas:
 
 
 def _rewritten(text: str) -> dict[str, str]:
-    """Returns a child's answer: the grammar, or why the schema is refused."""
+    """Returns the result of a child process: the grammar, or the reason for a refusal."""
     found: dict[str, str] | None = ask_child(__spec__.name, text)
     return found or {"refusal": _TOO_COMPLEX}
 
@@ -49,7 +49,9 @@ def _rewritten(text: str) -> dict[str, str]:
 def _answer(text: str) -> dict[str, str]:
     asked = json.loads(text)
     try:
-        grammar = grammar_of_schema(asked["schema"], Ways(**asked["ways"]), MAX_SCHEMAS)
+        grammar = grammar_of_schema(
+            asked["schema"], RewritingOptions(**asked["options"]), MAX_SCHEMAS
+        )
     except GrammarError as error:
         return {"refusal": str(error)}
     return {"grammar": grammar}

@@ -1,6 +1,6 @@
-"""Facts: what a JSON schema plainly says about types, values and properties.
+"""Facts: the types, values and properties that hold for all values of a JSON schema.
 
-Parts that only hold sometimes, such as the branches of `anyOf`, are left out.
+Parts that hold only for some values, such as the branches of `anyOf`, are ignored.
 """
 
 import json
@@ -30,7 +30,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(schema: Schema, references: References, depth: int = 0) -> Facts:
-    """Gathers facts from a schema, its `$ref` and its `allOf`; raises GrammarError as these do."""
+    """Collects facts from a schema, its `$ref` and its `allOf`; raises GrammarError."""
     schema = references.resolved(schema)
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return Facts(_TYPES if schema else frozenset(), frozenset(), {}, None, [])
@@ -71,7 +71,7 @@ def _both(a: Facts, b: Facts) -> Facts:
 def exclude_each_other(
     a: Schema, b: Schema, references: References, around: Facts | None = None, depth: int = 0
 ) -> bool:
-    """Returns True if plainly no value fits both schemas and what is said `around` them."""
+    """Returns True if provably no value fits both schemas within `around`; False if unknown."""
     first, second = facts_of(a, references), facts_of(b, references)
     types = first.types & second.types & (around.types if around else _TYPES)
     if not types or _have_other_values(first, second, references):
@@ -97,7 +97,7 @@ def _have_other_values(a: Facts, b: Facts, references: References) -> bool:
 
 
 def _values(facts: Facts, references: References) -> list[set[str]]:
-    """Returns the values of each part that allows only a few, as texts."""
+    """Returns the values of each part that allows only a few values, as JSON texts."""
     found = [values_of(part, references) for part in facts.parts]
     return [{_text(value) for value in values} for values in found if values is not None]
 
@@ -107,7 +107,7 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """Returns the value with integers where numbers are whole: JSON has one kind of number."""
+    """Returns the value with 1.0 as 1, everywhere: JSON does not tell them apart."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Copies schemas to the places where others hold beside their references.
+"""Inlines references that stand beside other keywords.
 
-llguidance keeps a reference in a circle as a name. Where it has to combine what the name stands for
-with something else, the circle may not be closed yet, and it gives up. So each such place gets a
-name of its own, for a schema in which nothing has to be combined with a name.
+llguidance keeps a recursive reference as a name. It cannot merge a name with other keywords while
+the recursion is not resolved yet, and refuses the schema. So each such reference becomes a copy
+with a name of its own, in which no keyword stands beside a reference.
 """
 
 import json
@@ -21,7 +21,7 @@ _NAME = "inlined-"
 
 
 class Inlining:
-    """Copies within one document, whose references stand for what is in it now."""
+    """Inlines references within one document."""
 
     def __init__(self, root: dict[str, Any], budget: Budget) -> None:
         self._root, self._budget = root, budget
@@ -30,13 +30,13 @@ class Inlining:
         self._named: dict[str, Schema] = {}
 
     def inlined(self) -> dict[str, Any]:
-        """Returns the document; raises TooManySchemas if it would become too large."""
+        """Returns the document; raises TooManySchemas if the copies become too many."""
         found = self._inner(self._root, within=(), is_alone=True)
         found["$defs"] = found.get("$defs", {}) | self._named
         return found
 
     def _value(self, schema: Schema) -> Schema:
-        """Returns the schema of a value of its own, or a name for it."""
+        """Returns the schema of a property or item, or a `$ref` to its inlined copy."""
         if not isinstance(schema, dict):
             return schema
         if not _combines(schema, is_alone=True):
@@ -48,10 +48,10 @@ class Inlining:
         return {"$ref": f"#/$defs/{self._names[text]}"}
 
     def _part(self, schema: Schema, within: tuple[str, ...], *, is_alone: bool) -> Schema:
-        """Returns a schema whose references are copied, unless it is alone.
+        """Returns a schema in which references beside other keywords are inlined.
 
-        `within` are the references that lead to this place, `is_alone` is False if other schemas
-        hold for the same value.
+        `within`: the references that lead here. `is_alone`: no other schema applies to the same
+        value.
         """
         if not isinstance(schema, dict):
             return schema
@@ -87,7 +87,7 @@ def _is_single(schema: dict[str, Any]) -> bool:
 
 
 def _parts(schema: dict[str, Any], *, is_alone: bool) -> Iterator[tuple[str, bool]]:
-    """Yields the keywords that hold schemas of the same value, and whether each is alone."""
+    """Yields the keywords whose schemas apply to the same value, and whether each applies alone."""
     for key in _TOGETHER:
         if isinstance(schema.get(key), list):
             alone = is_alone and _is_single(schema)
@@ -95,7 +95,7 @@ def _parts(schema: dict[str, Any], *, is_alone: bool) -> Iterator[tuple[str, boo
 
 
 def _combines(schema: Schema, *, is_alone: bool) -> bool:
-    """Returns whether a reference is combined with other schemas of the same value."""
+    """Returns whether a reference applies to the same value as another schema."""
     if not isinstance(schema, dict):
         return False
     if "$ref" in schema and not (is_alone and _is_single(schema)):

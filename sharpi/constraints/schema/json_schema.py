@@ -14,7 +14,7 @@ from sharpi.constraints.schema.older_drafts import is_older, with_older_tuples
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
 
-# At most a space, or up to two line ends and an indent, so that no answer is endless blanks.
+# A space, or one or two line ends and an indent: bounded, so that no answer is only white space.
 WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 # These options override those in the schema itself ("x-guidance").
 _OPTIONS: Any = {
@@ -27,37 +27,37 @@ _OPTIONS: Any = {
 }
 
 
-class Ways(Struct, frozen=True):
-    """Ways of rewriting that cost too much to be taken for every schema."""
+class RewritingOptions(Struct, frozen=True):
+    """Rewritings that cost too much to be applied to every schema."""
 
     splits_one_of: bool = False  # makes the branches of each `oneOf` exclude each other
     inlines: bool = False  # copies schemas to where other keywords are beside their references
 
-    def after(self, complaint: str) -> "Ways | None":
-        """Returns ways that may mend what llguidance complains of; None if there are no others."""
-        found = Ways(
+    def after(self, complaint: str) -> "RewritingOptions | None":
+        """Returns options that may avoid an error of llguidance; None if there are no others."""
+        found = RewritingOptions(
             self.splits_one_of or "oneOf" in complaint,
             self.inlines or "circular references" in complaint,
         )
         return None if found == self else found
 
 
-PLAIN = Ways()
+PLAIN = RewritingOptions()
 
 
 def grammar_of_schema(
-    schema: Mapping[str, Any] | bool, ways: Ways = PLAIN, most: int = MAX_SCHEMAS
+    schema: Mapping[str, Any] | bool, options: RewritingOptions = PLAIN, most: int = MAX_SCHEMAS
 ) -> str:
-    """Returns the grammar, not compiled yet; raises GrammarError if `schema` is not a schema.
+    """Returns the grammar, not compiled yet; raises GrammarError if `schema` is no JSON schema.
 
-    Raises TooManySchemas if rewriting would make more than `most` schemas.
+    Raises TooManySchemas if it would be rewritten to more than `most` schemas.
     """
     if schema is False:
         raise GrammarError("the JSON schema is false, which no answer satisfies")
     if schema is not True and not isinstance(schema, Mapping):
         raise GrammarError(f"a JSON schema is an object, not {json.dumps(schema)[:40]}")
     known = {} if schema is True else schema
-    text = as_json(rewritten_schema(known, ways, most))
+    text = as_json(rewritten_schema(known, options, most))
     try:
         return LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
     except ValueError as error:
@@ -65,15 +65,15 @@ def grammar_of_schema(
 
 
 def rewritten_schema(
-    schema: Mapping[str, Any], ways: Ways = PLAIN, most: int = MAX_SCHEMAS
+    schema: Mapping[str, Any], options: RewritingOptions = PLAIN, most: int = MAX_SCHEMAS
 ) -> Mapping[str, Any]:
-    """Returns the schema in keywords that llguidance enforces; raises GrammarError."""
+    """Returns the schema with only keywords that llguidance enforces; raises GrammarError."""
     if not isinstance(schema, Mapping):
         return schema
     try:
         budget = Budget(most)
-        found = Rewriting(dict(schema), budget, splits_one_of=ways.splits_one_of).rewritten()
-        if ways.inlines and isinstance(found, dict):
+        found = Rewriting(dict(schema), budget, splits_one_of=options.splits_one_of).rewritten()
+        if options.inlines and isinstance(found, dict):
             found = Inlining(found, budget).inlined()
         if is_older(dict(schema)):
             found = with_older_tuples(found)

@@ -1,7 +1,7 @@
-"""Patterns of property names of which some names match several.
+"""Rewrites `patternProperties` whose patterns overlap.
 
-llguidance wants patterns of which no name matches two. So they are replaced by others: one for the
-names that match one set of the patterns and none of the rest.
+llguidance requires that no property name matches two patterns. So the patterns are replaced by
+disjoint ones: one for each set of patterns that some name matches, and no others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,47 +9,47 @@ from itertools import pairwise
 from typing import Any
 
 from sharpi.constraints.patterns.automaton import automaton_of, next_state
-from sharpi.constraints.patterns.characters import Characters, united
-from sharpi.constraints.schema.other_matches import pattern_of_ends
+from sharpi.constraints.patterns.characters import Characters, union
+from sharpi.constraints.schema.complement_pattern import pattern_of_states
 from sharpi.constraints.schema.references import Schema
 from sharpi.errors import GrammarError
 
 _MAX_STATES = 200
 _MAX_PATTERNS = 8
-_Goes = list[dict[int, Characters]]
-_Label = tuple[bool, ...] | None  # which patterns match; None where programs differ
+_Transitions = list[dict[int, Characters]]
+_Label = tuple[bool, ...] | None  # which patterns match; None where validators differ
 
 
 class _Product:
-    """The automaton that reads a name for several patterns at once."""
+    """The product automaton of several patterns."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        # Widely and narrowly read, as programs do not agree on what a class or `$` matches.
+        # Each pattern in its wide and narrow meaning: validators differ on classes and `$`.
         self._automata = [
             automaton_of(each, is_wide=is_wide, ends_strictly=not is_wide)
             for each in patterns
             for is_wide in (True, False)
         ]
         states = {(0,) * len(self._automata): 0}
-        self.goes: _Goes = []
+        self.transitions: _Transitions = []
         self.labels: list[_Label] = []
         for state in (queue := list(states)):
-            ways: dict[int, list[tuple[int, int]]] = {}
+            ranges: dict[int, list[tuple[int, int]]] = {}
             for characters, after in self._steps(state):
                 if after not in states:
                     states[after] = len(states)
                     queue.append(after)
-                ways.setdefault(states[after], []).extend(characters)
-            self.goes.append({after: united(spans) for after, spans in ways.items()})
+                ranges.setdefault(states[after], []).extend(characters)
+            self.transitions.append({after: union(spans) for after, spans in ranges.items()})
             self.labels.append(self._label(state))
             if len(states) > _MAX_STATES:
                 raise GrammarError("the patterns of property names are too complex together")
 
     def label_of(self, name: str) -> _Label:
-        """Returns the label of a name."""
+        """Returns which patterns a name matches; None if validators differ."""
         state = 0
-        for letter in name:
-            state = next_state(self.goes[state], ord(letter))
+        for char in name:
+            state = next_state(self.transitions[state], ord(char))
         return self.labels[state]
 
     def _label(self, state: tuple[int, ...]) -> _Label:
@@ -58,11 +58,13 @@ class _Product:
         return wide if wide == narrow else None
 
     def _steps(self, state: tuple[int, ...]) -> Iterator[tuple[Characters, tuple[int, ...]]]:
-        goes = [each.goes[at] for at, each in zip(state, self._automata, strict=True)]
-        spans = [span for each in goes for characters in each.values() for span in characters]
+        transitions = [each.transitions[at] for at, each in zip(state, self._automata, strict=True)]
+        spans = [
+            span for each in transitions for characters in each.values() for span in characters
+        ]
         bounds = sorted({edge for first, last in spans for edge in (first, last + 1)})
         for low, high in pairwise(bounds):
-            after = tuple(next_state(each, low) for each in goes)
+            after = tuple(next_state(each, low) for each in transitions)
             yield ((low, high - 1),), after
 
 
@@ -77,11 +79,11 @@ def overlap(patterns: Sequence[str]) -> bool:
 
 
 def make_disjoint(schema: dict[str, Any], names: str | None = None) -> None:
-    """Replaces the patterns of an object by others that mean the same and do not overlap.
+    """Replaces the patterns of an object schema by equivalent disjoint ones.
 
-    With `names`, others than these are not allowed. Names about which programs differ are not
-    allowed. If each name matches a pattern, the most complex one becomes `additionalProperties`.
-    Raises GrammarError for patterns that are too complex.
+    `names`: the pattern of the allowed names. Names on which validators differ are not allowed. If
+    every name matches a pattern, the longest pattern becomes `additionalProperties`. Raises
+    GrammarError for patterns that are too complex.
     """
     patterns = schema["patternProperties"]
     if len(patterns) > _MAX_PATTERNS:
@@ -93,7 +95,7 @@ def make_disjoint(schema: dict[str, Any], names: str | None = None) -> None:
     for label in dict.fromkeys(found.labels):
         value = _schema(label, values, schema.get("additionalProperties", True), names)
         ends = {state for state, each in enumerate(found.labels) if each == label}
-        pattern = None if value is None else pattern_of_ends(found.goes, ends)
+        pattern = None if value is None else pattern_of_states(found.transitions, ends)
         if value is not None and pattern is not None:
             known[label] = pattern, value
         elif value is None:
@@ -108,7 +110,7 @@ def make_disjoint(schema: dict[str, Any], names: str | None = None) -> None:
 def _drop_most_complex(
     schema: dict[str, Any], known: dict[_Label, tuple[str, Schema]], product: _Product
 ) -> None:
-    """Lets `additionalProperties` stand for one pattern, also for listed properties."""
+    """Replaces the longest pattern by `additionalProperties`, and adds it to listed properties."""
     label = max(known, key=lambda each: len(known[each][0]))
     schema["additionalProperties"] = value = known.pop(label)[1]
     listed = schema.get("properties", {})
@@ -121,7 +123,7 @@ def _drop_most_complex(
 def _schema(
     label: _Label, schemas: Sequence[Schema], others: Schema, names: str | None
 ) -> Schema | None:
-    """Returns the schema of the values by names of a label; None for names of no pattern."""
+    """Returns the schema of the values with names of this label; None for names of no pattern."""
     if label is None:
         return False
     own = [each for each, is_matched in zip(schemas, label, strict=False) if is_matched]

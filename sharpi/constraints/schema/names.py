@@ -1,12 +1,12 @@
-"""Names of properties by pattern, in the form that llguidance enforces.
+"""Rewrites `patternProperties` and `propertyNames` in the form that llguidance enforces.
 
-llguidance requires that no name matches two of the patterns.
+llguidance requires that no property name matches two patterns.
 """
 
 import re
 from typing import Any
 
-from sharpi.constraints.schema.other_matches import pattern_of_others
+from sharpi.constraints.schema.complement_pattern import complement_pattern
 from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.references import Schema
 from sharpi.errors import GrammarError
@@ -18,7 +18,7 @@ _UNIVERSAL = frozenset(["", ".*", "^"])
 
 
 def list_few_names(schema: dict[str, Any]) -> None:
-    """Makes the names of each pattern that matches only a few listed properties."""
+    """Replaces each pattern that matches only a few names by properties with these names."""
     patterns, known = schema["patternProperties"], dict(schema.get("properties", {}))
     rest = {}
     for pattern, each in patterns.items():
@@ -45,7 +45,10 @@ def _few_names(pattern: str) -> list[str] | None:
 
 
 def replace_universal_patterns(schema: dict[str, Any]) -> None:
-    """Replaces patterns that every name matches, if there are no others, by what is equal."""
+    """Replaces patterns that every name matches by `additionalProperties`.
+
+    Does nothing if there are other patterns as well.
+    """
     patterns = schema.get("patternProperties")
     if patterns is None or not set(patterns) <= _UNIVERSAL:
         return
@@ -56,7 +59,7 @@ def replace_universal_patterns(schema: dict[str, Any]) -> None:
 
 
 def pattern_of_names(names: Schema) -> str | None:
-    """Returns the pattern of allowed names; None if all are allowed."""
+    """Returns the pattern of the names that `propertyNames` allows; None if it allows all."""
     if not isinstance(names, dict):
         return None if names else _NO_NAME
     if "enum" in names or "const" in names:
@@ -66,7 +69,7 @@ def pattern_of_names(names: Schema) -> str | None:
     if {"not"} == set(names) and isinstance(names["not"], dict):
         inner = names["not"]
         if set(inner) & {"enum", "const", "pattern"}:
-            return pattern_of_others(str(pattern_of_names(inner))) or _NO_NAME
+            return complement_pattern(str(pattern_of_names(inner))) or _NO_NAME
     if "pattern" in names and not {"minLength", "maxLength"} & set(names):
         return str(names["pattern"])
     if {"minLength", "maxLength"} & set(names) and "pattern" not in names:

@@ -1,7 +1,7 @@
-"""Negates JSON schemas, as far as the values that do not match can be described by schemas.
+"""Negates JSON schemas, as far as schemas can describe the values that do not match.
 
-A negation may leave out some of the values that do not match the original schema. An answer that
-follows it is still right; only some right answers cannot be generated.
+A negation may leave out some of these values. Every answer that follows it is valid; only some
+valid answers cannot be generated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,10 @@ from typing import Any
 
 from sharpi.constraints.patterns.automaton import automaton_of
 from sharpi.constraints.schema.budget import Budget
+from sharpi.constraints.schema.complement_pattern import complement_pattern
 from sharpi.constraints.schema.names import pattern_of_names
-from sharpi.constraints.schema.other_matches import pattern_of_others
 from sharpi.constraints.schema.other_numbers import other_multiples
-from sharpi.constraints.schema.other_texts import other_texts
+from sharpi.constraints.schema.other_strings import other_strings
 from sharpi.constraints.schema.references import TYPES, References, Schema
 from sharpi.errors import GrammarError
 
@@ -41,15 +41,15 @@ _LIMITS: dict[str, tuple[str, str, int]] = {
 
 
 class Negation:
-    """Negates schemas of one document."""
+    """Negates schemas of one document, within a budget."""
 
     def __init__(self, references: References, budget: Budget) -> None:
         self._references, self._budget = references, budget
 
     def of(self, schema: Schema, depth: int = 0) -> list[Schema]:
-        """Returns schemas, each of values that `schema` does not match; empty if it matches all.
+        """Returns alternatives of values that `schema` does not match; empty if it matches all.
 
-        Raises GrammarError if no negation can be described.
+        Raises GrammarError if no schema can describe these values.
         """
         schema = self._references.resolved(schema)
         if isinstance(schema, bool):
@@ -60,32 +60,32 @@ class Negation:
             raise GrammarError("the JSON schema nests too deeply what must not match")
         found, is_partial = [], False
         for keyword, value in schema.items():
-            ways = self._ways(keyword, value, depth)
-            if ways is None:
+            alternatives = self._negated(keyword, value, depth)
+            if alternatives is None:
                 is_partial = True
             else:
-                found += ways
+                found += alternatives
         if is_partial and not found:
-            names = ", ".join(sorted(set(schema) & {*_UNDESCRIBED, *_LIMITS, *_WAYS}))
+            names = ", ".join(sorted(set(schema) & {*_UNDESCRIBED, *_LIMITS, *_NEGATIONS}))
             raise GrammarError(f"not supported in a JSON schema: what does not match {names}")
         return found
 
-    def _ways(self, keyword: str, value: Any, depth: int) -> list[Schema] | None:
-        """Returns schemas of values that violate one keyword; None if no schema describes them."""
+    def _negated(self, keyword: str, value: Any, depth: int) -> list[Schema] | None:
+        """Returns alternatives that violate one keyword; None if no schema describes them."""
         if keyword in _LIMITS:
             return _beyond(keyword, value)
-        if keyword in _WAYS:
-            return _WAYS[keyword](self, value, depth + 1)
+        if keyword in _NEGATIONS:
+            return _NEGATIONS[keyword](self, value, depth + 1)
         return None if keyword in _UNDESCRIBED else []
 
     def _not(self, value: Schema, depth: int) -> list[Schema]:
         return [value]
 
     def _all_of(self, value: Sequence[Schema], depth: int) -> list[Schema]:
-        return [way for each in value for way in self._of_part(each, depth)]
+        return [alternative for each in value for alternative in self._of_part(each, depth)]
 
     def _of_part(self, schema: Schema, depth: int) -> list[Schema]:
-        """Returns the negation of one of several schemas; empty if it cannot be described."""
+        """Returns the negation of one of several schemas; empty if no schema can describe it."""
         try:
             return self.of(schema, depth)
         except GrammarError:
@@ -96,7 +96,7 @@ class Negation:
         each_fails = [self.of(each, depth) for each in value]
         if not all(each_fails):
             return []
-        return [{"allOf": [{"anyOf": ways} for ways in each_fails]}]
+        return [{"allOf": [{"anyOf": alternatives} for alternatives in each_fails]}]
 
     def _type(self, value: Any, depth: int) -> list[Schema]:
         types = [value] if isinstance(value, str) else value
@@ -110,8 +110,8 @@ class Negation:
         return self._enum([value], depth)
 
     def _enum(self, value: Any, depth: int) -> list[Schema]:
-        letters = sum(len(each) for each in value if isinstance(each, str))
-        self._budget.spend(len(value) + letters // 8)
+        chars = sum(len(each) for each in value if isinstance(each, str))
+        self._budget.spend(len(value) + chars // 8)
         return list(_other_values(value))
 
     def _required(self, value: Any, depth: int) -> list[Schema]:
@@ -122,20 +122,23 @@ class Negation:
 
     def _properties(self, value: Any, depth: int) -> list[Schema]:
         return [
-            {"type": "object", "properties": {name: way}, "required": [name]}
+            {"type": "object", "properties": {name: alternative}, "required": [name]}
             for name, each in value.items()
-            for way in self._of_part(each, depth)
+            for alternative in self._of_part(each, depth)
         ]
 
     def _items(self, value: Any, depth: int) -> list[Schema] | None:
         if not isinstance(value, dict | bool):
             return None
-        ways = self._of_part(value, depth)
-        return [{"type": "array", "prefixItems": [way], "minItems": 1} for way in ways]
+        alternatives = self._of_part(value, depth)
+        return [
+            {"type": "array", "prefixItems": [alternative], "minItems": 1}
+            for alternative in alternatives
+        ]
 
     def _pattern(self, value: Any, depth: int) -> list[Schema]:
         self._budget.spend(PATTERN_COST)
-        others = pattern_of_others(value)
+        others = complement_pattern(value)
         return [] if others is None else [{"type": "string", "pattern": others}]
 
     def _multiple_of(self, value: Any, depth: int) -> list[Schema]:
@@ -144,26 +147,30 @@ class Negation:
         return found
 
     def _pattern_properties(self, value: Any, depth: int) -> list[Schema]:
-        """Uses only a shortest one of the names that a pattern matches."""
+        """Negates `patternProperties`, with one shortest matching name per pattern."""
         self._budget.spend(PATTERN_COST * len(value))
-        ways = {pattern: self._of_part(each, depth) for pattern, each in value.items()}
-        names = {pattern: automaton_of(pattern).shortest() for pattern in ways if ways[pattern]}
+        alternatives = {pattern: self._of_part(each, depth) for pattern, each in value.items()}
+        names = {
+            pattern: automaton_of(pattern).shortest()
+            for pattern in alternatives
+            if alternatives[pattern]
+        }
         return [
-            {"type": "object", "properties": {name: way}, "required": [name]}
+            {"type": "object", "properties": {name: alternative}, "required": [name]}
             for pattern, name in names.items()
-            for way in ways[pattern]
+            for alternative in alternatives[pattern]
             if name is not None
         ]
 
     def _property_names(self, value: Any, depth: int) -> list[Schema]:
-        """Uses only a shortest one of the names that are not allowed."""
+        """Negates `propertyNames`, with one shortest name that is not allowed."""
         self._budget.spend(PATTERN_COST)
         pattern = pattern_of_names(self._references.resolved(value))
         name = None if pattern is None else automaton_of(pattern).shortest(accepted=False)
         return [] if name is None else [{"type": "object", "required": [name]}]
 
 
-_WAYS: dict[str, Callable[[Negation, Any, int], list[Schema] | None]] = {
+_NEGATIONS: dict[str, Callable[[Negation, Any, int], list[Schema] | None]] = {
     "not": Negation._not,
     "allOf": Negation._all_of,
     "anyOf": Negation._any_of,
@@ -196,7 +203,7 @@ def _other_values(values: Sequence[Any]) -> Iterator[Schema]:
     Objects are left out if `values` holds an object, and arrays if it holds an array.
     """
     texts = [value for value in values if isinstance(value, str)]
-    yield {"type": "string", "pattern": other_texts(texts)} if texts else {"type": "string"}
+    yield {"type": "string", "pattern": other_strings(texts)} if texts else {"type": "string"}
     yield from _other_numbers(values)
     bools = [each for each in (True, False) if not any(value is each for value in values)]
     if bools:

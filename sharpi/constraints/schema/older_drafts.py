@@ -1,8 +1,8 @@
-"""Writes tuples of items and single values as older drafts of JSON Schema have them.
+"""Writes `prefixItems` and `const` in the keywords of older drafts of JSON Schema.
 
-Before 2020-12 a list in `items` was the tuple that is called `prefixItems` since then, and
-`additionalItems` the schema of the others. Draft 4 has no `const` yet. llguidance reads a document
-by the draft that it names.
+Before draft 2020-12, a list in `items` had the meaning of today's `prefixItems`, and
+`additionalItems` was the schema of the other items. Draft 4 has no `const`. llguidance reads a
+document by the draft that it names.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Schemas of numbers that are not multiples of one."""
+"""Schemas of numbers that are not multiples of a divisor, for negated `multipleOf`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +11,10 @@ _POWERS = 10  # farther ones are near powers of ten, for schemas with other limi
 
 
 def other_multiples(divisor: Any) -> Iterator[Schema]:
-    """Yields schemas of numbers between two multiples: near zero, and after powers of ten.
+    """Yields schemas of ranges between two adjacent multiples, near zero and near powers of ten.
 
-    Between multiples of an integer these are integers, and otherwise numbers far enough from the
-    multiples to stay so when they are rounded.
+    For an integer divisor the values are the integers between the multiples. Otherwise they are
+    numbers far enough from the multiples that rounding does not make them one.
     """
     if isinstance(divisor, bool) or not isinstance(divisor, int | float) or divisor <= 0:
         raise GrammarError("the JSON schema has a multipleOf that is no positive number")

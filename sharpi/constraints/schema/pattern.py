@@ -1,6 +1,6 @@
-"""Pattern: a regular expression of a JSON schema, matched in time bounded by the text's length.
+"""Pattern: a regular expression of a JSON schema, matched in time linear in the text's length.
 
-Python's `re` may take for ever on a client's pattern, and no other thread can run meanwhile.
+Python's `re` can take exponential time on a client's pattern, and holds the GIL meanwhile.
 """
 
 import json
@@ -34,9 +34,9 @@ class Pattern:
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())
 
     def texts(self, most: int) -> list[str] | None:
-        """Returns all texts that the pattern matches, short ones first.
+        """Returns all strings that the pattern matches, shortest first.
 
-        Returns None if there are more than `most`, or long ones.
+        Returns None if there are more than `most`, or one has more than 64 bytes.
         """
         found: list[str] = []
         left = [(b'"', self._matcher.deep_copy())]
@@ -44,11 +44,11 @@ class Pattern:
         while left:
             if len(left) + len(found) > most:
                 return None
-            begun, matcher = left.pop(0)
-            if len(begun) > _MAX_BYTES:
+            prefix, matcher = left.pop(0)
+            if len(prefix) > _MAX_BYTES:
                 return None
             for byte in _next_bytes(matcher):
-                after, text = matcher.deep_copy(), begun + bytes([byte])
+                after, text = matcher.deep_copy(), prefix + bytes([byte])
                 after.consume_token(byte)
                 if after.is_accepting():
                     found.append(json.loads(text))

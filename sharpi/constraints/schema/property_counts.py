@@ -1,7 +1,7 @@
-"""Numbers of properties, as choices of properties that an object has to have or may have.
+"""Rewrites `minProperties` and `maxProperties` to alternatives of required and allowed names.
 
-llguidance counts only properties that are not listed. Where a choice would have too many branches,
-only names that follow each other in the schema are chosen.
+llguidance counts only properties that are not listed. Where the alternatives would be too many,
+only runs of names that are adjacent in the schema are used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ _MAX_BRANCHES = 40
 
 
 def counted_properties(schema: dict[str, Any], facts: Facts) -> list[Schema]:
-    """Returns schemas in place of `minProperties` and `maxProperties`, and drops what they replace.
+    """Returns schemas that replace `minProperties` and `maxProperties`, and drops these keywords.
 
-    A limit stays where llguidance enforces it, since all listed properties are required. Raises
-    GrammarError if two properties that are not listed would be needed.
+    A limit stays where llguidance enforces it because all listed properties are required. Raises
+    GrammarError if an object would need two properties that are not listed.
     """
     names = [name for name in facts.properties if facts.allows(name)]
     optional = [name for name in names if name not in facts.required]
@@ -42,9 +42,9 @@ def counted_properties(schema: dict[str, Any], facts: Facts) -> list[Schema]:
 
 
 def _require_listed(schema: dict[str, Any], facts: Facts) -> None:
-    """Raises GrammarError if objects need two names that are not listed.
+    """Raises GrammarError if an object needs two properties that are not listed.
 
-    llguidance lets an object have the same name twice, and JSON counts it once.
+    llguidance would allow the same name twice, and a JSON parser counts it once.
     """
     low, listed = schema.get("minProperties"), {*facts.properties, *facts.required}
     if type(low) is not int or facts.only is not None or "object" not in facts.types:
@@ -69,7 +69,8 @@ def _at_least(optional: Sequence[str], least: int) -> Schema:
 def _at_most(optional: Sequence[str], most: int, high: int, facts: Facts) -> Schema:
     """Returns a schema of objects with at most `most` of the optional properties.
 
-    Where others are allowed, too, they are counted beside all of the optional ones or none.
+    Where unlisted properties are allowed as well, they are counted together with all of the
+    optional ones or none.
     """
     branches: list[Schema] = [
         {
@@ -86,7 +87,7 @@ def _at_most(optional: Sequence[str], most: int, high: int, facts: Facts) -> Sch
 
 
 def _choices(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Yields choices of `size` names: all of them, or where these are too many, adjacent ones."""
+    """Yields combinations of `size` names; runs of adjacent names if there are too many."""
     if comb(len(names), size) <= _MAX_BRANCHES:
         yield from combinations(names, size)
         return

@@ -1,4 +1,4 @@
-"""References: finds the schemas within a document that `$ref` names."""
+"""References: resolves `$ref` within a JSON schema document."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ _MAX_STEPS = 32
 
 
 def objects_in(root: Any, but: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yields all objects of a JSON value, except what is in the keys `but`."""
+    """Yields all objects within a JSON value, but not those below the keys `but`."""
     left = [root]
     while left:
         each = left.pop()
@@ -24,13 +24,13 @@ def objects_in(root: Any, but: Collection[str] = ()) -> Iterator[dict[str, Any]]
 
 
 def types_of(schema: dict[str, Any]) -> list[str]:
-    """Returns the types that a schema names; all of TYPES without names."""
+    """Returns the list of a schema's `type`; all of TYPES without one."""
     types = schema.get("type", TYPES)
     return [types] if isinstance(types, str) else list(types)
 
 
 def named_in_references(schema: Any) -> set[str]:
-    """Returns the keys on the paths of all references in a document."""
+    """Returns all path segments of the references in a document."""
     references = (each.get("$ref") for each in objects_in(schema))
     return {key for each in references if isinstance(each, str) for key in each.split("/")[1:]}
 

@@ -1,13 +1,13 @@
 """Rewrites JSON schemas into keywords that llguidance enforces.
 
-`not`, `if`, `dependentRequired` and the like become choices among schemas without them. What a
-rewritten schema allows, the original allows, too.
+`not`, `if`, `dependentRequired` and the like become `anyOf` of schemas without them. Every value
+that a rewritten schema allows is allowed by the original schema.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sharpi.constraints.schema.arrays import containing, different_items
+from sharpi.constraints.schema.arrays import containing, unique_arrays
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.facts import exclude_each_other, facts_of
 from sharpi.constraints.schema.formats import FORMATS
@@ -44,7 +44,7 @@ class Rewriting:
         self._references = References(root)
         self._budget = budget
         self._negation = Negation(self._references, self._budget)
-        # Places of schemas that are in no keyword.
+        # Keys outside the known keywords below which references find schemas.
         self._referred = named_in_references(root) - _KEYS
 
     def rewritten(self) -> Schema:
@@ -65,7 +65,7 @@ class Rewriting:
         return found
 
     def _inner(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
-        """Returns a copy whose parts are rewritten."""
+        """Returns a copy of a schema with rewritten subschemas."""
         found = dict(schema)
         for key in found:
             value = found[key]
@@ -88,9 +88,11 @@ class Rewriting:
         return [self._none_of(schema.pop("not"), depth)]
 
     def _none_of(self, schema: Schema, depth: int) -> Schema:
-        """Returns a schema of values that `schema` does not match; False if it matches all."""
-        ways = [self._schema(way, depth) for way in self._negation.of(schema)]
-        return {"anyOf": ways} if ways else False
+        """Returns a schema of the values that `schema` does not match; False if it matches all."""
+        alternatives = [
+            self._schema(alternative, depth) for alternative in self._negation.of(schema)
+        ]
+        return {"anyOf": alternatives} if alternatives else False
 
     def _if(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         condition = schema.pop("if")
@@ -125,7 +127,7 @@ class Rewriting:
     def _unique(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         if schema.pop("uniqueItems") is not True or not _may_be(schema, "array"):
             return []
-        found = different_items(schema, self._references, self._budget)
+        found = unique_arrays(schema, self._references, self._budget)
         if found is None:
             return []
         for name in ("items", "minItems", "maxItems"):
@@ -137,16 +139,16 @@ class Rewriting:
             del schema["contains"]
             return []
         schema["contains"] = self._schema(schema["contains"], depth)
-        ways = list(containing(schema))
+        alternatives = list(containing(schema))
         del schema["contains"]
-        if not ways:
+        if not alternatives:
             raise GrammarError("the JSON schema's contains needs an item, and maxItems is 0")
-        return [_or_other_types(schema, {"anyOf": ways}, "array")]
+        return [_or_other_types(schema, {"anyOf": alternatives}, "array")]
 
     def _names(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         """Replaces `propertyNames` by `patternProperties`.
 
-        Listed properties with other names become False, so that no answer can have them.
+        Listed properties whose names are not allowed get the schema False.
         """
         names = self._references.resolved(schema.pop("propertyNames"))
         pattern = pattern_of_names(names)
@@ -181,7 +183,7 @@ class Rewriting:
         self._budget.spend(PATTERN_COST * len(patterns))
 
     def _unevaluated(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        """Replaces `unevaluatedProperties` and `unevaluatedItems` by their simple counterparts.
+        """Replaces `unevaluatedProperties` and `unevaluatedItems` by simple equivalents.
 
         These are `additionalProperties` and `items`. Raises GrammarError beside `anyOf`, `$ref` and
         the like, where the meanings differ.
@@ -205,17 +207,17 @@ class Rewriting:
         if any(overlaps) and not self._splits_one_of:
             return []
         del schema["oneOf"]
-        ways: list[Schema] = []
+        alternatives: list[Schema] = []
         for branch, others in zip(branches, overlaps, strict=True):
             without = [self._none_of(other, depth) for other in others]
             if False not in without:
-                ways.append({"allOf": [branch, *without]} if without else branch)
-        if not ways:
+                alternatives.append({"allOf": [branch, *without]} if without else branch)
+        if not alternatives:
             raise GrammarError("no answer fits exactly one branch of the JSON schema's oneOf")
-        return [{"anyOf": ways}]
+        return [{"anyOf": alternatives}]
 
     def _overlaps(self, schema: dict[str, Any], branches: Sequence[Schema]) -> list[list[Schema]]:
-        """Returns for each branch the others that some value may fit besides."""
+        """Returns, for each branch, the other branches that may match the same value."""
         self._budget.spend(len(branches) ** 2 // 8)
         around = {key: value for key, value in schema.items() if key not in ("oneOf", "anyOf")}
         facts = facts_of(around, self._references)
@@ -235,7 +237,7 @@ class Rewriting:
 
 
 _Rewrite = Callable[[Rewriting, dict[str, Any], int], list[Schema]]
-# In this order: those that move parts come before those that look at them.
+# In order: rewrites that move keywords come before those that read them.
 _KEYWORDS: dict[str, _Rewrite] = {
     "unevaluatedProperties": Rewriting._unevaluated,
     "unevaluatedItems": lambda self, schema, depth: (
@@ -267,7 +269,7 @@ def _may_be(schema: dict[str, Any], kind: str) -> bool:
 
 
 def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
-    """Returns a schema of `found`, and of all values of the allowed types other than `kind`."""
+    """Returns a schema of `found` and of all allowed types other than `kind`."""
     types = schema.get("type")
     if types == kind:
         return found
@@ -277,9 +279,9 @@ def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
 
 
 def _no_object(schema: dict[str, Any]) -> list[Schema]:
-    """Returns [a schema of all types but objects], or [] if `schema` allows only objects.
+    """Returns a list of one schema, of all types but objects; empty if only objects are allowed.
 
-    Keywords of properties do not apply to these types.
+    Keywords about properties do not apply to values of these types.
     """
     if schema.get("type") == "object":
         return []

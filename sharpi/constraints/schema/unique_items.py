@@ -1,59 +1,59 @@
-"""Arrays of different items, as a plan by which these are told apart while they are written."""
+"""Plans how `uniqueItems` is enforced token by token."""
 
 import json
 from collections.abc import Iterable, Iterator
 from math import perm
 from typing import Any, NamedTuple
 
-from sharpi.constraints.different.leaf import Place, Plan, Rule
-from sharpi.constraints.different.spelling import spelling_of
+from sharpi.constraints.schema.alternatives import unsupported
 from sharpi.constraints.schema.arrays import values_of
-from sharpi.constraints.schema.item_ways import refusal
 from sharpi.constraints.schema.references import References, Schema, objects_in, types_of
-from sharpi.constraints.schema.unique_leaves import Patches
-from sharpi.constraints.schema.unique_rules import Rules
+from sharpi.constraints.schema.scalar_collector import Patches
+from sharpi.constraints.schema.uniqueness_rules import UniquenessRules
+from sharpi.constraints.uniqueness.canonical_json import compact_json
+from sharpi.constraints.uniqueness.uniqueness_plan import PlanNode, UniquenessPlan, UniquenessRule
 
 _SAME_VALUE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies")
 _MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "dependencies"])
 _OTHERS = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 _DATA = ("enum", "const", "default", "examples")
-_MAX_PLACES = 4000
-_MAX_STEPS = 500_000  # schemas looked at for all places; about 0.1 s
-_MAX_LISTS = 1000  # of few values, which are better listed
+_MAX_NODES = 4000
+_MAX_STEPS = 500_000  # schemas visited for all nodes; about 0.1 s
+_MAX_LISTS = 1000  # arrays of few values that are listed instead
 _BESIDE = ("prefixItems", "contains", "additionalItems", "unevaluatedItems")
 _Schemas = tuple[dict[str, Any], ...]
 
 
-class UniqueItems(NamedTuple):
-    """A schema without the `uniqueItems` that a plan enforces; empty if there are none."""
+class PlannedSchema(NamedTuple):
+    """A schema and the plan that enforces the `uniqueItems` taken out of it; empty if none was."""
 
     schema: Schema
-    plan: Plan
+    plan: UniquenessPlan
 
 
-def unique_items(root: Schema) -> UniqueItems:
-    """Takes `uniqueItems` from a schema; those of few values stay.
+def unique_items(root: Schema) -> PlannedSchema:
+    """Moves `uniqueItems` from a schema to a plan; stays where the items are few listed values.
 
     Raises GrammarError where it cannot be decided token by token whether items differ.
     """
     if not isinstance(root, dict) or not _has_unique(root):
-        return UniqueItems(root, [])
-    found = _Places(root)
-    plan = found.plan if any(place.rule for place in found.plan) else []
-    return UniqueItems(_patched(root, found.patches), plan)
+        return PlannedSchema(root, [])
+    found = _PlanBuilder(root)
+    plan = found.plan if any(node.rule for node in found.plan) else []
+    return PlannedSchema(_patched(root, found.patches), plan)
 
 
-class _Places:
-    """The places of one document."""
+class _PlanBuilder:
+    """Builds the plan of one document."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._references = References(root)
-        self._rules = Rules(self._references)
+        self._rules = UniquenessRules(self._references)
         self._dropped: Patches = {}
         self._numbers: dict[tuple[int, ...], int] = {}
         self._left: list[_Schemas] = []
         self._num_steps = 0
-        self.plan: Plan = []
+        self.plan: UniquenessPlan = []
         self._number([root])
         for schemas in self._left:
             self._fill(self.plan[self._numbers[_ids(schemas)]], schemas)
@@ -62,41 +62,41 @@ class _Places:
 
     @property
     def patches(self) -> Patches:
-        """The changes that the document needs."""
+        """The keywords to be changed in the document, by the id of their schema."""
         found = {key: dict(value) for key, value in self._rules.patches.items()}
         for key, value in self._dropped.items():
             found.setdefault(key, {}).update(value)
         return found
 
     def _spend(self, num: int) -> None:
-        """Counts schemas that are looked at; raises GrammarError if they are too many."""
+        """Counts schemas that are visited; raises GrammarError if they are too many."""
         self._num_steps += num
         if self._num_steps > _MAX_STEPS:
-            raise refusal("in so large a schema")
+            raise unsupported("in so large a schema")
 
     def _drop_unused(self, root: Any) -> None:
-        """Drops `uniqueItems` in definitions of which no value of the answer has to be one."""
+        """Drops `uniqueItems` in definitions that no reference of the answer's schema leads to."""
         used = {number for each in self._numbers for number in each}
         for each in objects_in(root, but=_DATA):
             if id(each) not in used and each.get("uniqueItems") is True:
                 self._dropped[id(each)] = {"uniqueItems": None}
 
     def _number(self, schemas: Iterable[Any]) -> int:
-        """Returns the number of the place where any of these schemas may hold."""
+        """Returns the number of the plan's node for a value to which these schemas may apply."""
         every = self._holding(schemas)
         if not every:
             return -1
         key = _ids(every)
         if key not in self._numbers:
-            if len(self.plan) >= _MAX_PLACES:
-                raise refusal("in so large a schema")
+            if len(self.plan) >= _MAX_NODES:
+                raise unsupported("in so large a schema")
             self._numbers[key] = len(self.plan)
-            self.plan.append(Place({}))
+            self.plan.append(PlanNode({}))
             self._left.append(every)
         return self._numbers[key]
 
     def _holding(self, schemas: Iterable[Any]) -> _Schemas:
-        """Returns the schemas, and those that may hold for the same value."""
+        """Returns the schemas, and all that may apply to the same value."""
         found: dict[int, dict[str, Any]] = {}
         left = list(schemas)
         self._spend(len(left))
@@ -111,20 +111,20 @@ class _Places:
                 left.append(self._references.target(each["$ref"]))
         return tuple(found[key] for key in sorted(found))
 
-    def _fill(self, place: Place, schemas: _Schemas) -> None:
+    def _fill(self, node: PlanNode, schemas: _Schemas) -> None:
         others = [each for schema in schemas for each in _parts(schema, _OTHERS)]
-        place.other = self._number(others)
+        node.other = self._number(others)
         names = {name for schema in schemas for name in schema.get("properties", {})}
         self._spend(len(names) * len(schemas))
         for name in sorted(names):
             own = [
                 schema["properties"].get(name, True) for schema in schemas if "properties" in schema
             ]
-            place.names[spelling_of(name)] = self._number([*own, *others])
-        self._fill_items(place, schemas)
-        place.rule = self._rule(schemas)
+            node.names[compact_json(name)] = self._number([*own, *others])
+        self._fill_items(node, schemas)
+        node.rule = self._rule(schemas)
 
-    def _fill_items(self, place: Place, schemas: _Schemas) -> None:
+    def _fill_items(self, node: PlanNode, schemas: _Schemas) -> None:
         first: list[list[Any]] = []
         rest = [e for s in schemas for e in _parts(s, ("contains", "unevaluatedItems"))]
         for schema in schemas:
@@ -134,21 +134,21 @@ class _Places:
             if isinstance(listed, list):
                 first.append(listed)
             rest.append(items)
-        place.rest = self._number(rest)
-        place.items = tuple(
+        node.rest = self._number(rest)
+        node.items = tuple(
             self._number([*rest, *(each[index] for each in first if index < len(each))])
             for index in range(max(map(len, first), default=0))
         )
 
-    def _rule(self, schemas: _Schemas) -> Rule | None:
+    def _rule(self, schemas: _Schemas) -> UniquenessRule | None:
         arrays = [each for each in schemas if "array" in types_of(each)]
-        unique = [each for each in arrays if self._is_different(each)]
+        unique = [each for each in arrays if self._is_planned(each)]
         if not unique:
             return None
         _require_plain(arrays)
         kinds = {json.dumps(each["items"]): each["items"] for each in arrays if _has_items(each)}
         if len(kinds) > 1:
-            raise refusal("beside arrays of other items in the same place")
+            raise unsupported("beside arrays of other items in the same node")
         items: Schema = next(iter(kinds.values()), True)
         for each in unique:
             self._dropped.setdefault(id(each), {})["uniqueItems"] = None
@@ -159,8 +159,11 @@ class _Places:
         ]
         return rules[0]
 
-    def _is_different(self, schema: dict[str, Any]) -> bool:
-        """Returns whether items have to differ, and are not few values that are listed."""
+    def _is_planned(self, schema: dict[str, Any]) -> bool:
+        """Returns whether the plan has to keep the items of these arrays unique.
+
+        It need not if the arrays of listed values are few enough to be listed themselves.
+        """
         if schema.get("uniqueItems") is not True or schema.get("maxItems") in (0, 1):
             return False
         values = values_of(schema.get("items", True), self._references)
@@ -183,10 +186,10 @@ class _Places:
 def _require_plain(arrays: list[dict[str, Any]]) -> None:
     for each in arrays:
         if any(key in each for key in _BESIDE) or isinstance(each.get("items"), list):
-            raise refusal("beside contains or a list of items")
+            raise unsupported("beside contains or a list of items")
         values = each.get("enum", [each["const"]] if "const" in each else [])
         if any(isinstance(value, list) for value in values):
-            raise refusal("beside arrays that are listed")
+            raise unsupported("beside arrays that are listed")
 
 
 def _has_items(schema: dict[str, Any]) -> bool:
@@ -202,7 +205,7 @@ def _has_unique(root: dict[str, Any]) -> bool:
 
 
 def _parts(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[Any]:
-    """Yields the schemas in keywords, which have one, a list of them, or a map."""
+    """Yields the schemas in these keywords, each with a schema, a list or a map of them."""
     for keyword in keywords:
         value = schema.get(keyword)
         if isinstance(value, list):
@@ -214,7 +217,7 @@ def _parts(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[Any]:
 
 
 def _patched(schema: Any, patches: Patches) -> Any:
-    """Returns a copy with the keywords of these schemas changed."""
+    """Returns a copy with the patched keywords."""
     if isinstance(schema, list):
         return [_patched(each, patches) for each in schema]
     if not isinstance(schema, dict):

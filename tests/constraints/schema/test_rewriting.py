@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from walks import follows, may_end, random_answer
 
-from sharpi.constraints.children import ask_child
+from sharpi.constraints.child_processes import ask_child
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.schema import costly
 from sharpi.constraints.schema.budget import Budget
 from sharpi.constraints.schema.json_schema import (
     PLAIN,
-    Ways,
+    RewritingOptions,
     grammar_of_schema,
     rewritten_schema,
 )
-from sharpi.constraints.schema.other_texts import other_texts
+from sharpi.constraints.schema.other_strings import other_strings
 from sharpi.constraints.schema.pattern import Pattern
 from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.constraints.schema.unique_items import unique_items
@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"b": 1}, {"b": 1, "x": 2}],
         [{}, {"a": 1}],
     ),
-    "patterns of names that programs may read in two ways": (
+    "patterns of names that programs may read in two options": (
         {
             "type": "object",
             "patternProperties": {"^\\d+$": {"type": "integer"}, "^\\w{1,3}$": {"maximum": 5}},
@@ -239,7 +239,7 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{f"n{number}": 1 for number in range(5)}, {f"n{number}": 1 for number in range(5, 12)}],
         [{f"n{number}": 1 for number in range(4)}, {f"n{number}": 1 for number in range(8)}],
     ),
-    "in a circle, with more beside the references": (
+    "recursive, with more beside the references": (
         {
             "$ref": "#/$defs/any",
             "$defs": {
@@ -254,7 +254,7 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"leaf": 1}, {"a": {"leaf": 1}, "b": {"a": {"leaf": 2}, "b": {"leaf": 3}}}],
         [{}, {"a": {"leaf": 1}}, {"a": {"leaf": 1}, "b": {"leaf": "1"}}],
     ),
-    "in a circle, with more beside the reference to itself": (
+    "recursive, with more beside the reference to itself": (
         {
             "$ref": "#/$defs/node",
             "$defs": {
@@ -570,7 +570,7 @@ def test_other_texts() -> None:
     import re
 
     texts = ["a", "abc", "", "x.y", "\u00e9"]
-    pattern = other_texts(texts).replace("\\u{2e}", "\\.")
+    pattern = other_strings(texts).replace("\\u{2e}", "\\.")
     for text in texts:
         assert not re.search(pattern, text)
     for text in ("b", "ab", "abcd", "x", "xzy", "x.yz", "\u00e9\u00e9", "\n"):
@@ -624,7 +624,7 @@ def test_schemas_that_explode_are_refused_in_bounded_time(grammars: Grammars, na
     start = time.process_time()
     with suppress(GrammarError):
         for splits in (False, True):
-            grammar_of_schema(bombs()[name], Ways(splits_one_of=splits))
+            grammar_of_schema(bombs()[name], RewritingOptions(splits_one_of=splits))
     assert time.process_time() - start < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
 

@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 
 from sharpi.constraints.patterns.automaton import automaton_of
-from sharpi.constraints.patterns.characters import escaped, in_class, others
-from sharpi.constraints.patterns.endless import is_endless
-from sharpi.constraints.schema.other_matches import pattern_of_others
+from sharpi.constraints.patterns.characters import complement, escaped, in_class
+from sharpi.constraints.patterns.infinite import is_infinite
+from sharpi.constraints.schema.complement_pattern import complement_pattern
 from sharpi.constraints.schema.pattern import Pattern
 
 LETTERS = "abx-1 _"
@@ -22,7 +22,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_matches_the_texts_that_the_pattern_does_not(pattern: str) -> None:
-    found = pattern_of_others(pattern)
+    found = complement_pattern(pattern)
     assert found is not None
     mine = re.compile(found)
     texts = ["".join(each) for size in range(5) for each in product(LETTERS, repeat=size)]
@@ -35,11 +35,14 @@ def test_matches_the_texts_that_the_pattern_does_not(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["", ".*", "^", "a*", r"^[\s\S]*$"])
 def test_what_matches_everything(pattern: str) -> None:
-    assert pattern_of_others(pattern) is None
+    assert complement_pattern(pattern) is None
 
 
 def test_leaves_out_what_only_some_programs_match() -> None:
-    digits, none = Pattern(str(pattern_of_others(r"^\d$"))), Pattern(str(pattern_of_others(r"\D")))
+    digits, none = (
+        Pattern(str(complement_pattern(r"^\d$"))),
+        Pattern(str(complement_pattern(r"\D"))),
+    )
     for text in ("1", "1\n", "\u0661"):
         assert not digits.matches(text), text
     assert digits.matches("a")
@@ -59,19 +62,19 @@ def test_a_shortest_text() -> None:
     "pattern", ["", "^a", r"^[A-Za-z_]\w*$", "^.+$", "a+$", "^(ab?)+$", r"[^/]+"]
 )
 def test_endless(pattern: str) -> None:
-    assert is_endless(pattern)
+    assert is_infinite(pattern)
 
 
 @pytest.mark.parametrize(
     "pattern", ["^a?$", "^(a+|b)$", r"^\d+x$", "^[ab]{2,9}$", "^\x01+$", "^(\\w|[a-z0-9A-Z_]\\w*)$"]
 )
 def test_not_endless(pattern: str) -> None:
-    assert not is_endless(pattern)
+    assert not is_infinite(pattern)
 
 
 def test_sets_of_characters() -> None:
-    assert others(others(((5, 9), (20, 30)))) == ((5, 9), (20, 30))
+    assert complement(complement(((5, 9), (20, 30)))) == ((5, 9), (20, 30))
     assert in_class([("RANGE", (97, 99)), ("LITERAL", 100)]) == ((97, 100),)
-    assert in_class([("NEGATE", None), ("CATEGORY", "CATEGORY_DIGIT")]) == others(((48, 57),))
+    assert in_class([("NEGATE", None), ("CATEGORY", "CATEGORY_DIGIT")]) == complement(((48, 57),))
     assert escaped("\n") == r"\u000a"
     assert re.fullmatch(escaped("\U0001f600"), "\U0001f600")

@@ -1,4 +1,7 @@
-"""Ways: the choices of a JSON schema, each as one set of keywords that hold together."""
+"""Expands a JSON schema to a list of alternatives without `$ref`, `allOf`, `anyOf` and `oneOf`.
+
+The list is the schema's disjunctive normal form: a value matches if it matches one alternative.
+"""
 
 import json
 from typing import Any
@@ -20,47 +23,47 @@ _KNOWN = frozenset([
     "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
 ])  # fmt: skip
 _OBJECT = ("properties", "additionalProperties", "patternProperties")
-_MAX_WAYS, _MAX_DEPTH = 64, 12
-_MAX_PARTS = 20_000  # looked at in one document; about 50 ms
+_MAX_ALTERNATIVES, _MAX_DEPTH = 64, 12
+_MAX_PARTS = 20_000  # visited in one document; about 50 ms
 
 
-class Merged(Struct):
-    """Keywords that hold together, and which schemas they come from."""
+class Alternative(Struct):
+    """Keywords that all have to hold, and the schema that each keyword comes from."""
 
     keywords: dict[str, Any]
     sources: dict[str, dict[str, Any]]
 
     @property
     def types(self) -> list[str]:
-        """The types that values may have; integers are numbers or integers."""
+        """The allowed types; \"number\" includes integers."""
         return types_of(self.keywords)
 
 
-def refusal(reason: str) -> GrammarError:
-    """Returns the error for items of which it cannot be decided whether they differ."""
+def unsupported(reason: str) -> GrammarError:
+    """Returns the error for arrays whose items cannot be kept unique token by token."""
     return GrammarError(f"not supported in a JSON schema: uniqueItems {reason}")
 
 
-class Ways:
-    """Finds the ways of the schemas of one document, within a budget."""
+class Alternatives:
+    """Expands the schemas of one document, within a budget of parts."""
 
     def __init__(self, references: References) -> None:
         self._references, self._left = references, _MAX_PARTS
 
-    def of(self, schema: Schema) -> list[Merged]:
-        """Returns the ways in which a value may match; raises GrammarError for unknown ones."""
+    def of(self, schema: Schema) -> list[Alternative]:
+        """Returns the alternatives of a schema; raises GrammarError for unsupported keywords."""
         return [_merged(parts) for parts in self._parts(schema, 0)]
 
     def _parts(self, schema: Schema, depth: int) -> list[list[dict[str, Any]]]:
         self._left -= 1
         if self._left < 0:
-            raise refusal("in so complex a schema")
+            raise unsupported("in so complex a schema")
         if schema is False:
             return []
         if not isinstance(schema, dict):
             return [[]]
         if depth > _MAX_DEPTH:
-            raise refusal("of items that nest too deeply")
+            raise unsupported("of items that nest too deeply")
         found = [[schema]]
         if "$ref" in schema:
             found = _both(found, self._parts(self._references.target(schema["$ref"]), depth + 1))
@@ -68,7 +71,11 @@ class Ways:
             found = _both(found, self._parts(each, depth + 1))
         for key in ("anyOf", "oneOf"):
             if key in schema:
-                choices = [way for each in schema[key] for way in self._parts(each, depth + 1)]
+                choices = [
+                    alternative
+                    for each in schema[key]
+                    for alternative in self._parts(each, depth + 1)
+                ]
                 found = _both(found, choices)
         return found
 
@@ -76,28 +83,28 @@ class Ways:
 def _both(
     one: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]
 ) -> list[list[dict[str, Any]]]:
-    if len(one) * len(other) > _MAX_WAYS:
-        raise refusal("of items of very many kinds")
+    if len(one) * len(other) > _MAX_ALTERNATIVES:
+        raise unsupported("of items of very many kinds")
     return [[*a, *b] for a in one for b in other]
 
 
-def _merged(parts: list[dict[str, Any]]) -> Merged:
-    found = Merged({}, {})
+def _merged(parts: list[dict[str, Any]]) -> Alternative:
+    found = Alternative({}, {})
     for part in parts:
         for key, value in part.items():
             if key in _REFUSED:
-                raise refusal(f"of items with {key}")
+                raise unsupported(f"of items with {key}")
             if key in _KNOWN:
                 _add(found, part, key, value)
     return found
 
 
-def _add(found: Merged, part: dict[str, Any], key: str, value: Any) -> None:
+def _add(found: Alternative, part: dict[str, Any], key: str, value: Any) -> None:
     known = found.keywords.get(key)
     if known is None:
         others = [found.sources[each] for each in _OBJECT if each in found.sources]
         if key in _OBJECT and any(each is not part for each in others):
-            raise refusal("of objects whose properties are in several schemas")
+            raise unsupported("of objects whose properties are in several schemas")
         found.keywords[key], found.sources[key] = value, part
     elif key == "type":
         types = types_of(part)
@@ -105,4 +112,4 @@ def _add(found: Merged, part: dict[str, Any], key: str, value: Any) -> None:
     elif key == "required":
         found.keywords[key] = [*known, *value]
     elif json.dumps(known) != json.dumps(value):
-        raise refusal(f"of items with {key} in several schemas")
+        raise unsupported(f"of items with {key} in several schemas")

@@ -1,17 +1,20 @@
-"""PatternGraph: the graph of a regular expression, whose paths read what it matches."""
+"""Nfa: the nondeterministic finite automaton of a regular expression (Thompson's construction)."""
 
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from sharpi.constraints.patterns.characters import Characters, in_class, others
+from sharpi.constraints.patterns.characters import Characters, complement, in_class
 from sharpi.errors import GrammarError
 
 _MAX_NODES = 1500
-_ANY_BUT_LINE_END = others(((10, 10),))
+_ANY_BUT_LINE_END = complement(((10, 10),))
 
 
-class PatternGraph:
-    """A graph whose edges read a character, or nothing; some only at the begin or end of a text."""
+class Nfa:
+    """A graph whose edges read one character, or nothing (`free`).
+
+    Some free edges can only be taken at the beginning or at the end of the string.
+    """
 
     def __init__(self, *, is_wide: bool, ends_strictly: bool, most_steps: int) -> None:
         self.most_steps = most_steps
@@ -29,7 +32,7 @@ class PatternGraph:
         return len(self.free) - 1
 
     def add(self, parts: Any, begin: int) -> int:
-        """Adds a sequence that starts at a node; returns the node where it ends."""
+        """Adds a parsed sequence that begins at node `begin`; returns the node where it ends."""
         for kind, value in parts:
             begin = self._add_one(str(kind), value, begin)
         return begin
@@ -39,7 +42,7 @@ class PatternGraph:
             case "LITERAL":
                 return self._read(((value, value),), begin)
             case "NOT_LITERAL":
-                return self._read(others(((value, value),)), begin)
+                return self._read(complement(((value, value),)), begin)
             case "ANY":
                 return self._read(_ANY_BUT_LINE_END, begin)
             case "IN":
@@ -96,7 +99,10 @@ class PatternGraph:
         return end
 
     def closure(self, nodes: frozenset[int], *at: str) -> frozenset[int]:
-        """Returns the nodes and all that are reached without a character."""
+        """Returns the epsilon closure: the nodes, and all that free edges lead to.
+
+        `at`: the anchors that hold here, AT_BEGINNING or AT_END.
+        """
         found, left = set(nodes), list(nodes)
         while left:
             for where, node in self.free[left.pop()]:

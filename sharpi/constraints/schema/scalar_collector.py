@@ -1,18 +1,18 @@
-"""The scalars of a schema, as texts, numbers and listed values that are told apart."""
+"""ScalarCollector: gathers the strings, numbers and listed values that a schema allows."""
 
 import re
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from sharpi.constraints.different.leaf import Leaf
-from sharpi.constraints.different.numbers import Numbers
-from sharpi.constraints.different.spelling import spelling_of
-from sharpi.constraints.different.texts import Texts
 from sharpi.constraints.patterns.automaton import MAX_STEPS, Automaton, automaton_of
-from sharpi.constraints.patterns.endless import is_endless
+from sharpi.constraints.patterns.infinite import is_infinite
+from sharpi.constraints.schema.alternatives import Alternative, unsupported
 from sharpi.constraints.schema.formats import FORMATS
-from sharpi.constraints.schema.item_ways import Merged, refusal
+from sharpi.constraints.uniqueness.canonical_json import compact_json
+from sharpi.constraints.uniqueness.number_range import NumberRange
+from sharpi.constraints.uniqueness.string_set import StringSet
+from sharpi.constraints.uniqueness.uniqueness_plan import ScalarSet
 from sharpi.errors import GrammarError
 
 _DATE = (
@@ -26,7 +26,7 @@ _LABEL = "[A-Za-z0-9](-?[A-Za-z0-9]){0,15}"
 _HOST = f"{_LABEL}(\\.{_LABEL})*"
 _BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _HEX = "[0-9a-f]"
-# Patterns that match only what the formats allow, for items that have to differ.
+# Patterns that match only strings of the formats, for items that must be unique.
 _PATTERNS = {
     "date": _DATE,
     "time": _TIME,
@@ -39,43 +39,46 @@ _PATTERNS = {
     "uuid": f"{_HEX}{{8}}(-{_HEX}{{4}}){{3}}-{_HEX}{{12}}",
     "uri": f"[a-z]+:(//{_HOST})?(/[A-Za-z0-9._~-]+)*/?(\\?[A-Za-z0-9._~=&-]+)?(#[A-Za-z0-9._~-]+)?",
 }
-_MAX_LETTERS = 256
-_MAX_PATTERNS = 16  # looked at in one document, each for some milliseconds
+_MAX_CHARACTERS = 256
+_MAX_PATTERNS = 16  # compiled for one document, a few ms each
 _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t"}
 _TOKENS = re.compile(r"\\.|\[\^?\]?|\]|.", re.DOTALL)
 Patches = dict[int, dict[str, Any]]  # new values of keywords, by a schema's id; None drops one
 
 
-class Leaves:
-    """Collects the scalars of ways; `patches` gets what has to be written in another way.
+class ScalarCollector:
+    """Gathers the scalars of alternatives.
 
-    `patterns` are those that were looked at in the document.
+    `patches` receives keywords that have to be rewritten. `patterns`: the patterns of the document
+    that were compiled so far.
     """
 
     def __init__(self, patches: Patches, patterns: set[str]) -> None:
         self._patches, self._patterns = patches, patterns
-        self._texts: list[Texts] = []
-        self._numbers: list[Numbers] = []
+        self._texts: list[StringSet] = []
+        self._numbers: list[NumberRange] = []
         self._listed: set[bytes] = set()
         self._twice: set[bytes] = set()
 
-    def leaf(self) -> Leaf:
-        """Returns what was collected."""
-        return Leaf(tuple(self._texts), tuple(self._numbers), frozenset(self._listed - self._twice))
+    def scalars(self) -> ScalarSet:
+        """Returns the set of all scalars gathered so far."""
+        return ScalarSet(
+            tuple(self._texts), tuple(self._numbers), frozenset(self._listed - self._twice)
+        )
 
     def add_values(self, values: list[Any]) -> None:
-        """Adds listed values; raises GrammarError for others than texts, integers and literals.
+        """Adds listed values; raises GrammarError for objects, arrays and fractions.
 
-        What is listed twice is not counted on: `oneOf` does not allow it.
+        A value that is listed twice is left out, since `oneOf` does not allow it.
         """
         for value in values:
             if isinstance(value, dict | list | float):
-                raise refusal("of listed objects, arrays or fractions beside other items")
-            spelled = spelling_of(value)
+                raise unsupported("of listed objects, arrays or fractions beside other items")
+            spelled = compact_json(value)
             (self._twice if spelled in self._listed else self._listed).add(spelled)
 
-    def add(self, merged: Merged, kind: str) -> None:
-        """Adds the scalars of one type; raises GrammarError."""
+    def add(self, merged: Alternative, kind: str) -> None:
+        """Adds the scalars of type `kind` that an alternative allows; raises GrammarError."""
         match kind:
             case "string":
                 self._texts.append(self._texts_of(merged))
@@ -86,35 +89,37 @@ class Leaves:
             case "null":
                 self._listed.add(b"null")
 
-    def _texts_of(self, merged: Merged) -> Texts:
+    def _texts_of(self, merged: Alternative) -> StringSet:
         given = merged.keywords
         low, high = given.get("minLength", 0), given.get("maxLength")
         form, pattern = given.get("format"), given.get("pattern")
         if form in FORMATS:
             if pattern is not None:
-                raise refusal(f"of texts with a pattern and the format {form}")
+                raise unsupported(f"of texts with a pattern and the format {form}")
             pattern = f"^{_PATTERNS[form]}$"
             patch = {"format": None, "pattern": pattern}
             self._patches.setdefault(id(merged.sources["format"]), {}).update(patch)
         if pattern is None:
-            return Texts(low=low, high=high, is_endless=high is None)
+            return StringSet(low=low, high=high, is_infinite=high is None)
         return self._matching(merged, pattern, low, high)
 
-    def _matching(self, merged: Merged, pattern: str, low: int, high: int | None) -> Texts:
-        if max(low, high or 0) > _MAX_LETTERS:
-            raise refusal(f"of texts with a pattern and more than {_MAX_LETTERS} letters")
+    def _matching(self, merged: Alternative, pattern: str, low: int, high: int | None) -> StringSet:
+        if max(low, high or 0) > _MAX_CHARACTERS:
+            raise unsupported(f"of texts with a pattern and more than {_MAX_CHARACTERS} letters")
         plain = _plain_classes(pattern)
         self._patterns.add(plain)
         if len(self._patterns) > _MAX_PATTERNS:
-            raise refusal(f"of texts with more than {_MAX_PATTERNS} patterns")
+            raise unsupported(f"of texts with more than {_MAX_PATTERNS} patterns")
         wide, narrow = (_automaton(plain, is_wide=each) for each in (True, False))
         if wide != narrow:
-            if low == 0 and high is None and is_endless(pattern):
-                return Texts(is_endless=True)
-            raise refusal("of texts with a pattern in which \\D, \\W, \\S or the like may differ")
+            if low == 0 and high is None and is_infinite(pattern):
+                return StringSet(is_infinite=True)
+            raise unsupported(
+                "of texts with a pattern in which \\D, \\W, \\S or the like may differ"
+            )
         if plain != pattern:
             self._patches.setdefault(id(merged.sources["pattern"]), {})["pattern"] = plain
-        return Texts(narrow, low, high)
+        return StringSet(narrow, low, high)
 
 
 @lru_cache(maxsize=128)
@@ -124,11 +129,11 @@ def _automaton(pattern: str, *, is_wide: bool) -> Automaton:
         return automaton_of(pattern, is_wide=is_wide, ends_strictly=True, most_steps=most)
     except GrammarError as error:
         reason = str(error).removeprefix("not supported in a pattern that must not match: ")
-        raise refusal(f"of texts with a pattern: {reason}") from None
+        raise unsupported(f"of texts with a pattern: {reason}") from None
 
 
 def _plain_classes(pattern: str) -> str:
-    """Returns a pattern whose classes are those of ASCII."""
+    """Returns a pattern with `\\d`, `\\w` and `\\s` replaced by their ASCII characters."""
     found, is_inside = [], False
     for token in _TOKENS.findall(pattern):
         letters = _CLASSES.get(token[1:]) if token[0] == "\\" else None
@@ -142,13 +147,13 @@ def _plain_classes(pattern: str) -> str:
     return "".join(found)
 
 
-def _numbers(given: dict[str, Any], *, is_whole: bool) -> Numbers:
+def _numbers(given: dict[str, Any], *, is_whole: bool) -> NumberRange:
     step = given.get("multipleOf")
     if step is not None and (type(step) is not int or step < 1):
-        raise refusal("of multiples of a fraction")
+        raise unsupported("of multiples of a fraction")
     low, has_low = _limit(given, "minimum", "exclusiveMinimum", max)
     high, has_high = _limit(given, "maximum", "exclusiveMaximum", min)
-    return Numbers(low, high, has_low, has_high, step or (1 if is_whole else None))
+    return NumberRange(low, high, has_low, has_high, step or (1 if is_whole else None))
 
 
 def _limit(

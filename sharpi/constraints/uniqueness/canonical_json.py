@@ -1,4 +1,4 @@
-"""Spelling of JSON values: equal values of an array are told by equal keys."""
+"""Canonical forms of JSON values: two values are equal exactly if their canonical forms are."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ _NUMBER_KEY = re.compile(rb"(-?)(\d+)e(-?\d+)")
 _MAX_PLAIN = 400  # digits
 
 
-class Whole:
-    """The key of an object or array; equal objects have the same names and equal values."""
+class CanonicalContainer:
+    """The canonical form of an object or array, which can be hashed.
+
+    The order of an object's properties does not count.
+    """
 
     __slots__ = ("_hash", "members")
 
-    def __init__(self, members: dict[bytes, Key] | tuple[Key, ...]) -> None:
+    def __init__(self, members: dict[bytes, CanonicalValue] | tuple[CanonicalValue, ...]) -> None:
         self.members = members
         self._hash = hash(frozenset(members.items()) if isinstance(members, dict) else members)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Whole) and self.members == other.members
+        return isinstance(other, CanonicalContainer) and self.members == other.members
 
     def __hash__(self) -> int:
         return self._hash
 
 
-# A scalar's key is its text in JSON, with numbers as `digits`e`exponent`.
-Key: TypeAlias = bytes | Whole
+# A scalar's canonical form is its JSON text, with numbers as `digits`e`exponent`.
+CanonicalValue: TypeAlias = bytes | CanonicalContainer
 
 
-def spelling_of(value: Any) -> bytes:
-    """Returns a value in JSON, each letter spelled in the shortest way."""
+def compact_json(value: Any) -> bytes:
+    """Returns a value as JSON text with the fewest escapes, in UTF-8."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def scalar_key(spelled: bytes) -> bytes:
-    """Returns the key of a scalar as it is spelled in JSON."""
+def canonical_scalar(spelled: bytes) -> bytes:
+    """Returns the canonical form of a scalar's JSON text."""
     if spelled[:1] == b'"':
-        return text_key(spelled)
+        return canonical_string(spelled)
     found = _NUMBER.fullmatch(spelled)
     if found is None:
         return spelled
@@ -54,22 +57,23 @@ def scalar_key(spelled: bytes) -> bytes:
     return b"%s%se%d" % (sign, kept, power)
 
 
-def text_key(spelled: bytes) -> bytes:
-    """Returns the text with its quotes, each letter spelled in the shortest way."""
+def canonical_string(spelled: bytes) -> bytes:
+    """Returns a JSON string, in quotes, with the fewest escapes."""
     if b"\\" not in spelled:
         return spelled
     try:
-        return spelling_of(json.loads(spelled))
+        return compact_json(json.loads(spelled))
     except ValueError:
         return spelled
 
 
-def plain_spelling(key: Key) -> bytes | None:
-    """Returns how a scalar is spelled where items have to differ; None for what cannot stand there.
+def plain_literal(key: CanonicalValue) -> bytes | None:
+    """Returns the only JSON text of a scalar that is allowed where items must be unique.
 
-    Numbers have no exponent, and neither a zero at the end of a fraction nor one before others.
+    Numbers have no exponent, no leading zero and no trailing zero in the fraction. Returns None for
+    objects and arrays, and for numbers of more than 400 digits.
     """
-    if isinstance(key, Whole):
+    if isinstance(key, CanonicalContainer):
         return None
     found = None if key[:1] == b'"' else _NUMBER_KEY.fullmatch(key)
     if found is None:

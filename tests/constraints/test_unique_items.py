@@ -8,12 +8,16 @@ import jsonschema
 import pytest
 from walks import follows, may_end, random_answer
 
-from sharpi.constraints.different.numbers import Numbers
-from sharpi.constraints.different.spelling import Whole, plain_spelling, scalar_key
-from sharpi.constraints.different.texts import Texts
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.patterns.automaton import automaton_of
 from sharpi.constraints.schema.unique_items import unique_items
+from sharpi.constraints.uniqueness.canonical_json import (
+    CanonicalContainer,
+    canonical_scalar,
+    plain_literal,
+)
+from sharpi.constraints.uniqueness.number_range import NumberRange
+from sharpi.constraints.uniqueness.string_set import StringSet
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -209,14 +213,16 @@ def test_keys_of_equal_values() -> None:
         ("0", "-0", "0.0", "0e9"),
         ('"a/"', '"\\u0061\\/"'),
     ):
-        assert len({scalar_key(text.encode()) for text in texts}) == 1
+        assert len({canonical_scalar(text.encode()) for text in texts}) == 1
     numbers = ("1", "-1", "10", "0.1", "12", "1.2", "0.012", "120")
-    assert len({scalar_key(text.encode()) for text in numbers}) == len(numbers)
-    assert [plain_spelling(scalar_key(text.encode())) for text in numbers] == [
+    assert len({canonical_scalar(text.encode()) for text in numbers}) == len(numbers)
+    assert [plain_literal(canonical_scalar(text.encode())) for text in numbers] == [
         text.encode() for text in numbers
     ]
-    assert Whole({b'"a"': b"1e0", b'"b"': b"x"}) == Whole({b'"b"': b"x", b'"a"': b"1e0"})
-    assert Whole((b"1e0",)) != Whole((b"1e0", b"1e0"))
+    assert CanonicalContainer({b'"a"': b"1e0", b'"b"': b"x"}) == CanonicalContainer(
+        {b'"b"': b"x", b'"a"': b"1e0"}
+    )
+    assert CanonicalContainer((b"1e0",)) != CanonicalContainer((b"1e0", b"1e0"))
 
 
 @pytest.mark.parametrize(
@@ -225,12 +231,16 @@ def test_keys_of_equal_values() -> None:
 def test_integers_are_counted(low: int, high: int, step: int) -> None:
     from fractions import Fraction
 
-    numbers = Numbers(Fraction(low), Fraction(high), step=step)
+    numbers = NumberRange(Fraction(low), Fraction(high), step=step)
     every = [str(value) for value in range(low, high + 1) if value % step == 0]
-    for begun in {text[:end] for text in every for end in range(len(text) + 1)} | {"-0", "01", "x"}:
-        num = sum(text.startswith(begun) for text in every)
-        found = next(most for most in range(999) if not numbers.has_more(begun.encode(), most))
-        assert found == num, begun
+    for prefix in {text[:end] for text in every for end in range(len(text) + 1)} | {
+        "-0",
+        "01",
+        "x",
+    }:
+        num = sum(text.startswith(prefix) for text in every)
+        found = next(most for most in range(999) if not numbers.has_more(prefix.encode(), most))
+        assert found == num, prefix
 
 
 @pytest.mark.parametrize(
@@ -240,22 +250,22 @@ def test_integers_are_counted(low: int, high: int, step: int) -> None:
 def test_texts_are_counted(pattern: str, low: int, high: int | None, letters: str) -> None:
     import re
 
-    texts = Texts(automaton_of(pattern, ends_strictly=True), low, high)
+    texts = StringSet(automaton_of(pattern, ends_strictly=True), low, high)
     words = ["".join(word) for size in range(6) for word in product(letters, repeat=size)]
     every = [
         word
         for word in words
         if re.search(pattern, word) and len(word) >= low and (high is None or len(word) <= high)
     ]
-    for begun in words:
-        num = sum(word.startswith(begun) for word in every)
-        found = next(most for most in range(9999) if not texts.has_more(begun.encode(), most))
-        assert found == num, begun
+    for prefix in words:
+        num = sum(word.startswith(prefix) for word in every)
+        found = next(most for most in range(9999) if not texts.has_more(prefix.encode(), most))
+        assert found == num, prefix
 
 
 def test_letters_of_several_bytes_are_counted() -> None:
-    texts = Texts(automaton_of("^[aéè€]$", ends_strictly=True))
+    texts = StringSet(automaton_of("^[aéè€]$", ends_strictly=True))
     nums = {b"": 4, b"\xc3": 2, "é".encode(): 1, b"\xe2\x82": 1, b"\xe2": 1, b"\\": 0, b"\xd0": 0}
-    for begun, num in nums.items():
-        assert texts.has_more(begun, num - 1)
-        assert not texts.has_more(begun, num)
+    for prefix, num in nums.items():
+        assert texts.has_more(prefix, num - 1)
+        assert not texts.has_more(prefix, num)

@@ -1,4 +1,4 @@
-"""Numbers: a range of numbers, and how many of them have a spelling that begins in some way."""
+"""NumberRange: a range of numbers, and how many of them begin with a prefix when written out."""
 
 import re
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ _WHOLE = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
 _MAX_POWER = 400
 
 
-class Numbers(Struct, frozen=True):
-    """The numbers of a range; of the multiples of `step`, if that is given.
+class NumberRange(Struct, frozen=True):
+    """The numbers of a range; only multiples of `step` if it is given.
 
-    They are spelled without an exponent, and without zeros that can be left out.
+    Numbers are written without an exponent and without zeros that can be left out.
     """
 
     low: Fraction | None = None
@@ -23,13 +23,13 @@ class Numbers(Struct, frozen=True):
     has_high: bool = True
     step: int | None = None  # None for all real numbers, 1 for all integers
 
-    def has_more(self, begun: bytes, most: int) -> bool:
-        """Returns whether more than `most` numbers begin with this text."""
-        found = _BEGUN.fullmatch(begun)
+    def has_more(self, prefix: bytes, most: int) -> bool:
+        """Returns whether more than `most` numbers begin with `prefix`."""
+        found = _BEGUN.fullmatch(prefix)
         if found is None:
             return False
         sign, whole, fraction = found.groups()
-        if not begun:
+        if not prefix:
             return self._has_more_above(None, most)
         mirrored = self._mirrored() if sign else self
         if whole is None:
@@ -39,7 +39,7 @@ class Numbers(Struct, frozen=True):
         return mirrored._has_more_positive(whole, fraction, most)
 
     def _has_more_above(self, least: int | None, most: int) -> bool:
-        """Returns whether more than `most` numbers are above a limit."""
+        """Returns whether more than `most` numbers are greater than `least`, if given."""
         if self.step is not None:
             return self._num_integers(None if least is None else least + 1, None, most) > most
         low = self.low if least is None else max(Fraction(least), self.low or Fraction(least))
@@ -47,10 +47,10 @@ class Numbers(Struct, frozen=True):
             return True
         return most < 1 and least is None and self._holds(low)
 
-    def _mirrored(self) -> "Numbers":
+    def _mirrored(self) -> "NumberRange":
         low = None if self.high is None else -self.high
         high = None if self.low is None else -self.low
-        return Numbers(low, high, self.has_high, self.has_low, self.step)
+        return NumberRange(low, high, self.has_high, self.has_low, self.step)
 
     def _has_more_positive(self, whole: bytes, fraction: bytes | None, most: int) -> bool:
         if len(whole) > _MAX_POWER or len(fraction or b"") > _MAX_POWER:
@@ -69,7 +69,7 @@ class Numbers(Struct, frozen=True):
     def _longer(
         self, begin: Fraction, size: Fraction, *, is_longer: bool
     ) -> Iterator[tuple[Fraction, Fraction]]:
-        """Yields the ranges of numbers that begin alike, with more and more digits."""
+        """Yields the ranges of numbers with a common prefix, by the number of digits."""
         yield begin, begin + size
         for power in range(1, _MAX_POWER if is_longer else 0):
             low = begin * 10**power
@@ -78,7 +78,7 @@ class Numbers(Struct, frozen=True):
             yield low, low + size * 10**power
 
     def _meets(self, low: Fraction, high: Fraction) -> bool:
-        """Returns whether the range has endless numbers between two."""
+        """Returns whether the range has infinitely many real numbers between `low` and `high`."""
         first = low if self.low is None else max(low, self.low)
         last = high if self.high is None else min(high, self.high)
         return first < last
@@ -98,7 +98,7 @@ class Numbers(Struct, frozen=True):
         return num > most
 
     def _num_integers(self, first: int | None, last: int | None, most: int) -> int:
-        """Returns the number of integers from `first` to `last`; `most` + 1 for infinitely many."""
+        """Returns the number of multiples from `first` to `last`; `most` + 1 if it is infinite."""
         step, (low, high) = self.step or 1, self._integers()
         lows = [each for each in (low, first) if each is not None]
         highs = [each for each in (high, last) if each is not None]
@@ -107,7 +107,7 @@ class Numbers(Struct, frozen=True):
         return max(0, min(highs) // step - (max(lows) - 1) // step)
 
     def _integers(self) -> tuple[int | None, int | None]:
-        """Returns the least and the largest integer of the range."""
+        """Returns the least and the largest integer of the range; None where there is no limit."""
         low = high = None
         if self.low is not None:
             low = -(-self.low // 1) if self.has_low else self.low // 1 + 1
@@ -117,5 +117,5 @@ class Numbers(Struct, frozen=True):
 
 
 def is_plain_number(spelled: bytes) -> bool:
-    """Returns whether a number is spelled in the only way in which items are that differ."""
+    """Returns whether a number is written as unique items are: no exponent, no needless zeros."""
     return spelled != b"-0" and _WHOLE.fullmatch(spelled) is not None

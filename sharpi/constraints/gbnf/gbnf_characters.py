@@ -3,7 +3,7 @@
 import json
 import re
 
-_LETTER = re.compile(
+_CHARACTER = re.compile(
     r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([nrt\\\"\[\]]))|([^\\])",
     re.DOTALL,
 )
@@ -12,38 +12,38 @@ ANY = "/(?s:.)/"
 
 
 def literal(text: str) -> str:
-    """Returns Lark's literal for the text between two quotes; raises ValueError."""
-    return json.dumps("".join(_letters(text)), ensure_ascii=False)
+    """Returns Lark's string literal for the text between two GBNF quotes; raises ValueError."""
+    return json.dumps("".join(_characters(text)), ensure_ascii=False)
 
 
 def character_set(text: str) -> str:
-    """Returns Lark's regular expression for the text between two brackets; raises ValueError."""
+    """Returns Lark's regular expression for a GBNF set without its brackets; raises ValueError."""
     is_negated = text.startswith("^")
-    letters = _letters(text[is_negated:])
-    if not letters:
+    chars = _characters(text[is_negated:])
+    if not chars:
         raise ValueError("a set of characters is empty")
     inner, at = "", 0
-    while at < len(letters):
-        is_range = letters[at + 1 : at + 2] == ["-"] and at + 2 < len(letters)
-        inner += _code(letters[at])
+    while at < len(chars):
+        is_range = chars[at + 1 : at + 2] == ["-"] and at + 2 < len(chars)
+        inner += _code(chars[at])
         if is_range:
-            inner += "-" + _code(letters[at + 2])
+            inner += "-" + _code(chars[at + 2])
         at += 3 if is_range else 1
     return f"/[{'^' if is_negated else ''}{inner}]/"
 
 
-def _letters(text: str) -> list[str]:
-    letters, at = [], 0
+def _characters(text: str) -> list[str]:
+    chars, at = [], 0
     while at < len(text):
-        found = _LETTER.match(text, at)
+        found = _CHARACTER.match(text, at)
         if found is None:
             raise ValueError(f"{text[at : at + 2]} is not a GBNF escape")
-        letters.append(_letter(found))
+        chars.append(_character(found))
         at = found.end()
-    return letters
+    return chars
 
 
-def _letter(found: re.Match[str]) -> str:
+def _character(found: re.Match[str]) -> str:
     code = found[1] or found[2] or found[3]
     if code is None:
         return found[5] or _ESCAPED.get(found[4], found[4])
@@ -53,5 +53,5 @@ def _letter(found: re.Match[str]) -> str:
     return chr(number)
 
 
-def _code(letter: str) -> str:
-    return f"\\x{{{ord(letter):x}}}"
+def _code(char: str) -> str:
+    return f"\\x{{{ord(char):x}}}"

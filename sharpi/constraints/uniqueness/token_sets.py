@@ -1,4 +1,4 @@
-"""TokenSets: which tokens of a vocabulary may matter to the items of an array."""
+"""TokenSets: the tokens of a vocabulary that can complete or begin an item of an array."""
 
 import re
 from collections import defaultdict
@@ -11,19 +11,21 @@ from sharpi.constraints.mask import mask_of
 
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRUCTURE = b'"[]{},'
-# After the end of a string: nothing that ends a value, and no more of a new one than its quote.
+# After the end of a string: a separator, and of the next value no more than its first quote.
 _SIMPLE_TAIL = re.compile(rb'[ \t\r\n]*(?:[,:][ \t\r\n]*)?"?')
 
 
 class TokenSets:
-    """The bytes of each token, and masks of some of them.
+    """The bytes of each token, and masks of tokens by their bytes.
 
-    `arrays` begin an array and go on, as do `quoted_arrays` after the end of a string. `quotes`
-    have a quote, `structure` a sign that begins or ends something. Of those with a quote,
-    `run_on` go on beyond what follows it, and `text_starts` begin a string and do not end it.
-    `digits` are digits alone, `zeros` those that begin with a zero, `long_digits` several.
-    `second_spellings` spell a letter in a second way, as do those `after_backslash` if that has
-    come.
+    `arrays`: begin an array and go on; `arrays_after_quote`: do so after the end of a string.
+    `quotes`: have a quote.
+    `structure`: have one of `"[]{},`.
+    `run_on`: have a quote and go on beyond the separator and the quote that may follow it.
+    `string_starts`: begin a string and do not end it.
+    `digits`: only digits; `zeros`: only digits, the first a 0; `long_digits`: several digits.
+    `redundant_escapes`: have an escape that is not the shortest form of its character.
+    `after_backslash`: complete such an escape after a backslash.
     """
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
@@ -40,16 +42,16 @@ class TokenSets:
             if quote:
                 self._ends[tokens[token][: len(content) + 1]].append(token)
         masks = {name: mask_of(ids, len(tokens)) for name, ids in found.items()}
-        self.arrays, self.quoted_arrays = masks["arrays"], masks["quoted_arrays"]
+        self.arrays, self.arrays_after_quote = masks["arrays"], masks["arrays_after_quote"]
         self.quotes, self.structure = masks["quotes"], masks["structure"]
-        self.run_on, self.text_starts = masks["run_on"], masks["text_starts"]
+        self.run_on, self.string_starts = masks["run_on"], masks["string_starts"]
         self.digits, self.zeros = masks["digits"], masks["zeros"]
         self.long_digits = masks["long_digits"]
-        self.second_spellings = masks["second_spellings"]
+        self.redundant_escapes = masks["redundant_escapes"]
         self.after_backslash = masks["after_backslash"]
 
     def writing(self, text: bytes) -> Iterator[int]:
-        """Yields the tokens that are a beginning of a text, or end it with its quote and go on."""
+        """Yields the tokens that are a prefix of `text`, or go on after its closing quote."""
         for end in range(1, len(text) + 1):
             token = self._ids.get(text[:end])
             if token is not None:
@@ -58,7 +60,7 @@ class TokenSets:
 
 
 def _without_escapes(data: bytes) -> bytes:
-    """Returns a text of the same length, without escaped quotes."""
+    """Returns a text of the same length with escapes, and thus escaped quotes, blanked out."""
     return _ESCAPE.sub(b"__", data)
 
 
@@ -69,21 +71,21 @@ def _runs_on(data: bytes) -> bool:
 
 _KINDS: dict[str, Callable[[bytes], bool]] = {
     "arrays": lambda data: b"[" in data[:-1],
-    "quoted_arrays": lambda data: b'"' in data and b"[" in data.partition(b'"')[2],
+    "arrays_after_quote": lambda data: b'"' in data and b"[" in data.partition(b'"')[2],
     "quotes": lambda data: b'"' in data,
     "structure": lambda data: any(byte in _STRUCTURE for byte in data),
     "run_on": lambda data: b'"' in data and _runs_on(data),
-    "text_starts": lambda data: data[:1] == b'"' and b'"' not in _without_escapes(data[1:]),
+    "string_starts": lambda data: data[:1] == b'"' and b'"' not in _without_escapes(data[1:]),
     "digits": bytes.isdigit,
     "zeros": lambda data: data[:1] == b"0" and data.isdigit(),
     "long_digits": lambda data: len(data) > 1 and data.isdigit(),
-    "second_spellings": lambda data: b"\\u" in data or b"\\/" in data,
+    "redundant_escapes": lambda data: b"\\u" in data or b"\\/" in data,
     "after_backslash": lambda data: data[:1] in (b"u", b"/"),
 }
 
 
 def ids_in(mask: TokenMask) -> list[int]:
-    """Returns the tokens of a mask."""
+    """Returns the ids of the tokens that a mask allows."""
     words = np.flatnonzero(mask)
     bits = np.unpackbits(mask[words].view(np.uint8), bitorder="little").reshape(-1, 32)
     rows, columns = np.nonzero(bits)

@@ -1,7 +1,7 @@
-"""Children: processes that do costly work on a text, with bounds on their time, memory and stack.
+"""Child processes for costly work on a text, with limits on CPU time, memory and stack.
 
-One child runs at a time and only a few requests may wait, so that a client with costly requests
-occupies one processor at most.
+One child runs at a time and at most six threads wait for one, so that a client with costly requests
+occupies no more than one CPU core.
 """
 
 import json
@@ -21,9 +21,9 @@ from sharpi.errors import BusyError
 
 CPU_SECONDS = 2
 MEMORY_BYTES = 1 << 30
-_NICENESS = 10  # the answers of others go first
-# How long a wait is, and how many a busy machine may take: without and with any work of the child.
-# They are counted, as the time of a parent that was stopped says nothing about its child.
+_NICENESS = 10  # lower priority than the engine's threads
+# The length of one wait, and the limits on waits: in a row without CPU time of the child, and in
+# all. Waits are counted because the clock goes on while the parent itself is stopped.
 _WAIT_SECONDS = 1.0
 _MAX_IDLE_WAITS, _MAX_WAITS = 60, 600
 _STACK_BYTES = 1 << 20  # threads have several times as much
@@ -33,8 +33,8 @@ _MAX_WAITING = 6
 T = TypeVar("T")
 
 
-class Children:
-    """Lets one thread at a time start a child; any thread may use it."""
+class ChildProcesses:
+    """Lets one thread at a time run a child process; any thread may call it."""
 
     def __init__(self) -> None:
         self._places = threading.BoundedSemaphore(_MAX_WAITING)
@@ -42,7 +42,7 @@ class Children:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Waits for the turn of the calling thread; raises BusyError if too many others wait."""
+        """Holds the right to run a child process; raises BusyError if too many threads wait."""
         if not self._places.acquire(blocking=False):
             raise BusyError("too many grammars and schemas are being compiled")
         try:
@@ -53,9 +53,12 @@ class Children:
 
 
 class ChildAnswers(Generic[T]):
-    """Caches the newest `most` answers by the hash of the question; any thread may use it."""
+    """Caches the newest `most` results of child processes by the hash of their input text.
 
-    def __init__(self, children: Children, most: int) -> None:
+    Any thread may call it.
+    """
+
+    def __init__(self, children: ChildProcesses, most: int) -> None:
         self._children, self._most = children, most
         self._known: OrderedDict[bytes, T] = OrderedDict()
 
@@ -63,7 +66,7 @@ class ChildAnswers(Generic[T]):
         return len(self._known)
 
     def get(self, question: str, ask: Callable[[str], T]) -> T:
-        """Returns the known answer, or else waits for a turn and asks; raises BusyError."""
+        """Returns the cached result of `question`, or calls `ask` in turn; raises BusyError."""
         key = sha256(question.encode()).digest()
         known = self._known.get(key)
         return self._asked(key, question, ask) if known is None else known
@@ -79,10 +82,10 @@ class ChildAnswers(Generic[T]):
 
 
 def ask_child(module: str, text: str) -> Any:
-    """Runs a module in a child process and returns its answer to `text`.
+    """Runs a module in a child process and returns its result for `text`, decoded from JSON.
 
-    The module has to call `answer_parent`. Returns None if the child fails or exceeds its limits;
-    raises BusyError if it gets no processor time for a minute, or too little in ten minutes.
+    The module has to call `answer_parent`. Returns None if the child fails or exceeds its limits.
+    Raises BusyError if the child gets no CPU time for a minute, or has not ended after ten.
     """
     command = [sys.executable, "-P", "-m", module]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -99,7 +102,7 @@ def ask_child(module: str, text: str) -> Any:
 
 
 def _answer_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
-    """Returns what a child prints on a text; raises BusyError if it is not given time to."""
+    """Returns the standard output of a child; raises BusyError if the child gets no CPU time."""
     seconds, num_idle = 0.0, 0
     for wait in range(_MAX_WAITS):
         try:
@@ -113,7 +116,7 @@ def _answer_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Returns the processor time of a child, which may have ended but is not waited for."""
+    """Returns the CPU seconds of a child, which may have ended but has not been waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -126,7 +129,7 @@ def _decoded(answer: bytes) -> Any:
 
 
 def answer_parent(answer: Callable[[str], Any]) -> None:
-    """Sets a child's limits, calls `answer` with the text on stdin and prints the JSON of it."""
+    """Sets the limits of this child process and prints `answer(text of stdin)` as JSON."""
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
