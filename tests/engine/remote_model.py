@@ -22,8 +22,6 @@ class LateLayers:
 
     gpu_tier = None
     splits_steps = False
-    is_host_memory = False
-    page_bytes = state_bytes = 0
     progress = 0.0
 
     def __init__(self, part: CpuPart, num_ranks: int, width: int) -> None:
@@ -77,13 +75,13 @@ class LateLayers:
         return np.zeros((0, self._width), np.float32) if number is None else self.receive(number)
 
     def copy_page(self, source: int, target: int) -> None:
-        self._orders.append((None, lambda: self._part.copy_page(source, target)))
+        self._orders.append((None, lambda: self._part.cache.copy_page(source, target)))
 
     def drop_windows(self, page: int, **free: bool) -> None:
-        self._orders.append((None, lambda: self._part.drop_windows(page, **free)))
+        self._orders.append((None, lambda: self._part.cache.drop_windows(page, **free)))
 
     def copy_state(self, source: int, target: int) -> None:
-        self._orders.append((None, lambda: self._part.copy_state(source, target)))
+        self._orders.append((None, lambda: self._part.states.copy(source, target)))
 
     def interrupt(self, *, wanted: bool = True) -> None: ...
 

@@ -43,8 +43,8 @@ class CpuPart(RecordedPart[Program]):
     gpu_tier = None
     is_host_memory = True
     splits_steps = False
-    _cache: KvCache
-    _states: StateMemory
+    cache: KvCache
+    states: StateMemory
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class CpuPart(RecordedPart[Program]):
         self._keeps_router_logits, self._keeps_hidden = keeps_router_logits, keeps_hidden
         shapes = [shape for shape in config.attention if shape.layer in self._layers]
         windows = windows_of(config) if settings.window_pages else ()
-        self._cache = KvCache(shapes, settings.num_pages, settings.kv_types, windows)
+        self.cache = KvCache(shapes, settings.num_pages, settings.kv_types, windows)
         num_threads = max(settings.num_threads, settings.num_batch_threads)
         self._owns_pool = pool is None
         self._pool = pool or ThreadPool(num_threads, settings.places)
         shapes_of_states = [s for s in config.states if s.layer in self._layers]
         count = num_states(settings.num_parallel, settings.max_drafts)
-        self._states = StateMemory(shapes_of_states, count)
+        self.states = StateMemory(shapes_of_states, count)
         self._is_placed = False
         self._inputs = StepArrays(
             settings.batch_size, settings.num_parallel, settings.pages_per_sequence
@@ -113,14 +113,14 @@ class CpuPart(RecordedPart[Program]):
             self._kept.write(row, rows, inputs.positions[rows], segment)
         inputs.ask(first_output, segment.outputs + first, len(segment.outputs))
         if segment.state is not None:
-            inputs.states[row] = self._states.addresses[segment.state]
+            inputs.states[row] = self.states.addresses[segment.state]
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
         """Writes where recurrent layers store the state after each token; null for nowhere."""
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
-                self._inputs.states_after[row] = self._states.addresses[state]
+                self._inputs.states_after[row] = self.states.addresses[state]
         else:
             # Kernels read the entry of a sequence's first token only.
             self._inputs.states_after[first] = None
@@ -161,11 +161,6 @@ class CpuPart(RecordedPart[Program]):
         """The threads that run its steps."""
         return self._pool
 
-    @property
-    def cache(self) -> KvCache:
-        """The keys and values of its layers."""
-        return self._cache
-
     def interrupt(self, *, wanted: bool = True) -> None:
         self._pool.interrupt(wanted=wanted)
 
@@ -179,7 +174,7 @@ class CpuPart(RecordedPart[Program]):
         feed = None if self._tier is None or self._tier.is_mapped else self._tier.feed
         keeps = self._keeps_router_logits
         recorder = Recorder(
-            limits, self._cache, feed, keeps_router_logits=keeps, states=self._states.layout
+            limits, self.cache, feed, keeps_router_logits=keeps, states=self.states.layout
         )
         model: Transformer[Buffer] = Transformer(
             self._config, self._weights, recorder, trims_last_layer=not keeps,

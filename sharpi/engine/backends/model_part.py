@@ -144,7 +144,7 @@ class ModelPart(StepRoutes, Protocol):
 
     @property
     def hidden(self) -> Values:
-        """Returns the most likely id after the last step, the lowest if equal; -1 if not finite."""
+        """The hidden states (tokens, hidden) of the last step, which an MTP head begins with."""
 
     def interrupt(self, *, wanted: bool = True) -> None:
         """Makes the current pass, or the next one, raise KeyboardInterrupt between two layers.
@@ -155,36 +155,6 @@ class ModelPart(StepRoutes, Protocol):
     @property
     def progress(self) -> float:
         """The fraction of the current pass that is done, 0 to 1; any thread may read it."""
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies what the part's layers keep in one page of the KV cache to another page."""
-
-    def copy_state(self, source: int, target: int) -> None:
-        """Copies what the part's recurrent layers keep in one state to another state."""
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes that the part's layers keep in one page of the KV cache."""
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes that the part's recurrent layers keep in one state."""
-
-    @property
-    def is_host_memory(self) -> bool:
-        """True if any thread may read pages and states while no step writes to them."""
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies what the part's layers keep in a page to `target`, (page_bytes,)."""
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        """Sets a page to what `read_page` read."""
-
-    def read_state(self, state: int, target: HostBytes) -> None:
-        """Copies what the part's recurrent layers keep in a state to `target`, (state_bytes,)."""
-
-    def write_state(self, state: int, source: HostBytes) -> None:
-        """Sets a state to what `read_state` read."""
 
     def prepare(self) -> None:
         """Does in advance what the first step would otherwise have to do."""
@@ -211,6 +181,12 @@ class RemoteLayers(ModelPart, Protocol):
 
     def forget(self, number: int) -> None:
         """Drops a step's outputs: `receive` will not be called for them."""
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Makes other machines copy a page of the KV cache to another page."""
+
+    def copy_state(self, source: int, target: int) -> None:
+        """Makes other machines copy a state of recurrent layers to another state."""
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
         """Makes sliding-window layers on other machines drop a page; see `KvCache.drop_windows`."""

@@ -37,11 +37,13 @@ class PartStates(Protocol):
 class RecordedPart(ABC, Generic[P]):
     """Records a program for each `max_outputs` at its first use; `_latest` is the last one run.
 
-    The methods for pages and states are those of `ModelPart`.
+    `cache` has the keys and values of its layers, and `states` the states of its recurrent layers.
+    With `is_host_memory` any thread may read both while no step writes to them.
     """
 
-    _cache: PartCache
-    _states: PartStates
+    cache: PartCache
+    states: PartStates
+    is_host_memory: bool
 
     def __init__(self, num_outputs: int) -> None:
         self._num_outputs = num_outputs
@@ -79,54 +81,8 @@ class RecordedPart(ABC, Generic[P]):
         """The router logits of the step that ran last, if they are kept."""
         return [] if self._latest is None else self._latest.router_logits
 
-    def _settle(self, num_pages: int = 0) -> None:
-        """Prepares for a use of pages or states between steps; there must be `num_pages` pages."""
+    def settle(self, num_pages: int = 0) -> None:
+        """Must be called before pages or states change between two steps.
 
-    def copy_page(self, source: int, target: int) -> None:
-        self._settle(1 + max(source, target))
-        self._cache.copy_page(source, target)
-
-    def copy_state(self, source: int, target: int) -> None:
-        self._settle()
-        self._states.copy(source, target)
-
-    @property
-    def page_bytes(self) -> int:
-        return self._cache.page_bytes
-
-    @property
-    def state_bytes(self) -> int:
-        return self._states.state_bytes
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        self._cache.read_page(page, target)
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        self._settle(1 + page)
-        self._cache.write_page(page, source)
-
-    def read_state(self, state: int, target: HostBytes) -> None:
-        self._settle()
-        self._states.read(state, target)
-
-    def write_state(self, state: int, source: HostBytes) -> None:
-        self._settle()
-        self._states.write(state, source)
-
-    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Frees a page's keys and values in sliding-window layers; see `KvCache.drop_windows`."""
-        self._cache.drop_windows(page, is_before_free=is_before_free, is_after_free=is_after_free)
-
-    @property
-    def partial_bytes(self) -> int:
-        """The bytes of one page, without those of sliding-window layers."""
-        return self._cache.partial_bytes
-
-    def read_partial(self, page: int, target: HostBytes) -> None:
-        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
-        self._cache.read_partial(page, target)
-
-    def write_partial(self, page: int, source: HostBytes) -> None:
-        """Sets a page without sliding-window layers to what `read_partial` read."""
-        self._settle(1 + page)
-        self._cache.write_partial(page, source)
+        There are `num_pages` pages afterwards.
+        """

@@ -12,7 +12,7 @@ import numpy as np
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
-from sharpi.engine.backends.model_part import HostBytes, StepOfPart, Values
+from sharpi.engine.backends.model_part import StepOfPart, Values
 from sharpi.engine.cluster.gpu_lines import GpuLines
 from sharpi.engine.cluster.step_message import pair_body, read_pair, read_values, step_body
 from sharpi.errors import ClusterError
@@ -25,9 +25,6 @@ class RemotePart:
 
     gpu_tier = None
     splits_steps = False
-    is_host_memory = False
-    page_bytes = 0  # unused: several machines refuse a prompt cache on disk
-    state_bytes = 0
 
     def __init__(
         self,
@@ -146,18 +143,6 @@ class RemotePart:
 
     def copy_state(self, source: int, target: int) -> None:
         self._send(Kind.COPY_STATE, pair_body(source, target))
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        """Does nothing: no page of the other ranks is copied to or from this machine."""
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        """Does nothing: no page of the other ranks is copied to or from this machine."""
-
-    def read_state(self, state: int, target: HostBytes) -> None:
-        """Does nothing: no state of the other ranks is copied to or from this machine."""
-
-    def write_state(self, state: int, source: HostBytes) -> None:
-        """Does nothing: no state of the other ranks is copied to or from this machine."""
 
     def prepare(self) -> None:
         """Does nothing: the other ranks prepare while they wait for the first step."""

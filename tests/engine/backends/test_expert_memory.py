@@ -42,7 +42,7 @@ def assert_as_planned(engine: Engine) -> TierPlan:
     assert held == planned(plan, Purpose.SLOTS, Purpose.STAGING)
     assert tier.store.settings.slots == plan.ram_slots
     assert tier.store.max_group == plan.num_staging == 2 * NUM_USED
-    assert runner.parts[0]._cache.num_bytes == planned(plan, Purpose.KV)
+    assert runner.parts[0].cache.num_bytes == planned(plan, Purpose.KV)
     programs = [program.num_bytes for program in runner.parts[0]._programs.values()]
     assert 0 < sum(programs) <= planned(plan, Purpose.SCRATCH)
     dense_weights = [

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.native
 WINDOW = 200  # positions
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
 CANCELLED = 3  # the index of a request
-NAMES = ("run", "copy_page", "drop_windows", "read_page", "write_page")
+NAMES = ("copy_page", "drop_windows", "read_page", "write_page")
 Load = Callable[..., Engine]
 
 
@@ -42,10 +42,11 @@ class Shadow:
         )
         self._table = np.zeros(own.pages_per_sequence, np.int32)
         self._part, self._runner = part, engine.runner
-        self._calls = {name: getattr(part, name) for name in NAMES}
-        self._run_parts = engine.runner._run_parts
+        self._calls = {name: getattr(part.cache, name) for name in NAMES}
+        self._run, self._run_parts = part.run, engine.runner._run_parts
         for name in self._calls:
-            patch.setattr(part, name, getattr(self, name))
+            patch.setattr(part.cache, name, getattr(self, name))
+        patch.setattr(part, "run", self.run)
         patch.setattr(engine.runner, "_run_parts", self.begin)
 
     def begin(self, step: StepOfPart, max_outputs: int) -> object:
@@ -63,7 +64,7 @@ class Shadow:
             self.frames.write(self._table, each.position, end, each.pages)
             own = self._table[known.start : -(-end // PAGE_POSITIONS)].tolist()
             assert len(set(own)) == len(own)
-        return self._calls["run"](step, max_outputs)
+        return self._run(step, max_outputs)
 
     def copy_page(self, source: int, target: int) -> None:
         if self.frames.find(source) is not None:

@@ -54,8 +54,8 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     is_host_memory = False
     splits_steps = True
-    _cache: GpuKvCache
-    _states: GpuStates
+    cache: GpuKvCache
+    states: GpuStates
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         embedding: Memory | None = None,
     ) -> None:
         super().__init__(settings.num_outputs)
-        self._device, self._config, self._weights = device, config, weights
+        self.device, self._config, self._weights = device, config, weights
         self._settings = settings
         self._layers = range(config.num_layers) if layers is None else layers
         self._hands_on = hands_on
@@ -94,7 +94,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         )
         if embedding is not None:
             memory.weights.lend(weights.embedding.data, embedding)
-        self._cache, self._states, self.gpu_tier = memory.cache, memory.states, memory.gpu_tier
+        self.cache, self.states, self.gpu_tier = memory.cache, memory.states, memory.gpu_tier
         self._tier_steps = TierSteps(memory.gpu_tier, tier)
         trims = self._gives_outputs and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
@@ -200,7 +200,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             if self.gpu_tier is not None and largest:
                 program.largest()
             elif self.gpu_tier is not None and not reads:
-                self._device.synchronise()
+                self.device.synchronise()
         if self._keeps_hidden:
             self.hidden = program.read_hidden(num_tokens) if prompt is None else prompt.hidden
         routes = partial(self._slotted_routes, program, segments)
@@ -224,7 +224,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         super().prepare()
         if self.gpu_tier is not None:
             self.gpu_tier.prepare()
-        self._device.prepare(self._kernels())
+        self.device.prepare(self._kernels())
 
     def _kernels(self) -> set[Kernel]:
         """Returns the kernels that decode a token and, without slots, those of a prompt's batch."""
@@ -245,16 +245,6 @@ class GpuPart(RecordedPart[GpuProgram]):
     def largest(self) -> int:
         assert self._latest is not None
         return self._latest.largest()
-
-    @property
-    def cache(self) -> GpuKvCache:
-        """The keys and values of its layers."""
-        return self._cache
-
-    @property
-    def device(self) -> Device:
-        """The GPU."""
-        return self._device
 
     def calls_of_token(self, position: int) -> list[Call]:
         """Returns the launches for decoding the token at a position."""
@@ -282,7 +272,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             self.forget_graphs()
             growth.make_room(num_pages)
 
-    def _settle(self, num_pages: int = 0) -> None:
+    def settle(self, num_pages: int = 0) -> None:
         """Drops a step that was begun, whose state comes back, and grows the KV cache."""
         self._forget_next()
         self._make_room(num_pages)
@@ -295,7 +285,7 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def close(self) -> None:
         with suppress(DeviceError):
-            self._device.synchronise()  # a step that has begun may still read experts in RAM
+            self.device.synchronise()  # a step that has begun may still read experts in RAM
         self._programs.clear()
         if self.gpu_tier is not None:
             self.gpu_tier.close()
