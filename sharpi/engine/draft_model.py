@@ -4,15 +4,13 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from itertools import zip_longest
 
-import numpy as np
-
 from sharpi.config import DraftKind, RunConfig
 from sharpi.engine.kv.pages import shared_length
 from sharpi.engine.runner import Runner
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ContextFullError, UsageError
 from sharpi.gguf.reader import GgufFile
-from sharpi.speculation.draft import Draft, Drafter, level_of_chance
+from sharpi.speculation.draft import Draft, Drafter, likely_tokens
 
 _TOKENS = "tokenizer.ggml.tokens"
 
@@ -117,18 +115,11 @@ class ModelDrafter:
             sequence.truncate(same)
         logits = sequence.extend(self._tokens[same:])
         sequence.remember()
-        tokens: list[int] = []
-        levels: list[int] = []
-        while True:
-            token = int(np.argmax(logits))
-            chance = float(1 / np.exp(logits - logits[token]).sum())
-            if token >= self._model.vocab_size or chance < self._model.min_probability:
-                return tokens, levels
-            tokens.append(token)
-            levels.append(level_of_chance(chance))
-            if len(tokens) == most:
-                return tokens, levels
-            logits = sequence.extend([token])
+        model = self._model
+        return likely_tokens(
+            logits, lambda token: sequence.extend([token]), most, model.vocab_size,
+            model.min_probability,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Returns the sequence to the DraftModel."""

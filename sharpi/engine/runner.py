@@ -16,8 +16,7 @@ from sharpi.engine.backends.model_part import (
     Values,
     batches,
 )
-from sharpi.engine.kv.pages import PagePool
-from sharpi.engine.kv.state_pool import StatePool
+from sharpi.engine.kv.pool import Pool, StatePool
 from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.sampling.sampler import NOT_FINITE
@@ -71,7 +70,7 @@ class Runner:
         self._kept: dict[ModelPart, StepRoutes] = {}
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
-        self.pages = PagePool(settings.num_pages)
+        self.pages = Pool(settings.num_pages)
         self.memory = ModelMemory(parts, head, remote, drops_windows=settings.window_pages > 0)
         self.windows = WindowPages(
             settings.window, settings.window_pages, self.memory.drop_windows, settings.batch_size

@@ -1,11 +1,15 @@
 """Draft and Drafter: tokens that may come next in a sequence, and the interface to draft them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from sharpi.config import DraftKind
+
+Logits = npt.NDArray[np.float32]
 
 
 class Draft(Struct, frozen=True):
@@ -59,6 +63,27 @@ NUM_CHANCES = 10  # levels of a model's own probability
 def level_of_chance(chance: float) -> int:
     """Returns the level of a model's own probability `chance`, 0 to 1: its tenths, rounded down."""
     return int(chance * NUM_CHANCES)
+
+
+def likely_tokens(
+    logits: Logits, after: Callable[[int], Logits], most: int, vocab_size: int, least: float
+) -> tuple[list[int], list[int]]:
+    """Returns at most `most` tokens of a model's greedy continuation, and their levels.
+
+    `logits` (vocabulary,) are those of the first token, and `after` returns those after another
+    one. Ends before an id outside `vocab_size`, and before a probability below `least`.
+    """
+    tokens, levels = list[int](), list[int]()
+    while True:
+        token = int(np.argmax(logits))
+        chance = float(1 / np.exp(logits - logits[token]).sum())
+        if token >= vocab_size or not chance >= least:
+            return tokens, levels
+        tokens.append(token)
+        levels.append(level_of_chance(chance))
+        if len(tokens) == most:
+            return tokens, levels
+        logits = after(token)
 
 
 # The level of each match length; the last entry is for all longer ones.

@@ -85,7 +85,7 @@ def assert_nothing_is_left(scheduler: Scheduler, engine: Engine) -> None:
     scheduler.cache.clear()
     runner = engine.runner
     assert scheduler.cache.num_kept == 0
-    assert sorted(runner.pages._free) == list(range(runner.pages.num_pages))
+    assert sorted(runner.pages._free) == list(range(runner.pages.size))
     # A state of a draft that was right changes places with the sequence's own.
     states = sorted(runner.states._free + runner.draft_states._free)
-    assert states == list(range(runner.states.num_states + runner.draft_states.num_states))
+    assert states == list(range(runner.states.size + runner.draft_states.size))

@@ -193,7 +193,7 @@ def test_several_sequences_share_a_step_with_their_drafts(case: str, load: Load)
     assert [(each.ids, each.text) for each in heard] == expected
     assert num_steps < 25
     assert engine.speculator.statistics.num_accepted > 0
-    if engine.runner.states.num_states == 0:
+    if engine.runner.states.size == 0:
         assert_nothing_is_left(scheduler, engine)
 
 

@@ -4,12 +4,11 @@ from collections.abc import Collection
 
 from sharpi.config import KvTypes, RunConfig
 from sharpi.engine.kv.gpu_kv_choice import choose_on_gpu
-from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed, layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import check_kv_types, kv_bytes
+from sharpi.ops.cpu.kv_cache import kv_bytes, takes_kv_types
 from sharpi.tiers.planner import default_ram
 from sharpi.units import format_bytes
 
@@ -38,7 +37,7 @@ def choose_kv_types(
         shapes = [shape for shape in model.attention if shape.layer not in on_gpu.layers]
         needed = kv_bytes(shapes, num_positions, _F16, window_pages)
         reason = _why_not_in_ram(needed, _room(config, file, hardware, on_gpu.layers))
-    if reason is None or not _takes_q8(model):
+    if reason is None or not takes_kv_types(model.attention, _Q8_0):
         return _F16, ()
     halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))
     return _Q8_0, (f"keys and values are q8_0, {halved}: {reason}; --kv-type f16 takes it anyway",)
@@ -65,11 +64,3 @@ def _room(
 
 def _is_dense_in_ram(name: str, on_gpu: Collection[int]) -> bool:
     return not is_routed(name) and layer_of(name) not in on_gpu
-
-
-def _takes_q8(model: ModelConfig) -> bool:
-    try:
-        check_kv_types(model.attention, _Q8_0)
-    except UsageError:
-        return False
-    return True

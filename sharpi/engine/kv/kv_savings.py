@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from sharpi.config import KvTypes
-from sharpi.errors import UsageError
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, check_kv_types, kv_bytes
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, takes_kv_types
 from sharpi.ops.state_layout import state_bytes
 from sharpi.units import format_bytes
 
@@ -18,7 +17,7 @@ def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> It
     sizes = ", ".join(
         f"{types} {format_bytes(kv_bytes(model.attention, context_size, types, window_pages))}"
         for types in (KvTypes(kind, kind) for kind in KV_FORMATS)
-        if _takes(model, types)
+        if takes_kv_types(model.attention, types)
     )
     if model.attention:
         yield f"keys and values of {context_size} positions, once all are used: {sizes}"
@@ -39,11 +38,3 @@ def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> It
             f"{count} of {model.num_layers} layers keep a state of {format_bytes(states)} in all,"
             " whatever the context and the type"
         )
-
-
-def _takes(model: ModelConfig, types: KvTypes) -> bool:
-    try:
-        check_kv_types(model.attention, types)
-    except UsageError:
-        return False
-    return True

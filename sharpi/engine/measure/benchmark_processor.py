@@ -4,7 +4,7 @@ Limits are measured in the same run as the model, on the processor that computes
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,32 +19,36 @@ if TYPE_CHECKING:
     from sharpi.engine.backends.gpu.part import GpuPart
 
 
-class Processor(Protocol):
-    """The processor that runs the model, and its limits."""
+class Processor:
+    """The processor that runs the model, and its limits: here none, and no kernels are counted."""
 
-    device: str | None
-    has_cpu_layers: bool
+    device: str | None = None
+    has_cpu_layers = True
 
     def measure(self, num_threads: int) -> None:
         """Measures the limits once more; the best results count."""
 
     def bus_bytes(self, routes: Sequence[IntArray]) -> int:
         """Returns the bytes that a pass moves over the bus, for routes (tokens, used) by layer."""
+        return 0
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
         """Returns the highest rate of reading weights if `bus_bytes` of them cross the bus."""
+        return None
 
     def operations_per_second(self, num_threads: int) -> float | None:
         """Returns the highest rate of int8 operations."""
+        return None
 
     def launches(self, position: int) -> int | None:
         """Returns the number of kernels that a token at a position launches."""
+        return None
 
 
 def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
     """Returns the processor that runs the engine's model; several are represented as one."""
     if engine.runner.num_ranks > 1:
-        return SeveralRanks()
+        return Processor()  # limits of this machine do not apply to several
     plan = engine.plan
     first_gpu_layer = engine.model_config.num_layers if plan is None else plan.first_gpu_layer
     if first_gpu_layer == engine.model_config.num_layers:
@@ -60,11 +64,8 @@ def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
     return GpuProcessor(gpu, BusTraffic(traffic, resident, engine.model_config.num_experts))
 
 
-class CpuProcessor:
+class CpuProcessor(Processor):
     """Measures the rate of reading the model's pages, without experts read by direct I/O."""
-
-    device: str | None = None
-    has_cpu_layers = True
 
     def __init__(self, engine: Engine) -> None:
         instruction_set = engine.runner.settings.instruction_set
@@ -73,42 +74,14 @@ class CpuProcessor:
     def measure(self, num_threads: int) -> None:
         self._limits.measure(num_threads)
 
-    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
-        return 0
-
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
         return self._limits.bytes_per_second(num_threads)
 
     def operations_per_second(self, num_threads: int) -> float | None:
         return self._limits.operations_per_second(num_threads)
 
-    def launches(self, position: int) -> int | None:
-        return None
 
-
-class SeveralRanks:
-    """Measures nothing: this machine's limits do not apply to a model on several machines."""
-
-    device: str | None = None
-    has_cpu_layers = True
-
-    def measure(self, num_threads: int) -> None:
-        pass
-
-    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
-        return 0
-
-    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        return None
-
-    def operations_per_second(self, num_threads: int) -> float | None:
-        return None
-
-    def launches(self, position: int) -> int | None:
-        return None
-
-
-class GpuProcessor:
+class GpuProcessor(Processor):
     """Measures the GPU's memory and, if experts are in RAM, the bus at the same time."""
 
     has_cpu_layers = False
@@ -116,7 +89,7 @@ class GpuProcessor:
     def __init__(self, gpu: "GpuPart", bus: "BusTraffic") -> None:
         from sharpi.ops.cuda.gpu_limits import GpuLimits
 
-        self.device: str | None = gpu.device.name
+        self.device = gpu.device.name
         self._gpu, self._bus, self._limits = gpu, bus, GpuLimits(gpu.device)
 
     def measure(self, num_threads: int) -> None:
@@ -134,32 +107,17 @@ class GpuProcessor:
             seconds = max(seconds, bus_bytes / self._limits.bus_bytes_per_second)
         return weight_bytes / seconds
 
-    def operations_per_second(self, num_threads: int) -> float | None:
-        return None
-
     def launches(self, position: int) -> int | None:
         return len(self._gpu.calls_of_token(position))
 
 
-class SeveralProcessors:
+class SeveralProcessors(Processor):
     """A CPU and GPUs, or several GPUs: has no limits, as those of one do not apply to all."""
 
     def __init__(self, gpus: Sequence["GpuPart"], *, has_cpu_layers: bool) -> None:
-        self.device: str | None = " and ".join(gpu.device.name for gpu in gpus)
+        self.device = " and ".join(gpu.device.name for gpu in gpus)
         self.has_cpu_layers = has_cpu_layers
         self._gpus = tuple(gpus)
-
-    def measure(self, num_threads: int) -> None:
-        """Does nothing, because there is no limit to compare the rates with."""
-
-    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
-        return 0
-
-    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        return None
-
-    def operations_per_second(self, num_threads: int) -> float | None:
-        return None
 
     def launches(self, position: int) -> int | None:
         return sum(len(gpu.calls_of_token(position)) for gpu in self._gpus)

@@ -26,6 +26,7 @@ from sharpi.tiers.plan import Tier, TierPlan
 OpenGpu = Callable[[int], Device]  # of CUDA's index
 _NO_GPU = "no NVIDIA GPU was found; `sharpi doctor` shows what this machine has"
 Placed = tuple[Placement, TierPlan | None, str | None]
+Plan = Callable[[RunConfig, HardwareInfo], Placed]
 
 
 def is_there() -> bool:
@@ -81,53 +82,42 @@ class GpuChoice:
 
         With `layers`, other machines run the other layers.
         """
+
+        def plan(config: RunConfig, hardware: HardwareInfo) -> Placed:
+            placement = Placement(config, file, model, settings, hardware, layers)
+            return placement, *running_plan(placement, config)
+
         if self.devices:
             try:
-                return self._place_on_gpus(file, model, settings, hardware, layers)
+                return self._place_on_gpus(plan, hardware)
             except (DeviceError, UnsupportedModelError) as error:
                 self._give_up(error)
         config = replace(
             self._config, device="cpu", vram=None, vrams=(), gpus=(), tensor_split=(),
             gpu_layers=None,
         )  # fmt: skip
-        placement = Placement(config, file, model, settings, hardware, layers)
-        return placement, *running_plan(placement, config)
+        return plan(config, hardware)
 
-    def _place_on_gpus(
-        self,
-        file: GgufFile,
-        model: ModelConfig,
-        settings: EngineSettings,
-        hardware: HardwareInfo,
-        layers: range | None,
-    ) -> Placed:
-        placed = self._planned(file, model, settings, hardware, layers)
+    def _place_on_gpus(self, plan: Plan, hardware: HardwareInfo) -> Placed:
+        placed = plan(self._config, self._measured(hardware))
         first = self.devices[0]
         if not self._config.gpus and first.num_gpus > 1 and not _is_whole(*placed[:2]):
             self._add_usable(range(1, first.num_gpus))
-            placed = self._planned(file, model, settings, hardware, layers)
-        _, plan, _ = placed
-        if plan is None:
+            placed = plan(self._config, self._measured(hardware))
+        _, found, _ = placed
+        if found is None:
             raise DeviceError("RAM is too small for what VRAM does not hold")
-        if plan.first_gpu_layer == len(plan.layers):
+        if found.first_gpu_layer == len(found.layers):
             names = " or ".join(device.name for device in self.devices)
             raise DeviceError(f"{names} has no room for a single layer")
-        _require_words(first, self._config, plan)
+        _require_words(first, self._config, found)
         return placed
 
-    def _planned(
-        self,
-        file: GgufFile,
-        model: ModelConfig,
-        settings: EngineSettings,
-        hardware: HardwareInfo,
-        layers: range | None,
-    ) -> Placed:
+    def _measured(self, hardware: HardwareInfo) -> HardwareInfo:
+        """Returns the hardware with what the GPUs have free now, and how fast they are."""
         frees = tuple(device.free_bytes for device in self.devices)
         rates = () if self._config.tensor_split else measured_rates(self.devices)
-        hardware = replace(hardware, free_vram=frees[0], free_vrams=frees, vram_rates=rates)
-        placement = Placement(self._config, file, model, settings, hardware, layers)
-        return placement, *running_plan(placement, self._config)
+        return replace(hardware, free_vram=frees[0], free_vrams=frees, vram_rates=rates)
 
     def description(self, plan: TierPlan | None) -> str | None:
         """Returns the GPUs' names and first layers, which decide the bits; None without a GPU."""

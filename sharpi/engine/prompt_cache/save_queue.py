@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from sharpi.engine.kv.state_pool import State
+from sharpi.engine.kv.pool import State
 from sharpi.engine.prompt_cache.checksum import Bytes
 from sharpi.engine.prompt_cache.record import Record
 from sharpi.ops.cpu.buffers import aligned_bytes

@@ -31,7 +31,7 @@ class Drafting:
             least = speculator.settings.min_probability
             self._heads = HeadFollowing(runner, runner.head, least)
         # Steps in progress share the states that recurrent layers leave behind.
-        self._shares_states = bool(runner.states.num_states)
+        self._shares_states = bool(runner.states.size)
         self._num_before: list[int] = []  # tokens of each answer before the step that ends
         self._is_whole = True  # no request of that step has ended since it began
 

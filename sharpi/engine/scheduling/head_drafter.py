@@ -11,7 +11,7 @@ from sharpi.engine.backends.model_part import Values
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
-from sharpi.speculation.draft import Draft, level_of_chance
+from sharpi.speculation.draft import Draft, likely_tokens
 
 _MOST_WAITING = 1024  # hidden states of decoded tokens
 
@@ -88,21 +88,16 @@ class HeadDrafter:
 
     def _drafted(self, table: PageTable, most: int) -> tuple[list[int], list[int]]:
         """Runs the head over the waiting hidden states, then over its own drafts."""
-        tokens: list[int] = []
-        levels: list[int] = []
         found = self._first_prediction(table)
         at, step = self._first - 1, int(self._head.follows_drafts)
-        while True:
-            token = int(np.argmax(found.logits))
-            chance = float(1 / np.exp(found.logits - found.logits[token]).sum())
-            if token >= self._vocab_size or not chance >= self._least:
-                return tokens, levels
-            tokens.append(token)
-            levels.append(level_of_chance(chance))
-            if len(tokens) == most:
-                return tokens, levels
+
+        def after(token: int) -> Values:
+            nonlocal found, at
             ids, at = np.array([token], np.int32), at + step
             found = self._head.predict(ids, at, table.pages, found.hidden[None].copy())
+            return found.logits
+
+        return likely_tokens(found.logits, after, most, self._vocab_size, self._least)
 
     def _first_prediction(self, table: PageTable) -> HeadOutput:
         """Runs the head over all waiting hidden states, and clears them."""

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from sharpi.engine.backends.model_part import HostBytes
 from sharpi.engine.kv.pages import CachedPage
-from sharpi.engine.kv.state_pool import State
+from sharpi.engine.kv.pool import State
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
 
@@ -19,7 +19,7 @@ class KeptStates:
         self._runner, self._pool, self._disk = runner, runner.states, disk
         self._pool.reclaimers.append(self._evict)
         self._states: OrderedDict[tuple[CachedPage, int], State] = OrderedDict()
-        self.are_needed = self._pool.num_states > 0  # the model has recurrent layers
+        self.are_needed = self._pool.size > 0  # the model has recurrent layers
 
     def take(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
         """Returns a state to compute in, and True if it has the contents of a snapshot.

@@ -67,7 +67,7 @@ class PrefixCache:
     @property
     def num_pages(self) -> int:
         """Pages of the whole KV cache."""
-        return self._runner.pages.num_pages
+        return self._runner.pages.size
 
     @property
     def num_available(self) -> int:
@@ -287,5 +287,5 @@ class PrefixCache:
         page.parent = None
         del self._by_number[page.page]
         self.windows.lose(page.page)
-        self._runner.pages.give_back([page.page])
+        self._runner.pages.give_back(page.page)
         self.num_kept -= 1

@@ -131,6 +131,15 @@ def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
                 )
 
 
+def takes_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> bool:
+    """Returns True if `check_kv_types` finds nothing wrong."""
+    try:
+        check_kv_types(shapes, types)
+    except UsageError:
+        return False
+    return True
+
+
 class KvCache:
     """The pages of all layers, `num_pages` each, zeroed; the system commits them at a first write.
 

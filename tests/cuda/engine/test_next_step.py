@@ -90,7 +90,7 @@ def test_recurrent_states_come_back_from_a_step_in_vain(
 def all_states(engine: Engine) -> Any:
     """Returns the bytes of all recurrent states, (states, state_bytes)."""
     runner = engine.runner
-    found = np.zeros((runner.states.num_states, runner.memory.state_bytes), np.uint8)
+    found = np.zeros((runner.states.size, runner.memory.state_bytes), np.uint8)
     for state, row in enumerate(found):
         runner.memory.read_state(state, row)
     return found

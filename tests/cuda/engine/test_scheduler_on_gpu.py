@@ -37,7 +37,7 @@ def together(engine: Engine) -> tuple[list[list[int]], list[FinishInfo]]:
     while scheduler.step():
         pass
     scheduler.cache.clear()
-    assert engine.runner.pages.num_free == engine.runner.pages.num_pages
+    assert engine.runner.pages.num_free == engine.runner.pages.size
     return ids, finish_infos
 
 

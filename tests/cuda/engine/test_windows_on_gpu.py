@@ -66,12 +66,12 @@ def test_logits_and_memory_of_a_long_text(case: str, both: Callable[..., Any]) -
     part = gpu_of(engine)
     limit, frames = engine.runner.settings.window_pages, part.cache.frames
     assert frames is not None
-    assert frames.num_frames == limit + SPARE_FRAMES < engine.runner.pages.num_pages
+    assert frames.num_frames == limit + SPARE_FRAMES < engine.runner.pages.size
     in_frames = [layer for layer in part.cache.layers if part.cache.in_frames(layer)]
     assert in_frames == list(gpu_windows_of(engine.model_config))
     for layer, pages in part.cache.layers.items():
         of_all = gpu_of(whole).cache.layers[layer].keys.num_bytes
-        share = frames.num_frames / engine.runner.pages.num_pages if layer in in_frames else 1
+        share = frames.num_frames / engine.runner.pages.size if layer in in_frames else 1
         assert pages.keys.num_bytes == share * of_all
     assert gpu_of(whole).cache.frames is None
 

@@ -108,7 +108,7 @@ def test_a_request_that_gives_way_is_cut_where_it_was(load: Load, quick_demo: Pa
     options = {"kv_keep": KEPT, "context_size": 448, "num_parallel": 3}
     expected = [alone(load(quick_demo, **options), ids(PROMPT, i), asked(80)) for i in range(3)]
     tight = load(quick_demo, ram=11 << 20, **options)
-    assert tight.runner.pages.num_pages == 7 + 1
+    assert tight.runner.pages.size == 7 + 1
     scheduler = Scheduler(tight, 3)
     heard = [submit(scheduler, ids(PROMPT, i), asked(80)) for i in range(3)]
     finish(scheduler)

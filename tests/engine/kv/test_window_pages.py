@@ -38,7 +38,7 @@ def load_whole(load: Load, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 def window_rows(engine: Engine) -> list[np.ndarray]:
     """Returns which pages have anything in each layer with windows, (pages,) each."""
-    cache = engine.runner.parts[0]._cache  # type: ignore[attr-defined]
+    cache = engine.runner.parts[0].cache  # type: ignore[attr-defined]
     return [cache.layers[layer].any(axis=1) for layer in windows_of(engine.model_config)]
 
 
@@ -47,7 +47,7 @@ def test_logits_and_memory_of_a_long_text(family: str, load: Load, load_whole: L
     text = np.array(ids(900), np.int32)
     engine, whole = load(family, **OPTIONS), load_whole(family, **OPTIONS)
     limit = engine.runner.settings.window_pages
-    assert 0 < limit < engine.runner.pages.num_pages
+    assert 0 < limit < engine.runner.pages.size
     assert (engine.logits(text) == whole.logits(text)).all()
     session = engine.session()
     list(session.generate(text.tolist(), asked(8)))

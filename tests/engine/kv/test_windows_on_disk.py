@@ -54,7 +54,7 @@ def test_the_next_turn_reads_the_last_window_alone(family: str, load: Load, tmp_
     assert kinds(tmp_path)[True] >= 15  # of 24 pages
     longer = [*before, *ids(20, 2)]
     engine = load(family, **OPTIONS, prompt_cache=tmp_path)
-    assert 0 < engine.runner.settings.window_pages < engine.runner.pages.num_pages
+    assert 0 < engine.runner.settings.window_pages < engine.runner.pages.size
     answer, found = ask(engine, longer)
     assert found >= len(before) - 1
     assert answer == alone(load(family, **OPTIONS), longer, asked(8))

@@ -256,7 +256,7 @@ def test_a_state_comes_back_to_pages_that_are_in_memory(tmp_path: Path, load: Lo
             finish(scheduler)
         answers.append([one.ids for one in heard])
     assert answers[0] == answers[1]
-    assert engine.runner.states.num_free + 5 >= engine.runner.states.num_states
+    assert engine.runner.states.num_free + 5 >= engine.runner.states.size
 
 
 def test_the_budget_holds_and_the_oldest_text_leaves(tmp_path: Path) -> None:
