@@ -25,6 +25,8 @@ FORWARD, BACKWARD = (
     1,
 )  # orders of a block's threads; any other number is the seed of a random one
 
+_WORD_BYTES = 4
+
 
 class CpuDevice:
     """`sharpi.device.device.Device` on the host's memory, of which it takes `memory_bytes` at most.
@@ -178,12 +180,17 @@ class CpuDevice:
 
 
 def _regions(launch: Launch) -> Iterator[Region]:
-    """Returns the memory that the launch may touch; races need memory that is written."""
+    """Returns the memory that the launch may touch; races need memory that is written.
+
+    The last word of what is only read may be read as a whole: an aligned word lies in one page.
+    """
     spans = [(i, a) for i, a in enumerate(launch.arguments) if isinstance(a, Span)]
     written = {id(span.memory) for i, span in spans if i in launch.writes}
     for index, span in spans + [(REACHED, span) for span in launch.reaches]:
         cells = memory_of(span).cells(span.offset) if id(span.memory) in written else None
         begin, end = span.address, span.address + span.num_bytes
+        if index not in launch.writes:
+            end += -end % _WORD_BYTES
         yield Region(begin, end, cells, index, index in launch.writes)
 
 

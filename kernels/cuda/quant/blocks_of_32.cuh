@@ -109,13 +109,12 @@ struct IQ4_NL : BlockOf32<18, false, 0> {
 };
 
 struct MXFP4 : BlockOf32<17, false, 0> {
-  static constexpr int kTwoUnits = kInGateUp;
+  static constexpr int kTwoUnits = kInMatvec | kInGateUp;
 
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t qs[4];
-    load_words_at_1(block + 1, qs);
+    out.scale[0] = half_of_power(load_byte_and_words(block, qs));
     look_up<Table<SHARPI_E2M1_TWICE>>(qs, out);
-    out.scale[0] = half_of_power(__ldg(block));
   }
 
   // Returns 2^(e - 128), half the scale, because the table holds doubled values.

@@ -1,7 +1,8 @@
 // Loads whole words of weights from addresses that are not aligned to words.
 //
-// All loads stay inside [first word that the bytes touch, end of the bytes): tensors begin at
-// multiples of 16, so nothing before or after a tensor is read.
+// All words that are loaded hold one of the bytes at least. Tensors begin at multiples of 16, so
+// nothing before one is read, and at most three bytes after one: those of its last word, which has
+// a place in memory as its first bytes do.
 #pragma once
 #include "common/types.cuh"
 
@@ -35,20 +36,20 @@ __device__ __forceinline__ void load_words_at_2(const uint8_t* p, uint32_t (&out
   }
 }
 
-// Does the same from any address; at most three bytes follow the last whole word.
+// Loads a byte and the 4 * kWords bytes after it, from any address. They always touch kWords + 1
+// words, which are shifted into place. Returns the byte.
 template <int kWords>
-__device__ __forceinline__ void load_words_at_1(const uint8_t* p, uint32_t (&out)[kWords]) {
+__device__ __forceinline__ uint32_t load_byte_and_words(const uint8_t* p, uint32_t (&out)[kWords]) {
   const int past = int(size_t(p) & 3);
-  const uint8_t* last = p + 4 * kWords - 1;
-  const uint32_t tail = __ldg(last - max(past - 1, 0)) | __ldg(last - max(past - 2, 0)) << 8 |
-                        uint32_t(__ldg(last)) << 16;
   uint32_t next = load_word(p - past);
+  const uint32_t first = __byte_perm(next, 0, 0x4440 + past);
 #pragma unroll
   for (int w = 0; w < kWords; w++) {
     const uint32_t word = next;
-    next = w + 1 < kWords ? load_word(p - past + 4 * (w + 1)) : tail;
-    out[w] = __funnelshift_r(word, next, 8 * past);
+    next = load_word(p - past + 4 * (w + 1));
+    out[w] = __funnelshift_rc(word, next, 8 * past + 8);
   }
+  return first;
 }
 
 }  // namespace sharpi

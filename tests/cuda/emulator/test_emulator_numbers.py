@@ -80,13 +80,14 @@ def test_the_clock_is_nanoseconds_and_never_goes_back() -> None:
 
 def test_packed_integers() -> None:
     x = np.random.default_rng(1).integers(0, 2**32, (BLOCK, 2), np.uint32)
-    out = empty(DEVICE, 5 * BLOCK * 4)
+    out = empty(DEVICE, 7 * BLOCK * 4)
     KERNELS.run("integers", upload(DEVICE, x), out, np.int32(BLOCK), block=BLOCK, writes=[1])
-    dot, chosen, right, left, difference = read(DEVICE, out, np.uint32, (5, BLOCK))
+    dot, chosen, right, left, difference, *clamped = read(DEVICE, out, np.uint32, (7, BLOCK))
     a, b = x.view(np.int8).reshape(BLOCK, 2, 4).transpose(1, 0, 2).astype(np.int32)
     np.testing.assert_array_equal(dot.view(np.int32), (a * b).sum(axis=1) - 3)
     both = x[:, 0].astype(np.uint64) | x[:, 1].astype(np.uint64) << np.uint64(32)
     np.testing.assert_array_equal(right, (both >> np.uint64(11)).astype(np.uint32))
+    np.testing.assert_array_equal(clamped, [right, x[:, 1]])
     np.testing.assert_array_equal(left, (both << np.uint64(11) >> np.uint64(32)).astype(np.uint32))
     np.testing.assert_array_equal(chosen.view(np.int8).reshape(BLOCK, 4), want_bytes(a, b))
     clipped = np.clip(a - b, -128, 127)

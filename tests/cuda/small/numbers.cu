@@ -32,7 +32,7 @@ KERNEL to_nearest_int(const float* x, int* y) {
 
 KERNEL clock_now(long long* y) { y[place()] = emulator_nanoseconds(); }
 
-// y: (5, n) for n pairs of x
+// y: (7, n) for n pairs of x
 KERNEL integers(const unsigned* x, unsigned* y, int n) {
   const int i = place();
   const unsigned a = x[2 * i], b = x[2 * i + 1];
@@ -41,4 +41,6 @@ KERNEL integers(const unsigned* x, unsigned* y, int n) {
   y[2 * n + i] = __funnelshift_r(a, b, 11);
   y[3 * n + i] = __funnelshift_l(a, b, 11);
   y[4 * n + i] = __vsubss4(a, b);
+  y[5 * n + i] = __funnelshift_rc(a, b, 11);
+  y[6 * n + i] = __funnelshift_rc(a, b, 32);
 }

@@ -37,6 +37,9 @@ inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
   return unsigned((uint64_t(high) << 32 | low) >> (by & 31));
 }
+inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned by) {
+  return unsigned((uint64_t(high) << 32 | low) >> (by < 32 ? by : 32));
+}
 
 // Bytes of `b:a` chosen by four nibbles; a nibble's top bit spreads the byte's sign instead.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
