@@ -1,4 +1,4 @@
-"""MeetingPlace: where the ranks of one model meet; torchrun names it in variables."""
+"""MeetingPlace: the rendezvous of one model's ranks, which torchrun names in variables."""
 
 import os
 from collections.abc import Mapping

@@ -80,7 +80,7 @@ class Sequence:
         return self._runner.largest()
 
     def extend_checked(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """Appends a token and right drafts in one step; returns logits (tokens, vocabulary).
+        """Appends a token and correct drafts in one step; returns logits (tokens, vocabulary).
 
         The result is a view that the next step overwrites. Raises as `extend`.
         """

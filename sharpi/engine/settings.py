@@ -23,10 +23,10 @@ from sharpi.units import format_bytes
 DEFAULT_CONTEXT = 4096
 SMALL_MODEL_BYTES = 1 << 30
 MAX_PARALLEL = 64
-MAX_DRAFTS = 15  # that one step checks: its rows are then those of a prompt's tile
-STATEFUL_DRAFTS = 4  # where each takes a copy of the recurrent layers' state
+MAX_DRAFTS = 15  # checked in one step: with the newest token, the 16 rows of a tile
+STATEFUL_DRAFTS = 4  # with recurrent layers: each draft takes a copy of their state
 STATES_SHARE = 20  # copies that nobody asked for take at most one part in 20 of the file's size
-# Weights of a token that make a decode thread worth its barriers, about 100 us of reading.
+# Bytes read per token and thread, about 100 us, below which barriers cost more than a thread saves.
 BYTES_WORTH_A_THREAD = 4 << 20
 
 

@@ -23,7 +23,7 @@ _REST = 8192  # tokens until the next trial; doubles after each one that failed
 
 
 class Way(Enum):
-    """The two sources that experts are read from."""
+    """The two sources that experts are read from: slots, or the mapped file."""
 
     SLOTS = "slots"
     FILE = "file"

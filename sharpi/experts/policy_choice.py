@@ -65,7 +65,7 @@ def choose_policy(
 
 
 def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
-    """Returns the bytes per layer that the policy learns: usually, and if memory is short."""
+    """Returns the bytes per layer of the learned policy's maps, and of a smaller variant's."""
     usual, little = (
         _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, learns_little=learns_little))
         for learns_little in (False, True)

@@ -91,8 +91,7 @@ class ArchitectureSpec(Struct, frozen=True):
     divides_logits: bool = False
     # Models of the architecture that behave differently, although no key of their files says so.
     variants: tuple[Variant, ...] = ()
-    # Returns the spec of the file's model: this one, with a matching variant's changes. `size`
-    # returns the integer under a key without its prefix, 0 if the key is missing.
+    # Names of tensors in this architecture's files, by the usual names; see TensorSource.
     tensors: dict[str, str] = field(default_factory=dict)
 
     def for_model(self, size: Callable[[str], int]) -> "ArchitectureSpec":

@@ -2,7 +2,7 @@
 
 import math
 
-_SPARE = 2  # if experts are used evenly, a group fills 1 / _SPARE of the rows
+_SPARE = 2  # evenly used experts of a group fill 1 / _SPARE of the rows
 LEAST_TOKENS = 9  # the most tokens of a batch in which every routed token has a row
 
 

@@ -1,4 +1,4 @@
-"""Acceptance: how often drafts of a kind and certainty are right, learned while decoding."""
+"""Acceptance: how often the model accepts drafts of each kind and level, learned while decoding."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ WORTH_A_ROW = 0.05
 
 
 class _Level:
-    """Counts of one kind and level: `right` of `seen` drafted tokens; older ones count less."""
+    """Counts of one kind and level: `right` of `seen` tokens were accepted; old ones weigh less."""
 
     __slots__ = ("right", "seen")
 

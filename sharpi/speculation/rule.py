@@ -81,10 +81,10 @@ class Rule:
         return None
 
     def _risk(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> float:
-        """Returns the seconds that a trial of these offers may lose, as far as can be expected.
+        """Returns the seconds that a trial of these offers is expected to lose at most.
 
-        A further row costs about half of a step of its own. Each right offer gives a token, so
-        drafts that are almost surely right risk little. With a disk, it assumes that nothing is
+        A further row costs about half of a step of its own. Each accepted offer gives a token, so
+        drafts that are almost surely accepted risk little. With a disk, it assumes that nothing is
         gained.
         """
         token = usual / num

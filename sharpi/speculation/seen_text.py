@@ -69,7 +69,7 @@ class SuffixDrafter:
             self._follow(newest)
 
     def _has_begun_again(self) -> bool:
-        """Follows the newest tokens from the start if there is new text; returns whether it did."""
+        """Follows the newest tokens anew if text was added since; returns whether it did."""
         if self._version == self._seen.version:
             return False
         self._begin()

@@ -1,4 +1,4 @@
-"""DraftStatistics: counts of drafted, checked and right tokens, and the time that drafts saved."""
+"""DraftStatistics: counts of drafted, checked and accepted tokens, and the seconds saved."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sharpi.config import DraftKind
 
 
 class KindCount(Struct):
-    """Drafted tokens of one kind: those proposed, those checked, and those right."""
+    """Drafted tokens of one kind: those proposed, those checked, and those accepted."""
 
     num_drafts: int = 0
     num_proposed: int = 0
@@ -81,7 +81,7 @@ class DraftStatistics(Struct):
 
     @property
     def num_accepted(self) -> int:
-        """Drafted tokens that were right."""
+        """Drafted tokens that the model accepted."""
         return sum(count.num_accepted for count in self.kinds.values())
 
     @property

@@ -27,7 +27,7 @@ CURVE = (
     (0.875, 0.994),
     (1.0, 1.0),
 )
-_REPEATS = 4  # by skew alone, random routes would leave a quarter of the misses of these routes
+_REPEATS = 4  # misses of random routes with the same skew, relative to these routes
 
 
 class HitRates(Struct, frozen=True):

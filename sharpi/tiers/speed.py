@@ -126,7 +126,7 @@ def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, floa
 def _ways(
     layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
 ) -> Iterator[str]:
-    """Yields a sentence for each assumed miss mode of the GPU's slots."""
+    """Yields a sentence for each miss mode that the estimate assumes."""
     modes = {
         _miss_mode(layer, request, speeds)
         for layer in layers

@@ -1,4 +1,4 @@
-"""Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as letters, merges by rank.
+"""Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as characters, merges by rank.
 
 The library takes half a second to read a vocabulary of 150,000 tokens with its merges, which would
 be most of the time to the first token. So the first, short texts are encoded with a small model of
@@ -57,7 +57,7 @@ class ByteLevelEncoder:
 
 
 def spelled_bytes(token: str) -> bytes:
-    """Returns the bytes that a token's letters stand for; other characters are encoded as UTF-8."""
+    """Returns the bytes that a token's characters stand for; others are encoded as UTF-8."""
     letters = byte_of_letter()
     try:
         return bytes([letters[letter] for letter in token])
@@ -70,9 +70,9 @@ def spelled_bytes(token: str) -> bytes:
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """Returns the byte of each letter of GPT-2's alphabet.
+    """Returns the byte of each character of GPT-2's alphabet (`bytes_to_unicode`).
 
-    Printable bytes are the letters with the same code; the others are letters from U+0100 on.
+    Printable bytes are the characters with the same code; the others begin at U+0100.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -17,14 +17,14 @@ def text_model(
     """Returns a model that encodes these words like the whole one; no word may hold a space."""
     whole = set(words)
     letters = ids.found(letter for word in whole for letter in set(word))
-    # The library drops letters that are no tokens, and merges the letters around them.
+    # The library drops characters that are no tokens, and merges those around them.
     spelled = {"".join(letter for letter in word if letter in letters) for word in whole}
     known = letters | ids.found(_parts(spelled, ids.longest)) | ids.found(whole)
     return models.BPE(known, _ranked_pairs(known, merges), ignore_merges=takes_whole_words)
 
 
 def _parts(words: Iterable[str], longest: int) -> set[str]:
-    """Returns all parts of the words with at least two and at most `longest` letters."""
+    """Returns all parts of the words of two to `longest` characters."""
     return {
         word[start:end]
         for word in words

@@ -51,8 +51,8 @@ class Vocabulary(Struct, frozen=True):
 
     model: str  # one of SUPPORTED_MODELS
     pre_tokenizer: str | None = None
-    # Texts: GPT-2's byte letters or SentencePiece's pieces; surrogates stand for bytes that are not
-    # UTF-8.
+    # Texts: GPT-2's byte characters or SentencePiece's pieces; surrogates stand for bytes that are
+    # not UTF-8.
     tokens: Texts = field(default_factory=list)
     kinds: list[int] = field(default_factory=list)  # the TokenKind of each token
     merges: Texts = field(default_factory=list)  # "left right" by rank (gpt2, gemma4)

@@ -18,7 +18,7 @@ def verbose_lines(timings: "Timings") -> list[str]:
 
 
 def drafts_line(drafts: "DraftStatistics | None") -> str:
-    """Returns each kind's drafted tokens (proposed, checked, accepted), and the gain."""
+    """Returns, for each kind of draft, the tokens proposed, checked and accepted, and the gain."""
     if drafts is None:
         return "drafts: none were looked for"
     steps = f"{drafts.tokens_per_step:.2f} tokens a step"
@@ -43,7 +43,7 @@ def _speeds(timings: "Timings") -> str:
 
 
 def _drafts(drafts: "DraftStatistics | None") -> str:
-    """Returns the end of the timings line: tokens per step, right drafts and seconds gained.
+    """Returns the end of the timings line: tokens per step, accepted drafts and seconds gained.
 
     It is empty if no draft was checked.
     """

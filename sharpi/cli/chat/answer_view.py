@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sharpi.engine.generation import Generation
 
 _REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # seconds between two drawings, at least and at most
-# The pause, in multiples of the time that drawing takes, during which the model waits.
+# The model waits while the terminal draws, so at least this many times as long passes in between.
 _LEISURE = 10
 _REASONING_LINES = 4  # lines shown while the model reasons
 _FENCES = ("```", "~~~")

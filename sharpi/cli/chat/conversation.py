@@ -154,7 +154,7 @@ class Conversation:
         return question
 
     def _recount(self) -> None:
-        """Counts the tokens that are left after messages were removed; they have no speed."""
+        """Counts the tokens that remain after messages were removed; forgets the last timings."""
         self.timings, self._kept = None, 0
         if any(message["role"] != "system" for message in self.messages):
             with suppress(TemplateError):

@@ -82,7 +82,7 @@ class TerminalInput:
 
 
 class _Screen(Vt100_Output):
-    """The terminal, without queries for the cursor's position, which some answer late or never."""
+    """Terminal output that never queries the cursor's position: some terminals answer late."""
 
     def get_rows_below_cursor_position(self) -> int:
         return 1  # further rows are claimed as they are needed

@@ -53,7 +53,7 @@ class WordWrap:
         return blanks
 
     def _letter(self, letter: str) -> str:
-        """Adds one letter; a line may end beside a wide one, such as a Chinese one."""
+        """Adds one character; a line may end beside a wide one, such as a Chinese one."""
         is_wide = east_asian_width(letter) in "WF"
         if is_wide:
             self._word = ""
@@ -63,7 +63,7 @@ class WordWrap:
         return shown
 
     def _letters(self, letters: str, width: int) -> str:
-        """Adds letters of `width` cells to the word at the end of the line."""
+        """Adds characters of `width` cells to the word at the end of the line."""
         begun, self._word = self._word, self._word + letters
         if self._column + width <= self._columns:
             self._column += width

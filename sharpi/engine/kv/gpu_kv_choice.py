@@ -96,7 +96,7 @@ def gpu_request(
     positions: int,
     window_pages: int = 0,
 ) -> TierRequest:
-    """Returns a request for whole contexts, of which slots take no part at first.
+    """Returns a planner's request for keys and values of whole contexts, before expert slots.
 
     A GPU's buffers, which the plan counts later, are estimated here, slightly too high.
     """

@@ -40,7 +40,7 @@ class HeldWindows:
         self._passing.clear()
 
     def replace(self, index: int) -> None:
-        """Holds the page that has replaced another one with the same tokens, as far as it did."""
+        """Holds the page that has just replaced another one in `path`, if that one was held."""
         if index in self._held:
             self._hold((index,))
 

@@ -89,9 +89,9 @@ class WindowPages:
         return first_page_read(length, self.window)
 
     def passing(self, length: int, end: int) -> range:
-        """Returns the pages of a long step that only its own tokens read; they are never held.
+        """Returns the pages that only the tokens of a long step itself read; no text holds them.
 
-        The processors have room for them while a batch reads them, which this makes.
+        Makes room for a batch of them, since the processors need them while the batch is computed.
         """
         if end - length <= self._batch_size:
             return range(0)

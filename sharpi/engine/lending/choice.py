@@ -7,13 +7,13 @@ from typing import Protocol
 from sharpi.system.closing import Closing
 from sharpi.system.native_threads import start_native
 
-TOKENS_BETWEEN = 256  # of which the last one begins a measurement, at the earliest
-HYSTERESIS = 1.25  # as much quicker has the other way to be
+TOKENS_BETWEEN = 256  # decoded tokens between two measurements, at least
+HYSTERESIS = 1.25  # the other source of experts must be this many times faster
 _LEAVE_SECONDS = 5.0
 
 
 class Ways(Protocol):
-    """Measures both ways, and takes one of them."""
+    """Asks other ranks for experts, or reads them from disk; measures a question."""
 
     def round_trip(self) -> float:
         """Measures the seconds of a question; raises an exception if a rank is lost."""
@@ -26,17 +26,17 @@ class Ways(Protocol):
 
 
 def still_asks(asks: bool, round_trip: float, read: float) -> bool:
-    """Returns True if asking pays, from what both ways take now; equals change nothing."""
+    """Returns whether to ask, by the seconds of a question and a read; else stays as `asks` is."""
     if asks:
         return round_trip <= HYSTERESIS * read
     return HYSTERESIS * round_trip < read
 
 
 class Choice(Closing):
-    """Measures on a thread of its own once `TOKENS_BETWEEN` tokens have passed.
+    """Measures on a thread of its own whenever `TOKENS_BETWEEN` tokens have passed.
 
-    `read` measures the seconds of a read. `on_change` gets what is done from now on, and the
-    seconds of a question and of a read.
+    `read` measures the seconds of a read. `on_change` is called with True if other ranks are asked
+    from now on, and with the seconds of a question and of a read.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Choice(Closing):
             self._is_due.clear()
             try:
                 self.decide()
-            except Exception:  # a rank is lost, of which the asker has said so, or the file is gone
+            except Exception:  # a lost rank, which the asker reports, or a missing file
                 return
 
     def decide(self) -> None:
-        """Measures both ways, and changes to the other one if that is quicker by far."""
+        """Measures a question and a read, and changes to the faster one if it is clearly faster."""
         round_trip, read = self._ways.round_trip(), self._read()
         asks = still_asks(self.asks, round_trip, read)
         if asks == self.asks or self._has_ended:
@@ -78,7 +78,7 @@ class Choice(Closing):
         self._on_change(asks, round_trip, read)
 
     def close(self) -> None:
-        """Ends the thread, after a measurement that has begun."""
+        """Ends the thread, after any measurement that has begun."""
         self._has_ended = True
         self._is_due.set()
         self._thread.join(_LEAVE_SECONDS)

@@ -19,8 +19,8 @@ from sharpi.ops.cpu.stacked_matrix_params import piece_params
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Activation, ExpertWeights
 
-MAX_TOKENS = 16  # of a step that asks; larger ones read experts, which then serve many tokens
-WARM_UP = b"\xff" * 16  # in place of a question: the lender shall read what it lends
+MAX_TOKENS = 16  # a larger step reads its experts, since each serves many tokens
+WARM_UP = b"\xff" * 16  # sent instead of a question: makes the lender read what it lends
 _HEADER = 4  # numbers before the items: layer, tokens, items, columns
 _OF_ITEM = 3  # token, expert, and weight
 

@@ -12,10 +12,10 @@ class Room(Struct, frozen=True):
     """The facts that one rank publishes after it has planned its own layers."""
 
     spare: int  # bytes of RAM that its own layers leave free
-    lacking: tuple[int, ...]  # its layers of which some experts have no slot
+    lacking: tuple[int, ...]  # its layers with experts that have no slot
     instruction_set: str  # of its kernels: other kernels round differently
     wish: Wish = "auto"
-    absent: frozenset[int] = frozenset()  # layers of which a part of the model is not there
+    absent: frozenset[int] = frozenset()  # layers with tensors in a missing part of the model
 
 
 class Loan(Struct, frozen=True):

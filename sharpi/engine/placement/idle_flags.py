@@ -91,7 +91,7 @@ def _without_gpu(config: RunConfig, use: ExpertUse) -> bool:
 
 
 def _unasked_without_gpu(config: RunConfig, use: ExpertUse) -> bool:
-    """Returns whether there is no GPU and nobody says why: a plan asks for none, nor does a CPU."""
+    """Returns whether no GPU is used, for a plan or as `--device cpu` asks."""
     asks = config.given.command != "plan" and config.device != "cpu"
     return use.first_gpu_layer is None and not asks
 

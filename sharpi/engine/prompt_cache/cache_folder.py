@@ -24,8 +24,8 @@ ABOUT = "about.json"
 _PREFIX = "model-"
 _FOLDER = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
 _ANSWER = re.compile(r"answer-[0-9a-f]{32}\.ids")
-_LOOKS = 20  # at what other processes wrote, while a whole budget is written
-_ABANDONED_NS = 600 * 10**9  # since the last write, after which a temporary file is nobody's
+_LOOKS = 20  # scans of the folder for other processes' files, per budget written
+_ABANDONED_NS = 600 * 10**9  # a temporary file not written for so long is abandoned
 
 
 class StoredFile(NamedTuple):

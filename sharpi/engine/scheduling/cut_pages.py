@@ -41,7 +41,10 @@ class CutPages:
         return 0 if self.num_dropped else self._cut.num_pages - len(self._pages)
 
     def next_count(self, length: int, budget: int) -> int:
-        """Limits a step to `budget` tokens; the window before the cut is one step, or else 0."""
+        """Returns the tokens of the next step, at most `budget`.
+
+        The window before the cut has to be one step: the result is 0 if it exceeds the budget.
+        """
         rest = self._cut.length - length
         if rest <= 0:
             return budget

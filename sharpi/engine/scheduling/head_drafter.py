@@ -20,7 +20,7 @@ class HeadDrafter:
     """Drafts the tokens that the head finds most likely.
 
     The head has its own keys and values for the same positions as the model. After each step the
-    drafter gets the hidden states of all tokens but wrong drafts. In a prompt the head processes
+    drafter gets the hidden states of all tokens but rejected drafts. In a prompt the head processes
     them at once; in decoding only when it drafts, or when many are waiting. So a head whose drafts
     are not wanted costs nothing. Its keys and values are kept in the model's pages, and shared with
     them. The last shared entry may belong to another next token, which only makes drafts less

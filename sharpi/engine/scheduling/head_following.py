@@ -23,7 +23,7 @@ class HeadFollowing:
                 self._take(share.request, segment.position, hidden, is_prompt=True)
 
     def take_decoded(self, begun: Begun) -> None:
-        """Passes on the hidden states of decoded tokens, except those of wrong drafts."""
+        """Passes on the hidden states of decoded tokens, except those of rejected drafts."""
         for share, segment, hidden in self._rows(begun):
             table = share.request.table
             if not share.is_prompt and table is not None:

@@ -16,7 +16,7 @@ from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray
 
-_WORTH_A_COPY = 4  # tokens of a page that others write, or that they share no more of
+_WORTH_A_COPY = 4  # tokens; a shorter match in another request's page is computed again
 _FIRST_ROW = np.zeros(1, np.int32)
 
 
@@ -148,7 +148,7 @@ class PageTable:
         sequences are told apart. A lone conversation is one sequence over all its requests.
 
         The last `num_drafts` tokens are drafts. `finish` records the tokens before them and the
-        right drafts, and `drop_drafts` discards the wrong ones.
+        accepted drafts, and `drop_drafts` discards the others.
         """
         self.drop_drafts()
         if self._windows is not None:

@@ -17,10 +17,10 @@ from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.speculation.speculator import SequenceDrafts
 
-_SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
-# A template often writes the end of a prompt anew once it is history; what comes before stays.
+_SHARED_TOKENS = 64  # a common beginning of two prompts that is worth a snapshot
+# Templates often change the last tokens of a prompt once it is part of the history.
 _REWRITTEN_TOKENS = 16
-_LONG_PROMPT = 256  # tokens that are worth a step and a snapshot, so as never to be computed twice
+_LONG_PROMPT = 256  # a prompt of so many tokens gets a snapshot, and a step of its own for it
 _NO_ROWS = np.zeros(0, np.int32)
 
 

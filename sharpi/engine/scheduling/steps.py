@@ -19,10 +19,10 @@ from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.run_queue import RunQueue
 from sharpi.speculation.speculator import StepDrafts
 
-_STEP_SECONDS = 0.2  # of a step of both, where that is possible
+_STEP_SECONDS = 0.2  # the target for a step of prompt tokens and decoded tokens together
 _LEAST_TOKENS, _FIRST_TOKENS = 32, 64
-# Even the fewest tokens of a prompt may read most experts: then more cost little, and a step may
-# take so many times as long as one of the fewest.
+# A step of few prompt tokens may already read most experts, so that more tokens cost little. A step
+# may take this many times as long as one of the fewest prompt tokens.
 _MOST_TIMES = 2.0
 _ROOM_TO_DOUBLE = 1.6
 _FORGOTTEN_AFTER = 32  # steps after which a size that took too long is tried again

@@ -15,9 +15,9 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class Beginning(NamedTuple):
-    """A text whose beginning is to be restored: what memory has of it, and its whole pages' links.
+    """The beginning of a text to be restored, the part that memory has, and the pages' links.
 
-    `links` has one more than there are whole pages, the first of which is before all.
+    `links` (pages + 1) has the link before the first page, then the one after each whole page.
     """
 
     cache: PrefixCache
@@ -74,7 +74,7 @@ def plan_with_windows(text: Beginning) -> list[Record]:
 
 
 def _have_windows(text: Beginning) -> Iterator[bool]:
-    """Says of each whole page, as far as pages are anywhere, if it has its windows anywhere."""
+    """Yields whether each page's windows are in memory or on disk, up to the first lost page."""
     for number, link in enumerate(text.links[:-1]):
         own = text.links[number + 1]
         if text.has_windows(number) or text.disk.has_page(link, own):

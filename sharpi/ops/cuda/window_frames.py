@@ -12,7 +12,7 @@ from sharpi.errors import DeviceError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, first_page_read, passing_pages
 from sharpi.ops.cpu.program import IntArray
 
-# More than `WindowPages` lets stay: a copy is made before a page goes, and a lone text may wait.
+# Frames beyond the pages that `WindowPages` keeps: a page is copied before the old one is dropped.
 SPARE_FRAMES = 4
 
 

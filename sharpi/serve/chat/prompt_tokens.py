@@ -163,7 +163,7 @@ class PlainContents:
         return {**message, "content": "".join(self._pieces(content.replace(MARK, "")))}
 
     def _pieces(self, content: str) -> Iterator[str]:
-        """Yields the text, with a mark after the first letter of each control token."""
+        """Yields the text, with a mark after the first character of each control token."""
         copied = 0
         for start in self._starts(content):
             yield content[copied : start + 1] + MARK

@@ -80,7 +80,7 @@ class HostedModel:
         return fatal
 
     def distrust_file(self, error: ModelFileError) -> FinishInfo:
-        """Records that the file changed; the next request loads it, if it is not empty."""
+        """Records that the file changed; the next request loads it again, unless it is empty."""
         self._has_changed = True
         self._log(f"the model is unloaded: {error}")
         return FinishInfo("error", error=unreadable_model())

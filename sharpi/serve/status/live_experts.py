@@ -21,7 +21,7 @@ _FRESH_SECONDS = 0.25  # a view is shared for this long, however many pages ask
 
 
 class _Look(NamedTuple):
-    """The view of a loaded model."""
+    """A view of a loaded model's experts."""
 
     view: ExpertView | None  # None without experts
 

@@ -23,7 +23,7 @@ def _factor(value: float | None) -> float | None:
 
 
 class MissOptions(Struct, frozen=True):
-    """Misses, and the buffers of prompts; without effect unless a GPU has slots."""
+    """Misses on a GPU, and the buffers of prompts; without effect unless a GPU has slots."""
 
     heading: ClassVar = "Experts not on the GPU"
 

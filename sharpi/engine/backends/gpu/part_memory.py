@@ -31,12 +31,12 @@ class PartLayers(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if the GPU makes the next token's input from the last one's output."""
+        """True if the GPU embeds tokens and computes logits, so that it can feed tokens back."""
         return self.embeds and self.has_output
 
     @property
     def takes_outputs(self) -> bool:
-        """True if there are no layers, and the incoming values are those of outputs alone."""
+        """True if there are no layers, and the input has one row per output, not per token."""
         return not self.layers and not self.keeps_hidden
 
 

@@ -47,7 +47,7 @@ class TierSteps:
     ) -> None:
         """Ends a step, which the GPU has computed; `routes` returns those of layers with slots.
 
-        A step that `was_begun` before its turn has run since the end of the one before.
+        `was_begun`: the GPU began the step early, right after the previous one.
         """
         before, self._end = self._end, time.perf_counter()
         seconds = self._end - (before if was_begun else self._start)

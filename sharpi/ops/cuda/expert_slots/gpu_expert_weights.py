@@ -59,7 +59,7 @@ class GpuExpertWeights:
         return self.slotted is not None and self.slotted.has(expert_weights)
 
     def fetches_early(self, layer: int) -> bool:
-        """Returns True if predicted experts of a layer can be prefetched to early slots."""
+        """Returns whether predicted experts of a layer can be prefetched to early slots."""
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
     def tells_host(self, layer: int) -> bool:

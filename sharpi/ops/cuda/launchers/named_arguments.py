@@ -28,7 +28,7 @@ def named(kind: type[T], arguments: Iterable[Argument]) -> T:
 
 @cache  # each step of a prompt makes its launches anew
 def places(kind: type[Any], *names: str) -> frozenset[int]:
-    """Returns the dotted names' indices in a launch; "norm.out" is `out` of the group `norm`."""
+    """Returns the index of each argument in a launch; "norm.out" is `out` of the group `norm`."""
     numbers = _named(kind, count())
     return frozenset(attrgetter(name)(numbers) for name in names)
 

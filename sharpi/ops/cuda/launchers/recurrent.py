@@ -26,8 +26,8 @@ class StateSlice(NamedTuple):
     # int32 (sequences + 1,): the first token of each sequence, then T; None for one sequence.
     starts: Span | None = None
     num_sequences: int = 1
-    # int32 (T,): the index of the state that each token leaves behind, so that wrong drafts can be
-    # taken back. It is -1 for tokens of a sequence without drafts, and None if no sequence has any.
+    # int32 (T,): the index of the state that each token leaves behind, so that rejected drafts
+    # can be taken back. It is -1 for tokens of a sequence without drafts, None if none has any.
     after: Span | None = None
 
     @property

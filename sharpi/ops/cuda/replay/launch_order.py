@@ -10,7 +10,7 @@ from sharpi.ops.cuda.recorded import Call
 
 
 def overlapping(calls: Iterable[Call]) -> Iterator[Call]:
-    """Yields the calls; marks a launch that follows a launch if its kernel waits for that itself.
+    """Yields the calls; lets a kernel that waits by itself begin before the previous launch ends.
 
     After a copy, or any other call that is no launch, the stream keeps the order.
     """
