@@ -49,7 +49,7 @@ def _commands() -> dict[str, Any]:
 
 
 def _usage(command: Any) -> str:
-    """The command with its arguments, and the options that it cannot do without."""
+    """The command with its arguments, and its required options."""
     return " ".join(["sharpi", command.name, *filter(None, map(_usage_of, command.params))])
 
 
@@ -67,7 +67,7 @@ def _options(command: str) -> list[Any]:
 
 
 def _own_options(command: str) -> list[Any]:
-    """The options that `run` has not, or means otherwise."""
+    """The options that `run` lacks, or gives another meaning."""
     shared = [_flag_row(each) for each in _options("run")]
     return [each for each in _options(command) if _flag_row(each) not in shared]
 

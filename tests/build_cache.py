@@ -1,4 +1,4 @@
-"""What the tests compile: kept in the system's temporary folder, and built by one process alone."""
+"""Builds what tests compile: in the system's temporary folder, by one process at a time."""
 
 import fcntl
 import hashlib
@@ -10,21 +10,21 @@ from pathlib import Path
 
 
 def build_folder() -> Path:
-    """Where builds are kept between runs."""
+    """Returns the folder in which builds are kept between runs."""
     folder = Path(tempfile.gettempdir()) / f"sharpi-tests-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 def digest(*parts: str) -> str:
-    """A part of a file's name that changes with everything that the file was built from."""
+    """Returns a part of a file's name that changes with everything that the file was built from."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
 def built(target: Path, build: Callable[[Path], object]) -> Path:
-    """`target`; where it is missing, `build` writes it while others that want it wait.
+    """Returns `target`; if it is missing, `build` writes it first, while other processes wait.
 
-    A build that fails leaves nothing behind, so that whoever waited tries again.
+    A build that fails leaves nothing behind, so that a waiting process tries again.
     """
     if target.exists():
         return target
@@ -38,7 +38,7 @@ def built(target: Path, build: Callable[[Path], object]) -> Path:
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """Holds other threads and other processes back that want the same file."""
+    """Holds a lock: other threads and processes that need the same file wait for it."""
     with target.with_name(f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -61,7 +61,7 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Leaves what has been collected out of all later searches for garbage."""
+    """Excludes the objects of the collection from all later garbage collections."""
     gc.freeze()
     gc.enable()
     # A server that unloads its model unfreezes all: half a second of collecting, each time.

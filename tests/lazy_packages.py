@@ -1,4 +1,4 @@
-"""Packages that are slow to import: a worker that collects all tests needs them in few of them."""
+"""Packages that are slow to import, and that few of the workers need which collect all tests."""
 
 import gc
 import sys
@@ -10,9 +10,9 @@ import pytest
 
 
 class OnUse(NamedTuple):
-    """A package that is imported when one of its names is first asked for.
+    """A package that is imported when one of its names is first used.
 
-    Nobody has to look for garbage among the many objects of such a package.
+    Garbage collections then do not scan its many objects in workers that never use it.
     """
 
     package: str

@@ -1,4 +1,4 @@
-"""An oracle, which drafts what comes next and is wrong now and then."""
+"""An oracle: a drafter that knows the next tokens, and is sometimes wrong."""
 
 import random
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from sharpi.speculation.draft import Draft
 
 
 class Oracle:
-    """Drafts the tokens that will come, but for some of them."""
+    """Drafts the tokens that will come, except for some of them."""
 
     kind: DraftKind = "draft"
     is_free = False
@@ -37,6 +37,6 @@ class Oracle:
 
 
 def with_oracle(engine: Engine, *texts: list[int], share_right: float = 0.7) -> Engine:
-    """Lets an oracle draft, who knows these texts with their prompts."""
+    """Lets an oracle draft that knows these texts with their prompts."""
     engine.speculator._model_drafters = lambda: [Oracle(texts, share_right)]
     return engine

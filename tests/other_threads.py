@@ -9,8 +9,8 @@ from collections.abc import Callable
 def lets_others_run(call: Callable[[], object]) -> bool:
     """Returns whether this thread runs while `call` works in another one.
 
-    Python itself switches threads only between calls of a library, and not at all meanwhile: so
-    this thread runs if the library lets it.
+    Python switches threads only between library calls. So this thread runs meanwhile only if the
+    library releases the GIL.
     """
     reached: list[str] = []
 

@@ -108,7 +108,7 @@ class Ranks(Closing):
 
 
 class SideBySide(Closing):
-    """A rank alone on each core, all at once: the speed of one whose neighbour works, too."""
+    """A rank alone on each core, all at once: the speed of a rank whose neighbour also computes."""
 
     name, notes = "beside another", ()
 

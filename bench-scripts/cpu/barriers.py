@@ -35,7 +35,7 @@ TRIES = 400
 
 
 def counted(arrivals: Seconds, transfer: float) -> float:
-    """Returns when the last of the threads has counted itself in one counter.
+    """Returns the time at which the last of the threads has incremented a shared counter.
 
     Each write takes the counter's cache line from the core that wrote before.
     """

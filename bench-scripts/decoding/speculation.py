@@ -97,7 +97,7 @@ class Scripted:
         self._dice, self._num_known = random.Random(1), 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Takes note of how far the text is."""
+        """Records the length of the text so far."""
         self._num_known += len(tokens)
 
     def propose(self, most: int) -> Draft | None:

@@ -42,7 +42,7 @@ class EmulatedPages:
 
 
 class EmulatedChoice(EmulatedTokens):
-    """Slots and the mapped file; `left` and `returned` are tokens at which the way changed."""
+    """Slots and the mapped file; `left` and `returned`: tokens at which slots end and return."""
 
     def __init__(self, settings: PolicySettings, costs: Costs) -> None:
         super().__init__(settings, costs)

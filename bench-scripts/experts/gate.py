@@ -1,4 +1,4 @@
-"""The gate of never_slower.py: the default is the best way, or within 2 % of it."""
+"""The check of never_slower.py: the default is the fastest alternative, or within 2 % of it."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ TOLERANCE = 1.02
 
 
 class Comparison(Struct, frozen=True):
-    """One comparison: the default's time against that of the best other way."""
+    """The default's time against that of the fastest alternative."""
 
     where: str  # tier, routes and residency
     best: str
@@ -21,14 +21,14 @@ class Comparison(Struct, frozen=True):
 
 
 def judge(where: str, seconds: Mapping[str, float]) -> Comparison:
-    """Compares seconds per token by the name of the way; one of them is the default."""
+    """Compares seconds per token, by the name of the alternative; one of them is the default."""
     others = {name: value for name, value in seconds.items() if name != DEFAULT}
     best = min(others, key=lambda name: others[name])
     return Comparison(where, best, seconds[DEFAULT] / others[best])
 
 
 def table(measured: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns a line for each place, milliseconds per token of each way, and the result."""
+    """Returns a line per case, milliseconds per token of each alternative, and the result."""
     lines = []
     for where, seconds in measured.items():
         result = judge(where, seconds)

@@ -253,7 +253,7 @@ def test_each_part_has_the_time_that_its_steps_may_take() -> None:
 
 
 def test_a_build_by_few_cores_has_a_part_of_its_own() -> None:
-    """The whole check and part 0, which needs no GPU, give it more than the parts with one can."""
+    """The whole check, and part 0, give the build more time than parts with a GPU can."""
     choice = Choice(Path("work"), is_dry=False, shape=(), experts=128)
     limits = {
         part: next(step.seconds for step in steps(choice, part) if step.name == "build")
@@ -419,7 +419,7 @@ def decoded_row(mode: str, milliseconds: float, hits: float | None = 0.7) -> dic
 
 
 def residency() -> dict[str, object]:
-    """A quarter in VRAM: 2 ms a token, against 5 without a graph and 8 on the CPU."""
+    """Figures of a quarter of experts in VRAM: 2 ms a token, 5 without a graph, 8 on the CPU."""
     modes = {"load": 3.0, "stream": 2.0, "cpu": 4.0, "load without a graph": 5.0, "auto": 2.05}
     prompt = {"tokens": 2048, "seconds": 0.1, "must_cross_bytes": 4.5e9}
     on_cpu = {"tokens": 2048, "seconds": 0.5, "must_cross_bytes": 0}

@@ -37,7 +37,7 @@ def large_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def seconds_to_output(*arguments: str) -> float:
-    """From the start of the program to the first byte that it prints; it has to end well."""
+    """Returns the seconds until the program prints its first byte; fails if the program fails."""
     start = time.perf_counter()
     command = [*PROGRAM, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:

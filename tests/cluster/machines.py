@@ -28,9 +28,10 @@ def free_port() -> int:
 
 
 class Machines:
-    """Starts sharpi's processes, and kills what is left of them.
+    """Starts sharpi's processes, and kills those still running at the end.
 
-    `launchers` are commands that run the command after them on the first machine and on the others.
+    `launchers` are commands that run the command after them: for the first machine, and for the
+    others.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Machines:
         return self.start("run", str(self.model), *arguments, "--hosts", hosts, "--no-log")
 
     def command(self, name: str, *arguments: str) -> Process:
-        """Starts another command on the first machine, which may be told something by `ended`."""
+        """Starts another command on the first machine, with a pipe as its standard input."""
         return self.start(name, str(self.model), *arguments, stdin=subprocess.PIPE)
 
     def serve(self, port: str, *arguments: str) -> Process:

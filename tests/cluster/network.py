@@ -36,7 +36,7 @@ LINKS = [ONE_GIGABIT, TEN_GIGABIT, LOSSY]
 
 
 def why_not() -> str | None:
-    """Says what this machine lacks for namespaces, or None."""
+    """Returns what this machine lacks for network namespaces; None if nothing."""
     if os.geteuid() != 0:
         return "only root makes network namespaces"
     if shutil.which("ip") is None or shutil.which("tc") is None:
@@ -73,7 +73,7 @@ class Network:
         return ["ip", "netns", "exec", self._names[number]]
 
     def cut(self) -> None:
-        """Lets no packet through any more, without telling anybody."""
+        """Drops all packets from now on, without closing any connection."""
         if self._emulator is not None:
             self._emulator.send_signal(signal.SIGSTOP)
             return

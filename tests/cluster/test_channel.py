@@ -26,7 +26,7 @@ class Work:
 
 
 class Wire:
-    """A stand-in for gloo: notes what is sent by which thread; nothing ever comes."""
+    """A stand-in for gloo that records which thread sends what, and receives nothing."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, str]] = []
@@ -74,7 +74,7 @@ def wait_until(count: int, wire: Wire) -> None:
 
 
 def test_a_small_message_is_handed_over_by_its_sender(channel: Channel, wire: Wire) -> None:
-    """No other thread has to wake up before gloo has it, also while an earlier one travels."""
+    """No other thread has to wake up first, even while an earlier message is in flight."""
     for number in range(2):
         channel.send(Message(Kind.STEP, number, b"abc"))
     assert [name for _, name in wire.sent] == [threading.current_thread().name] * 2

@@ -48,7 +48,7 @@ def test_who_insists_on_nccl_hears_who_lacks_it() -> None:
 
 
 class NotedDevice:
-    """Notes its work, and that of the pair; memory is the host's."""
+    """A device that records its own work and that of the pair; its memory is the host's."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -100,7 +100,7 @@ def on_gpu(device: NotedDevice, rows: int) -> GpuValues:
 
 
 def test_a_buffer_is_filled_again_once_its_values_have_left() -> None:
-    """All within the order of the device's work, and the host waits for none of it."""
+    """The device's order of work ensures it; the host does not wait."""
     device = NotedDevice()
     own = line(device, sends=True)
     for rows in (4, 1, 2):

@@ -1,4 +1,4 @@
-"""The interface that ranks meet on: found by name or by the way to the first rank."""
+"""The interface that ranks meet on: found by its name or by the route to the first rank."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`sharpi join` waits for what may come, and ends where waiting is in vain."""
+"""`sharpi join` waits where waiting may help, and ends where it cannot."""
 
 import os
 import subprocess

@@ -59,7 +59,10 @@ class Case:
         )
 
     def want(self) -> Array:
-        """In float64, on the keys and values as the cache rounds them: (T, heads * value_dim)."""
+        """Computes attention in float64 from keys and values as the cache rounds them.
+
+        The result is (T, heads * value_dim).
+        """
         group = self.num_heads // self.num_kv_heads
         kinds = self.types.keys, self.types.values
         keys, values = (

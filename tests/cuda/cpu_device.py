@@ -196,6 +196,6 @@ def _regions(launch: Launch) -> Iterator[Region]:
 
 @cache
 def _kernel(kernel: Kernel, text: str, checked: bool, is_a_tests: bool) -> CpuKernel:
-    """A test's own text mostly has a fault, whose line is built in at once."""
+    """Builds the kernel, with line numbers at once for a test's own text: most have a fault."""
     build = partial(build_kernels, text, build_defines(kernel), checked)
     return CpuKernel(kernel.entry, build(is_a_tests), checked, partial(build, True))

@@ -73,7 +73,7 @@ def _queries(q: Span, s: AttendShape) -> Floats:
 
 
 def _scores(queries: Floats, keys: Floats, s: AttendShape) -> Floats:
-    """(KV heads, heads of each, tokens, positions); -inf where a position lies ahead."""
+    """Returns scores (KV heads, heads of each, tokens, positions); -inf for later positions."""
     scores: Floats = np.einsum("tkgd,kpd->kgtp", queries, keys) * np.float32(s.scale)
     own = np.arange(s.positions - s.tokens, s.positions)
     scores[..., np.arange(s.positions) > own[:, None]] = -np.inf
@@ -87,7 +87,7 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def _in_order(pages: Span, table: npt.NDArray[np.int32], num_heads: int, dim: int) -> Floats:
-    """A sequence's keys or values, (KV heads, positions, dim)."""
+    """Returns a sequence's keys or values in order of position, (KV heads, positions, dim)."""
     halves = host_bytes(pages).view(np.float16).reshape(-1, num_heads, PAGE_POSITIONS, dim)[table]
     return halves.transpose(1, 0, 2, 3).reshape(num_heads, -1, dim).astype(np.float32)
 

@@ -44,7 +44,7 @@ class AdoptedMemory(CpuMemory):
 
 
 def memory_of(span: Span) -> CpuMemory:
-    """The memory, which must be the host's."""
+    """Returns the memory, which must be host memory."""
     assert isinstance(span.memory, CpuMemory), "memory of another device"
     return span.memory
 

@@ -9,6 +9,6 @@ GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # of Linux, of Linux w
 
 
 def devices(drivers: tuple[Path, ...] = GPU_DRIVERS) -> list[Any]:
-    """Parameters of the fixture `device`; twins that are skipped would be collected for nothing."""
+    """Returns the parameters of the fixture `device`; leaves out twins that would be skipped."""
     twin = [pytest.param("gpu", marks=pytest.mark.gpu)] if any(d.exists() for d in drivers) else []
     return ["cpu", *twin]

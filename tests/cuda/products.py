@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Operand:
-    """`span`: what a kernel takes; `seen` (tokens, columns): the values that these are."""
+    """`span`: the kernel's argument; `seen` (tokens, columns): its exact values."""
 
     span: Span
     seen: npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ def random_tokens(tokens: int, columns: int, seed: int = 0) -> Floats:
 
 
 def operand(device: Device, x: Floats, planes: int) -> Operand:
-    """x (tokens, columns) on the device: as floats, or rounded by the kernel that does that."""
+    """Uploads x (tokens, columns): as floats, or rounded by the quantise kernel."""
     span = taken(device, x, planes)
     if planes == 0:
         return Operand(span, x.astype(np.float64))
@@ -41,7 +41,7 @@ def operand(device: Device, x: Floats, planes: int) -> Operand:
 
 
 def taken(device: Device, x: Floats, planes: int) -> Span:
-    """Returns the operand without its exact values, for x that cannot be rounded."""
+    """Returns an operand without exact values, for x that cannot be rounded."""
     span = upload(device, x)
     if planes == 0:
         return span

@@ -35,7 +35,7 @@ def _commands(language: str, text: str) -> list[str]:
 
 
 def _goes_on(command: str) -> bool:
-    """Whether the next line belongs to the command too: a quote is open."""
+    """Returns whether the next line belongs to the same command, because a quote is open."""
     try:
         shlex.split(command, comments=True)
     except ValueError:

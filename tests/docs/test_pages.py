@@ -1,4 +1,4 @@
-"""What the documents promise in form: short, linked, and in sentences that one reads once."""
+"""The form of the documents: short, linked, and in sentences that can be read once."""
 
 import re
 from pathlib import Path

@@ -29,7 +29,7 @@ arrivals = st.lists(
 
 @contextmanager
 def few_pages(engine: Engine, count: int) -> Iterator[None]:
-    """Only so many pages are left for the scheduler."""
+    """Leaves the scheduler only `count` free pages."""
     pages = engine.runner.pages
     held = [pages.take() for _ in range(pages.size - count)]
     yield
@@ -42,7 +42,7 @@ def prompt_of(arrival: tuple) -> list[int]:
 
 
 def submit_all(scheduler: Scheduler, arrivals: list[tuple]) -> list[Heard]:
-    """Submits each request when its time has come, and cancels it where that is asked."""
+    """Submits each request at its time of arrival, and cancels those that are to be cancelled."""
     heard: list[Heard] = []
     for arrival in arrivals:
         steps, *_, max_tokens, cancelled_after = arrival

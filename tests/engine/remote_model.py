@@ -18,7 +18,7 @@ from sharpi.tiers.layer_division import first_layers
 
 
 class LateLayers:
-    """Does what it is asked only once somebody waits for it, as a slow machine would."""
+    """Runs its steps only when somebody waits for the results, as a slow machine would."""
 
     gpu_tier = None
     splits_steps = False
@@ -92,7 +92,7 @@ class LateLayers:
 
 
 def remote_model(engine: Engine, num_ranks: int) -> SimpleNamespace:
-    """The engine's model with its later layers far away; what a Scheduler asks of a model."""
+    """Returns the engine's model with its later layers on a slow machine, for a Scheduler."""
     config, settings = engine.model_config, engine.runner.settings
     weights = load_weights(engine.file, config)
     first = first_layers(read_facts(engine.file, config).without_head)[1:][-1:] or [

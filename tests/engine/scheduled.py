@@ -61,7 +61,7 @@ def submit(
 
 
 def finish(scheduler: Scheduler, limit: int = 20000) -> int:
-    """Steps until nothing is left to do; how many there were."""
+    """Runs steps until no request is left; returns the number of steps."""
     for count in range(limit):
         if not scheduler.step():
             return count
@@ -71,7 +71,7 @@ def finish(scheduler: Scheduler, limit: int = 20000) -> int:
 def alone(
     engine: Engine, prompt: Sequence[int], request: GenerationRequest
 ) -> tuple[str, list[int]]:
-    """Text and tokens of the same request in a fresh conversation."""
+    """Returns text and tokens of the same request in a new conversation."""
     session = engine.session()
     generation = session.generate(prompt, request)
     text = "".join(generation)
@@ -80,7 +80,7 @@ def alone(
 
 
 def assert_nothing_is_left(scheduler: Scheduler, engine: Engine) -> None:
-    """All pages and states are free once the cache is dropped."""
+    """Asserts that all pages and states are free once the cache is dropped."""
     assert (scheduler.num_waiting, scheduler.num_running, scheduler.cache.num_in_use) == (0, 0, 0)
     scheduler.cache.clear()
     runner = engine.runner

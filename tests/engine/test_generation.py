@@ -95,7 +95,7 @@ def test_an_abandoned_generation_leaves_the_session_sound(load: Load) -> None:
 def test_an_interrupted_step_leaves_the_session_sound(
     case: str, steps: int, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Ctrl-C does it: the step was computed, and none of it is taken note of."""
+    """As with Ctrl-C, the step was computed, but none of its tokens is recorded."""
     engine = load(case)
     session, counts = engine.session(), iter(range(1, 100))
     begin = engine.runner.begin
@@ -119,7 +119,7 @@ def test_an_interrupted_step_leaves_the_session_sound(
 
 
 def test_edited_history_is_cut_within_a_page_without_another_page(load: Load) -> None:
-    """The whole context is one page: there is none to copy its beginning to."""
+    """The whole context is one page, so no page is free for a copy of its beginning."""
     engine = load("qwen3", context_size=64)
     session = engine.session()
     list(session.generate(list(range(5, 55)), request(8)))

@@ -1,4 +1,4 @@
-"""Layers that predict further tokens, and projectors in a file: the model runs without them."""
+"""MTP layers, projectors and other unused tensors in a file: the model runs without them."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a learned policy takes in memory is what the planner counts."""
+"""The memory of a learned policy's maps is what the planner counts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What of the default policy is tried when, and what the times decide."""
+"""Which parts of the default policy are tried, and what the measured times decide."""
 
 import pytest
 

@@ -21,7 +21,7 @@ _DRIVER = Path(__file__).with_name("neon_driver.cpp")
 
 
 def missing_tools() -> list[str]:
-    """What must be installed before anything here runs."""
+    """Returns the tools that have to be installed before the emulated tests can run."""
     has_emulator = any(map(shutil.which, EMULATORS))
     return [COMPILER] * (not shutil.which(COMPILER)) + ["qemu-aarch64"] * (not has_emulator)
 

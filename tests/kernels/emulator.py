@@ -172,5 +172,5 @@ class EmulatedLibrary:
         return out.copy()
 
     def rounded(self, x: Floats) -> NDArray[np.float64]:
-        """Returns x (tokens, columns) as the kernels see it after rounding."""
+        """Returns x (tokens, columns) after rounding, as the kernels multiply it."""
         return np.stack([dequantised(self.quantise(row))[: x.shape[1]] for row in x])

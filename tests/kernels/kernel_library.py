@@ -94,7 +94,7 @@ def quantise(isa: str, x: Floats) -> NDArray[np.void]:
 
 
 def rounded(isa: str, x: Floats) -> NDArray[np.float64]:
-    """Returns x (tokens, columns) as the kernels see it after rounding."""
+    """Returns x (tokens, columns) after rounding, as the kernels multiply it."""
     return np.stack([dequantised(quantise(isa, row))[: x.shape[1]] for row in x])
 
 

@@ -98,10 +98,10 @@ class Native:
         outputs: bool = True,
         num_kept: int = 0,
     ) -> np.ndarray:
-        """All tokens' outputs; `outputs=False` asks for none and returns an empty array.
+        """Returns all tokens' outputs; with `outputs=False`, none are requested and it is empty.
 
-        After the last step with `num_kept`, each head keeps so many keys and values, in the pages
-        at the end of the table, which then are the first.
+        After the last step with `num_kept`, each head keeps so many keys and values. They are in
+        the last pages of the table, which come first from then on.
         """
         outs = []
         for step_ids in steps:

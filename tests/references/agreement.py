@@ -11,8 +11,8 @@ def errors_by_token(logits: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def float_attention() -> str | None:
-    """The best instruction set here whose attention multiplies float32, as a GPU's does.
+    """Returns the best instruction set here whose attention multiplies float32, as a GPU's does.
 
-    AVX-512's may take bfloat16; None is what runs by itself.
+    AVX-512 may use bfloat16; None stands for the default set.
     """
     return "avx2" if instruction_set().startswith("avx512") else None

@@ -28,7 +28,7 @@ class Reference:
 
 
 def make_reference(case: Case) -> Reference:
-    """The reference of a case; of `NUM_SEEDS` seeds, the one whose routes are most certain.
+    """Returns the reference of a case: of `NUM_SEEDS` seeds, the one with the clearest routes.
 
     A route that hangs on the last digit would turn rounding into another answer.
     """
@@ -94,7 +94,7 @@ def _zero(model: transformers.PreTrainedModel, ending: str) -> None:
 
 
 def _norm_mean(name: str, model_type: str) -> float:
-    """Around 1, which some store as 0; Gemma's after a branch are smaller, as `_gain` says."""
+    """Returns the mean of a norm's random weights: 0 where the model adds 1 to them."""
     if model_type.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name:
         return 0.0
     if model_type.startswith("gemma4") and ("q_norm" in name or "k_norm" in name):
@@ -107,7 +107,7 @@ def _norm_mean(name: str, model_type: str) -> float:
 
 
 def _gain(name: str) -> float:
-    """The embedding outweighs what branches add, so that rounding does not grow with depth."""
+    """Returns a matrix's gain; branches add less than the embedding, so errors stay small."""
     gains = {
         "embed_tokens": 6.0,
         "embeddings": 6.0,
@@ -137,7 +137,7 @@ def _routers(model: transformers.PreTrainedModel, case: Case) -> list[torch.nn.M
 def _choice(
     module: torch.nn.Module, logits: torch.Tensor, correction: torch.Tensor | None
 ) -> torch.Tensor:
-    """What experts are ranked by: logits with their bias, or corrected scores."""
+    """Returns the scores that rank experts: logits with their bias, or corrected scores."""
     bias = getattr(module, "bias", None)
     logits = logits if bias is None else logits + bias
     if correction is None:
@@ -152,7 +152,7 @@ def _correction(module: torch.nn.Module) -> torch.Tensor | None:
 
 
 def _margin_hook(margins: list[float], case: Case):  # type: ignore[no-untyped-def]
-    """A hook that notes how far the last chosen expert leads the first that was not."""
+    """Returns a hook that records by how much the last chosen expert leads the first other one."""
     chosen = case.num_used
 
     def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -169,13 +169,13 @@ def _margin_hook(margins: list[float], case: Case):  # type: ignore[no-untyped-d
 
 
 def _lead(scores: torch.Tensor, chosen: int) -> float:
-    """How far the last chosen score (tokens, scores) leads the first that is not, at the least."""
+    """Returns the least lead of the last chosen score (tokens, scores) over the next."""
     ranked = scores.sort(dim=-1, descending=True).values
     return float((ranked[:, chosen - 1] - ranked[:, chosen]).min())
 
 
 def _hide_groups(choice: torch.Tensor, margins: list[float], case: Case) -> torch.Tensor:
-    """What is left to choose from once the weak groups, by their two best, are out."""
+    """Returns the scores without those of the weak groups, ranked by their two best scores."""
     groups = choice.reshape(len(choice), case.settings["n_group"], -1)
     strength = groups.topk(2, dim=-1).values.sum(dim=-1)
     margins.append(_lead(strength, case.settings["topk_group"]))
@@ -185,7 +185,7 @@ def _hide_groups(choice: torch.Tensor, margins: list[float], case: Case) -> torc
 
 
 def _threshold_margin(logits: torch.Tensor, chosen: int, near: float = 0.02) -> float:
-    """How far the sparse mixer's logits stay from where one counts as near to another."""
+    """Returns the least distance of a logit from the sparse mixer's threshold."""
     peaks = logits.topk(chosen, dim=-1).values
     distance = [
         (peak - logits) - near * torch.maximum(logits.abs(), peak) for peak in peaks.T[..., None]

@@ -1,4 +1,4 @@
-"""The clients that others have written for these APIs: two seconds of imports, made on use."""
+"""Client libraries of these APIs by others; they are imported on use, which takes two seconds."""
 
 from lazy_packages import OnUse
 

@@ -1,4 +1,4 @@
-"""The rule checks drafts where that gains, over scripted times of steps, and loses little else."""
+"""The rule checks drafts where that gains time, over scripted step times, and loses little else."""
 
 import random
 

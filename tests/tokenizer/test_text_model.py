@@ -19,7 +19,7 @@ LETTERS = "abcé"
 
 
 def ids_of(vocabulary: Vocabulary, texts: list[str], max_characters: int) -> list[list[int]]:
-    """Encodes each text with a new tokenizer, which is what the limit decides about."""
+    """Encodes each text with a new tokenizer, so that the limit of characters applies to each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subject, "MAX_CHARACTERS_APART", max_characters)
         tokenizer = Tokenizer(vocabulary)

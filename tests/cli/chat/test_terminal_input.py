@@ -29,7 +29,7 @@ class Chat(Terminal):
         self.wait_for_line()
 
     def send(self, text: str) -> str:
-        """Types a line, and returns the screen when the chat waits for the next."""
+        """Types a line, and returns the screen once the chat waits for the next line."""
         lines_before = self.written.count(BEGINS_A_LINE)
         self.type(text + "\r")
         self.wait_for(lambda _: self.written.count(BEGINS_A_LINE) > lines_before)
@@ -87,7 +87,7 @@ def test_quotes_hold_a_block_open(tmp_path: Path) -> None:
 
 
 def sent_prompt(chat: Chat) -> str:
-    """What `/save` says of the question, as the template would write it."""
+    """Returns the question in the file that `/save` writes, as the template renders it."""
     path = chat.state / "talk.json"
     chat.send(f"/save {path}")
     messages = json.loads(path.read_text())["messages"]

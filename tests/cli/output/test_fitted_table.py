@@ -75,7 +75,7 @@ def test_ranges(numbers: list[int], text: str) -> None:
 
 
 def on_terminal(columns: int, *arguments: str) -> list[str]:
-    """Returns the lines that the program shows on a terminal of so many columns, without styles."""
+    """Returns the lines that the program shows on a terminal of this width, without styles."""
     main, other = pty.openpty()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
     with subprocess.Popen(

@@ -41,7 +41,7 @@ class Toolkit:
 class Usage:
     """The resource usage of an entry point; `block` is its `__launch_bounds__`, 0 without.
 
-    What follows `instructions` is that of sass.Code.
+    The fields from `instructions` on are those of sass.Code.
     """
 
     entry: str

@@ -140,7 +140,7 @@ def test_finds_excesses_of_kernels_without_a_turn() -> None:
 def test_loads_two_units_before_it_multiplies(
     file: str, quant_type: str, architecture: int
 ) -> None:
-    """The loop for two units, which is the longest, loads as much again as that for one."""
+    """The longest loop takes two units, and has twice the loads of the loop for one unit."""
     (found,) = compile_jobs(TOOLKITS[0], [Job(file, quant_type, architecture)])
     assert isinstance(found, list)
     usage = next(usage for usage in found if usage.entry == f"{file}_{quant_type}")

@@ -62,11 +62,10 @@ def table() -> tuple[str, dict[tuple[str, str], tuple[int, ...]]]:
 
 
 def excesses(architecture: int, usages: Iterable[Usage]) -> Iterator[str]:
-    """Yields what takes more of something than the table says.
+    """Yields the figures of an architecture that are worse than the table's.
 
-    That is over 5 % more instructions a turn, so a weight, or in all where there is no turn;
-    registers that a GPU grants a further 8 for; or any more shared memory. It yields, too, what has
-    fewer loads ahead.
+    Worse are over 5 % more instructions a turn, or in all if there is no loop; registers beyond the
+    next multiple of 8; any more shared memory; and fewer loads ahead.
     """
     _, held = table()
     for usage in usages:
@@ -121,7 +120,7 @@ def main() -> None:
 
 
 def _rows(toolkit: Toolkit, architecture: int) -> Iterator[Row]:
-    """Yields what is due where this is the only toolkit; where there are two, it is less."""
+    """Yields the rows of all jobs of an architecture, as if this were the only toolkit."""
     for usage in _usages(toolkit, jobs(architecture, 0, 1, every_one=False)):
         yield Row(architecture, usage)
 

@@ -27,7 +27,7 @@ RACE = "race at offset|read before it is written"
 
 @dataclass(frozen=True)
 class Bug:
-    """`text` in the kernel of the case's name, and what stands there instead."""
+    """A planted bug: `text` of the case's kernel, and its replacement."""
 
     what: str
     case: Case

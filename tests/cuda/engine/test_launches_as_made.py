@@ -18,7 +18,7 @@ Load = Callable[..., Engine]
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    """Every launch when it is made, and again when it starts."""
+    """Returns every launch twice: when it is made, and when it starts."""
     found: list[Launch] = []
     make, launch = step_replay._calls, CpuDevice.launch
 

@@ -30,7 +30,7 @@ QUIET = {"prefetch": False}  # nothing is timed but miss modes
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of tokens in each step whose inputs come from the host."""
+    """Returns the number of tokens in each step whose inputs the host writes."""
     counts: list[int] = []
     write = StepInputs.write
 
@@ -52,7 +52,7 @@ def answer(engine: Engine, prompt: list[int], count: int) -> list[int]:
 
 
 def test_the_host_writes_the_first_token_only(load: Load, written: list[int]) -> None:
-    """And that at the beginning of a page; the others are what the GPU has chosen."""
+    """The host also writes the first token of each page; the GPU chose all others itself."""
     model, answers = DATA / "qwen3moe.gguf", []
     for disabled in ((), ("graphs",)):
         engine = load(model, context_size=128, batch_size=64, disabled=disabled)
@@ -71,7 +71,7 @@ def test_the_host_writes_the_first_token_only(load: Load, written: list[int]) ->
 def test_recurrent_states_come_back_from_a_step_in_vain(
     case: str, load: Load, written: list[int]
 ) -> None:
-    """The last step that was begun is unwanted; whoever then reads states finds those before it."""
+    """The last step that was begun is unwanted: later readers find the states from before it."""
     answers, states = [], []
     for disabled in ((), ("graphs",)):
         engine = load(DATA / f"{case}.gguf", context_size=128, batch_size=64, disabled=disabled)
@@ -99,7 +99,7 @@ def all_states(engine: Engine) -> Any:
 @pytest.mark.parametrize("policy", ["slru", "learned-keep", "lfu"])
 @pytest.mark.parametrize("miss", ["stream", "load"])
 def test_with_experts_in_slots(policy: str, miss: Any, load: Load, written: list[int]) -> None:
-    """An unwanted step leaves the statistics again, which are those of steps in turn."""
+    """An unwanted step is taken out of the statistics, which equal those of single steps."""
     answers, counts = [], []
     asked = ExpertConfig(policy=policy, miss=miss, **QUIET)
     for disabled in ((), ("graphs",)):

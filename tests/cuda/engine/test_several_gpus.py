@@ -135,7 +135,7 @@ def test_a_gpu_that_is_not_there_is_named(load: Load) -> None:
 
 
 def without_times(layer: LayerStats) -> LayerStats:
-    """Returns the counts alone: how long a GPU waits differs from run to run."""
+    """Returns the counts without the times, since a GPU's waits differ from run to run."""
     prompt, decode = (replace(each, stall_seconds=0.0) for each in (layer.prompt, layer.decode))
     return replace(layer, prompt=prompt, decode=decode)
 

@@ -195,9 +195,9 @@ def test_experts_with_slots(miss: Miss, slots: int, load: Load, tmp_path: Path) 
 
 
 def words(device: Device, **fields: Any) -> tuple[list[list[int]], list[ExpertStats]]:
-    """Returns greedy words of three answers decoded together, and statistics of their experts.
+    """Returns greedy words of three answers decoded together, and the expert statistics.
 
-    Before them, and after them.
+    The statistics are those before and after the answers.
     """
     config = RunConfig(model=DEMO, device="cuda", **options(), **fields)
     engine, some, stats = load_engine(config, open_device=lambda _: device), texts(2000, 3), []

@@ -19,7 +19,7 @@ SIZES = {3: (32, 16, 48), 4: (16, 16), 9: (64,)}  # bytes of an expert's part of
 
 
 class Batch:
-    """Makes the calls of a batch; those of the side stream only when they are waited for."""
+    """Makes the calls of a batch; calls of the side stream run when something waits for them."""
 
     def __init__(self) -> None:
         self._waiting: dict[object, list[Copy]] = {}

@@ -77,7 +77,7 @@ def bytes_in_file(engine: Engine, layer: int, matrix: str, expert: int) -> NDArr
 
 @pytest.fixture(scope="module")
 def wanted() -> list[int]:
-    """The answer of a GPU with all experts."""
+    """Returns the answer of a GPU with all experts."""
     with load_on(CpuDevice(check=False)) as engine:
         return answer(engine)
 
@@ -188,7 +188,7 @@ def test_a_warm_pin(engines: list[Engine], capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_a_driver_that_page_locks_nothing(wanted: list[int], engines: list[Engine]) -> None:
-    """The CPU computes what is missed, and experts move up from where the file is mapped."""
+    """The CPU computes missed experts, which are then copied to VRAM from the mapped file."""
     device = CpuDevice(check=False, adopts=False)
     engines.append(load_on(device, moe_slots=SLOTS, experts=ExpertConfig(policy="lfru")))
     engine = engines[-1]
@@ -228,7 +228,7 @@ def test_a_policy_that_was_named_is_kept(engines: list[Engine]) -> None:
 
 
 def test_slots_that_the_kv_cache_takes(wanted: list[int], engines: list[Engine]) -> None:
-    """Fewer slots than the policy knows of hold a part of what it wants."""
+    """With fewer slots than the policy has, VRAM holds a part of the experts that it wants."""
     engines.append(
         load_on(CpuDevice(check=False), experts=ExpertConfig(policy="lru"), **THREE_TIERS)
     )

@@ -18,7 +18,7 @@ EXPERTS, USED, SLOTS = 9, 3, 5
 
 @dataclass(frozen=True)
 class Bug:
-    """`text` in a kernel with its headers, and what stands there instead."""
+    """A planted bug: `text` of a kernel or its headers, and its replacement."""
 
     what: str
     kernel: str

@@ -1,4 +1,4 @@
-"""Calls in `<tool_call>` tags, well-in_format and malformed."""
+"""Calls in `<tool_call>` tags, well-formed and malformed."""
 
 import json
 

@@ -21,7 +21,7 @@ CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 
 
 def ranges(engine: Engine) -> list[range]:
-    """As many ranges of layers as there can be, at most three."""
+    """Returns ranges that divide the layers, at most three."""
     starts = first_layers(read_facts(engine.file, engine.model_config))
     firsts = [0, *starts[1:][-2:]]
     return [

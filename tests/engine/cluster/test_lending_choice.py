@@ -40,7 +40,7 @@ class StatingGroup:
 
 
 class TimedAsker:
-    """Measures what the test says."""
+    """An asker whose measured times the test sets."""
 
     seconds = 0.0
     made: "list[TimedAsker]" = []  # noqa: RUF012

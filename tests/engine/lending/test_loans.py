@@ -1,4 +1,4 @@
-"""Loans: which rank has which other rank's experts in memory."""
+"""Loans: which rank holds which of another rank's experts in memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -25,7 +25,7 @@ def test_a_change_has_to_pay_by_far(
 
 
 class Link:
-    """A link and a disk, whose times the test changes."""
+    """A link and a disk whose times the test sets."""
 
     def __init__(self, round_trip: float, read: float) -> None:
         self.times = [round_trip, read]

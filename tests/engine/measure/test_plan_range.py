@@ -1,4 +1,4 @@
-"""Runs are as fast as the plan says: within its range, at a tenth of the experts and at all."""
+"""Measured speeds are within the plan's range, with a tenth of experts in slots and with all."""
 
 import pytest
 

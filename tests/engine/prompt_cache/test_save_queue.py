@@ -1,4 +1,4 @@
-"""What waits to be written is copied before it changes, or given up; never changed."""
+"""Pages and states that wait to be written are copied, or dropped, before they change."""
 
 import threading
 

@@ -6,7 +6,7 @@ from sharpi.engine.scheduling.steps import ChunkPace
 
 
 def settled(fixed: float, marginal: float, batch_size: int = 512, steps: int = 60) -> int:
-    """Tokens a step once the pace has seen such steps."""
+    """Returns the most frequent chunk size after steps with these fixed and marginal costs."""
     pace, sizes = ChunkPace(batch_size), []
     for _ in range(steps):
         sizes.append(pace.num_tokens)

@@ -21,7 +21,7 @@ RECURRENT = ["qwen3next", "granitehybrid"]
 
 
 def run(scheduler: Scheduler, prompt: list[int], max_tokens: int) -> tuple[list[int], int]:
-    """The tokens of an answer, and how many of its prompt were found."""
+    """Returns an answer's tokens, and the number of prompt tokens found in the cache."""
     heard = submit(scheduler, prompt, asked(max_tokens))
     finish(scheduler)
     timings = heard.finish_info.timings

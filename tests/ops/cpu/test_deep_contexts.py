@@ -24,7 +24,7 @@ def resident_bytes() -> int:
 
 
 def attention_without_positions() -> Callable[[Any], Any]:
-    """What it computes depends on the distances of tokens alone, by its window."""
+    """Attention whose result depends only on the distances of tokens, by its window."""
     width = SHAPE.num_heads * SHAPE.key_dim
     tables = [matrix(np.random.default_rng(seed), 50, width) for seed in range(3)]
 

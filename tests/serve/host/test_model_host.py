@@ -80,7 +80,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 def slow_down(host: ModelHost, seconds: float) -> None:
-    """With steps of 0.1 s ENDLESS takes longer than `until` waits."""
+    """Makes steps take 0.1 s, so that ENDLESS takes longer than `until` waits."""
     loaded = host._thread.model.loaded
     assert loaded is not None
     scheduler: Any = loaded.scheduler

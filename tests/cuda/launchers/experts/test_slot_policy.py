@@ -33,7 +33,7 @@ def settings(kind: PolicyKind, slots: tuple[int, ...], experts: int, k: int) -> 
 
 
 class Both:
-    """A reference policy, or the native one, and the device's, fed alike."""
+    """A reference or native policy and the device's policy, given the same routes."""
 
     def __init__(
         self, device: Device, chosen: PolicySettings, reference: SlotPolicy | NativePolicy
@@ -162,7 +162,7 @@ def test_counts_are_scaled_back(device: Device) -> None:
 )
 @pytest.mark.parametrize("slots", [4, 8, 16, 24])
 def test_real_routes(kind: PolicyKind, admission: bool, slots: int) -> None:
-    """SHARPI_SLOT_TOKENS asks for more of the trace than its first 150 tokens."""
+    """SHARPI_SLOT_TOKENS sets how many tokens of the trace are replayed; by default 150."""
     path = Path(os.environ.get("SHARPI_SHARED", _BESIDE)) / "traces" / "gpt-oss-20b.npz"
     if not path.exists():
         pytest.skip(f"{path} is not there")
