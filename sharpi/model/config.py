@@ -19,6 +19,7 @@ from sharpi.model.feed_forward.feed_forward_settings import (
     FeedForwardSettings,
 )
 from sharpi.model.feed_forward.routing import read_router
+from sharpi.model.feed_forward.swiglu_limits import read_activations
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.mixers import read_mixers
@@ -122,6 +123,7 @@ def read_config(file: GgufFile) -> ModelConfig:
             norm_epsilon=epsilon,
             residual_scale=reader.number("residual_scale", 1.0) or 1.0,
             activation=spec.activation_kind,
+            layer_activations=read_activations(reader, spec.activation_kind),
             router=read_router(reader, spec, is_corrected),
             weighs_input=spec.weighs_expert_input,
             gated=spec.gates_feed_forward,

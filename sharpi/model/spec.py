@@ -43,6 +43,8 @@ class ArchitectureSpec(Struct, frozen=True):
     rope_use: RopeUse = "always"
     # In a model with some sliding-window layers, only these rotate.
     ropes_windows_only: bool = False
+    # In layers without a window, only half as many values of a head rotate as the file says.
+    whole_layers_rotate_half: bool = False
     yarn_rounds_ramp: bool = True  # see RopeScaling
     # Replaces the file's attention factor if its divisors depend on the context; 0 keeps it.
     long_rope_factor: float = 0.0

@@ -110,4 +110,11 @@ def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
     long = source.optional_vector("rope_factors_long.weight", *sizes)
     if any(rope.scaling.kind == "divided" for rope in ropes):
         return long if config.has_long_context else short
+    if config.spec.whole_layers_rotate_half:
+        return _first_half(source.optional_vector("rope_freqs.weight", *(2 * n for n in sizes)))
     return source.optional_vector("rope_freqs.weight", *sizes)
+
+
+def _first_half(divisors: FloatArray | None) -> FloatArray | None:
+    """Drops the divisors of values that no layer rotates by them; files pad these."""
+    return None if divisors is None else divisors[: len(divisors) // 2]

@@ -31,7 +31,8 @@ class Activation(IntEnum):
     """The activation of a feed-forward; the numbers are those of the ABI.
 
     CLAMPED_SWIGLU is x * sigmoid(1.702 x) of the gate, clamped to at most 7. It multiplies up + 1,
-    with up clamped to -7..7 (gpt-oss).
+    with up clamped to -7..7 (gpt-oss). LIMITED_SILU_7 and LIMITED_SILU_16 are silu, of which more
+    than 7 or 16 is cut. They multiply up, clamped to -7..7 or -16..16 (Step 3.5).
     """
 
     SILU = 0
@@ -41,6 +42,8 @@ class Activation(IntEnum):
     SIGMOID = 4
     IDENTITY = 5
     CLAMPED_SWIGLU = 6
+    LIMITED_SILU_7 = 7
+    LIMITED_SILU_16 = 8
 
 
 class Scoring(IntEnum):

@@ -82,6 +82,14 @@ _SPACELESS = (
 _SPACED_LETTERS = r"\p{L}\p{M}*(?: \p{L}\p{M}*)*"
 _UNTIL_STOP = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
+# Tiny Aya's and Cohere 2 MoE's words, split where lower case meets upper case. llama.cpp leaves
+# numbers joined with the space before them; the model's rules do not.
+_AYA_WORDS = (
+    r"[^\r\n\p{L}\p{N}]?(?:[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    rf"(?:{_CONTRACTION})?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
+)
+
 _PATTERNS: dict[str, tuple[str, ...]] = {
     "default": (r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
     "gpt-2": (_GPT2,),
@@ -91,6 +99,8 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
     "starcoder": (r"\p{N}", _GPT2),
     "tekken": (_cased_words(r"\p{N}"),),
     "gpt-4o": (_cased_words(r"\p{N}{1,3}", f"(?:{_CONTRACTION})?"),),
+    "tiny_aya": (r"\d{1,3}(?=(?:\d{3})*\b)", _AYA_WORDS),
+    "laguna": (r"[^\n]+|\n+", _words(r"\p{N}")),
     "falcon": (r"[\p{P}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]"),
     "deepseek-llm": (
         r"[\r\n]", rf"\s?[{_CASED}]+", rf"\s?{_MARKS}+", r"\s+\z", rf"{_EASTERN}+", r"\p{N}+",
@@ -135,6 +145,7 @@ _ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "gpt-4o": ("llama4", "kanana2", "talkie", "minimax-m2"),
     "deepseek-v3": ("hunyuan-dense", "joyai-llm", "hy_v4"),
+    "tiny_aya": ("cohere2moe",),
     "poro-chat": ("bloom", "gpt3-finnish"),
     "bailingmoe": ("bailingmoe2", "llada-moe"),
 }  # fmt: skip

@@ -112,6 +112,8 @@ ONE_OP: dict[str, Callable[[Any], Any]] = {
     "experts, softmax of chosen": moe(scoring=Scoring.SOFTMAX_OF_CHOSEN, normalise=False),
     "experts, sparse mixer": moe(scoring=Scoring.SPARSE_MIXER),
     "experts, biases": moe(BIASED, Activation.CLAMPED_SWIGLU),
+    "experts, silu to 7": moe(activation=Activation.LIMITED_SILU_7),
+    "experts, silu to 16": moe(activation=Activation.LIMITED_SILU_16),
     "experts without gates": moe(replace(BIASED, gate=None), Activation.RELU2),
     "experts with weighed inputs": moe(replace(BIASED, weighs_input=True)),
     "layer_norm": lambda ops: ops.layer_norm(

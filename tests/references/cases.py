@@ -271,6 +271,31 @@ SHARED: dict[str, Any] = {
     "pad_token_id": None,
 }
 
+STEP = {
+    "num_hidden_layers": 3,
+    "head_dim": 24,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "mlp_layer_types": ["dense", "sparse", "sparse"],
+    "num_sliding_attention_heads": 2,
+    "sliding_window": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "share_expert_dim": 64,
+    "moe_router_scaling_factor": 1.5,
+    "swiglu_limits": [0.0, 7.0, 0.0],
+    "swiglu_limits_shared": [0.0, 16.0, 0.0],
+    "rope_parameters": {
+        "full_attention": LLAMA_3_ROPE | {"partial_rotary_factor": 0.5},
+        "sliding_attention": {
+            "rope_type": "default",
+            "rope_theta": 1000.0,
+            "partial_rotary_factor": 1.0,
+        },
+    },
+}
+STEP_EYES = {"width": 32, "layers": 1, "heads": 2, "image_size": 28, "patch_size": 14}
+
 CASES = (
     Case("llama", "LlamaForCausalLM", {"num_hidden_layers": 3, "rms_norm_eps": 1e-2}),
     Case(
@@ -854,6 +879,17 @@ CASES = (
         PLAIN_SHARED_EXPERT | {"norm_topk_prob": True},
         rename="as_bailingmoe",
         zeroed="shared_expert_gate.weight",
+    ),
+    Case(
+        "step35",
+        "Step3p7ForConditionalGeneration",
+        {
+            "text_config": SHARED | STEP | {"pad_token_id": 2},
+            "vision_config": STEP_EYES,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+        },
+        rename="as_step35",
     ),
     Case(
         "glm-dsa",

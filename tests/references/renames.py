@@ -72,6 +72,46 @@ def as_mimo2(folder: Path) -> None:
     path.write_text(json.dumps(config))
 
 
+def as_step35(folder: Path) -> None:
+    """The text half of Step 3.7 as Step 3.5 was released: lists for layers under older names."""
+    tensors = load_file(folder / "model.safetensors")
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name.startswith(("model.layers", "model.embed_tokens", "model.norm", "lm_head"))
+    }
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())["text_config"]
+    kinds, ropes = config["layer_types"], config.pop("rope_parameters")
+    scaled = ropes["full_attention"]
+    path.write_text(
+        json.dumps(
+            config
+            | {
+                "architectures": ["Step3p5ForCausalLM"],
+                "model_type": "step3p5_flash",  # unknown to transformers, which drops the lists
+                "num_attention_groups": config["num_key_value_heads"],
+                "attention_other_setting": {
+                    "num_attention_heads": config["num_sliding_attention_heads"],
+                    "num_attention_groups": config["num_key_value_heads"],
+                },
+                "moe_num_experts": config["n_routed_experts"],
+                "moe_top_k": config["num_experts_per_tok"],
+                "norm_expert_weight": True,
+                "moe_layers_enum": "1,2",
+                "partial_rotary_factors": [ropes[kind]["partial_rotary_factor"] for kind in kinds],
+                "rope_theta": [scaled["rope_theta"], ropes["sliding_attention"]["rope_theta"]],
+                "rope_scaling": {
+                    name: value
+                    for name, value in scaled.items()
+                    if name not in ("rope_theta", "partial_rotary_factor")
+                },
+            }
+        )
+    )
+
+
 def as_mistral4(folder: Path) -> None:
     """Mistral Small 4 as it was released: its text half beside a vision tower."""
     _change_config(folder, ["Mistral3ForConditionalGeneration"])

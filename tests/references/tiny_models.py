@@ -95,6 +95,8 @@ def _zero(model: transformers.PreTrainedModel, ending: str) -> None:
 
 def _norm_mean(name: str, model_type: str) -> float:
     """Returns the mean of a norm's random weights: 0 where the model adds 1 to them."""
+    if model_type == "step3p7":
+        return 0.0
     if model_type.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name:
         return 0.0
     if model_type.startswith("gemma4") and ("q_norm" in name or "k_norm" in name):
@@ -109,6 +111,12 @@ def _norm_mean(name: str, model_type: str) -> float:
 def _gain(name: str) -> float:
     """Returns a matrix's gain; branches add less than the embedding, so errors stay small."""
     gains = {
+        # Step 3.5: this layer limits silu.
+        "language_model.layers.1.mlp.experts.gate_up": 6.0,
+        "language_model.layers.1.mlp.experts.down": 0.1,
+        "language_model.layers.1.mlp.shared_experts.gate": 10.0,
+        "language_model.layers.1.mlp.shared_experts.up": 10.0,
+        "language_model.layers.1.mlp.shared_experts.down": 0.05,
         "embed_tokens": 6.0,
         "embeddings": 6.0,
         "mlp.gate.": 2.0,

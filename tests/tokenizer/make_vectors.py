@@ -26,7 +26,7 @@ NUM_PIECES = 420
 PRE_TOKENIZERS = (
     "default", "gpt-2", "llama-bpe", "chatglm-bpe", "qwen2", "qwen35", "smollm", "deepseek-llm",
     "deepseek-coder", "deepseek-v3", "falcon", "tekken", "gpt-4o", "poro-chat", "viking",
-    "minicpm5", "seed-coder", "exaone-moe", "bailingmoe",
+    "minicpm5", "seed-coder", "exaone-moe", "bailingmoe", "laguna",
 )  # fmt: skip
 SPECIALS = (
     ("<unk>", TokenType.UNKNOWN),

@@ -27,6 +27,19 @@ def test_afmoe(text: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("return  1\r\n", ["return", "  ", "1", "\r\n"]),
+        ("It's 1234567 HTTPServer's", ["It's", " ", "1", "234", "567", " HTTPServer's"]),
+        ("a12b 12345x", ["a", "12", "b", " ", "123", "45", "x"]),
+        ("\u00c9COLE \u00c9t\u00e9 //\n", ["\u00c9COLE", " \u00c9t\u00e9", " //\n"]),
+    ],
+)
+def test_cohere2moe(text: str, expected: list[str]) -> None:
+    assert cuts("cohere2moe", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("camelCase isn't", ["camel", "Case", " isn't"]),
         ("\u4e00\u4e8cab 1234", ["\u4e00\u4e8c", "ab", " ", "123", "4"]),
     ],

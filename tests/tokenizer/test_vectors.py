@@ -14,7 +14,7 @@ from sharpi.tokenizer.vocabulary import Vocabulary
 PRE_TOKENIZERS = (
     "default", "gpt-2", "llama-bpe", "chatglm-bpe", "qwen2", "qwen35", "smollm", "deepseek-llm",
     "deepseek-coder", "deepseek-v3", "falcon", "tekken", "gpt-4o", "poro-chat", "viking",
-    "minicpm5", "seed-coder", "exaone-moe", "bailingmoe",
+    "minicpm5", "seed-coder", "exaone-moe", "bailingmoe", "laguna",
 )  # fmt: skip
 
 

@@ -14,7 +14,9 @@ enum class Activate : int32_t {
   Relu2 = 3,
   Sigmoid = 4,
   Identity = 5,
-  ClampedSwiglu = 6
+  ClampedSwiglu = 6,
+  LimitedSilu7 = 7,
+  LimitedSilu16 = 8
 };
 
 constexpr int kQueries = 8;  // queries that share one read of a page

@@ -49,10 +49,17 @@ inline F32x16 erf_gelu(F32x16 x) {
   return load(v);
 }
 constexpr float kSwigluLimit = 7.f;  // gpt-oss
+inline F32x16 clamped(F32x16 x, float limit) {
+  return max(min(x, broadcast(limit)), broadcast(-limit));
+}
 // Returns what the up value becomes before it is multiplied by the activated gate.
 inline F32x16 linear_half(Activate kind, F32x16 x) {
-  if (kind != Activate::ClampedSwiglu) return x;
-  return max(min(x, broadcast(kSwigluLimit)), broadcast(-kSwigluLimit)) + 1.f;
+  switch (kind) {
+    case Activate::ClampedSwiglu: return clamped(x, kSwigluLimit) + 1.f;
+    case Activate::LimitedSilu7: return clamped(x, 7.f);
+    case Activate::LimitedSilu16: return clamped(x, 16.f);
+    default: return x;
+  }
 }
 inline F32x16 activate(Activate kind, F32x16 x) {
   switch (kind) {
@@ -66,6 +73,8 @@ inline F32x16 activate(Activate kind, F32x16 x) {
       const F32x16 limited = min(x, broadcast(kSwigluLimit));
       return limited * sigmoid(1.702f * limited);
     }
+    case Activate::LimitedSilu7: return min(x * sigmoid(x), broadcast(7.f));
+    case Activate::LimitedSilu16: return min(x * sigmoid(x), broadcast(16.f));
   }
   return x;
 }

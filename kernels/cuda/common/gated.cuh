@@ -15,7 +15,9 @@ enum class GateKind : int {
   Relu2 = 3,
   Sigmoid = 4,
   Identity = 5,
-  ClampedSwiglu = 6
+  ClampedSwiglu = 6,
+  LimitedSilu7 = 7,
+  LimitedSilu16 = 8
 };
 
 constexpr float kSwigluLimit = 7.f;
@@ -33,6 +35,13 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return __fmul_rn(x, sigmoid(__fmul_rn(1.5957691f, cubic)));
 }
 
+__device__ __forceinline__ float at_most(float x, float limit) { return x > limit ? limit : x; }
+
+__device__ __forceinline__ float clamped(float x, float limit) {
+  const float below = at_most(x, limit);
+  return below < -limit ? -limit : below;
+}
+
 __device__ __forceinline__ float activated(GateKind kind, float x) {
   switch (kind) {
     case GateKind::Silu: return swish(x, 1.f);
@@ -41,16 +50,21 @@ __device__ __forceinline__ float activated(GateKind kind, float x) {
     case GateKind::Relu2: return x < 0.f ? 0.f : __fmul_rn(x, x);
     case GateKind::Sigmoid: return sigmoid(x);
     case GateKind::Identity: return x;
-    case GateKind::ClampedSwiglu: return swish(x > kSwigluLimit ? kSwigluLimit : x, 1.702f);
+    case GateKind::ClampedSwiglu: return swish(at_most(x, kSwigluLimit), 1.702f);
+    case GateKind::LimitedSilu7: return at_most(swish(x, 1.f), 7.f);
+    case GateKind::LimitedSilu16: return at_most(swish(x, 1.f), 16.f);
   }
   return x;
 }
 
 // Returns what the up value becomes before it is multiplied by the activated gate.
 __device__ __forceinline__ float other_half(GateKind kind, float x) {
-  if (kind != GateKind::ClampedSwiglu) return x;
-  const float below = x > kSwigluLimit ? kSwigluLimit : x;
-  return (below < -kSwigluLimit ? -kSwigluLimit : below) + 1.f;
+  switch (kind) {
+    case GateKind::ClampedSwiglu: return clamped(x, kSwigluLimit) + 1.f;
+    case GateKind::LimitedSilu7: return clamped(x, 7.f);
+    case GateKind::LimitedSilu16: return clamped(x, 16.f);
+    default: return x;
+  }
 }
 
 __device__ __forceinline__ float gated(GateKind kind, float gate, float up) {

@@ -59,6 +59,7 @@ class RoutedFeedForward(Struct, frozen=True):
     branch: Branch
     experts: ExpertWeights
     activation: Activation
+    shared_activation: Activation
     router: Router
     router_matrix: Matrix
     latent: Latent | None
@@ -97,6 +98,6 @@ class RoutedFeedForward(Struct, frozen=True):
         if self.shared is None:
             return out
         if self.shared_gate is None:
-            return ops.experts(h, self.shared, self.activation, None, out, scale)
+            return ops.experts(h, self.shared, self.shared_activation, None, out, scale)
         (gate,) = ops.linear(h, [self.shared_gate])
-        return ops.gated_expert(h, self.shared, self.activation, ops.sigmoid(gate), out)
+        return ops.gated_expert(h, self.shared, self.shared_activation, ops.sigmoid(gate), out)

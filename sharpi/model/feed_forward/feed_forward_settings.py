@@ -7,6 +7,7 @@ from sharpi.model.branch import Branch
 from sharpi.model.feed_forward.expert_weights import load_expert_weights, optional_expert_weights
 from sharpi.model.feed_forward.feed_forward import DenseFeedForward, FeedForward, RoutedFeedForward
 from sharpi.model.feed_forward.parallel_feed_forward import load_parallel
+from sharpi.model.feed_forward.swiglu_limits import LayerActivations
 from sharpi.model.mixers.latent import load_latent
 from sharpi.model.norm import load_norm, optional_norm
 from sharpi.model.tensors import TensorSource
@@ -26,6 +27,7 @@ class FeedForwardSettings(Struct, frozen=True):
     router: Router  # without the bias and the index of a layer
     weighs_input: bool = False  # see ExpertWeights
     gated: bool = True  # False if there is only `up`
+    layer_activations: tuple[LayerActivations, ...] = ()  # where they differ from `activation`
     norm: str = "ffn_norm"  # the name of the tensor of the norm before the feed-forward
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
@@ -36,13 +38,13 @@ class FeedForwardSettings(Struct, frozen=True):
         branch, hidden = self._branch(tensors), self.hidden_size
         if not tensors.has("ffn_gate_inp.weight"):
             expert_weights = load_expert_weights(tensors, "ffn_%s", hidden, gated=self.gated)
-            return DenseFeedForward(branch, expert_weights, self.activation)
+            return DenseFeedForward(branch, expert_weights, self._activations(layer).dense)
         if tensors.has("pre_ffw_norm_2.weight"):
             return load_parallel(tensors, branch, self.router, self.activation, hidden, layer)
         return self._load_routed(tensors, branch, layer)
 
     def _load_routed(self, tensors: TensorSource, branch: Branch, layer: int) -> RoutedFeedForward:
-        hidden, router = self.hidden_size, self.router
+        hidden, router, activations = self.hidden_size, self.router, self._activations(layer)
         bias = _score_correction(tensors, router.num_experts)
         latent = load_latent(tensors, hidden)
         width = latent.down.rows if latent else hidden
@@ -52,13 +54,19 @@ class FeedForwardSettings(Struct, frozen=True):
         return RoutedFeedForward(
             branch=branch,
             experts=replace(expert_weights, layer=layer, weighs_input=self.weighs_input),
-            activation=self.activation,
+            activation=activations.routed,
+            shared_activation=activations.dense,
             router=replace(router, bias=bias, layer=layer),
             router_matrix=tensors.matrix("ffn_gate_inp", (router.num_experts, hidden)),
             latent=latent,
             shared=optional_expert_weights(tensors, "ffn_%s_shexp", hidden, gated=self.gated),
             shared_gate=tensors.optional_matrix("ffn_gate_inp_shexp", (1, hidden)),
         )
+
+    def _activations(self, layer: int) -> LayerActivations:
+        if self.layer_activations:
+            return self.layer_activations[layer]
+        return LayerActivations(self.activation, self.activation)
 
     def _branch(self, tensors: TensorSource) -> Branch:
         size, epsilon = self.hidden_size, self.norm_epsilon

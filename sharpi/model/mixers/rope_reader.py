@@ -37,6 +37,8 @@ class RopeReader:
         if window and self._reader.has(f"{key}_swa"):
             key = f"{key}_swa"
         dims = self._reader.integer(key, 0) or key_dim
+        if self._spec.whole_layers_rotate_half and not window:
+            dims //= 2
         if not 0 < dims <= key_dim or dims % 2:
             raise self._reader.fault(
                 f"{self._reader.name(key)} is {dims}, not an even number up to {key_dim}, a head's"

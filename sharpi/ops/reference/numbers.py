@@ -49,10 +49,15 @@ def sigmoid(x: FloatArray) -> FloatArray:
     return np.exp(-np.logaddexp(np.float32(0), -x)).astype(np.float32)
 
 
+LIMITS = {Activation.LIMITED_SILU_7: 7, Activation.LIMITED_SILU_16: 16}
+
+
 def gated(kind: Activation, gate: FloatArray, x: FloatArray) -> FloatArray:
-    """Computes activation(gate) * x; CLAMPED_SWIGLU changes x too."""
+    """Computes activation(gate) * x; those that clamp change x too."""
     if kind is Activation.CLAMPED_SWIGLU:
         x = np.clip(x, -7, 7) + 1
+    elif kind in LIMITS:
+        x = np.clip(x, -LIMITS[kind], LIMITS[kind])
     return np.asarray(activate(kind, gate) * x, dtype=np.float32)
 
 
@@ -71,6 +76,8 @@ def activate(kind: Activation, x: FloatArray) -> FloatArray:
     elif kind is Activation.CLAMPED_SWIGLU:
         limited = np.minimum(x, 7)
         y = limited * sigmoid(np.float32(1.702) * limited)
+    elif kind in LIMITS:
+        y = np.minimum(x * sigmoid(x), LIMITS[kind])
     else:
         y = 0.5 * x * (1 + np.vectorize(erf)(x / 2**0.5))
     return np.asarray(y, dtype=np.float32)
