@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import RunConfig
 from sharpi.engine.generation import Session
+from sharpi.engine.load_decisions import LoadDecisions
 from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
@@ -14,12 +14,9 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import refuse_unknown
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import UsageError
-from sharpi.gguf.reader import GgufFile
-from sharpi.model.config import ModelConfig
 from sharpi.speculation.speculator import Speculator
 from sharpi.system.closing import Closing
-from sharpi.tiers.plan import TierPlan
-from sharpi.tokenizer.chat_template import ChatFormat
+from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -34,36 +31,28 @@ class Engine(Closing):
 
     def __init__(
         self,
-        config: RunConfig,
-        model_config: ModelConfig,
-        file: GgufFile,
+        decided: LoadDecisions,
         tokenizer: Tokenizer,
-        chat_format: ChatFormat,
         runner: Runner,
         notes: tuple[str, ...],
-        plan: TierPlan | None = None,
-        tier: "ExpertTier | None" = None,
-        records: ExpertRecords | None = None,
-        prompt_cache: PromptCache | None = None,
-        draft_model: "DraftModel | None" = None,
-        gpu_name: str | None = None,
+        tier: "ExpertTier | None",
+        records: ExpertRecords | None,
+        prompt_cache: PromptCache | None,
+        draft_model: "DraftModel | None",
     ) -> None:
-        self.config = config
-        self.model_config = model_config
-        self.file = file
-        self.tokenizer = tokenizer
-        self.chat_format = chat_format
+        self.config, self.model_config = decided.config, decided.model
+        self.file, self.plan, self._gpu_name = decided.file, decided.plan, decided.gpu_name
+        self.tokenizer, self.chat_format = tokenizer, chat_format(tokenizer)
         self.runner = runner
         self._draft_model = draft_model
         self.speculator = Speculator(
-            config.speculation,
-            runner.max_drafts,
+            self.config.speculation,
+            runner.settings.max_drafts,
             None if draft_model is None else draft_model.drafters,
             reads_disk=tier is not None,
         )
         self.notes = notes
-        self.plan = plan
-        self.prompt_cache, self._gpu_name = prompt_cache, gpu_name
+        self.prompt_cache = prompt_cache
         self.exit_notes: tuple[str, ...] = ()
         self._tier, self._records = tier, records
 

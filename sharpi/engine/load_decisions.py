@@ -39,6 +39,11 @@ class LoadDecisions(Struct, frozen=True, eq=False):
     notes: tuple[str, ...]  # on settings, dropped keys and the head
 
     @property
+    def gpu_name(self) -> str | None:
+        """The GPUs' names and first layers, which decide the bits; None without a GPU."""
+        return self.gpu.description(self.plan)
+
+    @property
     def plan_notes(self) -> tuple[str, ...]:
         """Sentences on the plan for the user, or why there is none."""
         if self.plan is None:

@@ -17,14 +17,16 @@ from sharpi.engine.placement.copies import weight_copies
 from sharpi.engine.placement.expert_use import expert_use
 from sharpi.engine.placement.idle_flags import notes_on_given
 from sharpi.engine.placement.slot_requests import may_map, ram_request
-from sharpi.engine.prompt_cache.opening import open_cache_folder, open_prompt_cache
+from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
+from sharpi.engine.prompt_cache.cache_folder import CacheFolder
+from sharpi.engine.prompt_cache.model_digest import ModelDigest
+from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.extra_tensors import notes_on_extra
 from sharpi.model.weights import ModelWeights, load_weights
-from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def _load(
     open_device: OpenGpu,
     sharing: "Sharing | None",
 ) -> Engine:
-    folder = open_cache_folder(config)
+    folder = _cache_folder(config)  # before anything large is read
     decided = decide_load(file, config, open_device, sharing)
     file, weights, tokenizer = _read(decided, report)
     decided = replace(decided, file=file)
@@ -76,23 +78,16 @@ def _load(
     parts = _parts(decided, weights, tier, slots, records, sharing)
     records.watch(gpu_tier_of(parts))
     runner = _runner(decided, weights, parts, records, sharing)
-    config, model, plan = decided.config, decided.model, decided.plan
-    gpu_name = decided.gpu.description(plan)
-    prompt_cache = open_prompt_cache(
-        folder, config, file, model, decided.settings, runner.memory, gpu_name
-    )
-    draft_model = _draft_model(config, file, runner)
+    prompt_cache = None if folder is None else _prompt_cache(folder, decided, runner)
+    draft_model = _draft_model(decided, runner)
     report("ready", 1.0)
     return Engine(
-        config=config,
-        model_config=model,
-        file=file,
-        tokenizer=tokenizer,
-        chat_format=chat_format(tokenizer),
-        runner=runner,
+        decided,
+        tokenizer,
+        runner,
         notes=(
             *tokenizer.notes,
-            *notes_on_extra(weights.unused, model.num_layers),
+            *notes_on_extra(weights.unused, decided.model.num_layers),
             *decided.notes,
             *decided.gpu.notes,
             *(prompt_cache.opening_notes if prompt_cache else ()),
@@ -101,13 +96,28 @@ def _load(
             *decided.plan_notes,
             *_notes_on_given(decided, tier, slots),
         ),
-        plan=plan,
         tier=tier,
         records=records,
         prompt_cache=prompt_cache,
         draft_model=draft_model,
-        gpu_name=gpu_name,
     )
+
+
+def _cache_folder(config: RunConfig) -> CacheFolder | None:
+    """Opens the prompt cache's folder that the user named, if any; raises UsageError."""
+    if config.prompt_cache is None:
+        return None
+    return CacheFolder(config.prompt_cache, config.prompt_cache_bytes)
+
+
+def _prompt_cache(folder: CacheFolder, decided: LoadDecisions, runner: Runner) -> PromptCache:
+    config, file, settings = decided.config, decided.file, decided.settings
+    identity = ModelIdentity(
+        digest=ModelDigest(folder.path, file.parts),
+        arithmetic=arithmetic_of(config, settings, decided.model, decided.gpu_name),
+        about={"model": file.path.name, "kv_type": str(settings.kv_types)},
+    )
+    return PromptCache(folder, runner.memory, identity)
 
 
 def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeights, Tokenizer]:
@@ -180,16 +190,16 @@ def _notes_on_given(
     )
 
 
-def _draft_model(config: RunConfig, file: GgufFile, runner: Runner) -> "DraftModel | None":
+def _draft_model(decided: LoadDecisions, runner: Runner) -> "DraftModel | None":
     """Loads the model that drafts, if there is one; raises UsageError for another vocabulary."""
-    speculation = config.speculation
-    if speculation.draft_model is None or not runner.max_drafts:
+    config, speculation = decided.config, decided.config.speculation
+    if speculation.draft_model is None or not runner.settings.max_drafts:
         return None
     from sharpi.engine.draft_model import DraftModel, check_vocabulary, draft_config
 
     engine = load_engine(draft_config(config, runner.context_size))
     try:
-        check_vocabulary(file, engine.file)
+        check_vocabulary(decided.file, engine.file)
     except BaseException:
         engine.close()
         raise

@@ -91,11 +91,6 @@ class Runner:
         return self.settings.batch_size
 
     @property
-    def max_drafts(self) -> int:
-        """The most drafts that a step checks."""
-        return self.settings.max_drafts
-
-    @property
     def prompt_batch(self) -> int:
         """The most tokens of one sequence in one step, if only the last has an output."""
         sizes = (part.max_tokens for part in self.parts)

@@ -20,7 +20,7 @@ from sharpi.tiers.layer_division import first_layers
 class LateLayers:
     """Runs its steps only when somebody waits for the results, as a slow machine would."""
 
-    gpu_tier = None
+    device = gpu_tier = None
     splits_steps = False
     progress = 0.0
 

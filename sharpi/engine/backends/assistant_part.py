@@ -9,23 +9,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from sharpi.engine.backends.copied_keys import CopiedKeys, Source
-from sharpi.engine.backends.draft_head import HeadOutput
+from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer
+from sharpi.ops.cpu.program import IntArray, StepArrays, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 
 
-class AssistantPart:
-    """Runs the assistant on the CPU, over the model's `keys`.
-
-    `pool` has the threads of the model's CPU part, which closes them. If None, the assistant starts
-    threads of its own.
-    """
+class AssistantPart(DraftHead):
+    """Runs the assistant on the CPU; `sources` have the model's keys and values, by layer."""
 
     follows_drafts = False
 
@@ -38,9 +34,7 @@ class AssistantPart:
         sources: Mapping[int, Source],
     ) -> None:
         assert config.assistant is not None
-        self._config, self._weights, self._settings = config, weights, settings
-        self._owns_pool = pool is None
-        self._pool = pool or ThreadPool(settings.num_threads, settings.places)
+        super().__init__(config, weights, settings, pool)
         shapes = {mixer.shape.layer: mixer.shape for mixer in config.assistant.mixers}
         self._keys = CopiedKeys(shapes.values(), sources, settings, self._pool)
         self.pages = self._keys.copies
@@ -50,12 +44,6 @@ class AssistantPart:
         self._step = self._inputs.step
         self._step.num_tokens = self._step.num_outputs = 1
         self._step.slots = int_pointer(self._slots)
-        self._program: Program | None = None
-
-    @property
-    def context_size(self) -> int:
-        """The most positions of one sequence."""
-        return self._settings.context_size
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
         """Copies the model's keys and values of these positions from a GPU, if one keeps them."""
@@ -68,8 +56,6 @@ class AssistantPart:
         `ids` (tokens,) are the tokens that follow each of them. For a further draft, `ids` is the
         draft before it and `hidden` the state that came with it, at the same position.
         """
-        if self._program is None:
-            self._program = self._record()
         self._keys.take(position, len(ids), pages)
         program, last = self._program, position + len(ids) - 1
         self._inputs.write(0, 0, ids[-1:], last + 1, pages)
@@ -78,20 +64,10 @@ class AssistantPart:
         program.run(self._step, self._pool, self._settings.num_threads)
         return HeadOutput(program.hidden[0], program.logits[0])
 
-    def _record(self) -> Program:
-        head, config = self._weights.head, self._config
-        assert head is not None
+    def _recorder(self) -> Recorder:
         limits = program_limits(self._settings, max_tokens=1, max_outputs=1)
-        recorder = Recorder(limits, self._keys.cache)
-        hidden = recorder.incoming(config.hidden_size)
-        out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)
-        return recorder.finish(logits, out)
+        return Recorder(limits, self._keys.cache)
 
     def close(self) -> None:
-        """Frees its memory, and ends its own threads."""
-        if self._program is not None:
-            self._program.close()
-            self._program = None
+        super().close()
         self._keys.close()
-        if self._owns_pool:
-            self._pool.close()

@@ -40,7 +40,7 @@ class CpuPart(RecordedPart[Program]):
     `keeps_hidden`, `hidden` holds every token's values after the output norm.
     """
 
-    gpu_tier = None
+    device = gpu_tier = None
     is_host_memory = True
     splits_steps = False
     cache: KvCache

@@ -1,13 +1,23 @@
-"""DraftHead: the interface of a head that predicts tokens from a model's own hidden states."""
+"""DraftHead: a head on the CPU that predicts tokens from a model's own hidden states.
 
-from typing import NamedTuple, Protocol
+Its program is recorded once and replayed for every draft.
+"""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.backends.model_part import Values
-from sharpi.engine.backends.recorded_part import PartCache
-from sharpi.ops.cpu.program import IntArray
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cpu.kv_cache import KvCache
+from sharpi.ops.cpu.program import IntArray, Program
+from sharpi.ops.cpu.recorder import Recorder
+from sharpi.ops.cpu.thread_pool import ThreadPool
 
 
 class HeadOutput(NamedTuple):
@@ -17,17 +27,35 @@ class HeadOutput(NamedTuple):
     logits: npt.NDArray[np.float32]  # (vocabulary,)
 
 
-class DraftHead(Protocol):
-    """A head for multi-token prediction, with or without keys and values of its own."""
+class DraftHead(ABC):
+    """A head for multi-token prediction, with or without keys and values of its own.
 
-    @property
-    def follows_drafts(self) -> bool:
-        """True if each draft has its own position, False if all have the first draft's."""
+    `pages` has its keys and values, in the pages of the model's KV cache. With `follows_drafts`
+    each draft has its own position, otherwise all have the first draft's. `pool` has the threads of
+    the model's CPU part, which closes them; if None, the head starts threads of its own.
+    """
+
+    follows_drafts: bool
+    pages: KvCache
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        pool: ThreadPool | None,
+    ) -> None:
+        self._config, self._weights, self._settings = config, weights, settings
+        num_threads = max(settings.num_threads, settings.num_batch_threads)
+        self._owns_pool = pool is None
+        self._pool = pool or ThreadPool(num_threads, settings.places)
 
     @property
     def context_size(self) -> int:
         """The most positions of one sequence."""
+        return self._settings.context_size
 
+    @abstractmethod
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
         """Computes and stores the keys and values of any number of tokens, from `position` on.
 
@@ -35,15 +63,29 @@ class DraftHead(Protocol):
         (tokens,) are the tokens that follow each of them.
         """
 
+    @abstractmethod
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
         """Stores keys and values as `fill` does, and predicts the token after the last of `ids`.
 
         Raises ModelFileError where an expert could not be read.
         """
 
-    @property
-    def pages(self) -> PartCache:
-        """The head's keys and values, in the pages of the model's KV cache."""
+    @cached_property
+    def _program(self) -> Program:
+        head, recorder = self._weights.head, self._recorder()
+        assert head is not None
+        hidden = recorder.incoming(self._config.hidden_size)
+        out, logits = head.step(recorder, self._config, hidden, self._weights.rope_divisors)
+        return recorder.finish(logits, out)
+
+    @abstractmethod
+    def _recorder(self) -> Recorder:
+        """Returns the recorder of the head's program."""
 
     def close(self) -> None:
-        """Frees the head's memory."""
+        """Frees the head's memory, and ends the threads that it started."""
+        if "_program" in self.__dict__:
+            self._program.close()
+            del self._program
+        if self._owns_pool:
+            self._pool.close()

@@ -6,13 +6,12 @@ the model's hidden state there and from the next token.
 
 from typing import TYPE_CHECKING
 
-from sharpi.engine.backends.draft_head import HeadOutput
+from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import KvCache
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays
 from sharpi.ops.cpu.recorder import Recorder
@@ -25,12 +24,8 @@ if TYPE_CHECKING:
 _DECODED = 4  # a pass of at most so many tokens runs on the threads for decoding
 
 
-class HeadPart:
-    """Runs the head, and owns its keys and values.
-
-    `pool` has the threads of the model's CPU part, which closes them. If None, the head starts
-    threads of its own.
-    """
+class HeadPart(DraftHead):
+    """Runs the head, and owns its keys and values; `experts` are those that are not all in RAM."""
 
     follows_drafts = True
 
@@ -45,35 +40,17 @@ class HeadPart:
         mixer = config.head_mixer
         assert mixer is not None
         assert mixer.kv_shape is not None
-        self._config, self._weights, self._settings = config, weights, settings
-        num_threads = max(settings.num_threads, settings.num_batch_threads)
-        self._owns_pool = pool is None
-        self._pool = pool or ThreadPool(num_threads, settings.places)
+        super().__init__(config, weights, settings, pool)
         self._experts = experts
         self.pages = KvCache([mixer.kv_shape], settings.num_pages, settings.kv_types)
         self._inputs = StepArrays(HEAD_BATCH, 1, settings.pages_per_sequence)
-        self._program: Program | None = None
-
-    @property
-    def context_size(self) -> int:
-        """The most positions of one sequence."""
-        return self._settings.context_size
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
-        """Computes and stores the keys and values of any number of tokens, from `position` on.
-
-        `hidden` (tokens, hidden) are the model's hidden states at these positions, and `ids`
-        (tokens,) are the tokens that follow each of them.
-        """
         for first in range(0, len(ids), HEAD_BATCH):
             own = slice(first, first + HEAD_BATCH)
             self._run(ids[own], position + first, pages, hidden[own], num_outputs=0)
 
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
-        """Stores keys and values as `fill` does, and predicts the token after the last of `ids`.
-
-        Raises ModelFileError where an expert could not be read.
-        """
         most = len(ids) - HEAD_BATCH
         if most > 0:
             self.fill(ids[:most], position, pages, hidden[:most])
@@ -84,8 +61,6 @@ class HeadPart:
     def _run(
         self, ids: IntArray, position: int, pages: IntArray, hidden: Values, num_outputs: int
     ) -> Program:
-        if self._program is None:
-            self._program = self._record()
         program, step, count = self._program, self._inputs.step, len(ids)
         self._inputs.write(0, 0, ids, position, pages)
         self._inputs.ask(0, count - 1)
@@ -100,23 +75,13 @@ class HeadPart:
             self._experts.end_step()
         return program
 
-    def _record(self) -> Program:
-        head, config = self._weights.head, self._config
-        assert head is not None
+    def _recorder(self) -> Recorder:
         limits = program_limits(self._settings, HEAD_BATCH, max_outputs=1)
         feed = None if self._experts is None else self._experts.feed
-        recorder = Recorder(limits, self.pages, feed)
-        hidden: Buffer = recorder.incoming(config.hidden_size)
-        out, logits = head.step(recorder, config, hidden, self._weights.rope_divisors)
-        return recorder.finish(logits, out)
+        return Recorder(limits, self.pages, feed)
 
     def close(self) -> None:
-        """Frees the head's memory, and ends the threads that it started."""
-        if self._program is not None:
-            self._program.close()
-            self._program = None
+        super().close()
         if self._experts is not None:
             self._experts.close()
             self._experts = None
-        if self._owns_pool:
-            self._pool.close()

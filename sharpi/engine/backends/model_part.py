@@ -9,6 +9,7 @@ import numpy.typing as npt
 from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
+    from sharpi.device.device import Device
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.stats_collect import RunFacts
     from sharpi.experts.stats.view import ExpertView
@@ -123,6 +124,10 @@ class ModelPart(StepRoutes, Protocol):
         Where this exceeds the batch size, a pass of more than a batch must be one segment, and the
         part returns only that segment's last outputs.
         """
+
+    @property
+    def device(self) -> "Device | None":
+        """The GPU of this machine that runs it; None for the CPU and for other machines."""
 
     @property
     def splits_steps(self) -> bool:

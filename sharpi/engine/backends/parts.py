@@ -1,15 +1,18 @@
 """Makes the parts that run a model as planned: layers on the CPU first, then those on GPUs."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sharpi.device.device import Device
+from sharpi.device.launch import Memory
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart, SlotTier
 from sharpi.engine.backends.slot_tiers import joined
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
+from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:
@@ -37,46 +40,17 @@ def make_parts(
     for each GPU of the plan, None for a GPU with all experts of its layers. `layers` are the layers
     of this machine, if other machines run the others; the part then has no output.
     """
-    if not devices or plan is None or not plan.gpus:
-        return [
-            CpuPart(
-                config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits,
-                layers=layers, has_output=None if layers is None else False,
-                keeps_hidden=config.has_head,
-            )
-        ]  # fmt: skip
-    return _with_gpus(
-        devices, slots, tier, plan, config, weights, settings, layers,
-        keeps_router_logits=keeps_router_logits,
-    )  # fmt: skip
-
-
-def _with_gpus(
-    devices: Sequence[Device],
-    slots: "Sequence[GpuSlots | None]",
-    tier: "ExpertTier | None",
-    plan: TierPlan,
-    config: ModelConfig,
-    weights: ModelWeights,
-    settings: EngineSettings,
-    layers: range | None,
-    *,
-    keeps_router_logits: bool,
-) -> list[ModelPart]:
-    """Returns the parts with the plan's layers on GPUs, and imports their modules."""
-    from sharpi.engine.backends.gpu.part import GpuPart
-    from sharpi.engine.backends.gpu.reach import lent_embedding
-
-    places = plan.gpus
-    has_all = len(places[0].layers) == config.num_layers
-    has_output = None if layers is None else False
-    lent = None
-    embeds = (
-        layers is None and has_all and (places[0].embeds or weights.embedding is weights.output)
+    on_cpu = partial(
+        CpuPart, config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
     )
-    if layers is None and has_all and not embeds:
-        lent = lent_embedding(devices[places[0].gpu], config, weights, slots[0])
-        embeds = lent is not None
+    has_output = None if layers is None else False
+    if not devices or plan is None or not plan.gpus:
+        return [on_cpu(layers=layers, has_output=has_output, keeps_hidden=config.has_head)]
+    from sharpi.engine.backends.gpu.part import GpuPart
+
+    places, embeds, lent = plan.gpus, False, None
+    if layers is None and len(places[0].layers) == config.num_layers:
+        embeds, lent = _embedding(devices[places[0].gpu], places[0], config, weights, slots[0])
     gpus: list[ModelPart] = [
         GpuPart(
             devices[place.gpu], config, weights, settings,
@@ -90,11 +64,23 @@ def _with_gpus(
     first = 0 if layers is None else layers.start
     if embeds or 0 < first == places[0].first:
         return gpus
-    host = CpuPart(
-        config, weights, settings, layers=range(first, places[0].first), tier=tier,
-        keeps_router_logits=keeps_router_logits,
-    )  # fmt: skip
-    return [host, *gpus]
+    return [on_cpu(layers=range(first, places[0].first)), *gpus]
+
+
+def _embedding(
+    device: Device,
+    place: GpuPlace,
+    config: ModelConfig,
+    weights: ModelWeights,
+    slots: "GpuSlots | None",
+) -> tuple[bool, Memory | None]:
+    """Returns True if a GPU with all layers looks up tokens, and in which RAM if not its own."""
+    from sharpi.engine.backends.gpu.reach import lent_embedding
+
+    if place.embeds or weights.embedding is weights.output:
+        return True, None
+    lent = lent_embedding(device, config, weights, slots)
+    return lent is not None, lent
 
 
 def make_output(
@@ -109,20 +95,11 @@ def make_output(
         )  # fmt: skip
     from sharpi.engine.backends.gpu.part import GpuPart
 
-    assert isinstance(after, GpuPart)  # parts of this machine are on a CPU or a GPU
+    assert after.device is not None  # parts of this machine are on a CPU or a GPU
     return GpuPart(
         after.device, config, weights, settings, layers=end, embeds=False, has_output=True,
         keeps_hidden=config.has_head,
     )  # fmt: skip
-
-
-def gpu_of(part: ModelPart) -> Device | None:
-    """Returns the GPU that a part of this machine runs on; None for the CPU."""
-    if isinstance(part, CpuPart):
-        return None
-    from sharpi.engine.backends.gpu.part import GpuPart
-
-    return part.device if isinstance(part, GpuPart) else None
 
 
 def hand_on(part: ModelPart) -> None:

@@ -23,7 +23,7 @@ from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
 class RemotePart:
     """Runs the other ranks' layers; its results are the last layer's values (outputs, hidden)."""
 
-    gpu_tier = None
+    device = gpu_tier = None
     splits_steps = False
 
     def __init__(

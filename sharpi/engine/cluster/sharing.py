@@ -9,7 +9,7 @@ from sharpi.cluster.nccl import has_nccl
 from sharpi.cluster.wire_count import WireCount
 from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
-from sharpi.engine.backends.parts import gpu_of, hand_on, make_output
+from sharpi.engine.backends.parts import hand_on, make_output
 from sharpi.engine.cluster.follower import Follower
 from sharpi.engine.cluster.gpu_lines import GpuEnds, GpuLines
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
@@ -139,11 +139,7 @@ class Sharing(Closing):
         _require_sound(terms, model, self._group.size)
         return terms
 
-    def parts(
-        self,
-        own: Sequence[ModelPart],
-        loaded: LoadedModel,
-    ) -> list[ModelPart]:
+    def parts(self, own: Sequence[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
         """Returns this rank's parts; on the first rank, also the remote and the output part."""
         group, model, settings = self._group, loaded.config, loaded.settings
         self._open_lines(own, model.hidden_size * settings.batch_size * _FLOAT_BYTES)
@@ -167,8 +163,8 @@ class Sharing(Closing):
         if len(self._ring) < 2:
             return
         group = self._group
-        out = gpu_of(own[-1])
-        into = out if self.is_first else gpu_of(own[0])  # the first rank takes outputs
+        out = own[-1].device
+        into = out if self.is_first else own[0].device  # the first rank takes outputs
         is_able = has_nccl(group.torch)
         ends = GpuEnds(into is not None, out is not None, is_able, self._config.gpu_link)
         lines = self._lines = GpuLines(group, self._ring, ends)
@@ -207,15 +203,9 @@ class Sharing(Closing):
         try:
             assert self._records is not None
             Follower(
-                runner,
-                self._records,
-                group.channel,
-                hidden_size,
-                self._report,
-                is_last=is_last,
-                name=name,
-                lines=self._lines,
-            ).run()
+                runner, self._records, group.channel, hidden_size, self._report,
+                is_last=is_last, name=name, lines=self._lines,
+            ).run()  # fmt: skip
         except ClusterError:
             raise
         except SharpiError as error:

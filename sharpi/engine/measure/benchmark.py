@@ -161,6 +161,6 @@ def run_benchmark(
     """Yields one row per test as it is done; raises ContextFullError."""
     benchmark = Benchmark(engine, repetitions)
     for test in tests:
-        if test.kind == "ck" and test.num_tokens > 1 + engine.runner.max_drafts:
+        if test.kind == "ck" and test.num_tokens > 1 + engine.runner.settings.max_drafts:
             continue  # recurrent layers have no room for so many states
         yield benchmark.run(test)

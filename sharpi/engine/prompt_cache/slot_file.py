@@ -1,15 +1,13 @@
 """A slot's file: the pages of one text, record after record, that a client saved by name."""
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tempfile import mkstemp
 from typing import NamedTuple
 
 from sharpi.engine.prompt_cache.checksum import Bytes, checksum_of
 from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordFault, parse_header
-from sharpi.engine.prompt_cache.record_file import TEMPORARY, read_all, write_all
+from sharpi.engine.prompt_cache.record_file import opened, read_all, replacing, write_all
 from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
@@ -26,17 +24,11 @@ class PageSizes(NamedTuple):
 def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
     """Writes the records atomically; returns their bytes. OSError leaves any old file as it was."""
     num_bytes = 0
-    descriptor, name = mkstemp(dir=path.parent, prefix=TEMPORARY)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            for record, data in records:
-                write_all(file.fileno(), record.header(checksum_of(data)))
-                write_all(file.fileno(), data.data)
-                num_bytes += HEADER_BYTES + record.num_bytes
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(path) as descriptor:
+        for record, data in records:
+            write_all(descriptor, record.header(checksum_of(data)))
+            write_all(descriptor, data.data)
+            num_bytes += HEADER_BYTES + record.num_bytes
     return num_bytes
 
 
@@ -46,14 +38,10 @@ def read_slot(path: Path, key: bytes, sizes: PageSizes) -> Iterator[tuple[Record
     Raises OSError, and RecordFault at the first record that is damaged, belongs to another model,
     or does not follow the record before it.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise RecordFault("it is not a regular file")
-        data, at, parent = aligned_bytes(sizes.page_bytes + sizes.state_bytes), 0, ROOT
-        position = 0
-        while at < status.st_size:
+    data = aligned_bytes(sizes.page_bytes + sizes.state_bytes)
+    at, parent, position = 0, ROOT, 0
+    with opened(path) as (descriptor, size):
+        while at < size:
             record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, at))
             _check(record, key, parent, position, sizes)
             own = data[: record.num_bytes]
@@ -64,8 +52,6 @@ def read_slot(path: Path, key: bytes, sizes: PageSizes) -> Iterator[tuple[Record
             at += HEADER_BYTES + record.num_bytes
             parent = link_after(parent, record.tokens)
             position += len(record.tokens)
-    finally:
-        os.close(descriptor)
 
 
 def _check(record: Record, key: bytes, parent: bytes, position: int, sizes: PageSizes) -> None:

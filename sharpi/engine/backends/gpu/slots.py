@@ -72,7 +72,7 @@ def gpu_slots(
         refuse(f"slots of {model.num_experts} experts, {model.num_experts_per_token} of a token")
     layers = plan.layers[: model.num_layers]  # an MTP head runs on the CPU
     slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in layers)
-    shape = _shape(model, slots)
+    shape = ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)
     policy, predictor = choose_policy(asked, shape, profile), choose_predictor(asked, shape)
     notes = tuple[str, ...]()
     if policy.kind.has_budget:
@@ -106,10 +106,6 @@ def gpu_slots(
         settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(asked, policy),
         place.growth, is_filled, may_stop_filling=falls_back(asked, policy.kind),
     )  # fmt: skip
-
-
-def _shape(model: ModelConfig, slots: tuple[int, ...]) -> ExpertShape:
-    return ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)
 
 
 def _changes(policy: PolicySettings) -> bool:

@@ -45,9 +45,8 @@ class GpuTier:
         self._choice = MissChoice(slots.modes)
         self.trial = PredictionTrial() if slots.predicts else None
         self._num_accesses = 0  # an upper bound of the lookups
-        self._next_pin = slots.policy.next_pin(
-            -1
-        )  # in lookups; None once nothing more will be pinned
+        # In lookups; None once nothing more will be pinned.
+        self._next_pin = slots.policy.next_pin(-1)
         self._before_pin: HitCount | None = None
         self.notes: list[str] = []
         self.passes = passes
@@ -80,7 +79,7 @@ class GpuTier:
 
         They must not while miss modes are compared, because that takes times of single tokens.
         """
-        return self._is_settled
+        return self._choice.is_settled
 
     @property
     def predicts(self) -> bool:
@@ -93,13 +92,9 @@ class GpuTier:
         They do not while miss modes are compared: the gain of predictions is measured with the best
         mode. Steps of several sequences follow the decision that single tokens led to.
         """
-        if self.trial is None or not self._is_settled:
+        if self.trial is None or not self._choice.is_settled:
             return False
         return self.trial.predicts_now if num_tokens == 1 else self.trial.is_on
-
-    @property
-    def _is_settled(self) -> bool:
-        return self._choice.is_settled
 
     @property
     def modes(self) -> tuple[MissMode, ...]:
@@ -113,11 +108,10 @@ class GpuTier:
         Not while times of single tokens decide something, where the CPU computes experts, or where
         the host moves them.
         """
-        is_tried = self.trial is not None and not self.trial.is_settled
-        has_host = self.mode == "cpu" or self._slots.is_filled_by_host
-        return (
-            self._is_settled and not is_tried and not has_host and not self._slots.settings.computed
-        )
+        is_timed = not self._choice.is_settled or (self.trial and not self.trial.is_settled)
+        slots = self._slots
+        has_host = self.mode == "cpu" or slots.is_filled_by_host or slots.settings.computed
+        return not is_timed and not has_host
 
     def insist(self, modes: Sequence[MissMode]) -> None:
         """Restricts the miss modes to `modes`, for benchmarks."""
@@ -147,7 +141,7 @@ class GpuTier:
             steps.predicted += self.may_predict(num_tokens)
         if num_tokens != 1:
             return
-        if self.trial is not None and self._is_settled and self.trial.record(seconds):
+        if self.trial is not None and self._choice.is_settled and self.trial.record(seconds):
             self.notes.append(self.trial.decision_note)
         filling = self._filling
         if filling is not None and filling.trial is not None and filling.trial.record(seconds):
