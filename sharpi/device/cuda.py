@@ -5,23 +5,23 @@ CuPy and torch are imported when a GPU is opened, and nowhere else.
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
-from functools import cached_property, partial
+from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.dependent_launch import DependentLaunchError
 from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.gpu_errors import GpuErrors
 from sharpi.device.gpu_kernels import GpuKernels
+from sharpi.device.graph_capture import GraphCapture
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.device.page_lock import PageLock
 from sharpi.device.peers import CurrentGpu, check_gpu, enable_peers
 from sharpi.device.small_upload import SMALL_BYTES, SmallUpload
 from sharpi.device.staged_upload import StagedUpload
-from sharpi.device.stream_words import StreamWordError, are_served, await_word, write_word
+from sharpi.device.stream_words import are_served, await_word, write_word
 from sharpi.device.torch_library import TorchLibrary
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
@@ -64,6 +64,7 @@ class CudaDevice:
         )
         self._capability = int(cupy.cuda.Device(index).compute_capability)
         self._kernels = GpuKernels(cupy, index, self._errors, self._capability)
+        self._graphs = GraphCapture(self._errors, self._kernels, self._current_stream)
 
     @property
     def name(self) -> str:
@@ -82,6 +83,10 @@ class CudaDevice:
     def _here(self) -> None:
         """Selects this GPU for the next CUDA calls of the thread."""
         self._current.use(self._index)
+
+    def _current_stream(self) -> Any:
+        self._here()
+        return self._stream
 
     @property
     def free_bytes(self) -> int:
@@ -252,55 +257,12 @@ class CudaDevice:
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def record(self, work: Sequence[Work]) -> Work:
-        """Captures the calls as a CUDA graph, and returns the call that launches it.
-
-        The kernels must have run before, because none may be loaded during a capture. If the driver
-        cannot capture stream words, the replay makes the calls one by one.
-        """
-        try:
-            return self._captured(work)
-        except DependentLaunchError:
-            return self.record(work)  # again, without early launches
-        except StreamWordError:
-            calls = tuple(work)
-            return lambda: _do_all(calls)
-        except DeviceError:
-            if not self._kernels.has_early_launches:
-                raise
-            self._kernels.has_early_launches = False  # the driver may refuse a graph with them
-            return self.record(work)
-
-    def _captured(self, work: Sequence[Work]) -> Work:
-        self._here()
-        with self._errors:
-            self._stream.begin_capture()
-        self._kernels.is_capturing = True
-        try:
-            _do_all(work)
-        except BaseException:
-            with suppress(RuntimeError):
-                self._stream.end_capture()  # the capture is no longer valid
-            raise
-        finally:
-            self._kernels.is_capturing = False
-        with self._errors:
-            graph = self._stream.end_capture()
-        return partial(self._replay, graph)
-
-    def _replay(self, graph: Any) -> None:
-        self._here()
-        with self._errors:
-            graph.launch(self._stream)
+        return self._graphs.record(work)
 
     def synchronise(self) -> None:
         self._here()
         with self._errors:
             self._stream.synchronize()
-
-
-def _do_all(work: Sequence[Work]) -> None:
-    for each in work:
-        each()
 
 
 def _fitting(span: Span, array: HostArray) -> int:

@@ -133,7 +133,7 @@ class SlotWorld:
 
     def assert_true(self, layer: int, experts: Sequence[int]) -> None:
         """Checks that the tables lead to these experts' bytes, in slots for those that have one."""
-        slots = self.tables.read_states()[layer].slot_of
+        slots = self.tables.words.read_states()[layer].slot_of
         places = iter(self.addresses(layer))
         for piece, data in zip(self.layers[layer].pieces, self.bytes, strict=True):
             for _ in piece.tables:

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,23 +14,22 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.engine.backends.model_memory import ModelMemory
 from sharpi.engine.kv.pool import State
 from sharpi.engine.prompt_cache.answer_ids import AnswerIds
 from sharpi.engine.prompt_cache.arithmetic import key_of
 from sharpi.engine.prompt_cache.cache_folder import CacheFolder
 from sharpi.engine.prompt_cache.checksum import Bytes
 from sharpi.engine.prompt_cache.model_digest import ModelDigest
-from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordFault, RecordName
-from sharpi.engine.prompt_cache.record_file import read_record, write_record
+from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordName
+from sharpi.engine.prompt_cache.record_file import write_record
 from sharpi.engine.prompt_cache.record_index import RecordIndex
-from sharpi.engine.prompt_cache.save_queue import KvMemory, Pending, SaveQueue
+from sharpi.engine.prompt_cache.record_reader import RecordReader
+from sharpi.engine.prompt_cache.save_queue import Pending, SaveQueue
 from sharpi.engine.prompt_cache.token_chain import page_links
-from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.system.closing import Closing
 
-_READS_AHEAD = 4
-_READERS = 2
 _SHORTEST = 8  # tokens that are worth a record of their own
 _MAX_NOTES = 5
 
@@ -63,14 +61,14 @@ class PromptCache(Closing):
     all are written; after that `notes` has sentences about what went wrong.
     """
 
-    def __init__(self, folder: CacheFolder, memory: KvMemory, identity: ModelIdentity) -> None:
+    def __init__(self, folder: CacheFolder, memory: ModelMemory, identity: ModelIdentity) -> None:
         self._folder, self._memory, self._identity = folder, memory, identity
         self._sizes = memory.page_bytes, memory.state_bytes
         self._queue = SaveQueue(memory, self._is_stored)
         self._should_stop = threading.Event()
         self._key: bytes | None = None
         self._index: RecordIndex | None = None
-        self._readers: ThreadPoolExecutor | None = None
+        self._reader = RecordReader(self._path)
         self._ignored: list[str] = []
         self._failure: str | None = None
         self._can_write = folder.is_writable
@@ -131,20 +129,13 @@ class PromptCache(Closing):
         The bytes are valid until the next record. Other threads read some records ahead. Records
         after an unusable one are only checked, so that damaged ones are written again.
         """
-        size = max((record.num_bytes for record in wanted), default=0)
-        buffers = [aligned_bytes(size) for _ in range(min(_READS_AHEAD, len(wanted)))]
-        ahead: list[Future[str | None]] = []
         is_whole = True
-        for number, record in enumerate(wanted):
-            while len(ahead) < len(wanted) and len(ahead) < number + len(buffers):
-                buffer = buffers[len(ahead) % len(buffers)]
-                ahead.append(self._pool.submit(self._read, wanted[len(ahead)], buffer))
-            fault = ahead[number].result()
+        for record, data, fault in self._reader.read(wanted):
             if fault is not None:
                 self._ignore(record.name, fault)
                 is_whole = False
             if is_whole:
-                yield record, buffers[number % len(buffers)][: record.num_bytes]
+                yield record, data
 
     def record(
         self,
@@ -161,24 +152,6 @@ class PromptCache(Closing):
         size = self._memory.partial_bytes if is_partial else page_bytes
         own = state_bytes if has_state else 0
         return Record(self._key, parent, position, tuple(tokens), size, own, is_partial)
-
-    @property
-    def _pool(self) -> ThreadPoolExecutor:
-        if self._readers is None:
-            self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="prompt cache")
-        return self._readers
-
-    def _read(self, record: Record, buffer: Bytes) -> str | None:
-        """Reads a record; returns why it cannot be used, "" if another process removed it."""
-        try:
-            read_record(self._path(record), record, buffer[: record.num_bytes])
-        except FileNotFoundError:
-            return ""
-        except RecordFault as fault:
-            return str(fault)
-        except OSError as error:
-            return error.strerror or str(error)
-        return None
 
     def _path(self, record: Record) -> Path:
         return self._folder.of_model(record.key) / str(record.name)
@@ -311,9 +284,7 @@ class PromptCache(Closing):
             self._should_stop.set()
             self._queue.clear()
             raise
-        if self._readers is not None:
-            self._readers.shutdown()
-            self._readers = None
+        self._reader.close()
 
 
 def _replaced(record: Record, index: RecordIndex) -> list[RecordName]:

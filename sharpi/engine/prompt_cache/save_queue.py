@@ -8,34 +8,16 @@ the record is dropped.
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import Struct
 
+from sharpi.engine.backends.model_memory import ModelMemory
 from sharpi.engine.kv.pool import State
 from sharpi.engine.prompt_cache.checksum import Bytes
 from sharpi.engine.prompt_cache.record import Record
 from sharpi.ops.cpu.buffers import aligned_bytes
 
 MAX_COPIED_BYTES = 256 << 20
-
-
-class KvMemory(Protocol):
-    """The memory of pages and states: the methods of a Runner that are needed here."""
-
-    @property
-    def page_bytes(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
-    @property
-    def partial_bytes(self) -> int: ...
-    @property
-    def is_host_memory(self) -> bool: ...
-    def read_page(self, page: int, target: Bytes) -> None: ...
-    def write_page(self, page: int, source: Bytes) -> None: ...
-    def read_partial(self, page: int, target: Bytes) -> None: ...
-    def read_state(self, state: State, target: Bytes) -> None: ...
-    def write_state(self, state: State, source: Bytes) -> None: ...
 
 
 class Pending(Struct, eq=False):
@@ -51,7 +33,7 @@ class Pending(Struct, eq=False):
 class SaveQueue:
     """The records to write, in order; a record for which `is_stored` is True is not copied."""
 
-    def __init__(self, memory: KvMemory, is_stored: Callable[[Record], bool]) -> None:
+    def __init__(self, memory: ModelMemory, is_stored: Callable[[Record], bool]) -> None:
         self._memory, self._is_stored = memory, is_stored
         self._changed = threading.Condition()
         self._pending: deque[Pending] = deque()

@@ -4,12 +4,12 @@ A page stays after its request has ended, until another one needs room: the leas
 page is evicted, beginning at the ends of conversations.
 """
 
-import heapq
 from collections.abc import Iterator, Sequence
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from sharpi.engine.backends.model_part import HostBytes
+from sharpi.engine.kv.eviction_order import EvictionOrder
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
 from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
@@ -53,8 +53,7 @@ class PrefixCache:
         self.root = CachedPage(-1, None)
         # Pages after this one are their user's alone: no text is ever found there.
         self.apart = CachedPage(-1, None)
-        self._clock = count(1)
-        self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
+        self._order = EvictionOrder()
         self.states = KeptStates(runner, disk)
         self.draft_states = runner.draft_states
         self.windows = runner.windows
@@ -193,11 +192,11 @@ class PrefixCache:
     def let_go(self, page: CachedPage) -> None:
         """Counts one user less; an unused page may be evicted, and an empty one is freed now."""
         page.num_users -= 1
-        page.last_use = next(self._clock)
+        self._order.touch(page)
         self.num_kept += page.num_users == 0
         if page.can_go and not page.tokens:
             self._remove(page)
-        self._offer(page)
+        self._order.offer(page)
 
     def grow(self, parent: CachedPage | None) -> CachedPage | None:
         """Adds a page after `parent` and holds it; returns None if all pages are in use."""
@@ -264,20 +263,15 @@ class PrefixCache:
             yield page
             waiting += page.children
 
-    def _offer(self, page: CachedPage) -> None:
-        if page.can_go and page.parent is not None:
-            heapq.heappush(self._leaving, (page.last_use, next(self._clock), page))
-
     def _evict(self) -> bool:
         """Gives back the least recently used page; returns False if all are in use."""
-        while self._leaving:
-            last_use, _, page = heapq.heappop(self._leaving)
-            if page.can_go and page.parent is not None and page.last_use == last_use:
-                parent = page.parent
-                self._remove(page)
-                self._offer(parent)
-                return True
-        return False
+        page = self._order.take()
+        if page is None or page.parent is None:
+            return False
+        parent = page.parent
+        self._remove(page)
+        self._order.offer(parent)
+        return True
 
     def _remove(self, page: CachedPage) -> None:
         assert page.parent is not None

@@ -79,7 +79,7 @@ def tokens(device: Device) -> None:
         reference.use(0, route)
         world.use(0, route)
         world.assert_true(0, range(EXPERTS))
-        resident = world.tables.read_states()[0].slot_of >= 0
+        resident = world.tables.words.read_states()[0].slot_of >= 0
         np.testing.assert_array_equal(resident, reference.layers[0].resident)
 
 

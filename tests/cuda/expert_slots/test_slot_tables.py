@@ -59,7 +59,7 @@ def test_missed_experts_are_read_in_place(device: Device) -> None:
     assert len(loads) == 0
     assert outcomes(world) == [Outcome.STREAMED, Outcome.HIT, Outcome.STREAMED]
     world.assert_true(0, range(EXPERTS))
-    assert world.tables.read_counts()[0].streamed == 2
+    assert world.tables.words.read_counts()[0].streamed == 2
 
 
 def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
@@ -73,7 +73,7 @@ def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
     world.use(0, [1, 2, 7])
     assert world.addresses(0)[0][5] == piece.host_addresses[5]
     world.assert_true(0, range(EXPERTS))
-    assert world.tables.read_counts()[0][7:11] == (3, 0, 0, 0)
+    assert world.tables.words.read_counts()[0][7:11] == (3, 0, 0, 0)
     assert not overflow(world)
 
 
@@ -83,7 +83,7 @@ def test_too_little_staging_is_told(device: Device) -> None:
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STREAMED]
     world.assert_true(0, range(EXPERTS))
     assert overflow(world) == 1
-    assert world.tables.read_counts()[0].overflows == 1
+    assert world.tables.words.read_counts()[0].overflows == 1
     world.tables.clear_overflow()
     world.use(0, [5, 1, 2])
     assert not overflow(world)
@@ -97,7 +97,7 @@ def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
     world.assert_true(0, [e for e in range(EXPERTS) if e not in (5, 6)])
     world.use(0, [5, 1, 2])
     world.assert_true(0, [e for e in range(EXPERTS) if e != 5])
-    counts = world.tables.read_counts()[0]
+    counts = world.tables.words.read_counts()[0]
     assert (counts.computed, counts.over_bus - counts.fills) == (3, 0)
 
 
@@ -110,7 +110,7 @@ def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) ->
     world.assert_true(1, range(EXPERTS))
     world.use(1, [9, 7, 1])
     assert outcomes(world, 1) == [Outcome.STAGED, Outcome.STAGED, Outcome.HIT]
-    counts = world.tables.read_counts()[1]
+    counts = world.tables.words.read_counts()[1]
     assert (counts.early_loads, counts.early_hits, counts.early_wasted) == (2, 1, 1)
     assert (counts.predictions, counts.right_predictions) == (3, 2)
 
@@ -125,7 +125,7 @@ def test_prefetched_experts_move_to_slots(device: Device) -> None:
     assert loads.tolist() == [[7, EXPERTS + 2, EXPERTS + 3]]
     assert outcomes(world, 1) == [Outcome.LOADED, Outcome.HIT, Outcome.HIT]
     world.assert_true(1, range(EXPERTS))
-    counts = world.tables.read_counts()[1]
+    counts = world.tables.words.read_counts()[1]
     assert (counts.loads_from_early, counts.over_bus) == (1, 3)
 
 
@@ -144,7 +144,7 @@ def test_tokens_of_a_step_share_what_was_prefetched(device: Device) -> None:
     assert piece.early is not None
     assert early[:2] == [piece.early.address + i * piece.stride for i in (0, 1)]
     assert early[2] == piece.host_addresses[8]
-    counts = world.tables.read_counts()[1]
+    counts = world.tables.words.read_counts()[1]
     assert (counts.early_loads, counts.early_hits, counts.early_wasted) == (3, 2, 1)
     assert (counts.predictions, counts.right_predictions, counts.predicted_uses) == (4, 3, 5)
     assert (counts.accesses, counts.hits, counts.computed) == (5, 2, 1)
@@ -162,7 +162,7 @@ def test_a_step_is_busy_if_one_of_its_tokens_loads(device: Device) -> None:
 
 
 def waited(world: SlotWorld, layer: int = 0) -> int:
-    return world.tables.read_phases()[layer].decode.waited
+    return world.tables.words.read_phases()[layer].decode.waited
 
 
 @pytest.mark.parametrize("miss", [KernelMissMode.LOAD, KernelMissMode.STREAM])
@@ -190,10 +190,10 @@ def test_a_prefetch_that_comes_after_the_route_is_late(
     assert came[0] > 0
     device.upload(world.tables.arrival(1), came + delay)
     world.use(1, [1, 7, 4])
-    counts = world.tables.read_phases()[1].decode
+    counts = world.tables.words.read_phases()[1].decode
     assert (counts.early_hits, counts.late, counts.waited) == (1, is_late, 500 * is_late)
     world.use(1, [1, 2, 3])  # nothing came early for it
-    assert world.tables.read_phases()[1].decode.waited == 500 * is_late
+    assert world.tables.words.read_phases()[1].decode.waited == 500 * is_late
 
 
 def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
@@ -204,7 +204,7 @@ def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
     time.sleep(0.002)
     pause = time.monotonic_ns() - start
     world.run([waits.end(wait)])
-    counts = world.tables.read_phases()[0]
+    counts = world.tables.words.read_phases()[0]
     assert counts.prompt.waited >= pause
     assert counts.decode.waited == 0
 
@@ -214,7 +214,7 @@ def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
     world.use(0, [1, 2, 5])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == []
     world.use(1, [7, 1, 2])
-    counts = world.tables.read_counts()[1]
+    counts = world.tables.words.read_counts()[1]
     assert (counts.early_loads, counts.early_hits, counts.right_predictions) == (0, 0, 2)
 
 
@@ -241,14 +241,14 @@ def test_slots_are_given_back(device: Device, kind: PolicyKind) -> None:
                 slots.resident[victim] = False
                 reference._evicted(0, victim)
     world.tables.resize(0, 2)
-    states = world.tables.read_states()[0]
+    states = world.tables.words.read_states()[0]
     assert sorted(states.slot_of[states.slot_of >= 0]) == [0, 1]
     if kind is not PolicyKind.STATIC:
         np.testing.assert_array_equal(states.slot_of >= 0, slots.resident)
     world.assert_true(0, range(EXPERTS))
     world.tables.resize(0, 5)
     world.use(0, [4, 0, 9])
-    assert world.tables.read_num_slots() == {0: 5}
+    assert world.tables.words.read_num_slots() == {0: 5}
     world.assert_true(0, range(EXPERTS))
     with pytest.raises(ValueError, match="memory for 6"):
         world.tables.resize(0, 7)
@@ -273,7 +273,7 @@ def test_most_used_experts_are_pinned(device: Device, kind: PolicyKind) -> None:
         reference.end_token()
         if waited and reference.accesses_before_pin >= 0:
             world.tables.pin_most_used(4)
-        for layer, states in world.tables.read_states().items():
+        for layer, states in world.tables.words.read_states().items():
             slots = reference.layers[layer]
             np.testing.assert_array_equal(states.pinned, slots.pinned)
             np.testing.assert_array_equal(states.slot_of >= 0, slots.resident)
@@ -332,10 +332,10 @@ def test_tables_lead_to_the_experts(
             found = zip(asked, outcomes(world, layer), strict=True)
             missing = [expert for expert, outcome in found if outcome is Outcome.COMPUTED]
         world.assert_true(layer, [e for e in range(EXPERTS) if e not in missing])
-        slots = world.tables.read_states()[layer].slot_of
+        slots = world.tables.words.read_states()[layer].slot_of
         taken_slots = slots[slots >= 0]
         assert len(set(taken_slots.tolist())) == len(taken_slots)
-        assert len(taken_slots) <= world.tables.read_num_slots()[layer]
+        assert len(taken_slots) <= world.tables.words.read_num_slots()[layer]
 
 
 def test_the_most_used_experts_without_a_slot(device: Device) -> None:
@@ -355,7 +355,7 @@ def test_the_most_used_experts_without_a_slot(device: Device) -> None:
     world.use(0, [1, 2, 3])
     assert world.prefetch(1, [7, -1, -1], after=0, budget=3) == [7]
     world.use(1, [7, 9, 8])
-    assert world.tables.read_counts()[1].predictions == 1
+    assert world.tables.words.read_counts()[1].predictions == 1
 
 
 def test_experts_that_follow_those_of_the_layer_before(device: Device) -> None:

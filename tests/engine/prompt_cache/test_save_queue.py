@@ -1,6 +1,7 @@
 """Pages and states that wait to be written are copied, or dropped, before they change."""
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -43,6 +44,12 @@ def pending(page: int, state: int | None = None) -> Pending:
     return Pending(Record(b"", b"p", 0, (page,), PAGE, size), page, state, time_ns=1)
 
 
+def queue_of(
+    memory: Memory, is_stored: Callable[[Record], bool] = lambda record: False
+) -> SaveQueue:
+    return SaveQueue(memory, is_stored)  # type: ignore[arg-type]
+
+
 def contents(queue: SaveQueue) -> list[list[int] | None]:
     queue.close()
     found = []
@@ -54,14 +61,14 @@ def contents(queue: SaveQueue) -> list[list[int] | None]:
 def test_pages_and_states_are_taken_in_order() -> None:
     memory = Memory()
     memory.pages[1], memory.states[2] = 7, 9
-    queue = SaveQueue(memory, lambda record: False)
+    queue = queue_of(memory)
     queue.add([pending(0), pending(1, 2)])
     assert contents(queue) == [[0] * PAGE, [7] * PAGE + [9] * STATE]
 
 
 def test_what_changes_is_copied_before() -> None:
     memory = Memory()
-    queue = SaveQueue(memory, lambda record: False)
+    queue = queue_of(memory)
     queue.add([pending(0), pending(1, 2), pending(3)])
     queue.forget_page(0)
     queue.forget_state(2)
@@ -72,7 +79,7 @@ def test_what_changes_is_copied_before() -> None:
 def test_beyond_the_limit_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(save_queue, "MAX_COPIED_BYTES", PAGE + 1)
     memory = Memory()
-    queue = SaveQueue(memory, lambda record: False)
+    queue = queue_of(memory)
     queue.add([pending(0), pending(1), pending(2)])
     queue.forget_page(0)
     queue.forget_page(1)
@@ -81,7 +88,7 @@ def test_beyond_the_limit_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_on_disk_is_not_copied() -> None:
-    queue = SaveQueue(Memory(), lambda record: record.tokens == (1,))
+    queue = queue_of(Memory(), lambda record: record.tokens == (1,))
     queue.add([pending(0), pending(1)])
     queue.forget_page(1)
     assert contents(queue) == [[0] * PAGE, None]
@@ -92,7 +99,7 @@ def test_memory_of_a_gpu_is_read_by_the_engines_thread_alone(
 ) -> None:
     monkeypatch.setattr(save_queue, "MAX_COPIED_BYTES", 2 * PAGE)
     memory = Memory(is_host_memory=False)
-    queue = SaveQueue(memory, lambda record: False)
+    queue = queue_of(memory)
     queue.add([pending(number) for number in range(5)])
     queue.close()
     found: list[Bytes | None] = []
@@ -111,7 +118,7 @@ def test_memory_of_a_gpu_is_read_by_the_engines_thread_alone(
 
 
 def test_cleared_it_ends() -> None:
-    queue = SaveQueue(Memory(), lambda record: False)
+    queue = queue_of(Memory())
     queue.add([pending(0)])
     queue.clear()
     assert contents(queue) == []

@@ -38,13 +38,13 @@ class GpuReport:
 
     def residents(self) -> dict[int, tuple[int, ...]]:
         """Returns the experts that have slots, by layer."""
-        states = self._layers.tables.read_states()
+        states = self._layers.tables.words.read_states()
         return {n: tuple(np.flatnonzero(each.slot_of >= 0).tolist()) for n, each in states.items()}
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
         """Returns the loads of each layer so far, and its pinned experts."""
         tables = self._layers.tables
-        counts, states = tables.read_phases(), tables.read_states()
+        counts, states = tables.words.read_phases(), tables.words.read_states()
         return {
             n: (self._total(n, counts[n]).loads, list(self._pinned(n, each)))
             for n, each in states.items()
@@ -52,7 +52,7 @@ class GpuReport:
 
     def hit_count(self) -> HitCount:
         """Returns the number of lookups in all layers so far, and how many were hits."""
-        counts = self._layers.tables.read_phases()
+        counts = self._layers.tables.words.read_phases()
         return sum_of(self._total(n, each) for n, each in counts.items()).hit_count
 
     def stats(
@@ -64,7 +64,7 @@ class GpuReport:
     ) -> ExpertStats:
         """Returns all statistics; `predicts` is None if nothing is predicted."""
         tables, rules = self._layers.tables, self._layers.rules
-        counts, states = tables.read_phases(), tables.read_states()
+        counts, states = tables.words.read_phases(), tables.words.read_states()
         totals = {number: each.total for number, each in counts.items()}
         layers = tuple(self._layer(number, counts[number], states[number]) for number in counts)
         return ExpertStats(
@@ -92,7 +92,7 @@ class GpuReport:
     def view(self, num_tokens: int) -> ExpertView:
         """Returns which experts have a slot, and how often each was used."""
         tables = self._layers.tables
-        counts, states = tables.read_phases(), tables.read_states()
+        counts, states = tables.words.read_phases(), tables.words.read_states()
         return ExpertView(
             layers=tuple(states),
             slots=tuple(map(self._layers.num_slots, states)),

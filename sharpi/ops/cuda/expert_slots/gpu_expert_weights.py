@@ -110,12 +110,12 @@ class GpuExpertWeights:
     def save_statistics(self) -> None:
         """Saves the statistics of slots before a step that may prove unwanted."""
         if self.slotted is not None:
-            self.slotted.tables.backup.save()
+            self.slotted.tables.words.backup.save()
 
     def restore_statistics(self) -> None:
         """Takes an unwanted step out of the statistics of slots."""
         if self.slotted is not None:
-            self.slotted.tables.backup.restore()
+            self.slotted.tables.words.backup.restore()
 
     @cached_property
     def host(self) -> HostMisses:

@@ -91,7 +91,7 @@ class PrefillExpertAccess:
         tokens of all batches together.
         """
         self._turns = max((step.turns for step in steps.values()), default=1)
-        states = self._memories.tables.read_states()
+        states = self._memories.tables.words.read_states()
         tokens = {n: step.rows(self._rows[n]) for n, step in steps.items()}
         passing = [number for number, count in tokens.items() if count > 1]
         for number in passing:

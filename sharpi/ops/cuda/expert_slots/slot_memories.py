@@ -77,7 +77,7 @@ class SlotMemories:
         fewer = {n: count for n, count in slots.items() if count < self.num_slots(n)}
         for number, count in fewer.items():
             self.tables.resize(number, count)
-        states = self.tables.read_states()
+        states = self.tables.words.read_states()
         for number, count in fewer.items():
             slot_of = states[number].slot_of
             residents = np.argsort(slot_of, kind="stable")[np.count_nonzero(slot_of < 0) :]

@@ -26,7 +26,7 @@ class SlotMoves:
 
     def reload(self) -> None:
         """Reads which experts have slots; waits for the device."""
-        states = self._memories.tables.read_states()
+        states = self._memories.tables.words.read_states()
         self._in_slot = {number: _by_slot(each.slot_of) for number, each in states.items()}
 
     def residents(self, number: int) -> tuple[int, ...]:

@@ -4,33 +4,25 @@ The expert kernels find every expert by its address in these tables.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.expert_slots.slot_backup import SlotBackup
 from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotMemory, table_of
 from sharpi.ops.cuda.expert_slots.slot_learning import SlotLearning
 from sharpi.ops.cuda.expert_slots.slot_state import (
-    PhaseSlotCounts,
-    SlotCounts,
-    SlotStates,
     arrival,
     copy_wait,
-    counts_of,
     first_state,
-    num_slots_of,
     prefetch_wait,
     resident_words,
-    state_bytes,
-    states_of,
     wait_of,
 )
+from sharpi.ops.cuda.expert_slots.slot_words import SlotWords
 from sharpi.ops.cuda.launchers.experts.gather_experts import gather_experts
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
     MAX_EXPERTS,
@@ -54,9 +46,9 @@ _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 class SlotTables:
     """The state, tables and lists of all layers with experts; `layers` are by layer number.
 
-    The caller copies the experts of `first_loads` to their slots before the first use. With
-    `follows`, it counts which experts follow which from layer to layer. The launches of a layer are
-    made in this order: `prefetch`, `use`, the experts' kernels.
+    `words` has their states and statistics. The caller copies the experts of `first_loads` to their
+    slots before the first use. With `follows`, it counts which experts follow which from layer to
+    layer. The launches of a layer are made in this order: `prefetch`, `use`, the experts' kernels.
     """
 
     def __init__(
@@ -71,8 +63,7 @@ class SlotTables:
         assert rules.num_experts <= MAX_EXPERTS, "too many experts"
         assert rules.experts_per_token <= MAX_USED, "too many experts of a token"
         self._device, self._rules, self._layers = device, rules, dict(layers)
-        self._num_bytes = state_bytes(rules.num_experts)
-        self._words = self._span(len(layers) * self._num_bytes)
+        self.words = SlotWords(device, rules.num_experts, layers)
         self._learning = SlotLearning(device, rules, layers) if rules.is_learned else None
         self._following = SlotFollowing(device, rules, layers) if follows else None
         most = max((layer.num_slots for layer in layers.values()), default=0)
@@ -80,8 +71,8 @@ class SlotTables:
         self.overflow = self._span(4)
         self.clear_overflow()
         self._memory: dict[int, SlotMemory] = {}
-        for place, (number, layer) in enumerate(layers.items()):
-            words = self._words.part(place * self._num_bytes, self._num_bytes)
+        for number, layer in layers.items():
+            words = self.words.of(number)
             device.upload(words, first_state(layer.first, rules.kind, rules.num_experts))
             self._memory[number] = self._memory_of(number, layer, words)
             layer.fill_tables(device, layer.first.residents(rules.kind))
@@ -271,35 +262,9 @@ class SlotTables:
         if self._learning is not None:
             self._learning.forget_routes()
 
-    @cached_property
-    def backup(self) -> SlotBackup:
-        """The statistics before a step that may prove unwanted."""
-        return SlotBackup(self._device, self._words, len(self._layers))
-
-    def read_counts(self) -> dict[int, SlotCounts]:
-        """Reads the statistics of every layer; waits for the device."""
-        return {layer: counts.total for layer, counts in self.read_phases().items()}
-
-    def read_phases(self) -> dict[int, PhaseSlotCounts]:
-        """Reads the statistics of every layer by phase; waits for the device."""
-        return {layer: counts_of(words) for layer, words in self._read().items()}
-
-    def read_states(self) -> dict[int, SlotStates]:
-        """Reads the slots, pins and uses of all experts; waits for the device."""
-        return {layer: states_of(words) for layer, words in self._read().items()}
-
-    def read_num_slots(self) -> dict[int, int]:
-        """Reads the current number of slots of every layer; waits for the device."""
-        return {layer: num_slots_of(words) for layer, words in self._read().items()}
-
     def clear_overflow(self) -> None:
         """Sets `overflow` to 0; a use with too few staging buffers sets it to 1."""
         self._device.upload(self.overflow, np.zeros(1, np.int32))
-
-    def _read(self) -> dict[int, NDArray[np.int32]]:
-        words = np.empty((len(self._layers), self._num_bytes // 4), np.int32)
-        self._device.download(self._words, words)
-        return dict(zip(self._layers, words, strict=True))
 
     def _gather(
         self, memory: SlotMemory, loads: Span, most_loads: int, wait: CopyWait | None = None

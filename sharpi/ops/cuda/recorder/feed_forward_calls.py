@@ -9,7 +9,8 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
-from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches
+from sharpi.ops.cuda.recorder.expert_operands import Parts
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
 from sharpi.ops.cuda.recorder.grouped_product_calls import grouped_product_sum

@@ -12,7 +12,8 @@ from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.experts import bf16_rows, experts_packed
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorded import Call, GroupedProduct
-from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches
+from sharpi.ops.cuda.recorder.expert_operands import Parts
 from sharpi.ops.cuda.recorder.grouped_products import GroupedProducts
 from sharpi.ops.interface import StackedMatrix
 

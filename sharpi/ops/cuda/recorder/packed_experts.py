@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from sharpi.device.launch import Launch
 from sharpi.ops.cuda.recorded import Call, StepShape
-from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches
+from sharpi.ops.cuda.recorder.expert_operands import Parts
 
 
 class PackedExperts(Struct, frozen=True):

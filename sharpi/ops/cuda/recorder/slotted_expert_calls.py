@@ -11,7 +11,8 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import Call, StepShape
-from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches
+from sharpi.ops.cuda.recorder.expert_operands import Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum, packed_experts
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction

@@ -70,7 +70,7 @@ class Both:
             self.residents[layer].discard(swap.victim)
             self.residents[layer].add(swap.expert)
         if swaps:
-            slot_of = self.world.tables.read_states()[layer].slot_of
+            slot_of = self.world.tables.words.read_states()[layer].slot_of
             assert set(np.flatnonzero(slot_of >= 0).tolist()) == self.residents[layer]
 
     def end_batch(self, tokens: int) -> None:
@@ -78,8 +78,8 @@ class Both:
         assert self.reference.end_token() == []
 
     def assert_same_state(self) -> None:
-        counts = self.world.tables.read_counts()
-        for layer, states in self.world.tables.read_states().items():
+        counts = self.world.tables.words.read_counts()
+        for layer, states in self.world.tables.words.read_states().items():
             expected = self.reference.counts(layer)
             found = counts[layer]
             assert (found.accesses, found.hits, found.into_slots) == expected[:3]

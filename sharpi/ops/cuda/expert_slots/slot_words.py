@@ -1,0 +1,60 @@
+"""SlotWords: the states and statistics of all layers' slots on a device, which the host reads."""
+
+from collections.abc import Collection
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.expert_slots.slot_backup import SlotBackup
+from sharpi.ops.cuda.expert_slots.slot_state import (
+    PhaseSlotCounts,
+    SlotCounts,
+    SlotStates,
+    counts_of,
+    num_slots_of,
+    state_bytes,
+    states_of,
+)
+
+
+class SlotWords:
+    """The words of the slots of `layers`, their numbers; every read waits for the device."""
+
+    def __init__(self, device: Device, num_experts: int, layers: Collection[int]) -> None:
+        self._device, self._layers = device, tuple(layers)
+        self._num_bytes = state_bytes(num_experts)
+        num_bytes = len(layers) * self._num_bytes
+        self._span = Span(device.allocate(num_bytes), 0, num_bytes)
+
+    def of(self, layer: int) -> Span:
+        """Returns the words of one layer."""
+        return self._span.part(self._layers.index(layer) * self._num_bytes, self._num_bytes)
+
+    @cached_property
+    def backup(self) -> SlotBackup:
+        """The statistics before a step that may prove unwanted."""
+        return SlotBackup(self._device, self._span, len(self._layers))
+
+    def read_counts(self) -> dict[int, SlotCounts]:
+        """Reads the statistics of every layer."""
+        return {layer: counts.total for layer, counts in self.read_phases().items()}
+
+    def read_phases(self) -> dict[int, PhaseSlotCounts]:
+        """Reads the statistics of every layer by phase."""
+        return {layer: counts_of(words) for layer, words in self._read().items()}
+
+    def read_states(self) -> dict[int, SlotStates]:
+        """Reads the slots, pins and uses of all experts."""
+        return {layer: states_of(words) for layer, words in self._read().items()}
+
+    def read_num_slots(self) -> dict[int, int]:
+        """Reads the current number of slots of every layer."""
+        return {layer: num_slots_of(words) for layer, words in self._read().items()}
+
+    def _read(self) -> dict[int, NDArray[np.int32]]:
+        words = np.empty((len(self._layers), self._num_bytes // 4), np.int32)
+        self._device.download(self._span, words)
+        return dict(zip(self._layers, words, strict=True))

@@ -1,0 +1,118 @@
+"""ExpertOperands: where the launches of a feed-forward find its inputs, routes and values."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
+from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.recorded import RecordedTensor, StepShape
+from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, hidden_planes
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.interface import StackedMatrix
+
+# The stacked matrices of the first half (gate and up, or up alone), then of the second (down).
+Parts = Sequence[GpuStackedMatrix]
+
+
+class ExpertOperands(Struct, frozen=True):
+    """The memory of one feed-forward's operands, from the token `first` on."""
+
+    recording: Recording
+    x: RecordedTensor
+    what: RecordedFeedForward
+    out: RecordedTensor
+    scratch: Scratch
+    step: StepShape | None = None  # decides the memory of the routes
+    first: int = 0  # the first token to compute
+
+    def first_half(self, parts: Parts) -> Iterator[tuple[StackedMatrix, GpuStackedMatrix, Span]]:
+        """Yields gate and up, or up alone, each with the memory of its products."""
+        for stacked, part, out in zip(
+            self.what.first_half, parts[:-1], self.scratch.pair, strict=True
+        ):
+            yield stacked, part, self.at(out)
+
+    def _sizes(self, stacked: StackedMatrix) -> dict[str, Any]:
+        planes = (
+            0 if takes_floats(stacked.quant_type, self.recording.planes) else self.recording.planes
+        )
+        return {"columns": stacked.columns, "rows": stacked.rows, "planes": planes}
+
+    def _source(self, stacked: StackedMatrix) -> Span:
+        """Returns x as a stacked matrix takes it: floats, or rounded rows."""
+        at = self.recording
+        is_float = takes_floats(stacked.quant_type, at.planes)
+        if is_float:
+            return self.input
+        return self._since(at.rounded_of(self.x), activation_bytes(self.x.width, at.planes))
+
+    def _since(self, span: Span, row_bytes: int) -> Span:
+        """Returns the rows of a span from the first token on."""
+        before = self.first * row_bytes
+        return span.part(before, span.num_bytes - before)
+
+    @property
+    def input(self) -> Span:
+        """The floats of x."""
+        return self._since(self.recording.of(self.x), self.x.width * FLOAT_BYTES)
+
+    @property
+    def sums(self) -> Span:
+        """The result, (T, rows)."""
+        return self._since(self.recording.of(self.out), self.out.width * FLOAT_BYTES)
+
+    @property
+    def _hidden_planes(self) -> int:
+        return hidden_planes(self.recording, self.what)
+
+    @property
+    def ids(self) -> Span | None:
+        """The routes, (T, used)."""
+        ids = self.what.ids
+        if ids is None:
+            return None
+        if ids.routes is None or self.step is None:
+            return self._since(self.recording.of(ids), ids.width * FLOAT_BYTES)
+        span = ids.routes.span(self.step)
+        return self._since(span, ids.width * FLOAT_BYTES)
+
+    @property
+    def values(self) -> Span:
+        """The values of the items, (T * used, rows)."""
+        return self.at(self.scratch.parts)
+
+    @property
+    def input_weights(self) -> Span | None:
+        """The weights of inputs, (T, used), None without them."""
+        return self._route_weights if self.what.expert_weights.weighs_input else None
+
+    @property
+    def weights(self) -> Span | None:
+        """The weights of the items' values, (T, used), None without them."""
+        return None if self.what.expert_weights.weighs_input else self._route_weights
+
+    @property
+    def _route_weights(self) -> Span | None:
+        weights = self.what.weights
+        if weights is None:
+            return None
+        return self._since(self.recording.of(weights), weights.width * FLOAT_BYTES)
+
+    @property
+    def residual(self) -> Span | None:
+        """The residual that the sum is added to, None without one."""
+        residual = self.what.residual
+        if residual is None:
+            return None
+        return self._since(self.recording.of(residual), residual.width * FLOAT_BYTES)
+
+    def at(self, buffer: Buffer) -> Span:
+        """Returns the memory of a buffer."""
+        span = self.recording.at(buffer)
+        assert span is not None
+        return span
