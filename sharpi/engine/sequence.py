@@ -76,7 +76,7 @@ class Sequence:
 
     def extend_largest(self, token: int) -> int:
         """Appends one token; returns the id of the largest logit after it. Raises as `extend`."""
-        self._step(self._ready(1), [token], None, wants_largest=True)
+        self._runner.finish(self._begin(self._ready(1), [token], None, wants_largest=True))
         return self._runner.largest()
 
     def extend_checked(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
@@ -140,15 +140,8 @@ class Sequence:
                 self._step(table, missing, _NO_ROWS)
         return table
 
-    def _step(
-        self,
-        table: PageTable,
-        ids: Ids[int],
-        outputs: IntArray | None,
-        *,
-        wants_largest: bool = False,
-    ) -> npt.NDArray[np.float32]:
-        return self._runner.finish(self._begin(table, ids, outputs, wants_largest=wants_largest))
+    def _step(self, table: PageTable, ids: Ids[int], outputs: IntArray | None) -> Values:
+        return self._runner.finish(self._begin(table, ids, outputs))
 
     def _begin(
         self,

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sharpi.engine.backends.copied_keys import CopiedKeys, Source
+from sharpi.engine.backends.copied_keys import CopiedKeys
 from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
+from sharpi.engine.backends.recorded_part import PartCache
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
@@ -31,7 +32,7 @@ class AssistantPart(DraftHead):
         weights: ModelWeights,
         settings: EngineSettings,
         pool: ThreadPool | None,
-        sources: Mapping[int, Source],
+        sources: Mapping[int, PartCache],
     ) -> None:
         assert config.assistant is not None
         super().__init__(config, weights, settings, pool)

@@ -5,12 +5,13 @@ than the VRAM that the assistant's weights and embedding would take.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
+from sharpi.engine.backends.recorded_part import PartCache
 from sharpi.engine.settings import EngineSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays
@@ -18,18 +19,8 @@ from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape
 
-
-class KeysElsewhere(Protocol):
-    """The part of a model that keeps pages of keys and values, in a GPU's memory for instance."""
-
-    def read_positions(self, layer: int, page: int, first: int, end: int) -> list[Values]:
-        """Returns keys and values (end - first, heads * dim) of positions of a page, as float32.
-
-        A layer that uses its keys as values returns keys alone.
-        """
-
-
-Source: TypeAlias = KvCache | KeysElsewhere
+if TYPE_CHECKING:
+    from sharpi.ops.cuda.kv_cache import GpuKvCache
 
 
 class CopiedKeys:
@@ -41,12 +32,12 @@ class CopiedKeys:
     def __init__(
         self,
         shapes: Iterable[AttentionShape],
-        sources: Mapping[int, Source],
+        sources: Mapping[int, PartCache],
         settings: EngineSettings,
         pool: ThreadPool,
     ) -> None:
         self._settings, self._pool = settings, pool
-        self._copied: list[tuple[AttentionShape, KeysElsewhere]] = []
+        self._copied: list[tuple[AttentionShape, GpuKvCache]] = []
         self.cache = KvCache((), settings.num_pages, settings.kv_types)
         for shape in shapes:
             source = sources[shape.layer]

@@ -8,6 +8,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Memory
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart, SlotTier
+from sharpi.engine.backends.recorded_part import PartCache, RecordedPart
 from sharpi.engine.backends.slot_tiers import joined
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -16,7 +17,6 @@ from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:
-    from sharpi.engine.backends.copied_keys import Source
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
 
@@ -110,18 +110,10 @@ def hand_on(part: ModelPart) -> None:
     part.hand_on()
 
 
-def keys_by_layer(parts: Iterable[ModelPart]) -> "dict[int, Source]":
-    """Returns the memory that has the keys and values of each layer."""
-    found: dict[int, Source] = {}
-    for part in parts:
-        if isinstance(part, CpuPart):
-            found |= dict.fromkeys(part.cache.layers, part.cache)
-            continue
-        from sharpi.engine.backends.gpu.part import GpuPart
-
-        assert isinstance(part, GpuPart)  # other machines' parts have no keys on this machine
-        found |= dict.fromkeys(part.cache.layers, part.cache)
-    return found
+def keys_by_layer(parts: Iterable[ModelPart]) -> dict[int, PartCache]:
+    """Returns the memory that has the keys and values of each layer on this machine."""
+    caches = (part.cache for part in parts if isinstance(part, RecordedPart))
+    return {layer: cache for cache in caches for layer in cache.layers}
 
 
 def gpu_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:

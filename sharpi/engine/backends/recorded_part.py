@@ -1,37 +1,23 @@
 """RecordedPart: a model's part with its recorded steps, pages and states, on any processor."""
 
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from sharpi.engine.backends.model_part import HostBytes, StepRoutes, Values
+from sharpi.engine.backends.model_part import StepRoutes, Values
+from sharpi.ops.cpu.kv_cache import KvCache
 from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cpu.state_memory import StateMemory
+
+if TYPE_CHECKING:
+    from sharpi.ops.cuda.gpu_states import GpuStates
+    from sharpi.ops.cuda.kv_cache import GpuKvCache
 
 P = TypeVar("P", bound=StepRoutes)
 
 
-class PartCache(Protocol):
-    """The keys and values of a part's layers."""
-
-    @property
-    def page_bytes(self) -> int: ...
-    def copy_page(self, source: int, target: int) -> None: ...
-    def read_page(self, page: int, target: HostBytes) -> None: ...
-    def write_page(self, page: int, source: HostBytes) -> None: ...
-    @property
-    def partial_bytes(self) -> int: ...
-    def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None: ...
-    def read_partial(self, page: int, target: HostBytes) -> None: ...
-    def write_partial(self, page: int, source: HostBytes) -> None: ...
-
-
-class PartStates(Protocol):
-    """The states of a part's recurrent layers."""
-
-    @property
-    def state_bytes(self) -> int: ...
-    def copy(self, source: int, target: int) -> None: ...
-    def read(self, state: int, target: HostBytes) -> None: ...
-    def write(self, state: int, source: HostBytes) -> None: ...
+# The keys and values of a part's layers, and the states of its recurrent layers.
+PartCache: TypeAlias = "KvCache | GpuKvCache"
+PartStates: TypeAlias = "StateMemory | GpuStates"
 
 
 class RecordedPart(ABC, Generic[P]):

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from sharpi.engine.cluster.terms import layers_of_all
 from sharpi.errors import UsageError
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.layer_division import Division, Machine
@@ -39,11 +40,8 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
         rate, vram_rate = float(parse_size(self.read)), float(parse_size(self.vram_read))
         if rate <= 0 or vram_rate <= 0 or self.hop_ms < 0:
             raise ValueError("`read` and `vram_read` are above 0, and `hop_ms` not below")
-        return Machine(parse_size(self.ram), rate, self._vram_for_layers, vram_rate)
-
-    @property
-    def _vram_for_layers(self) -> int:
-        return max(0, parse_size(self.vram) - RESERVE_BYTES)
+        vram = max(0, parse_size(self.vram) - RESERVE_BYTES)
+        return Machine(parse_size(self.ram), rate, vram, vram_rate)
 
 
 class _Hosts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,17 +69,10 @@ def read_hosts(path: Path) -> list[Host]:
 
 def with_lenders(division: Division, hosts: list[Host]) -> Division:
     """Returns the division with an empty range of layers added for each host that only lends."""
-    own, end, rows = iter(range(len(division.layers))), 0, []
-    for host in hosts:
-        if host.only_lends:
-            rows.append(((end, end), 0.0, 0))
-            continue
-        rank = next(own)
-        end = division.layers[rank][1]
-        seconds, size = division.stage_seconds[rank], division.rank_bytes[rank]
-        rows.append((division.layers[rank], seconds, size))
-    layers, stages, sizes = zip(*rows, strict=True)
-    return Division(layers, division.overflow, stages, sizes)
+    own = iter(zip(division.stage_seconds, division.rank_bytes, strict=True))
+    lends = [host.only_lends for host in hosts]
+    stages, sizes = zip(*((0.0, 0) if each else next(own) for each in lends), strict=True)
+    return Division(layers_of_all(division, lends), division.overflow, stages, sizes)
 
 
 def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:

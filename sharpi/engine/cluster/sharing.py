@@ -120,7 +120,7 @@ class Sharing(Closing):
             machines = [each.machine for each in working]
             lacking = [each.lacking_parts for each in working]
             division = divide(file, model, settings, machines, lacking)
-            layers = layers_of_all(division, statements)
+            layers = layers_of_all(division, [each.only_lends for each in statements])
             for rank, (own, ends) in enumerate(zip(statements, layers, strict=True)):
                 require_parts(file, own.lacking_parts, range(*ends), rank, group.hosts[rank])
         except SharpiError as error:

@@ -1,7 +1,7 @@
 """Terms: the first rank's decisions, and the statements of all ranks that they follow from."""
 
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -134,11 +134,11 @@ def _alike(machines: list[Machine]) -> list[Machine]:
     return [replace(each, read_rate=sum(rates) / len(rates)) for each in machines]
 
 
-def layers_of_all(division: Division, statements: list[Statement]) -> tuple[tuple[int, int], ...]:
-    """Returns the first and end of each rank's layers; ranks that run none have an empty range."""
+def layers_of_all(division: Division, only_lends: Iterable[bool]) -> tuple[tuple[int, int], ...]:
+    """Returns the first and end of each rank's layers; ranks that only lend have an empty range."""
     own, end, layers = iter(division.layers), 0, []
-    for statement in statements:
-        first, end = (end, end) if statement.only_lends else next(own)
+    for runs_none in only_lends:
+        first, end = (end, end) if runs_none else next(own)
         layers.append((first, end))
     return tuple(layers)
 

@@ -1,7 +1,7 @@
 """BenchmarkTest and BenchmarkRow: a test, and its result."""
 
-import math
 from collections.abc import Sequence
+from statistics import stdev
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -89,7 +89,4 @@ _OF_THE_CPU = (
 
 def deviation(samples: Sequence[float]) -> float:
     """Returns the standard deviation of a sample, 0 for a single value."""
-    if len(samples) < 2:
-        return 0.0
-    mean = sum(samples) / len(samples)
-    return math.sqrt(sum((each - mean) ** 2 for each in samples) / (len(samples) - 1))
+    return stdev(samples) if len(samples) > 1 else 0.0

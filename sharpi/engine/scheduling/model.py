@@ -12,22 +12,8 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 class Model(Protocol):
     """The parts of an engine that a scheduler uses to compute requests."""
 
-    @property
-    def config(self) -> RunConfig:
-        """The user's settings."""
-
-    @property
-    def runner(self) -> Runner:
-        """The runner, which computes the steps."""
-
-    @property
-    def prompt_cache(self) -> PromptCache | None:
-        """The prompt cache on disk; None without one."""
-
-    @property
-    def speculator(self) -> Speculator:
-        """The speculator, which drafts tokens if it is on."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer, which turns tokens into text."""
+    config: RunConfig  # the user's settings
+    runner: Runner  # computes the steps
+    prompt_cache: PromptCache | None  # on disk; None without one
+    speculator: Speculator  # drafts tokens if it is on
+    tokenizer: Tokenizer  # turns tokens into text
