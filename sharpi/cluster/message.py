@@ -45,7 +45,7 @@ def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
     """Returns kind, number and length of the body; raises ClusterError for a foreign message."""
     magic, version, kind, number, length = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or kind not in Kind._value2member_map_:
-        raise ClusterError("a message came that is none of sharpi's; all ranks need one version")
+        raise ClusterError("a message came that is not sharpi's; all ranks need the same version")
     if length > MAX_BODY_BYTES:
         raise ClusterError(f"a message of {length} bytes came; at most {MAX_BODY_BYTES} are taken")
     return Kind(kind), number, length

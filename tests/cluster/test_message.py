@@ -16,7 +16,7 @@ def test_a_header_says_kind_number_and_length() -> None:
 def test_a_foreign_header_is_refused(place: int) -> None:
     header = bytearray(Message(Kind.STEP, 1).header())
     header[place] ^= 0xFF
-    with pytest.raises(ClusterError, match="none of sharpi's"):
+    with pytest.raises(ClusterError, match="not sharpi's"):
         read_header(header)
 
 

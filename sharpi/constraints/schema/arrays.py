@@ -28,7 +28,7 @@ def unique_arrays(schema: dict[str, Any], references: References, budget: Budget
     values = values_of(schema.get("items", True), references)
     if values is None:
         raise GrammarError(
-            "not supported in a JSON schema: uniqueItems of many values in what must not match"
+            "not supported in a JSON schema: uniqueItems of many values within a negation"
         )
     budget.spend(len(values))
     if len(values) > _MAX_BRANCHES and low <= 1:

@@ -57,7 +57,7 @@ class Negation:
             return [] if schema else [True]
         self._budget.spend(1 + len(schema) // 8)
         if depth > _MAX_DEPTH:
-            raise GrammarError("the JSON schema nests too deeply what must not match")
+            raise GrammarError("the JSON schema nests a negation too deeply")
         found, is_partial = [], False
         for keyword, value in schema.items():
             alternatives = self._negated(keyword, value, depth)
@@ -67,7 +67,7 @@ class Negation:
                 found += alternatives
         if is_partial and not found:
             names = ", ".join(sorted(set(schema) & {*_UNDESCRIBED, *_LIMITS, *_NEGATIONS}))
-            raise GrammarError(f"not supported in a JSON schema: what does not match {names}")
+            raise GrammarError(f"not supported in a JSON schema: the negation of {names}")
         return found
 
     def _negated(self, keyword: str, value: Any, depth: int) -> list[Schema] | None:

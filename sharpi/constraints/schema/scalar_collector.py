@@ -105,7 +105,7 @@ class ScalarCollector:
 
     def _matching(self, merged: Alternative, pattern: str, low: int, high: int | None) -> StringSet:
         if max(low, high or 0) > _MAX_CHARACTERS:
-            raise unsupported(f"of texts with a pattern and more than {_MAX_CHARACTERS} letters")
+            raise unsupported(f"of texts with a pattern and more than {_MAX_CHARACTERS} characters")
         plain = _plain_classes(pattern)
         self._patterns.add(plain)
         if len(self._patterns) > _MAX_PATTERNS:

@@ -148,7 +148,7 @@ class _PlanBuilder:
         _require_plain(arrays)
         kinds = {json.dumps(each["items"]): each["items"] for each in arrays if _has_items(each)}
         if len(kinds) > 1:
-            raise unsupported("beside arrays of other items in the same node")
+            raise unsupported("beside arrays of other items at the same position")
         items: Schema = next(iter(kinds.values()), True)
         for each in unique:
             self._dropped.setdefault(id(each), {})["uniqueItems"] = None

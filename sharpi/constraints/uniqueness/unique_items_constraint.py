@@ -40,7 +40,7 @@ class UniqueItemsConstraint(GrammarConstraint):
         if not self._matcher.is_stopped():
             after = self._reader.read(self._state, self._sets.tokens[token])
             if after is None:
-                raise GrammarError("an item of the array is there already")
+                raise GrammarError("the array has this item already")
             self._state = after
 
     def _candidates(self, mask: TokenMask) -> Iterable[int]:

@@ -78,7 +78,9 @@ class GpuLine(Closing):
         """
         buffer, num_bytes = self._buffers[0], rows * width * _FLOAT_BYTES
         if not 0 <= num_bytes <= buffer.num_bytes:
-            raise ClusterError(f"{num_bytes} bytes of values come, more than a step can have")
+            raise ClusterError(
+                f"{num_bytes} bytes of values were announced, more than a step can have"
+            )
         span = buffer.part(0, num_bytes)
         with self._translated(), self.device.torch_stream():
             self._pair.recv([self.device.tensor(span)], self._other, _TAG).wait()

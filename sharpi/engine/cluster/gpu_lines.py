@@ -129,7 +129,7 @@ class GpuLines:
         else:
             self.into = line
             if not np.array_equal(on_host(line.receive(*known.shape)), known):
-                raise ClusterError("NCCL brought other values than were sent")
+                raise ClusterError("NCCL delivered other values than were sent")
 
     def _failed(self, rank: int, error: Exception) -> ClusterError:
         """Returns the fault of a line to another rank, of which all ranks hear if it is in use."""

@@ -252,7 +252,7 @@ def _require_sound(terms: Terms, model: ModelConfig, size: int) -> None:
     ends = [0, *(end for _, end in terms.layers)]
     is_whole = [first for first, _ in terms.layers] == ends[:-1] and ends[-1] == model.num_layers
     if len(terms.layers) != size or not is_whole or min(terms.context_size, terms.batch_size) < 1:
-        raise ClusterError("the first rank divides the layers in a way that makes no sense")
+        raise ClusterError("the first rank's division of the layers is invalid")
 
 
 def _notes(

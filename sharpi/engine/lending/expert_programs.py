@@ -84,13 +84,15 @@ class ExpertPrograms:
         layer, num_tokens, num_items, columns = numbers[:_HEADER].tolist()
         experts = self._found.get(layer)
         if experts is None or columns != experts.up.columns:
-            raise ClusterError(f"a question came about layer {layer}, of which nothing is here")
+            raise ClusterError(
+                f"a question came about layer {layer}, of which this rank has no experts"
+            )
         ends = np.cumsum([_HEADER, 2 * num_items, num_items, num_tokens * columns]).tolist()
         if not 0 < num_items <= self.max_items or num_tokens < 1 or ends[-1] > len(numbers):
             raise ClusterError("a question came whose lengths contradict each other")
         tokens, ids = numbers[ends[0] : ends[1]].reshape(-1, 2).T
         if _is_outside(tokens, num_tokens) or _is_outside(ids, experts.up.num_experts):
-            raise ClusterError("a question came about tokens or experts that there are not")
+            raise ClusterError("a question came about tokens or experts that do not exist")
         x = numbers[ends[2] : ends[3]].view(np.float32).reshape(num_tokens, columns)
         self._experts[:num_items] = ids
         self._weights[:num_items] = numbers[ends[1] : ends[2]].view(np.float32)

@@ -213,8 +213,8 @@ def test_what_has_a_slot_or_finds_a_free_one_is_not_asked_for(
         ((1, -1), "lengths contradict"),
         ((2, 1 << 20), "lengths contradict"),
         ((3, 5), "about layer 0"),
-        ((4, 1), "tokens or experts that there are not"),
-        ((5, NUM_EXPERTS), "tokens or experts that there are not"),
+        ((4, 1), "tokens or experts that do not exist"),
+        ((5, NUM_EXPERTS), "tokens or experts that do not exist"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(

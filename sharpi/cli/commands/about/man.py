@@ -23,8 +23,8 @@ def man(
 ) -> None:
     """Print a man page, or write all of them.
 
-    `sharpi man run | man -l -` shows a page. With --folder, sharpi.1, sharpi-run.1 and so on are
-    written, for a folder man1 of the manual.
+    `sharpi man run | man -l -` shows a page. With --folder, the pages of all commands (sharpi.1,
+    sharpi-run.1 and so on) are written into that folder, such as a man1 folder of the manual.
     """
     parent = context.parent or context
     if folder is not None:

@@ -38,8 +38,8 @@ def doctor(
         str | None,
         local_option(
             "--hosts",
-            "Measure the links between machines instead, on which `sharpi join ADDRESS MODEL` runs:"
-            " the address of this one, then a name for each other.",
+            "Measure the links between machines instead: the address of this one, then a name for"
+            " each other, on which `sharpi join ADDRESS MODEL` runs.",
             "A,B",
         ),
     ] = None,

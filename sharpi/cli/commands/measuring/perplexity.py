@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 def perplexity(
     context: click.Context,
     model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
-    file: Annotated[str, local_option("-f --file", "The text to predict; '-': stdin.", "TEXT")],
+    file: Annotated[
+        str, local_option("-f --file", "The file with the text to predict; '-': stdin.", "FILE")
+    ],
     engine_options: EngineOptions,
     window: Annotated[int, local_option("-c --ctx-size", "Tokens per window.", "N", min=4)] = 512,
     as_json: JsonOption = False,
@@ -34,8 +36,8 @@ def perplexity(
 
     The text is cut into windows; the second half of each is scored, given the first. With a type
     of keys and values other than f16 the same windows are computed with f16 as well: the KL
-    divergence and the agreement of the first choice show what the type costs. --kv-keep drops
-    keys and values of the first half, and is compared with f16 in the same way.
+    divergence, and how often the most likely token is the same, show what the type costs.
+    --kv-keep drops keys and values of the first half, and is compared with f16 in the same way.
     """
     config = engine_options.run_config(context, model_path(model), context_size=window)
     text = text_of_file(file)

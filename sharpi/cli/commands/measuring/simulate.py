@@ -30,7 +30,7 @@ def simulate(
     ] = "all",
     tokens: Annotated[
         int | None,
-        local_option("--tokens", "Replay only the first tokens.", min=1, show_default="all"),
+        local_option("--tokens", "Replay only the first N tokens.", "N", min=1, show_default="all"),
     ] = None,
     admission: Annotated[
         bool,
@@ -44,6 +44,7 @@ def simulate(
         local_option(
             "--load-budget",
             "learned: expert loads per token.",
+            "N",
             min=0,
             show_default="a tenth of a token's lookups",
         ),
@@ -68,7 +69,9 @@ def simulate(
         int | None,
         local_option(
             "--warmup-tokens",
-            "static: tokens whose uses --resident frequency counts, from the first experts on.",
+            "static: tokens in which --resident frequency counts uses; it begins with the first"
+            " experts.",
+            "N",
             min=1,
             show_default=f"{_WARM_UP_TOKENS}",
         ),
@@ -78,6 +81,7 @@ def simulate(
         local_option(
             "--warm-pin",
             "Pin the N most used experts of each layer; a line says what that gains or loses.",
+            "N",
             min=0,
         ),
     ] = 0,
@@ -86,6 +90,7 @@ def simulate(
         local_option(
             "--warm-pin-after",
             "Accesses to experts before they are pinned.",
+            "N",
             min=0,
             show_default=f"{_WARM_PIN_AFTER}",
         ),

@@ -38,7 +38,7 @@ def join(
         bool,
         local_option(
             "--only-lend",
-            "Run no layers: have experts in this machine's RAM, and compute those for the others.",
+            "Run no layers; hold experts in this machine's RAM and compute them for the others.",
         ),
     ] = False,
 ) -> None:

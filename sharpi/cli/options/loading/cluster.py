@@ -47,16 +47,16 @@ class ClusterOptions(Struct, frozen=True):
         RemoteExperts,
         option(
             "--remote-experts",
-            "Whether machines compute the experts in their RAM for machines that lack them: `auto`"
-            " where that is measured to be faster than reading them from disk.",
+            "Let machines with experts in RAM compute them for machines that lack them; auto: where"
+            " that is measured to be faster than reading the experts from disk.",
         ),
     ] = "auto"
     gpu_link: Annotated[
         GpuLink,
         option(
             "--gpu-link",
-            "What hidden values between GPUs of several machines go over: `host`, `nccl`, or"
-            " `auto` for NCCL where a first try of it works.",
+            "How hidden states are sent between GPUs of several machines: over the hosts, over"
+            " NCCL, or auto: over NCCL where a first transfer works.",
         ),
     ] = "auto"
 

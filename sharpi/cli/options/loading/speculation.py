@@ -95,7 +95,7 @@ class SpeculationOptions(Struct, frozen=True):
         float,
         option(
             "--spec-draft-p-min",
-            "End a draft before a token less likely than P to be right.",
+            "End a draft before a token whose probability is below P.",
             "P",
             min=0,
             max=1,
