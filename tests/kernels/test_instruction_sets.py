@@ -1,6 +1,7 @@
 """Code of an instruction set that a CPU may lack is only reachable after asking for the set."""
 
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,6 +27,8 @@ ONLY = {
     "avx512_vbmi": ("vpermb", "vpermi2b", "vpermt2b", "vpmultishiftqb", "vgf2p8"),
     "avx512_bf16": ("vdpbf16ps", "vcvtne2ps2bf16", "vcvtneps2bf16"),
 }
+# The products of a tile whose weights are bytes of up to 127 or -128 with complements: IQ4, Q8_0.
+SIGNED_TILE = re.compile(r"8multiplyI.*TileKindELi32ELb0ELi0ELi12[78]ELb0ELb0ELb1E")
 PLANTED = """
 template <class T> __attribute__((noinline)) T doubled(T x) { return x + x; }
 extern "C" float shared_by_the_linker(float x) { return 3 * doubled(x); }
@@ -94,6 +97,17 @@ def test_nothing_of_a_set_runs_when_the_library_is_loaded() -> None:
 def test_the_set_without_vex_is_told_from_the_baseline() -> None:
     newer = [each for each in read_functions(native_library()) if each.has_sse41]
     assert {set_of(each) for each in newer} == {"sse41"}
+
+
+@pytest.mark.slow
+def test_signs_of_weights_cost_many_tokens_a_complement() -> None:
+    tiles = [each for each in read_functions(native_library()) if SIGNED_TILE.search(each.name)]
+    assert {set_of(each) for each in tiles} == {"avx2"}
+    assert len(tiles) == 2 * 4, "two kinds of weights, with one to four tokens at once"
+    for each in tiles:
+        assert "vpxor" in each.mnemonics
+        slower = each.mnemonics & {"vpsignb", "vpabsb", "vcvtdq2ps"}
+        assert not slower, f"{each.name} has {slower} for every product or sum"
 
 
 def test_planted_mistakes_are_found(tmp_path: Path) -> None:

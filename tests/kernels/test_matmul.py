@@ -124,10 +124,11 @@ def test_nothing_is_read_past_the_end(isa: str, kind: Kind, precision: int) -> N
 def test_extreme_codes_do_not_overflow(isa: str, kind: Kind) -> None:
     for code in (0x00, 0x7F, 0x80, 0xFF):
         weights = weights_of(kind, 32, 512, fill=code)
-        x = np.repeat(np.array([[3.0], [-3.0]], np.float32), 512, axis=1)
         dense = as_floats(kind, weights)
-        error = np.abs(matmul(isa, kind, weights, x) - x @ dense.T)
-        assert np.all(error <= ARITHMETIC * np.abs(x) @ np.abs(dense).T)
+        for tokens in (2, 40):
+            x = np.resize(np.array([[3.0], [-3.0]], np.float32), (tokens, 1)).repeat(512, axis=1)
+            error = np.abs(matmul(isa, kind, weights, x) - x @ dense.T)
+            assert np.all(error <= ARITHMETIC * np.abs(x) @ np.abs(dense).T), f"{tokens} tokens"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -99,6 +99,7 @@ inline Ints min_u8(Ints a, Ints b) { return _mm256_min_epu8(a, b); }
 inline Ints subtract_u8(Ints a, Ints b) { return _mm256_subs_epu8(a, b); }  // not below 0
 inline Ints abs8(Ints x) { return _mm256_abs_epi8(x); }
 inline Ints sign8(Ints x, Ints sign) { return _mm256_sign_epi8(x, sign); }
+inline Ints greater8(Ints a, Ints b) { return _mm256_cmpgt_epi8(a, b); }
 inline Ints equal8(Ints a, Ints b) { return _mm256_cmpeq_epi8(a, b); }
 inline Ints equal32(Ints a, Ints b) { return _mm256_cmpeq_epi32(a, b); }
 

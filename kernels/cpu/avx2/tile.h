@@ -16,12 +16,16 @@ constexpr int registers_at_once(int tokens) {
 struct alignas(64) Tile {
   uint8_t w[64][kQuarters]
            [32];  // [column / 4][row / 8][8 rows x 4 columns], as vpmaddubsw takes them
+  uint8_t magnitude[64][kQuarters]
+                   [32];  // with complements, for which a part's sums begin with `start`
+  int32_t start[kParts][kTileRows];
   float scale[kMaxGroups][kTileRows];   // or whole scales, each twice, as words
   float offset[kMaxGroups][kTileRows];  // or mins, as BlockTotal takes them
   float d[kTileRows], minus_dmin[kTileRows];
 };
 
-// Stores the unpacked weights of 8 of a tile's rows.
+// Stores the unpacked weights of 8 of a tile's rows, as their kind needs them.
+template <TileKind kKind>
 struct TileQuarter {
   Tile& tile;
   const int quarter;
@@ -29,7 +33,10 @@ struct TileQuarter {
   using Layout = TurnedRows;
   static constexpr bool kUnrolls = false, kInPlace = false,
                         kScalesFirst = true;  // is faster, unlike for few tokens
-  void scale(int group, Floats x) { store_floats(tile.scale[group] + quarter * kLanes, x); }
+  void scale(int group, Floats x) {
+    store_floats(tile.scale[group] + quarter * kLanes, x);
+    if constexpr (kKind.complements) offset(group, less_float_bits(x));
+  }
   void offset(int group, Floats x) { store_floats(tile.offset[group] + quarter * kLanes, x); }
   void whole_scale(int group, Ints words) { store(tile.scale[group] + quarter * kLanes, words); }
   void mins(int group, Floats x) { offset(group, x); }
@@ -45,7 +52,7 @@ struct TileQuarter {
     for (int i = 0; i < 4; i++) {
       Ints w[kCount];
       make(i, w);
-      for (int c = 0; c < kCount; c++) store(tile.w[4 * (piece + c * kStep) + i][quarter], w[c]);
+      for (int c = 0; c < kCount; c++) set(4 * (piece + c * kStep) + i, w[c]);
     }
   }
   // Takes kCount groups of 32 columns from 16 * piece on; pieces() gets side(s) for each half.
@@ -56,11 +63,28 @@ struct TileQuarter {
   }
   // Takes 16 columns from 16 * piece on.
   void weights(int piece, const Ints w[4]) {
-    for (int k = 0; k < 4; k++) store(tile.w[4 * piece + k][quarter], w[k]);
+    for (int k = 0; k < 4; k++) set(4 * piece + k, w[k]);
   }
   // Takes 32 columns from 32 * part on.
   void part(int part, const Ints w[8]) { weights(2 * part, w), weights(2 * part + 1, w + 4); }
-  void finish(int) {}
+  void finish(int part) {
+    if constexpr (kKind.complements) begin_sums(part);
+  }
+
+ private:
+  // Stores columns 4k to 4k + 3.
+  [[gnu::always_inline]] void set(int k, Ints w) {
+    if constexpr (kKind.complements) store(tile.magnitude[k][quarter], abs8(w));
+    store(tile.w[k][quarter], kKind.complements ? greater8(zero(), w) : w);
+  }
+  // Adds up the magnitudes of negative weights, as these are multiplied with ~x, which is -x - 1.
+  [[gnu::always_inline]] void begin_sums(int part) {
+    Ints less = zero();
+#pragma GCC unroll 8
+    for (int k = 8 * part; k < 8 * part + 8; k++)
+      less = add16(less, madd8(load(tile.magnitude[k][quarter]), load(tile.w[k][quarter])));
+    store(tile.start[part] + quarter * kLanes, add32(float_bits(), madd16(less, words(-1))));
+  }
 };
 
 // Adds the integer products of one group: p[n][r] += w[r] . q[n], times the group's scale if that
@@ -80,10 +104,13 @@ inline void multiply_group(const uint8_t* w, const float* scale, int group,
         x[n] = dwords(load_dword(tokens[n].q + group * kKind.group_columns + 4 * (k + i)));
 #pragma GCC unroll 4
       for (int r = 0; r < kRegisters; r++) {
-        const Ints weights = load(w + (k + i) * kQuarters * 32 + 32 * r);
+        const uint8_t* at = w + (k + i) * kQuarters * 32 + 32 * r;
+        const Ints weights = load(at);
+        const Ints magnitudes = kKind.complements ? load(at + sizeof(Tile::w)) : weights;
 #pragma GCC unroll 4
         for (int n = 0; n < kTokens; n++) {
-          const Ints product = multiply_four<kKind>(weights, x[n]);
+          const Ints product = kKind.complements ? madd8(magnitudes, bit_xor(x[n], weights))
+                                                 : multiply_four<kKind>(weights, x[n]);
           if constexpr (kAtOnce) {
             p[n][r] = add32(p[n][r], add_pairs(product));
             settle(p[n][r]);
@@ -118,6 +145,22 @@ inline void dot_group(const uint8_t* w, const int8_t* const q[], Ints p[][kRegis
 }
 
 // Adds the products of part `part` to sum[n][r], for kRegisters * 8 rows from `first` on.
+template <TileKind kKind, int kTokens, int kRegisters>
+  requires(kKind.complements)
+inline void multiply_part(const Tile& tile, int first, int part, const TokenBlock<kKind>* tokens,
+                          Floats sum[][kRegisters]) {
+  Ints p[kTokens][kRegisters];
+  for (int r = 0; r < kRegisters; r++)
+    for (int n = 0; n < kTokens; n++) p[n][r] = load(tile.start[part] + first + r * kLanes);
+  multiply_group<kKind, kTokens, kRegisters>(tile.w[8 * part][first / kLanes], nullptr, part,
+                                             tokens, p);
+  for (int r = 0; r < kRegisters; r++) {
+    const Floats scale = load_floats(tile.scale[part] + first + r * kLanes);
+    const Floats less = load_floats(tile.offset[part] + first + r * kLanes);
+    for (int n = 0; n < kTokens; n++)
+      add_part<kKind>(sum[n][r], multiply_add(as_floats(p[n][r]), scale, less), part, tokens[n]);
+  }
+}
 template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_part(const Tile& tile, int first, int part, const TokenBlock<kKind>* tokens,
                           Floats sum[][kRegisters]) {

@@ -14,6 +14,7 @@ namespace sharpi::avx2 {
 namespace {
 
 constexpr size_t kMaxColumnBytes = 272;  // of a row's 256 columns: Q8_0
+constexpr int kManyTokens = 12;          // that make up for what complements cost a tile
 
 // Multiplies a tile with all tokens.
 template <TileKind kKind>
@@ -36,16 +37,16 @@ struct PaddedRows {
   }
 };
 
-template <class Unpack>
+template <class Unpack, TileKind kKind>
 [[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile) {
   for (int quarter = 0; quarter < kQuarters; quarter++) {
-    TileQuarter out{tile, quarter};
+    TileQuarter<kKind> out{tile, quarter};
     Unpack::unpack(rows.from(quarter * kLanes), num_parts, out);
   }
 }
 
 // Multiplies many tokens: each tile is unpacked once for all of them.
-template <class Unpack>
+template <class Unpack, TileKind kKind>
 void many_tokens(const Product& p, int parts) {
   constexpr size_t kBytes = bytes_of_256<Unpack>();
   const int steps = parts * count_calls(p.num_tokens, kTokensAtOnce);
@@ -58,8 +59,8 @@ void many_tokens(const Product& p, int parts) {
     const Rows rows = p.num_rows == kTileRows
                           ? Rows{p.rows + block * kBytes, p.row_bytes}
                           : padded.fill(p, block * kBytes, kBytes * num_parts / 8);
-    unpack_tile<Unpack>(rows, num_parts, tile);
-    multiply_all<Unpack::kKind>(p, tile, num_parts, block, ahead);
+    unpack_tile<Unpack, kKind>(rows, num_parts, tile);
+    multiply_all<kKind>(p, tile, num_parts, block, ahead);
   }
 }
 
@@ -71,7 +72,8 @@ void tile_product(const Product& p) {
       {multiply_direct<Unpack, 2, Level::L1>, multiply_direct<Unpack, 3, Level::L1>}};
   begin_reading(p);
   if (meets_directly(p)) few_tokens(p, kKernels);
-  else many_tokens<Unpack>(p, p.num_columns / 32);
+  else if (p.num_tokens < kManyTokens) many_tokens<Unpack, Unpack::kKind>(p, p.num_columns / 32);
+  else many_tokens<Unpack, kind_of_many(Unpack::kKind)>(p, p.num_columns / 32);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct TileKind {
   int max_weight;  // of w; with 127 or 128 w is signed, and dot products cannot take it
   bool whole_scales = false;
   bool odd_by_four = false;  // weights of odd parts are four times what they mean
+  bool complements = false;  // a tile has magnitudes of signed weights, and 0 or -1 for signs
 
   // Tells whether a group of 16 begins at -bias * its sums, as int16. Its sums then stand for
   // weights of at most `bias`, which fit; those on the way may wrap.
@@ -40,6 +41,12 @@ struct TileKind {
 // Returns the kind of signed weights; for dot products, biased() makes them unsigned.
 constexpr TileKind signed_kind(int max_weight) {
   return kHasDot ? TileKind{32, false, 128, 255} : TileKind{32, false, 0, max_weight};
+}
+// Returns the kind for many tokens. Signed weights hand their signs to every token's values: with
+// complements that is an instruction for which more ports are free, at a cost for each tile.
+constexpr TileKind kind_of_many(TileKind kind) {
+  kind.complements = kind.max_weight >= 127 && !kHasDot && !kTwoRegisters;
+  return kind;
 }
 inline Ints biased(Ints w) { return kHasDot ? bit_xor(w, bytes(-128)) : w; }
 
@@ -133,6 +140,12 @@ template <TileKind kKind>
   // The signs of signed weights go to the activations, which are never -128.
   return madd8(abs8(w), sign8(x, w));
 }
+
+// Sums with complements are kept as the bits of a large float plus the integer. One fused product
+// makes scaled floats of them: the same bits, without a conversion.
+constexpr float kLargeFloat = 0x1.8p23f;  // for integers of 22 bits and a sign
+inline Ints float_bits() { return as_ints(floats(kLargeFloat)); }
+inline Floats less_float_bits(Floats scale) { return scale * floats(-kLargeFloat); }  // exact
 
 // The one order in which a token's floats are added: for each part, its groups' products in order
 // become `part`, the offsets are added to `sum`, then the part is.

@@ -98,9 +98,9 @@ struct NibbleScales {
 
   template <class Out>
   [[gnu::always_inline]] void put(int part, Out& out) const {
-#pragma GCC unroll 2
-    for (int g = 2 * part; g < 2 * part + 2; g++)
-      out.scale(g, with_half(d, nibble_of(nibbles[part / 4], g % 8)));
+    const Ints two = shr32(nibbles[unsigned(part) / 4], int(unsigned(part) % 4 * 8));
+    out.scale(2 * part, with_half(d, nibble_of(two, 0)));
+    out.scale(2 * part + 1, with_half(d, nibble_of(two, 1)));
   }
 };
 

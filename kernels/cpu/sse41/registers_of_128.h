@@ -143,6 +143,9 @@ inline Ints abs8(Ints x) { return {_mm_abs_epi8(x.low), _mm_abs_epi8(x.high)}; }
 inline Ints sign8(Ints x, Ints sign) {
   return {_mm_sign_epi8(x.low, sign.low), _mm_sign_epi8(x.high, sign.high)};
 }
+inline Ints greater8(Ints a, Ints b) {
+  return {_mm_cmpgt_epi8(a.low, b.low), _mm_cmpgt_epi8(a.high, b.high)};
+}
 inline Ints equal8(Ints a, Ints b) {
   return {_mm_cmpeq_epi8(a.low, b.low), _mm_cmpeq_epi8(a.high, b.high)};
 }
