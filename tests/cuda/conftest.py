@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "compiled"))
+sys.path.insert(0, str(Path(__file__).parent / "ptx"))
 
 from cpu_device import CpuDevice
 from gpu_twins import devices
+from ptx_device import ptx_device
+from ptx_turns import devices_of, left_out
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
@@ -20,9 +24,29 @@ from sharpi.errors import DeviceError
 Load = Callable[..., Engine]
 
 
-@pytest.fixture(scope="session", params=devices())
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs tests on a GPU where there is one, and some as PTX."""
+    if "device" in metafunc.fixturenames:
+        twins = devices()
+        chosen = devices_of(metafunc.definition.path, metafunc.function.__name__)
+        names = [*twins, *(chosen if "cpu" in twins else [])]
+        metafunc.parametrize("device", names, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests as PTX whose turn it is not, as if they were not there."""
+    out = set(left_out(items)) if "cpu" in devices() else set()
+    items[:] = [item for item in items if item not in out]
+
+
+@pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> Device:
-    """Runs every test on the CPU with all checks, and on a GPU if there is one."""
+    """Runs every test on the CPU with all checks, and on a GPU if there is one.
+
+    For the name of an architecture, "sm_90", kernels run as the PTX that NVRTC makes of them.
+    """
+    if request.param.startswith("sm_"):
+        return ptx_device(int(request.param.removeprefix("sm_")))
     return CpuDevice(check=True) if request.param == "cpu" else request.getfixturevalue("gpu")
 
 

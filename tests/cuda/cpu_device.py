@@ -147,7 +147,7 @@ class CpuDevice:
         shape = Shape(
             launch.grid, launch.block, launch.shared_bytes, self._order, launch.is_dependent
         )
-        regions = list(_regions(launch)) if self._check else []
+        regions = list(launch_regions(launch)) if self._check else []
         kernel.run(shape, launch.arguments, regions)
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
@@ -179,7 +179,7 @@ class CpuDevice:
         """Does nothing: all work is done when its call returns."""
 
 
-def _regions(launch: Launch) -> Iterator[Region]:
+def launch_regions(launch: Launch) -> Iterator[Region]:
     """Returns the memory that the launch may touch; races need memory that is written.
 
     The last word of what is only read may be read as a whole: an aligned word lies in one page.

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -81,6 +82,15 @@ def usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> list[Usag
     return [Usage(**usage) for usage in found]
 
 
+def ptx_text(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> str:
+    """Returns the PTX of a source; raises CompileError.
+
+    With a virtual architecture in place of the real one NVRTC stops there, which is faster.
+    """
+    virtual = tuple(option.replace("-arch=sm_", "-arch=compute_") for option in options)
+    return _nvrtc(toolkit).ptx(source, virtual)
+
+
 def version(toolkit: Toolkit) -> str:
     """Returns the version of a toolkit's NVRTC."""
     return _nvrtc(toolkit).version
@@ -104,22 +114,33 @@ class _Nvrtc:
         self.version = f"{major.value}.{minor.value}"
 
     def compile(self, source: str, options: tuple[str, ...]) -> list[Usage]:
+        with self._compiled(source, (*options, "--ptxas-options=-v")) as (program, log):
+            found = codes(self._bytes("CUBIN", program), _architecture(options))
+            return [
+                replace(usage, **vars(found[usage.entry]))
+                for usage in _parse(log, self._text("PTX", program))
+            ]
+
+    def ptx(self, source: str, options: tuple[str, ...]) -> str:
+        with self._compiled(source, options) as (program, _):
+            return self._text("PTX", program)
+
+    @contextmanager
+    def _compiled(
+        self, source: str, options: tuple[str, ...]
+    ) -> Iterator[tuple[ctypes.c_void_p, str]]:
         program = ctypes.c_void_p()
         nothing = (0, None, None)
         self._call("CreateProgram", ctypes.byref(program), source.encode(), b"kernel.cu", *nothing)
         try:
-            given = [o.encode() for o in (*options, f"-I{self._include}", "--ptxas-options=-v")]
+            given = [o.encode() for o in (*options, f"-I{self._include}")]
             refused = self._library.nvrtcCompileProgram(
                 program, len(given), (ctypes.c_char_p * len(given))(*given)
             )
             log = self._text("ProgramLog", program)
             if refused:
                 raise CompileError(log)
-            found = codes(self._bytes("CUBIN", program), _architecture(options))
-            return [
-                replace(usage, **vars(found[usage.entry]))
-                for usage in _parse(log, self._text("PTX", program))
-            ]
+            yield program, log
         finally:
             self._call("DestroyProgram", ctypes.byref(program))
 
