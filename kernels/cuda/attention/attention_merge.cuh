@@ -14,8 +14,8 @@ struct Softmax {
   __device__ __forceinline__ void add(float score, float weight, float weighted) {
     const float next = fmaxf(peak, score);
     const float before = expf(peak - next), now = expf(score - next);
-    total = total * before + weight * now;
-    value = value * before + weighted * now;
+    total = __fmaf_rn(total, before, __fmul_rn(weight, now));  // so in every kernel that merges
+    value = __fmaf_rn(value, before, __fmul_rn(weighted, now));
     peak = next;
   }
 };

@@ -15,7 +15,8 @@ __device__ __forceinline__ void norm_head(float* row, const float* weight, int d
   __syncwarp();
 }
 
-// Rotates the pairs (i, i + half), or (2i, 2i + 1), of a row; `half` angles.
+// Rotates the pairs (i, i + half), or (2i, 2i + 1), of a row; `half` angles. Which of two products
+// is joined with their sum is said here, as a compiler may choose otherwise in another kernel.
 __device__ __forceinline__ void rotate_head(float* row, const float* cosines, int half,
                                             int interleaved) {
   const float* sines = cosines + half;
@@ -23,8 +24,8 @@ __device__ __forceinline__ void rotate_head(float* row, const float* cosines, in
     float& first = row[interleaved ? 2 * i : i];
     float& second = row[interleaved ? 2 * i + 1 : i + half];
     const float a = first, b = second;
-    first = a * cosines[i] - b * sines[i];
-    second = b * cosines[i] + a * sines[i];
+    first = __fmaf_rn(a, cosines[i], -__fmul_rn(b, sines[i]));
+    second = __fmaf_rn(b, cosines[i], __fmul_rn(a, sines[i]));
   }
   __syncwarp();
 }
