@@ -15,13 +15,21 @@ class Branch(Struct, frozen=True):
     post_norm: Norm | None  # None in architectures without one
     scale: float
 
-    def follow(self, ops: Ops[X], x: X, compute: Callable[[X, X | None, float], X]) -> X:
+    def follow(
+        self,
+        ops: Ops[X],
+        x: X,
+        compute: Callable[[X, X | None, float], X],
+        source: X | None = None,
+    ) -> X:
         """Returns the residual stream (hidden,) after the branch.
+
+        The branch reads `source` (hidden,) instead of x if that is not None.
 
         `compute(h, residual, scale)` returns residual + scale * f(h) for the normed input h, or
         f(h) without a residual.
         """
-        h = self.norm.apply(ops, x)
+        h = self.norm.apply(ops, x if source is None else source)
         if self.post_norm is None:
             return compute(h, x, self.scale)
         return ops.add(x, self.post_norm.apply(ops, compute(h, None, 1.0)), self.scale)

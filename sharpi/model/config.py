@@ -27,6 +27,8 @@ from sharpi.model.spec import ArchitectureSpec, load_spec
 from sharpi.ops.interface import AttentionShape, Scoring
 from sharpi.ops.recurrent import RecurrentShape
 
+_RMS_EPSILON = "attention.layer_norm_rms_epsilon"
+
 
 class ModelConfig(Struct, frozen=True):
     """One model's hyperparameters; names follow Hugging Face with `num_` spelled out."""
@@ -127,7 +129,9 @@ def read_config(file: GgufFile) -> ModelConfig:
             router=read_router(reader, spec, is_corrected),
             weighs_input=spec.weighs_expert_input,
             gated=spec.gates_feed_forward,
-            norm="attn_norm" if spec.has_one_branch else "ffn_norm",
+            norm="attn_norm" if spec.has_one_branch or spec.is_parallel else "ffn_norm",
+            has_layer_norm=spec.may_have_layer_norms and not reader.has(_RMS_EPSILON),
+            averages_shared=spec.averages_shared_expert,
         ),
         embedding_scale=_embedding_scale(reader, spec),
         logit_scale=_logit_scale(reader, spec),
@@ -145,11 +149,9 @@ def _spec(file: GgufFile, architecture: str) -> ArchitectureSpec:
 
 def _norm_epsilon(reader: HyperparameterReader) -> float:
     """Reads the epsilon of the norms; some files have it under the key for layer norms."""
-    if not reader.has("attention.layer_norm_rms_epsilon") and reader.has(
-        "attention.layer_norm_epsilon"
-    ):
+    if not reader.has(_RMS_EPSILON) and reader.has("attention.layer_norm_epsilon"):
         return reader.positive("attention.layer_norm_epsilon")
-    return reader.positive("attention.layer_norm_rms_epsilon")
+    return reader.positive(_RMS_EPSILON)
 
 
 def _embedding_scale(reader: HyperparameterReader, spec: ArchitectureSpec) -> float:

@@ -17,6 +17,7 @@ class Layer(Struct, frozen=True):
     mixer: Mixer | None
     feed_forward: FeedForward | None
     input_gate: LayerInputGate | None = None  # adds the layer's own input
+    is_parallel: bool = False  # the feed-forward reads the layer's input, as the mixer does
     output_scale: float = 1.0  # multiplies the stream at the layer's end
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
@@ -34,11 +35,15 @@ class Layer(Struct, frozen=True):
 
         return self.branch.follow(ops, x, compute)
 
-    def feed(self, ops: Ops[X], x: X, following: "Layer | None") -> X:
-        """Returns the residual stream (hidden,) after the feed-forward."""
+    def feed(self, ops: Ops[X], x: X, following: "Layer | None", source: X | None = None) -> X:
+        """Returns the residual stream (hidden,) after the feed-forward.
+
+        `source` (hidden,) is the layer's input, if the layer is parallel.
+        """
         if self.feed_forward is None:
             return x
-        return self.feed_forward.feed(ops, x, following.feed_forward if following else None)
+        next_one = following.feed_forward if following else None
+        return self.feed_forward.feed(ops, x, next_one, source)
 
     def finish(self, ops: Ops[X], x: X, own: X | None) -> X:
         """Returns the residual stream (hidden,) after the layer.

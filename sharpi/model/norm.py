@@ -1,5 +1,6 @@
 """The norms of a model: RMS norm, or layer norm if there is a bias."""
 
+import numpy as np
 from msgspec import Struct
 
 from sharpi.model.tensors import TensorSource
@@ -21,10 +22,18 @@ class Norm(Struct, frozen=True):
         return ops.rms_norm(x, self.weight, self.epsilon, groups)
 
 
-def load_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm:
-    """Loads the norm `<name>.weight`, which has one of `sizes`, with its bias if there is one."""
+def load_norm(
+    tensors: TensorSource, name: str, epsilon: float, *sizes: int, is_layer_norm: bool = False
+) -> Norm:
+    """Loads the norm `<name>.weight`, which has one of `sizes`, with its bias if there is one.
+
+    A layer norm without a bias gets one of zeros.
+    """
     weight = tensors.vector(f"{name}.weight", *sizes)
-    return Norm(weight, epsilon, tensors.optional_vector(f"{name}.bias", weight.size))
+    bias = tensors.optional_vector(f"{name}.bias", weight.size)
+    if bias is None and is_layer_norm:
+        bias = np.zeros(weight.size, np.float32)
+    return Norm(weight, epsilon, bias)
 
 
 def optional_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm | None:

@@ -43,6 +43,7 @@ class ArchitectureSpec(Struct, frozen=True):
     rope_use: RopeUse = "always"
     # In a model with some sliding-window layers, only these rotate.
     ropes_windows_only: bool = False
+    ropes_dense_layers: bool = False  # with `ropes_windows_only`, leading dense layers rotate, too
     # In layers without a window, only half as many values of a head rotate as the file says.
     whole_layers_rotate_half: bool = False
     yarn_rounds_ramp: bool = True  # see RopeScaling
@@ -84,6 +85,10 @@ class ArchitectureSpec(Struct, frozen=True):
     router_normalises: bool = True
     weighs_expert_input: bool = False  # see ExpertWeights
     gates_feed_forward: bool = True  # False: the activation is applied to `up`
+    # The mixer and the feed-forward read the same normed input of the layer.
+    is_parallel: bool = False
+    may_have_layer_norms: bool = False  # norms are layer norms if the file has no epsilon for RMS
+    averages_shared_expert: bool = False  # half of the sum of routed and shared experts counts
     # Each layer has a mixer, or a feed-forward if its `feed_forward_length` in the file is not 0.
     has_one_branch: bool = False
     head_is_known: bool = True  # False: files do not say which attention their MTP head has

@@ -57,10 +57,12 @@ class Transformer(Generic[X]):
         last = self._config.num_layers - 1
         for i in indices:
             layer, trims = self._weights.layers[i], i == last and self._trims_last_layer
+            source = x if layer.is_parallel else None
             x = layer.mix(self._ops, x, angles)
             if trims:
                 x = self._ops.select_outputs(x)
-            x = layer.feed(self._ops, x, self._following(i))
+                source = None if source is None else self._ops.select_outputs(source)
+            x = layer.feed(self._ops, x, self._following(i), source)
             x = layer.finish(self._ops, x, self._layer_input(inputs, i, trims))
         if last in indices and not self._trims_last_layer and not self._keeps_hidden:
             x = self._ops.select_outputs(x)

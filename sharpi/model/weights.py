@@ -35,7 +35,13 @@ def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
     hidden = config.hidden_size
     embedding = source.matrix("token_embd", (None, hidden))
     tied = not source.has("output.weight")
-    output_norm = load_norm(source, "output_norm", config.norm_epsilon, hidden)
+    output_norm = load_norm(
+        source,
+        "output_norm",
+        config.norm_epsilon,
+        hidden,
+        is_layer_norm=config.feed_forward.has_layer_norm,
+    )
     output = embedding if tied else source.matrix("output", (embedding.rows, hidden))
     head: PredictHead | Assistant | None = None
     if config.assistant is not None:
@@ -68,7 +74,9 @@ def _layer(
         return Layer(None, None, config.feed_forward.load(tensors, index))
     size, epsilon = config.hidden_size, config.norm_epsilon
     branch = Branch(
-        norm=load_norm(tensors, "attn_norm", epsilon, size),
+        norm=load_norm(
+            tensors, "attn_norm", epsilon, size, is_layer_norm=config.feed_forward.has_layer_norm
+        ),
         post_norm=optional_norm(tensors, "post_attention_norm", epsilon, size),
         scale=config.feed_forward.residual_scale,
     )
@@ -84,6 +92,7 @@ def _layer(
         mixer=mixer,
         feed_forward=feed_forward.load(tensors, index),
         input_gate=gate,
+        is_parallel=config.spec.is_parallel,
         output_scale=1.0 if scale is None else float(scale[0]),
     )
 

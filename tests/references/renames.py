@@ -72,6 +72,54 @@ def as_mimo2(folder: Path) -> None:
     path.write_text(json.dumps(config))
 
 
+def as_minimax_m3(folder: Path) -> None:
+    """The text half of MiniMax M3 as it was released: experts and halves of gate_up lie apart."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        tensors |= _minimax_m3_parts(name, tensor)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    config = json.loads((folder / "config.json").read_text())
+    _set_config(
+        folder,
+        architectures=["MiniMaxM3SparseForCausalLM"],
+        model_type="minimax_m3",  # unknown to transformers, which would drop the older keys
+        moe_layer_freq=[int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        sparse_attention_config={
+            "sparse_num_index_heads": config["index_n_heads"],
+            "sparse_index_dim": config["index_head_dim"],
+            "sparse_topk_blocks": config["index_topk_blocks"],
+            "sparse_block_size": config["index_block_size"],
+            "sparse_local_block": config["index_local_blocks"],
+        },
+    )
+
+
+def _minimax_m3_parts(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Returns a tensor, or its parts, under the released names."""
+    name = name.replace("self_attn.indexer.", "self_attn.index_")
+    name = re.sub(r"mlp\.(experts|gate|shared_experts)\.", r"block_sparse_moe.\1.", name)
+    name = name.replace("gate.e_score_correction_bias", "e_score_correction_bias")
+    if name.endswith("experts.gate_up_proj"):
+        halves = dict(zip(("w1", "w3"), tensor.chunk(2, dim=1), strict=True))
+    elif name.endswith("experts.down_proj"):
+        halves = {"w2": tensor}
+    elif name.endswith("gate_up_proj.weight"):
+        gate, up = tensor.chunk(2)
+        return {name.replace("gate_up", "gate"): gate, name.replace("gate_up", "up"): up}
+    else:
+        return {name: tensor}
+    prefix = name.rsplit(".", 1)[0]
+    return {
+        f"{prefix}.{index}.{part}.weight": matrix
+        for part, stacked in halves.items()
+        for index, matrix in enumerate(stacked)
+    }
+
+
 def as_step35(folder: Path) -> None:
     """The text half of Step 3.7 as Step 3.5 was released: lists for layers under older names."""
     tensors = load_file(folder / "model.safetensors")
@@ -139,6 +187,12 @@ def as_granitehybrid(folder: Path) -> None:
     config["layer_types"] = [names[each] for each in config["layer_types"]]
     config.pop("layers_block_type", None)
     path.write_text(json.dumps(config))
+
+
+def as_granite_swa(folder: Path) -> None:
+    """Granite SWA as llama.cpp reads it: a flag for each layer that rotates, where 0 is no base."""
+    config = json.loads((folder / "config.json").read_text())
+    _set_config(folder, no_rope_layers=[int(base > 0) for base in config["layer_rope_theta"]])
 
 
 def as_qwen3vl(folder: Path) -> None:

@@ -95,7 +95,7 @@ def _zero(model: transformers.PreTrainedModel, ending: str) -> None:
 
 def _norm_mean(name: str, model_type: str) -> float:
     """Returns the mean of a norm's random weights: 0 where the model adds 1 to them."""
-    if model_type == "step3p7":
+    if model_type.startswith(("step3p7", "minimax_m3")):
         return 0.0
     if model_type.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name:
         return 0.0

@@ -17,6 +17,8 @@ def load_expert_weights(
     """
     if gated and tensors.has(f"{pattern % 'gate_up'}.weight"):
         return _load_fused(tensors, pattern, hidden, num_experts)
+    if gated and num_experts == 1 and _up_holds_gate(tensors, pattern, hidden):
+        return _load_fused(tensors, pattern, hidden, num_experts, both="up")
     gate = tensors.stacked(pattern % "gate", num_experts, (None, hidden)) if gated else None
     width = gate.rows if gate else None
     up = tensors.stacked(pattern % "up", num_experts, (width, hidden))
@@ -34,13 +36,24 @@ def optional_expert_weights(
     return load_expert_weights(tensors, pattern, hidden, gated=gated)
 
 
+def _up_holds_gate(tensors: TensorSource, pattern: str, hidden: int) -> bool:
+    """Returns True if up has the rows of a gate, too, which has no tensor then (Granite SWA)."""
+    if tensors.has(f"{pattern % 'gate'}.weight") or not tensors.has(f"{pattern % 'down'}.weight"):
+        return False
+    up = tensors.stacked(pattern % "up", 1, (None, hidden))
+    return up.rows == 2 * tensors.tensor(f"{pattern % 'down'}.weight").shape[-1]
+
+
 def _load_fused(
-    tensors: TensorSource, pattern: str, hidden: int, num_experts: int
+    tensors: TensorSource, pattern: str, hidden: int, num_experts: int, both: str = "gate_up"
 ) -> ExpertWeights:
-    """Loads experts whose gate and up are one matrix: first the gate's rows, then up's."""
-    both = tensors.stacked(pattern % "gate_up", num_experts, (None, hidden))
-    width = both.rows // 2
-    gate_bias, up_bias = (None, None) if both.bias is None else np.hsplit(both.bias, [width])
-    gate = replace(both, rows=width, bias=gate_bias)
-    up = replace(both, rows=width, bias=up_bias, first_row=width)
+    """Loads experts whose gate and up are one matrix: first the gate's rows, then up's.
+
+    `both` is the part of that matrix's name.
+    """
+    fused = tensors.stacked(pattern % both, num_experts, (None, hidden))
+    width = fused.rows // 2
+    gate_bias, up_bias = (None, None) if fused.bias is None else np.hsplit(fused.bias, [width])
+    gate = replace(fused, rows=width, bias=gate_bias)
+    up = replace(fused, rows=width, bias=up_bias, first_row=width)
     return ExpertWeights(gate, up, tensors.stacked(pattern % "down", num_experts, (hidden, width)))

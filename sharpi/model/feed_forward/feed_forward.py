@@ -20,10 +20,13 @@ class FeedForward(Protocol):
     def activation(self) -> Activation:
         """The activation function of the hidden values."""
 
-    def feed(self, ops: Ops[X], x: X, following: "FeedForward | None") -> X:
+    def feed(
+        self, ops: Ops[X], x: X, following: "FeedForward | None", source: X | None = None
+    ) -> X:
         """Returns the residual stream (hidden,) after the feed-forward.
 
-        `following` is the next layer's feed-forward, which may predict its routes here.
+        It reads `source` (hidden,) instead of x if that is not None. `following` is the next
+        layer's feed-forward, which may predict its routes here.
         """
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
@@ -41,13 +44,13 @@ class DenseFeedForward(Struct, frozen=True):
     def experts(self) -> None:
         """Returns None: a dense layer has no routed experts."""
 
-    def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
+    def feed(self, ops: Ops[X], x: X, following: FeedForward | None, source: X | None = None) -> X:
         """Returns the residual stream (hidden,) after the feed-forward."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
             return ops.experts(h, self.expert_weights, self.activation, None, residual, scale)
 
-        return self.branch.follow(ops, x, compute)
+        return self.branch.follow(ops, x, compute, source)
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
         """Does nothing: a dense layer has no routes."""
@@ -66,7 +69,7 @@ class RoutedFeedForward(Struct, frozen=True):
     shared: ExpertWeights | None
     shared_gate: Matrix | None
 
-    def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
+    def feed(self, ops: Ops[X], x: X, following: FeedForward | None, source: X | None = None) -> X:
         """Returns the residual stream (hidden,) after the feed-forward."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
@@ -77,7 +80,7 @@ class RoutedFeedForward(Struct, frozen=True):
             out = self._routed(ops, h, route, residual, scale)
             return self._add_shared(ops, h, out, scale)
 
-        return self.branch.follow(ops, x, compute)
+        return self.branch.follow(ops, x, compute, source)
 
     def _routed(self, ops: Ops[X], h: X, route: tuple[X, X], residual: X | None, scale: float) -> X:
         if self.latent is None:

@@ -29,6 +29,8 @@ class FeedForwardSettings(Struct, frozen=True):
     gated: bool = True  # False if there is only `up`
     layer_activations: tuple[LayerActivations, ...] = ()  # where they differ from `activation`
     norm: str = "ffn_norm"  # the name of the tensor of the norm before the feed-forward
+    has_layer_norm: bool = False  # the norm is a layer norm, also without a bias in the file
+    averages_shared: bool = False  # half of the sum of the routed experts and the shared one counts
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
         """Loads the layer's weights; the layer is routed if the file has a router for it.
@@ -51,6 +53,9 @@ class FeedForwardSettings(Struct, frozen=True):
         expert_weights = load_expert_weights(
             tensors, "ffn_%s_exps", width, router.num_experts, gated=self.gated
         )
+        shared = optional_expert_weights(tensors, "ffn_%s_shexp", hidden, gated=self.gated)
+        if shared is not None and self.averages_shared:
+            branch = replace(branch, scale=0.5 * branch.scale)
         return RoutedFeedForward(
             branch=branch,
             experts=replace(expert_weights, layer=layer, weighs_input=self.weighs_input),
@@ -59,7 +64,7 @@ class FeedForwardSettings(Struct, frozen=True):
             router=replace(router, bias=bias, layer=layer),
             router_matrix=tensors.matrix("ffn_gate_inp", (router.num_experts, hidden)),
             latent=latent,
-            shared=optional_expert_weights(tensors, "ffn_%s_shexp", hidden, gated=self.gated),
+            shared=shared,
             shared_gate=tensors.optional_matrix("ffn_gate_inp_shexp", (1, hidden)),
         )
 
@@ -71,7 +76,7 @@ class FeedForwardSettings(Struct, frozen=True):
     def _branch(self, tensors: TensorSource) -> Branch:
         size, epsilon = self.hidden_size, self.norm_epsilon
         return Branch(
-            norm=load_norm(tensors, self.norm, epsilon, size),
+            norm=load_norm(tensors, self.norm, epsilon, size, is_layer_norm=self.has_layer_norm),
             post_norm=optional_norm(tensors, "post_ffw_norm", epsilon, size),
             scale=self.residual_scale,
         )

@@ -25,7 +25,7 @@ class ParallelFeedForward(Struct, frozen=True):
     router_matrix: Matrix
     router: Router
 
-    def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
+    def feed(self, ops: Ops[X], x: X, following: FeedForward | None, source: X | None = None) -> X:
         """Returns the residual stream (hidden,) after the dense feed-forward and the experts."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
@@ -35,7 +35,7 @@ class ParallelFeedForward(Struct, frozen=True):
             both = ops.add(dense, self._routed(ops, x, following), 1.0)
             return both if residual is None else ops.add(residual, both, scale)
 
-        return self.branch.follow(ops, x, compute)
+        return self.branch.follow(ops, x, compute, source)
 
     def _routed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
         (logits,) = ops.linear(self.router_norm.apply(ops, x), [self.router_matrix])

@@ -36,7 +36,7 @@ class AttentionReader:
     def layer(self, index: int) -> AttentionSettings:
         """Returns the settings of one layer."""
         shape, spec = self._shape(index), self._spec
-        rope = self._ropes.rope(shape.window, shape.key_dim)
+        rope = self._ropes.rope(index, shape.window, shape.key_dim)
         return AttentionSettings(
             shape=shape,
             rope=rope,

@@ -19,11 +19,19 @@ class RopeReader:
         self._reader, self._spec, self._has_windows = reader, spec, has_windows
         self._scaling = self._read_scaling()
         self._base = reader.positive("rope.freq_base", 10000.0)
+        self._num_dense = 0
+        if spec.ropes_dense_layers:
+            self._num_dense = reader.integer("leading_dense_block_count", 0)
+        key = "attention.rope_pattern"  # whether each layer rotates, in files that say it
+        self._pattern = reader.flags(key) if reader.has(key) else None
         self._local_base = reader.positive("rope.freq_base_swa", spec.local_rope_base)
 
-    def rope(self, window: int, key_dim: int) -> Rope | None:
+    def rope(self, layer: int, window: int, key_dim: int) -> Rope | None:
         """Returns the rope of a layer with this window and head size; None if there is none."""
         leaves_out = self._spec.ropes_windows_only and self._has_windows and not window
+        leaves_out = leaves_out and layer >= self._num_dense
+        if self._pattern is not None and not self._pattern[layer]:
+            return None
         if leaves_out or not self._rotates():
             return None
         interleaved = self._spec.rope_pairing == "interleaved"
