@@ -1,10 +1,10 @@
-"""A table as Markdown has it."""
+"""Formats tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A heading and its rows, with a line end after each."""
+    """Returns a table with a heading and rows; each line ends with a newline."""
     rule = "|---" * len(head) + "|\n"
     return _line(head) + rule + "".join(map(_line, rows))
 

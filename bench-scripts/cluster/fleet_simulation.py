@@ -105,7 +105,7 @@ def predicted_availability(depth: int, failures: Failures) -> float:
 def simulated_availability(
     depth: int, failures: Failures, seconds: float, chance: random.Random
 ) -> float:
-    """The same from random failures of one pipeline over a long time."""
+    """The part of the time in which a pipeline works, from random failures over a long time."""
     now = works = 0.0
     while now < seconds:
         life = min(chance.expovariate(1 / failures.between) for _ in range(depth))

@@ -58,7 +58,7 @@ def one_counter(arrivals: Seconds, near: float, far: float) -> float:
 
 
 def groups(arrivals: Seconds, near: float, far: float) -> float:
-    """Returns the same for the pool's barrier: threads are counted by group, then the groups."""
+    """Returns the same time for the pool's barrier, which counts threads by group, then groups."""
     parts = np.array_split(arrivals, -(-len(arrivals) // GROUP_THREADS))
     if len(parts) == 1:
         return one_counter(arrivals, near, far)

@@ -36,7 +36,7 @@ class _Parameters(ctypes.Structure):
 
 
 class Ggml:
-    """The products of a build of ggml."""
+    """Multiplies matrices with a build of ggml."""
 
     def __init__(self, folder: Path) -> None:
         self._base = ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL)
@@ -130,7 +130,7 @@ def cell(ggml: Ggml, quant_type: QuantType, isa: str, tokens: int, rounds: int) 
 def seconds(
     ours: RecordedProduct, theirs: GgmlProduct, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Returns the seconds of both in each round, after one that is not counted."""
+    """Returns the seconds of both programs in each round, after a round that is not counted."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 1):
         for each, kept in zip((ours, theirs), times, strict=True):

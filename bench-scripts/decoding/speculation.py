@@ -77,7 +77,7 @@ TEXTS = {"edit": EDIT, "code": CODE, "story": STORY}
 
 
 class Turn(NamedTuple):
-    """One answer: tokens per second, tokens and distinct experts of a step, and its steps."""
+    """One answer and its steps; the averages are per step."""
 
     speed: float
     tokens_per_step: float
@@ -147,7 +147,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def run_limited(options: argparse.Namespace) -> int:
-    """Runs this program without both limits in a process that has them; returns its exit code."""
+    """Restarts this program under the limits that were given; returns its exit code."""
     arguments = iter(sys.argv)
     own = [a for a in arguments if not (a in ("--limit", "--read-rate") and next(arguments))]
     with ExitStack() as groups:
@@ -200,7 +200,7 @@ def print_ways(name: str, options: argparse.Namespace) -> None:
 
 
 def play_alone(way: str, text: str, known: list[int], options: argparse.Namespace) -> Turn:
-    """Plays one way with an engine of its own, whose memory the next one has again."""
+    """Plays one way with an engine of its own, and frees the engine's memory for the next way."""
     with engine_of(options, scripted(WAYS[way], options)) as engine:
         turn = play(engine, text, known, options)
     del engine

@@ -36,7 +36,10 @@ class Size(NamedTuple):
 
 
 class StepCounts:
-    """Watches an engine's steps from now on; `distinct` are experts of a layer in some of them."""
+    """Records an engine's steps from now on.
+
+    `distinct` has, for some of the steps, the mean number of different experts in a layer.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self.steps, self.distinct = engine, list[Step](), list[float]()

@@ -42,7 +42,10 @@ class EmulatedPages:
 
 
 class EmulatedChoice(EmulatedTokens):
-    """Slots and the mapped file; `left` and `returned`: tokens at which slots end and return."""
+    """Chooses between slots and the mapped file.
+
+    `left` lists the tokens at which slots were given up, `returned` those at which they came back.
+    """
 
     def __init__(self, settings: PolicySettings, costs: Costs) -> None:
         super().__init__(settings, costs)

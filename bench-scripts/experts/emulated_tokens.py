@@ -95,7 +95,7 @@ class EmulatedTokens:
                 self._pending[swap.layer, swap.expert] = self.costs.read
 
     def _read_for(self, seconds: float) -> None:
-        """Reads what is on its way, first come, first served."""
+        """Continues the reads that are queued, in their order."""
         while seconds > 0 and self._pending:
             key, left = next(iter(self._pending.items()))
             self._pending[key] = left - seconds

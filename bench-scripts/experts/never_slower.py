@@ -83,7 +83,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yields each emulated place and the seconds per token of every way there."""
+    """Yields each emulated place, with the seconds per token of each way."""
     for (machine, (costs, default)), kind in product(_MACHINES.items(), KINDS):
         routes = make_routes(kind, tokens + SETTLED, LAYERS, EXPERTS, K)
         for share in shares:
@@ -165,7 +165,7 @@ def weight_bytes(file: GgufFile) -> tuple[int, int]:
 
 
 def chosen_entries(model: Path, options: argparse.Namespace) -> Iterator[Entry]:
-    """Yields the ways on a disk; the mapped file believes that all RAM is its own."""
+    """Yields the ways on a disk; the mapped file has no limit of RAM."""
     ways: Mapping[str, dict[str, object]] = {
         DEFAULT: {},
         "no slots": {"moe_slots": 1},

@@ -59,7 +59,7 @@ def replay(trace: Trace, settings: PolicySettings, layout: StoreLayout, pace: Pa
 
 
 def _store_settings(settings: PolicySettings, layout: StoreLayout) -> StoreSettings:
-    """Returns the same room as the engine makes."""
+    """Returns settings with as much room as the engine makes."""
     staging = _TOKENS * settings.experts_per_token
     return StoreSettings(settings.slots, staging, staging * layout.largest_slot)
 

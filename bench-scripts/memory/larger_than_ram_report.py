@@ -23,7 +23,7 @@ def ratio_rows(runs: Sequence[Run]) -> list[Row]:
 
 
 def window_rows(runs: Sequence[Run], size: int = WINDOW) -> list[Row]:
-    """Returns the same for each whole window of `size` tokens of one test."""
+    """Returns a row, as `ratio_rows` does, for each whole window of `size` tokens of one test."""
     windows: list[Samples] = []
     for run in runs:
         for index, speed in enumerate(window_speeds(run.timing.pass_seconds, size)):

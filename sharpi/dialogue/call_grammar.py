@@ -34,7 +34,7 @@ class CallGrammar:
         return " ".join(self._part(part) for part in parts if part)
 
     def text_until(self, closing: str) -> str:
-        """Returns an expression for any text that ends with `closing`, which occurs only there."""
+        """Returns an expression for any text up to and including the first `closing`."""
         if any(closing.startswith(mark) for mark in self._control):
             return f"/(?s:.*)/ {self.literal(closing)}"
         return self.rule("/(?s:.*)/", f"[suffix={_quoted(closing)}]")

@@ -156,7 +156,7 @@ def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
 
 
 def active_bytes(file: GgufFile, model: ModelConfig) -> int:
-    """Counts the weight bytes that one token reads: its routed experts, and all of the rest."""
+    """Counts the bytes of weights read per token: the routed experts, and all other weights."""
     total = 0
     for name, tensor in file.tensors.items():
         if model.is_moe and is_routed(name):

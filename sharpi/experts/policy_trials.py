@@ -44,7 +44,7 @@ class PolicyTrials:
 
     @property
     def is_usual(self) -> bool:
-        """True if the next token uses what was decided, False if it tries the alternative."""
+        """True if the next token uses the decided setting, False if it tries the alternative."""
         return (self.learns_now, self.prefetches_now) == (self.learns, self.prefetches)
 
     @property

@@ -86,7 +86,7 @@ class SlotWindow:
         return len(self._usual) + len(self._tried)
 
     def add(self, seconds: float, *, is_usual: bool) -> None:
-        """Adds a token; `is_usual` is False if the policy was trying something with it."""
+        """Adds a token; `is_usual` is False if the policy tried an alternative with it."""
         (self._usual if is_usual else self._tried).append(seconds)
 
     def add_beside(self, seconds: float) -> None:

@@ -56,7 +56,7 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def paste(self, text: str) -> None:
-        """Sends text as a terminal does that was told to bracket what is pasted."""
+        """Sends text as a terminal in bracketed-paste mode sends pasted text."""
         self.type(f"\x1b[200~{text}\x1b[201~")
 
     @property

@@ -48,7 +48,7 @@ def test_who_insists_on_nccl_hears_who_lacks_it() -> None:
 
 
 class NotedDevice:
-    """A device that records its own work and that of the pair; its memory is the host's."""
+    """A device that notes its own work and the pair's; its memory is that of the host."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

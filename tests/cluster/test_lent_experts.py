@@ -1,4 +1,4 @@
-"""Experts that another process has in its memory: the same text, also where that one is lost."""
+"""Experts in another process's memory: the text stays the same, also if that process is lost."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""The header of a message, and what is refused of it."""
+"""The header of a message: what is read from it, and which headers are refused."""
 
 import pytest
 

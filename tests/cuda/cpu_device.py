@@ -138,7 +138,7 @@ class CpuDevice:
         """Does nothing: all work is done when its call returns."""
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
-        """Does nothing: a test compiles what it launches."""
+        """Does nothing: kernels are compiled when a test launches them."""
 
     def launch(self, launch: Launch) -> None:
         name = launch.kernel.file

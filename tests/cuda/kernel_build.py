@@ -39,7 +39,7 @@ _ENTRY = re.compile(r"CUDA_ON_CPU_ENTRY\s+void\s+(\w+)\s*\(")
 
 
 class BuildError(RuntimeError):
-    """g++ refused; the message is what it said."""
+    """g++ failed; the message is its output."""
 
 
 @cache

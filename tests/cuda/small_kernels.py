@@ -46,7 +46,7 @@ class SmallKernels:
         CpuDevice(order=order, texts=self._texts).launch(launch)
 
     def line(self, code: str) -> str:
-        """`file.cu:line` of the first line with this in it."""
+        """Returns `file.cu:line` of the first line that contains the text."""
         lines = self.text.splitlines()
         return f"{self._name}.cu:{next(i for i, line in enumerate(lines, 1) if code in line)}"
 

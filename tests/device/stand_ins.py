@@ -1,4 +1,4 @@
-"""Modules that stand in for CuPy and torch: they keep what they are given, and compute nothing."""
+"""Modules that stand in for CuPy and torch: they record their arguments and compute nothing."""
 
 import ctypes
 import sys

@@ -55,7 +55,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, driver: Driver) -> CudaDev
 
 
 def test_sizes_are_those_of_the_driver() -> None:
-    """As cuda.h has them on 64-bit systems."""
+    """The sizes are those in cuda.h on 64-bit systems."""
     assert ctypes.sizeof(dependent_launch.LaunchAttribute) == 72
     assert ctypes.sizeof(LaunchConfig) == 56
 

@@ -133,7 +133,7 @@ def test_a_read_only_mapping_needs_an_attribute(
 
 
 def test_anonymous_memory_needs_none(pages: np.ndarray) -> None:
-    """Its flags are mapped and portable; the view of it that the loader has is read-only."""
+    """It is locked with the flags mapped and portable, though the loader's view is read-only."""
     runtime = Runtime()
     pages.flags.writeable = False
     assert PageLock(runtime).lock([pages])

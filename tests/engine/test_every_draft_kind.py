@@ -86,7 +86,7 @@ def drafting(kind: str, drafters: dict[str, tuple[Path, Speculation]]) -> Iterat
 
 
 def answers(engine: Engine, way: str, num_tokens: int = 40, **more: Any) -> list[Answer]:
-    """The same answer twice, since some kinds remember the first."""
+    """Asks the same question twice, since some drafters remember the first answer."""
     fields, form = WAYS[way]
     found = []
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_a_stop_string_ends_it_at_the_same_place(plain: Engine, drafting: Engine
 
 @pytest.mark.parametrize("is_greedy", [True, False])
 def test_several_answers_to_one_prompt(is_greedy: bool, plain: Engine, drafting: Engine) -> None:
-    """As a server answers `n`: each with a seed of its own, in shared steps."""
+    """Like a server's `n` answers: each has its own seed, and they share steps."""
     found = []
     for engine in (plain, drafting):
         scheduler = Scheduler(engine, 3)

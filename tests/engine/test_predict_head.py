@@ -125,7 +125,7 @@ def test_the_head_answers_as_others_do(
 
 
 def test_the_head_is_what_was_published(headed: Callable[[str], Path], load: Load) -> None:
-    """A derivation of its own, of plain NumPy, from DeepSeek-V3's equations 21 to 23."""
+    """Plain NumPy, derived from DeepSeek-V3's equations 21 to 23, gives the same numbers."""
     path = headed("qwen3moe")
     hidden, _, logits = predicted(load(path, speculation=MTP, precision="f32"), IDS)
     assert error(logits, plain_head(path, IDS[1:], hidden[:-1])[-1]) < 2e-3

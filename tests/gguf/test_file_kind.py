@@ -1,4 +1,4 @@
-"""Files that are no language models are named for what they are."""
+"""For a file that is no language model, the error says what it is instead."""
 
 from pathlib import Path
 

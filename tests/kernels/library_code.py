@@ -32,7 +32,7 @@ class Function:
 
 @cache  # disassembling the native library takes seconds
 def read_functions(library: Path) -> list[Function]:
-    """Returns the functions of a library that was not stripped, each with what it is made of."""
+    """Returns the functions of a library that has symbols, with the instructions of each."""
     functions = _symbols(library)
     starts = sorted(functions)
     if not starts:
@@ -46,7 +46,7 @@ def read_functions(library: Path) -> list[Function]:
 
 
 def initialisers(library: Path) -> list[str]:
-    """Returns the names of the functions that a library runs when it is loaded, but for C's own."""
+    """Returns the functions that run when a library is loaded, without those of the C runtime."""
     names = [each.name for each in _symbols(library).values()]
     return [each for each in names if each.startswith(("_GLOBAL__sub_I", "__cxx_global"))]
 

@@ -157,7 +157,7 @@ def test_another_system(machine: Machine) -> None:
 
 @pytest.mark.parametrize("version", ["3.12", "3.10"])
 def test_an_environment_that_is_no_good_is_made_anew(machine: Machine, version: str) -> None:
-    """Without its package, Debian's venv leaves one without pip; an older Python made the other."""
+    """An environment without pip, as Debian's venv leaves it, or one of an older Python."""
     machine.set_up()
     (machine.venv / "bin" / "python").write_text(PYTHON.format(version=version))
     if version == "3.12":

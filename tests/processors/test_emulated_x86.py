@@ -59,7 +59,7 @@ def python(processor: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """No settings of the developer's but the library to be tested.
+    """Returns the environment without the developer's settings, except the library to be tested.
 
     OPENBLAS_CORETYPE would have NumPy use instructions that the emulated processor lacks.
     """

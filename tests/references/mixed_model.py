@@ -1,4 +1,4 @@
-"""The demo model with random blocks of any types, and beside it what they mean."""
+"""Writes the demo model with random blocks of any types, and the same weights in F32."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ _LARGEST_SCALE = {QuantType.Q8_0: 0.002, QuantType.TQ1_0: 0.1, QuantType.TQ2_0: 
 
 
 class Rewriter:
-    """Writes the demo model with other weights, and beside it what they mean in F32."""
+    """Writes the demo model with other weights to one file, and these in F32 to another."""
 
     def __init__(self, folder: Path) -> None:
         self.mixed, self.plain = folder / "mixed.gguf", folder / "plain.gguf"

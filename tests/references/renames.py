@@ -161,7 +161,7 @@ def as_step35(folder: Path) -> None:
 
 
 def as_mistral4(folder: Path) -> None:
-    """Mistral Small 4 as it was released: its text half beside a vision tower."""
+    """Mistral Small 4 as it was released: a language model and a vision tower."""
     _change_config(folder, ["Mistral3ForConditionalGeneration"])
 
 

@@ -68,10 +68,10 @@ def sharing_modes(config: Gemma4TextConfig) -> list[str | None]:
 
 
 def make_assistant(case: Case, model: Any) -> Any:
-    """Returns a random assistant for a model, which mostly passes the embedding on.
+    """Returns a random assistant for a model; its output is mostly its input embedding.
 
-    Drafts of a small random model, whose next token mostly follows from the last one, are then
-    often right.
+    The next token of a small random model mostly follows from the last one. So the assistant's
+    drafts are often right.
     """
     settings, hidden = case.settings, model.config.hidden_size
     text = Gemma4TextConfig(

@@ -40,7 +40,7 @@ def model(*layers: LayerFacts, used: int = 2) -> ModelFacts:
 
 
 def sizes(most: int) -> st.SearchStrategy[int]:
-    """Draws any size, and sizes of every magnitude."""
+    """Draws sizes up to `most`, and often small ones."""
     return st.integers(0, most) | st.integers(0, 4 * MIB)
 
 

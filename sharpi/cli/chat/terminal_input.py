@@ -103,7 +103,7 @@ class _KeptHistory(History):
 
 
 def _continuation(width: int, line: int, num_wraps: int) -> str:
-    """Returns the text before a line; none if the line only continues at the terminal's edge."""
+    """Returns the prompt before a further line; empty for a line that is only wrapped."""
     return "" if num_wraps else CONTINUATION
 
 

@@ -31,7 +31,7 @@ def room_of(
     wish: Wish = "auto",
     absent: frozenset[int] = frozenset(),
 ) -> Room:
-    """Returns what a rank publishes about its spare RAM and missing experts, by its own plan."""
+    """Returns what a rank, once planned, publishes about its spare RAM and missing experts."""
     if plan is None:
         return Room(0, (), instruction_set, wish, absent)
     spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0

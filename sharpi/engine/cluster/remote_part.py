@@ -119,11 +119,11 @@ class RemotePart:
 
     @property
     def hidden(self) -> Values:
-        """Raises NotImplementedError: the model's last part has them, not this one."""
+        """Raises NotImplementedError: another rank's part, the last, computes the hidden states."""
         raise NotImplementedError
 
     def largest(self) -> int:
-        """Raises NotImplementedError: the model's last part computes the logits, not this one."""
+        """Raises NotImplementedError: another rank's part, the last, computes the logits."""
         raise NotImplementedError
 
     def interrupt(self, *, wanted: bool = True) -> None:

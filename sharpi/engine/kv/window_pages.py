@@ -32,10 +32,11 @@ def windows_of(model: ModelConfig) -> dict[int, int]:
 
 
 def gpu_windows_of(model: ModelConfig) -> dict[int, int]:
-    """Returns the same for a GPU, where prompts of a MoE model may pass layer by layer.
+    """Returns the windows of the layers that drop pages on a GPU.
 
-    A layer that reads the keys of an earlier one then comes when that has dropped most of them. So
-    the layers whose keys others read keep all pages.
+    A GPU may run prompts of a MoE model layer by layer. A layer that reads an earlier layer's keys
+    then runs after the earlier layer has dropped most of its pages. So layers whose keys others
+    read keep all pages.
     """
     readers = Counter(
         mixer.shape.layer for mixer in model.mixers if isinstance(mixer, AttentionSettings)

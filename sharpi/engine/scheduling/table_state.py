@@ -48,7 +48,7 @@ class TableState:
         self._kept.remember(page, offset, self.now)
 
     def release(self, place: tuple[CachedPage, int] | None) -> None:
-        """Gives the state back, as the snapshot of the last token's place if it is sound."""
+        """Gives up the state; a sound one is kept as a snapshot at `place`, the last token's."""
         self.drop_drafts()
         if not self.is_sound or place is None:
             self._kept.give_back(self.now)

@@ -30,7 +30,7 @@ class RemoteCounts(Structure):
 
 
 class RemoteExperts:
-    """The questions to `num_ranks` other ranks, by index; steps above `max_tokens` ask none."""
+    """The experts of `num_ranks` other ranks; steps above `max_tokens` tokens ask for none."""
 
     def __init__(self, shape: tuple[int, int], num_ranks: int, max_tokens: int) -> None:
         self._shape, self.num_ranks = shape, num_ranks

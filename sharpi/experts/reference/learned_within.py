@@ -13,7 +13,10 @@ Route = dict[int, list[int]]  # a token's experts by layer, best first
 
 
 class Source(NamedTuple):
-    """A layer whose experts are inputs of the map, absolute or relative to the scored layer."""
+    """A layer whose experts are inputs to the scores; `layer` is absolute or relative.
+
+    A relative number is added to that of the scored layer.
+    """
 
     is_absolute: bool
     layer: int

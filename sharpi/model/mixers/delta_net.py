@@ -71,7 +71,7 @@ class DeltaNet(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Computes the layer from h (hidden,): (num_value_heads * value_dim,)."""
+        """Returns the layer's output (num_value_heads * value_dim,) for h (hidden,)."""
         shape = self.settings.shape
         qkv, gate, beta, alpha = self._project(ops, h)
         qkv = self.convolution.apply(ops, qkv, silu=True)

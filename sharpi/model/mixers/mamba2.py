@@ -68,7 +68,7 @@ class Mamba2(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Computes the layer from h (hidden,): (num_heads * head_dim,)."""
+        """Returns the layer's output (num_heads * head_dim,) for h (hidden,)."""
         gate, xbc, dt = ops.linear(h, [self.gate, self.xbc, self.dt])
         xbc = self.convolution.apply(ops, xbc, silu=True)
         mixed = ops.mamba2(xbc, dt, self.rates, self.skip, self.settings.shape)

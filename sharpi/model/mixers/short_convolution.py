@@ -45,7 +45,7 @@ class ShortConvolution(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Computes the layer from h (hidden,): (hidden,)."""
+        """Returns the layer's output (hidden,) for h (hidden,)."""
         gate, out_gate, x = ops.linear(h, [self.gate, self.out_gate, self.x])
         mixed = self.convolution.apply(ops, ops.gated(gate, x, Activation.IDENTITY), silu=False)
         return ops.gated(out_gate, mixed, Activation.IDENTITY)

@@ -54,7 +54,7 @@ def _of_one_token(usage: Usage) -> tuple[int, int]:
 
 @cache
 def table() -> tuple[str, dict[tuple[str, str], tuple[int, ...]]]:
-    """Returns the version of NVRTC that it was made with, and the numbers of each row."""
+    """Returns the NVRTC version that the table was made with, and the numbers of each row."""
     with PATH.open(encoding="utf-8", newline="") as file:
         version = file.readline().removeprefix("# NVRTC ").strip()
         rows = list(csv.reader(file, delimiter="\t"))[1:]

@@ -195,7 +195,7 @@ class ChangedLaunches(CpuDevice):
 
 
 def planted(bug: Bug) -> CpuDevice:
-    """Runs the kernel with the bug in it."""
+    """Returns a device that runs the kernel with the bug planted in it."""
     name = bug.case.__name__
     source = kernel_source(name)
     assert source.count(bug.text) == 1, "the kernel has changed: plant the bug anew"

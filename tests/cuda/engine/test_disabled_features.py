@@ -45,7 +45,7 @@ class CountingCpuDevice(CpuDevice):
 def run(
     *disabled: Any, attends: bool = True, model: Path = MODEL, **options: Any
 ) -> tuple[np.ndarray, Counter[str]]:
-    """Returns the logits after a prompt and four tokens, and what was called for them."""
+    """Returns the logits after a prompt and four tokens, and the calls that were made for them."""
     device = CountingCpuDevice(attends)
     config = RunConfig(
         model=model,

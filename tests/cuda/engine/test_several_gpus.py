@@ -78,7 +78,7 @@ def step_by_step(engine: Engine, ids: np.ndarray) -> np.ndarray:
 
 
 def test_a_head_drafts_beside_two_gpus(load: Load, tmp_path: Path) -> None:
-    """It has the hidden states of the last GPU, and its layer is on none of them."""
+    """The head reads the last GPU's hidden states, and neither GPU runs the head's layer."""
     model = with_head(REFERENCES / "qwen3moe.gguf", tmp_path / "headed.gguf")
     prompt = np.random.default_rng(7).integers(3, 280, 12).tolist()
     request, texts = replace(GREEDY, max_tokens=8, ignore_end=True), []
@@ -141,7 +141,7 @@ def without_times(layer: LayerStats) -> LayerStats:
 
 
 class TestExpertsInSlots:
-    """Each GPU has slots for its own layers, and what records show is that of one GPU."""
+    """Each GPU has slots for its own layers; the records equal those of one GPU."""
 
     MODEL = REFERENCES / "qwen3moe.gguf"
 
@@ -178,7 +178,7 @@ class TestExpertsInSlots:
         assert tiers[0].loads_and_pins() == tiers[1].loads_and_pins()
 
     def test_a_learned_policy_with_all_checks(self) -> None:
-        """It sees the layers of its own GPU alone, and reads nothing of the other's."""
+        """A GPU's policy sees only the layers of that GPU."""
         first = machine(2, check=True)
         options: dict[str, Any] = {"moe_slots": 2, "batch_size": 8, "gpus": (0, 1)}
         config = RunConfig(self.MODEL, device="cuda", **options)

@@ -158,7 +158,7 @@ TILED = [QuantType.Q8_0, QuantType.Q4_K, QuantType.Q6_K, QuantType.IQ4_NL]
 def test_tiles_have_the_bits_of_products_with_one_token(
     device: Device, quant_type: QuantType
 ) -> None:
-    """Two blocks of rows and two of tokens, with and without what is added."""
+    """Two blocks of rows and two of tokens, with and without an addend."""
     for columns, tokens, rows in ((256, 37, (70, 3, 64)), (1024, 9, (5,))):
         x = operand(device, random_tokens(tokens, columns), 1).span
         sizes = {"quant_type": quant_type, "tokens": tokens, "columns": columns}

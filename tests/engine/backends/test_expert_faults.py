@@ -41,7 +41,7 @@ def empty(path: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def touched(path: Path) -> Iterator[None]:
-    """Writes the same bytes again: what was read before may not fit what follows."""
+    """Changes the file's time, as a rewrite of the open file would; restores it at the end."""
     times = path.stat()
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**9))
     yield

@@ -1,4 +1,4 @@
-"""Whether a rank asks another one for experts: by measured times with auto, else as it was told."""
+"""Whether a rank asks another one for experts: with auto by measured times, else by the option."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether a rank asks others for experts is decided again when what both ways take has changed."""
+"""A rank decides again whether to ask others for experts when the measured times have changed."""
 
 import threading
 

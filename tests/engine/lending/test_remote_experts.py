@@ -1,4 +1,4 @@
-"""Experts that another rank computes: the same bits as experts here, and nothing is lost with it.
+"""Experts that another rank computes: same bits as experts here, also if that rank is lost.
 
 The other rank is in this process: questions and answers are the bytes that would be sent.
 """

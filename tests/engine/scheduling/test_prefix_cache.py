@@ -163,7 +163,7 @@ def test_pages_that_others_hold_for_good_end_an_answer(load: Load) -> None:
 
 
 def test_links_before_pages_are_kept() -> None:
-    """Each page's link is that of its whole text, also where two texts part."""
+    """A page's link covers the whole text before it, also where a second text branches off."""
     page = root = CachedPage(-1, None)
     tokens = [7 * i % 311 for i in range(5 * PAGE_POSITIONS)]
     pages = []

@@ -21,7 +21,7 @@ from sharpi.ops.state_layout import num_states
 
 
 class PartLayers(Struct, frozen=True):
-    """The layers that a GPU runs, and what it computes around them."""
+    """The layers that a GPU runs, and whether it also computes what precedes and follows them."""
 
     layers: range
     embeds: bool

@@ -124,7 +124,7 @@ def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
 
 
 def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[int, Words], ...]:
-    """Returns the words of the state to write for a fixed set in slots 0, 1, ...
+    """Returns the words that make a fixed set resident in slots 0, 1, ...
 
     Each entry is an index into the state's words, and the words to write from there on.
     """

@@ -110,5 +110,5 @@ def after_route(
 
 
 def of_predictions(value: RecordedTensor) -> RecordedTensor:
-    """Returns the rows of a value from which predictions are made, in the same memory."""
+    """Returns a view of the value's rows from which predictions are made; copies nothing."""
     return RecordedTensor(value.width, Rows.PREDICTED, value.floats, value.source)

@@ -26,7 +26,7 @@ EXPERTS, USED, TOKENS, ROWS = 4, 3, 2, 64
 
 @dataclass(frozen=True)
 class Case:
-    """A launch's sizes, and what it is launched with."""
+    """A launch's sizes and arguments."""
 
     quant_type: QuantType
     planes: int
