@@ -2,8 +2,8 @@
 
 `python bench-scripts/cpu/depth.py MODEL -d 32768 --type q8_0` prints one line of JSON, in seconds
 of CPU time of one thread, which a busy machine changes little. `--engine llama.cpp` does the same
-with llama-cpp-python and flash attention. The attention of the prompt is its whole time less that
-of as many first batches.
+with llama-cpp-python and flash attention. The time of a prompt's attention is the whole time, less
+what as many batches take at depth 0.
 """
 
 import argparse

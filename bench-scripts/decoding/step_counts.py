@@ -14,7 +14,7 @@ _COUNTED = 8  # every so many steps, the distinct experts are counted
 
 
 class Step(NamedTuple):
-    """One step of `rows` tokens: what it gave, took and read."""
+    """One step of `rows` tokens, and the `tokens` that it added to the answer."""
 
     rows: int
     tokens: int
@@ -25,7 +25,7 @@ class Step(NamedTuple):
 
 
 class Size(NamedTuple):
-    """The steps of one number of rows: their count, and the means of what one gave and took."""
+    """The number of steps of `rows` rows, and the means per step."""
 
     rows: int
     num_steps: int

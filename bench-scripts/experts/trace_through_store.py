@@ -81,7 +81,10 @@ def measure(options: argparse.Namespace, path: Path) -> Iterator[ReplayRow]:
 
 
 def chosen_pace(options: argparse.Namespace) -> Pace:
-    """Returns the pauses; GPT-OSS-20B's output matrix has at least the bytes that 4 layers read."""
+    """Returns the pauses; by default the output takes as long as 4 layers.
+
+    GPT-OSS-20B's output matrix has at least the bytes that 4 layers read.
+    """
     layer = options.layer_ms / 1e3
     return Pace(layer, 4 * layer if options.output_ms is None else options.output_ms / 1e3)
 

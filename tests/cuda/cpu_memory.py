@@ -28,7 +28,10 @@ class CpuMemory:
         return len(self.array)
 
     def cells(self, offset: int) -> int:
-        """Returns the address of the engine's cells for the bytes from `offset` on; it stays."""
+        """Returns the address of the emulator's cells for the bytes from `offset` on.
+
+        The address never changes.
+        """
         if self._cells is None:
             self._cells = np.zeros(self.num_bytes * _CELL_BYTES, np.uint8)
         return self._cells.ctypes.data + offset * _CELL_BYTES

@@ -34,7 +34,7 @@ def stacked_experts(
     has_bias: bool = True,
     has_factors: bool = False,
 ) -> StackedExperts:
-    """Random experts of `shape` (experts, rows, columns), in two memories, the last one first."""
+    """Returns random experts of `shape`; the second half lies in a separate memory."""
     experts, rows, columns = shape
     rng = np.random.default_rng([seed, *shape])
     data = random_weights(quant_type, experts * rows, columns, seed).reshape(experts, -1)

@@ -136,7 +136,7 @@ def test_a_model_whose_experts_are_on_disk(load: Load) -> None:
 
 
 def test_dropped_windows_change_no_draft(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The assistant finds all that it reads, also where pages lose what no window reaches."""
+    """Keys and values outside of all windows are dropped; the assistant never reads them."""
     case, prompt = "gemma4-e2b", (IDS * 8)[:600]
     options = {"context_size": 2048, "batch_size": 64, "speculation": drafting(assistant(case))}
     drops = load(case, **options)

@@ -40,7 +40,7 @@ MTP = Speculation(kinds=("mtp",), max_drafts=3)
 
 @pytest.fixture(scope="module")
 def headed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Returns a reference's file with a head, which is made once."""
+    """Returns a function that adds a head to a reference's file, once per file."""
     folder = tmp_path_factory.mktemp("heads")
 
     def make(case: str) -> Path:

@@ -1,4 +1,4 @@
-"""How far logits are from others', and kernels that are near a GPU's."""
+"""The difference between logits, and the instruction set whose attention is nearest a GPU's."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from sharpi.ops.cpu.library import instruction_set
 
 
 def errors_by_token(logits: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Norm of each token's difference over the norm of its reference; both (T, vocabulary)."""
+    """Returns each token's norm of the difference over the reference's; both (T, vocabulary)."""
     return np.linalg.norm(logits - reference, axis=1) / np.linalg.norm(reference, axis=1)
 
 

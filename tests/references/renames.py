@@ -249,7 +249,7 @@ def _bailing_name(name: str) -> str:
 
 
 def _change_config(folder: Path, architectures: list[str], **copies: str) -> None:
-    """Names other architectures, and copies values to other keys."""
+    """Replaces the architectures in the configuration, and copies values to other keys."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     config |= {new: config[old] for new, old in copies.items()} | {"architectures": architectures}

@@ -1,4 +1,4 @@
-"""Client libraries of these APIs by others; they are imported on use, which takes two seconds."""
+"""Other people's client libraries for these APIs, imported on use as that takes two seconds."""
 
 from lazy_packages import OnUse
 

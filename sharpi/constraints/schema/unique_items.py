@@ -162,7 +162,7 @@ class _PlanBuilder:
     def _is_planned(self, schema: dict[str, Any]) -> bool:
         """Returns whether the plan has to keep the items of these arrays unique.
 
-        It need not if the arrays of listed values are few enough to be listed themselves.
+        It does not if the items are few known values, so that the schema can list all arrays.
         """
         if schema.get("uniqueItems") is not True or schema.get("maxItems") in (0, 1):
             return False

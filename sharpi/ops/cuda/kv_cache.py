@@ -114,7 +114,7 @@ class GpuKvCache:
         )
 
     def _pages_of(self, shape: AttentionShape, num_pages: int) -> int:
-        """Returns the pages of a layer while those without windows have `num_pages`."""
+        """Returns how many pages a layer has memory for; `num_pages` for one without a window."""
         return self.frames.num_frames if self.frames and self.in_frames(shape.layer) else num_pages
 
     def in_frames(self, layer: int) -> bool:
