@@ -81,7 +81,7 @@ class StepCounts:
 
 
 def sizes(steps: Sequence[Step]) -> Iterator[Size]:
-    """Yields what steps of each number of rows gave and took."""
+    """Yields the means of the steps of each number of rows."""
     for rows in sorted({step.rows for step in steps}):
         own = [step for step in steps if step.rows == rows]
         yield Size(

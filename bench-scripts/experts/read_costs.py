@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Prints each round's cost beside computing, and their median against a late read's."""
+    """Prints what a byte read beside computing costs, and what one costs that a token waits for."""
     late = 1e9 / direct_bytes_per_second(options.model, 1.0)
     number = _WARM_UP + 2 * options.rounds * options.tokens
     with open_gguf(options.model) as file:

@@ -13,11 +13,12 @@ from sharpi.model.head_config import has_head, with_head
 
 
 def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> RunConfig:
-    """Returns the configuration without drafts that the user did not ask for and that may not pay.
+    """Returns the configuration without default drafts that may not pay here.
 
-    Drafts on a GPU have costs that the rule does not measure: greedy text no longer runs ahead of
-    the host, and the first check of each size captures a graph. On several machines (`is_shared`),
-    a head would need every token's hidden states sent back. A trace records single tokens only.
+    Drafts that the user asked for stay. Drafts on a GPU have costs that the rule does not measure:
+    greedy text no longer runs ahead of the host, and the first check of each size captures a graph.
+    On several machines (`is_shared`), a head would need every token's hidden states sent back. A
+    trace records single tokens only.
     """
     speculation = config.speculation
     if not speculation.is_default:

@@ -12,5 +12,5 @@ def rows_of_batch(factor: float, tokens: int, used: int) -> int:
 
 
 def experts_at_once(factor: float, num_experts: int) -> int:
-    """Returns the number of experts in a group, whose routed tokens share a batch's rows."""
+    """Returns the size of a group of experts; a group's routed tokens share a batch's rows."""
     return max(1, int(num_experts * factor / _SPARE))

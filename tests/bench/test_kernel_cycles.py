@@ -1,4 +1,4 @@
-"""The straight lines whose cycles are predicted: what is cut out of a library's code."""
+"""The instructions without a jump whose cycles are predicted, cut out of a library's code."""
 
 import platform
 import shutil

@@ -95,7 +95,7 @@ def _scales(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.f
 
 
 def _scatter(halves: npt.NDArray[np.uint16], scales: npt.NDArray[np.uint8]) -> None:
-    """Gives each half float to the top four bits of four 16-bit words, the low bits first."""
+    """Stores each half float in the top four bits of four 16-bit words, low bits first."""
     for i in range(4):
         top = scales[:, :, 2 * i + 1]
         top[:] = top & 15 | (halves >> 4 * i & 15) << 4

@@ -139,7 +139,7 @@ def test_a_file_without_types_is_compiled_whole(gpu: Gpu, device: CudaDevice) ->
 
 
 def test_more_shared_memory_has_to_be_asked_for(gpu: Gpu, device: CudaDevice) -> None:
-    """Never less than before, as a graph may have the kernel with more."""
+    """The limit never falls again, because a graph may launch the kernel with the larger size."""
     launch = Launch(Kernel("heads", "heads"), (1, 1, 1), 32, (), frozenset())
     limits = []
     for size in (2 << 10, 5 << 10, 90 << 10, 60 << 10, 0):

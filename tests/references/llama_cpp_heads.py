@@ -112,7 +112,10 @@ def run_head(
 
 
 def _process(own: Any, ids: NDArray[np.int32], hidden: NDArray[np.float32] | None) -> None:
-    """Decodes tokens from position 0 on; with hidden states, from position 1 on, as the driver."""
+    """Decodes tokens from position 0 on; those with hidden states from position 1 on.
+
+    llama.cpp's own program for drafts gives the tokens these positions.
+    """
     batch = api.llama_batch_ext_init(own)
     for i, token in enumerate(ids.tolist()):
         index = api.llama_batch_ext_add_token(batch, 0, token)

@@ -132,9 +132,9 @@ class UniquenessRules:
         is_required: bool,
         is_few: bool = False,
     ) -> _Property | None:
-        """Returns the property of most values that tells the objects of all alternatives apart.
+        """Returns a property that tells apart the objects of all alternatives.
 
-        Among equals it is the last one in the schema.
+        It is the one with the most values; among equals, the last one in the schema.
         """
         best: _Property | None = None
         for name in reversed(alternatives[0].keywords.get("properties", {})):

@@ -193,10 +193,9 @@ class Flight:
         return self._steps.popleft()
 
     def seconds_of(self, begun: Begun) -> float:
-        """Returns the duration of a step that has ended just now, for one call.
+        """Returns the duration of a step that has just ended; call it once per step.
 
-        Where several are in progress, that is the time since the one before ended: what it adds to
-        the time of all.
+        If several steps are in progress, it is the time since the previous step ended.
         """
         start, self._last_end = max(begun.start, self._last_end), time.perf_counter()
         return self._last_end - start

@@ -158,7 +158,7 @@ def test_kernels_without_a_type_have_rows_of_two_architectures() -> None:
 
 @pytest.mark.parametrize("num_toolkits", [1, 2])
 def test_no_file_is_left_out(num_toolkits: int) -> None:
-    """Every architecture has every file without types; every toolkit has every file."""
+    """Each architecture compiles every file that has no types, each toolkit compiles every file."""
     every = [jobs(each, 0, 1, every_one=True) for each in ARCHITECTURES]
     files = {job.file for job in every[0]}
     units = {(job.file, job.quant_type) for job in every[0]}

@@ -48,7 +48,7 @@ class Scripted(FileChoice):
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], Engine]:
-    """Returns a function that loads the demo model with slots that change the way as scripted."""
+    """Returns a function that loads the demo model, where a script chooses slots or the file."""
     monkeypatch.setattr("sharpi.engine.loader.may_map", lambda config, plan: True)
     monkeypatch.setattr(expert_tier, "FileChoice", Scripted)
     experts = ExpertConfig(stats=tmp_path / "stats.json", profile=tmp_path / "uses.json")
