@@ -108,7 +108,7 @@ def test_the_words_of_the_field_are_used() -> None:
 
 @pytest.mark.parametrize("word", BANNED)
 def test_a_planted_word_is_found(word: str) -> None:
-    """As prose, as a variable, as a constant and as a class."""
+    """The word is planted in prose, a variable, a constant and a class."""
     parts = word.split()
     forms = (word, "_".join(parts), "_".join(parts).upper(), "".join(p.title() for p in parts))
     for form in forms:

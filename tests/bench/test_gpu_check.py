@@ -169,7 +169,7 @@ def results_of(folder: Path, *texts: str) -> Path:
 
 @pytest.mark.slow
 def test_what_the_tests_say(tmp_path: Path) -> None:
-    """A file that cannot be imported is one failure, and stops no other."""
+    """A file that cannot be imported is one failure; the other files run."""
     path = results_of(tmp_path, "import no_such_package", TEST_FILE)
     findings = Findings()
     read_results(findings, path)

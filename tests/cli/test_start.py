@@ -34,7 +34,7 @@ READY = (
 
 @pytest.mark.parametrize("delay", [0.03 * step for step in range(12)])
 def test_ctrl_c_at_any_moment_of_the_start_is_silent(delay: float) -> None:
-    """From sharpi's first line on; Python itself may take as long before, on a busy machine."""
+    """The delays begin at sharpi's first line, since a busy machine starts Python slowly."""
     process = subprocess.Popen(
         [sys.executable, "-c", READY, "run", str(DEMO), *ENDLESS],
         stdout=subprocess.PIPE,

@@ -100,7 +100,7 @@ def on_gpu(device: NotedDevice, rows: int) -> GpuValues:
 
 
 def test_a_buffer_is_filled_again_once_its_values_have_left() -> None:
-    """The device's order of work ensures it; the host does not wait."""
+    """The order of work on the device ensures this; the host does not wait."""
     device = NotedDevice()
     own = line(device, sends=True)
     for rows in (4, 1, 2):
@@ -143,7 +143,7 @@ def test_an_error_of_nccl_is_raised_as_one_of_the_group() -> None:
 def test_a_pair_is_told_who_sends_and_not_to_end_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As torch's own group of NCCL is opened; see torch/distributed/distributed_c10d.py."""
+    """torch opens NCCL with the same arguments (torch/distributed/distributed_c10d.py)."""
     environment: dict[str, str] = {}
     monkeypatch.setattr("sharpi.cluster.nccl.os.environ", environment)
     made: list[tuple[Any, ...]] = []

@@ -66,7 +66,7 @@ def logits(folder: Path, case: str) -> tuple[list[str], Path]:
 
 @pytest.mark.parametrize("case", ["qwen3next", "gpt-oss", "gemma4-e2b"])
 def test_bits_are_those_of_one_process_with_a_gpu(case: str, ranks: Ranks, tmp_path: Path) -> None:
-    """States, windows, and layers with inputs of their own."""
+    """The models have recurrent states, sliding windows and per-layer inputs."""
     command, written = logits(tmp_path, case)
     ranks.two(command, GPU, GPU)
     both = np.load(written)
@@ -75,7 +75,7 @@ def test_bits_are_those_of_one_process_with_a_gpu(case: str, ranks: Ranks, tmp_p
 
 
 def test_windows_on_gpus_of_two_ranks(ranks: Ranks, tmp_path: Path) -> None:
-    """Each rank's layers have the pages of their windows alone."""
+    """A rank has window pages for its own layers only."""
     command, written = logits(tmp_path, "gpt-oss")
     np.save(tmp_path / "ids.npy", np.resize(np.arange(5, 105), 420))
     command[command.index("12")] = "64"

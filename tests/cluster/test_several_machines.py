@@ -51,7 +51,7 @@ def test_drafts_of_every_kind_change_no_text(kind: str, tmp_path: Path) -> None:
 
 
 def test_drafts_from_the_text_are_looked_for_by_default(tmp_path: Path) -> None:
-    """A head, which costs more on the wire, is not."""
+    """A head, which costs more on the wire, drafts only if it is asked for."""
     references = Path(__file__).parents[1] / "references" / "data"
     model = with_head(references / "qwen3moe.gguf", tmp_path / "headed.gguf")
     machines = Machines(model)

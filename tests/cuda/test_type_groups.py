@@ -18,7 +18,7 @@ def test_each_type_is_in_one_group() -> None:
 
 @pytest.mark.parametrize("file", sorted(FILES))
 def test_the_types_of_a_group_share_a_library(file: str) -> None:
-    """Its source has a list of types to be replaced."""
+    """The library's source has a placeholder for the list of types."""
     assert re.search(r"^(QUANTISED|FLOAT)_TYPES\(", kernel_source(file), re.MULTILINE)
     for group in GROUPS:
         assert len({build_defines(Kernel(file, "any", name)) for name in group}) == 1

@@ -97,7 +97,7 @@ def test_a_refusal_within_a_capture(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_graph_that_the_driver_refuses(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is tried once more without such launches, and none is tried again."""
+    """The graph is captured once more without early launches, which are not tried again."""
     driver = Driver()
     device = opened(monkeypatch, gpu, driver)
     gpu.failing["end_capture"] = OTHER_ERROR

@@ -151,7 +151,7 @@ def test_more_shared_memory_has_to_be_asked_for(gpu: Gpu, device: CudaDevice) ->
 
 @pytest.mark.parametrize("is_locked", [True, False])
 def test_which_copies_wait_for_the_stream(gpu: Gpu, device: CudaDevice, is_locked: bool) -> None:
-    """A small upload does where nothing can be page-locked."""
+    """A small upload waits where no memory can be page-locked."""
     if not is_locked:
         gpu.failing["PinnedMemory"] = OUT_OF_MEMORY
     source, target = np.arange(6, dtype=np.int32), np.zeros(3, np.int32)
@@ -313,7 +313,7 @@ def test_what_the_library_attends_to(
 
 
 def test_stream_words_without_a_driver(device: CudaDevice) -> None:
-    """The probe fails here, because the driver's library is missing, and says so by False."""
+    """The probe returns False here, because the driver's library is missing."""
     assert not device.has_stream_words
 
 

@@ -61,7 +61,7 @@ def test_each_command_runs(document: Path, desk: Desk) -> None:
 
 @pytest.mark.parametrize("command", NOT_RUN)
 def test_not_run(command: str) -> None:
-    """Counted as skipped, and gone from the list once no document has it."""
+    """A listed command counts as skipped; the list may only name commands of the documents."""
     found = [each for document in DOCUMENTS for each in commands(document)]
     assert any(each.startswith(command) for each in found)
     pytest.skip(NOT_RUN[command])

@@ -34,7 +34,7 @@ def num_missing(engine: Engine) -> int:
 def test_right_drafts_miss_no_more_than_single_tokens(
     slots: int, load: Load, quick_demo: object
 ) -> None:
-    """They were read anew in every step, as those of prompts are."""
+    """Once, every step of drafts read its experts anew, as prompts do."""
     experts = ExpertConfig(policy="slru", prefetch=False)
     options = {"moe_slots": slots, "context_size": 256, "experts": experts}
     single = load(quick_demo, **options)

@@ -95,7 +95,7 @@ def test_an_abandoned_generation_leaves_the_session_sound(load: Load) -> None:
 def test_an_interrupted_step_leaves_the_session_sound(
     case: str, steps: int, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with Ctrl-C, the step was computed, but none of its tokens is recorded."""
+    """The step was computed when Ctrl-C came, but none of its tokens is recorded."""
     engine = load(case)
     session, counts = engine.session(), iter(range(1, 100))
     begin = engine.runner.begin

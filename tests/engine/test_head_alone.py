@@ -152,7 +152,7 @@ def test_a_head_is_no_model(head: Path) -> None:
 
 
 def test_a_processor_that_cannot_run_it_says_so(head: Path) -> None:
-    """As on a GPU, or where several machines share the model."""
+    """The note gives the reason, here that several machines share the model."""
     config = RunConfig(model=REFERENCES / "qwen3moe.gguf", speculation=drafting(head))
     with open_gguf(config.model) as file:
         chosen = choose_head(file, read_config(file), config, "several machines share the model")

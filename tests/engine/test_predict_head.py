@@ -109,7 +109,7 @@ ANSWERS = {program: answers(program) for program in ("transformers", "llama_cpp"
 def test_the_head_answers_as_others_do(
     program: str, case: str, headed: Callable[[str], Path], load: Load
 ) -> None:
-    """After each of the tokens, from the model's own hidden states."""
+    """Compares the logits after each token, computed from the model's own hidden states."""
     with np.load(REFERENCES / f"{case}.npz") as arrays:
         ids = arrays["tokens"].astype(np.int32)
     engine = load(headed(case), speculation=MTP, precision="f32")

@@ -86,7 +86,7 @@ def test_it_is_found_by_path_and_from_its_own_folder(environment: Callable[..., 
 def test_links_lead_to_the_environment_that_they_name(
     environment: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """As pipx, `uv tool` and people link; a script beside the link may be of another install."""
+    """pipx, `uv tool` and people make such links; another install may own a script beside one."""
     folder = environment()
     other = environment(name="other")
     (other / "sharpi").unlink()
@@ -139,7 +139,7 @@ def test_ctrl_c_while_python_starts_is_silent(
 
 
 def test_an_ignored_ctrl_c_stays_ignored(environment: Callable[..., Path]) -> None:
-    """As in a job that a script runs in the background."""
+    """A script's background jobs ignore Ctrl-C."""
     with subprocess.Popen(
         [environment(python(START)) / "sharpi", "version"],
         stdout=subprocess.PIPE,

@@ -43,7 +43,7 @@ def test_another_system_is_refused_in_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang: apt-get install clang")
 @pytest.mark.parametrize("file", ["vector/vector_ops_portable.cpp", "runtime/cpu_features.cpp"])
 def test_clang_compiles(file: str) -> None:
-    """These use what only GCC had, or names of processor features that clang learned late."""
+    """The files use features of GCC, or names of processor features that clang learned late."""
     flags = ("-std=c++20", "-fsyntax-only", "-Wall", f"-I{KERNELS}", f"-I{KERNELS.parent}")
     subprocess.run(["clang++", *flags, str(KERNELS / file)], check=True)
 

@@ -372,7 +372,7 @@ class TestEchoedLogprobs:
 
 
 def test_refused_bodies_are_forgotten_at_once(roomy: ServedDemo) -> None:
-    """Also without the garbage collector, which would take its time."""
+    """The memory is freed without the garbage collector, which would run much later."""
     body = json.dumps({"prompt": "word " * 400_000})
     connection = HTTPConnection("127.0.0.1", roomy.port, timeout=60)  # leaves no garbage itself
 

@@ -315,7 +315,7 @@ def test_a_full_disk_for_statistics_costs_the_statistics_alone(
 
 
 def test_more_idle_connections_than_files_lock_nobody_out(serve: Serve) -> None:
-    """They all come at once; the first ones are closed long before their 30 seconds are over."""
+    """All connections come at once; the first are closed long before their 30 seconds are over."""
     server = serve(max_files=300)
     host, port = server.url.removeprefix("http://").split(":")
     idle = [socket.create_connection((host, int(port)), timeout=60) for _ in range(500)]

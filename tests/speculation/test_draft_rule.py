@@ -191,7 +191,7 @@ def test_a_step_that_others_fill_has_no_drafts() -> None:
 
 
 def test_the_token_that_ends_a_text_counts() -> None:
-    """It is no part of the text, but its step was not in vain."""
+    """The end token is no part of the text, but its step was not wasted."""
     speculator = Speculator(SpeculationConfig(kinds=("ngram",), max_drafts=3), 3)
     drafts = speculator.begin([5, 6, 7, 8])
     for tokens in ([9], []):

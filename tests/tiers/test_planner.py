@@ -32,7 +32,7 @@ def room(num_slots: int) -> int:
 
 
 def test_keys_that_a_head_copies_from_a_gpu_take_the_room_of_slots() -> None:
-    """Of a layer on the CPU there are no copies."""
+    """A layer on the CPU needs no copies of its keys."""
     page = 3 * SLOT // 4  # so that four pages take three slots
     head = LayerFacts(dense_weights_bytes=5 * MIB, kv_page_bytes=0)
     facts = replace(model(), layers=(*model().layers, head), has_head=True)
@@ -192,7 +192,7 @@ class TestGpu:
         assert plan.gpus[0].num_bytes == plan.bytes_in(Tier.VRAM)
 
     def test_the_embedding_takes_room_that_is_left_over(self) -> None:
-        """It takes none from the last of the experts."""
+        """The embedding takes room only after all experts have theirs."""
         whole = planned(vram=2 * GIB).bytes_in(Tier.VRAM)
         plan = planned(vram=whole - 1)
         assert plan.vram_slots == (8, 8, 8, 8)

@@ -130,7 +130,7 @@ def test_a_programmatic_launch_waits_before_it_touches_memory() -> None:
 
 
 def test_every_kernel_of_a_file_waits_or_none_does() -> None:
-    """A launch is programmatic by its file."""
+    """The file decides whether launches of its kernels may overlap with the previous one."""
     waiting = 0
     for path in sorted((kernels_folder() / "cuda").rglob("*.cu")):
         text = path.read_text(encoding="utf-8")

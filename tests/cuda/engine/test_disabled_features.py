@@ -84,7 +84,7 @@ def test_a_feature_of_the_gpu_is_not_used(
 
 
 def test_launches_are_folded(with_everything: tuple[np.ndarray, Counter[str]]) -> None:
-    """One launch has the bits of several."""
+    """One folded launch gives the same bits as several launches."""
     expected, together = with_everything
     logits, apart = run("folding")
     assert sum(together.values()) < sum(apart.values())
@@ -93,7 +93,7 @@ def test_launches_are_folded(with_everything: tuple[np.ndarray, Counter[str]]) -
 
 
 def test_launches_begin_early(with_everything: tuple[np.ndarray, Counter[str]]) -> None:
-    """Nearly all launches of a token do."""
+    """Nearly all launches of a token begin early."""
     expected, together = with_everything
     logits, apart = run("programmatic-launches")
     assert apart["dependent"] == 0 < together["dependent"]

@@ -133,7 +133,7 @@ def test_a_gpu_with_slots_reads_the_embedding_in_ram(
 
 
 def test_all_experts_in_vram_but_no_room_for_the_embedding(load: Load, written: list[int]) -> None:
-    """The GPU reads the embedding in RAM then, and goes on with its own tokens all the same."""
+    """The GPU reads the embedding from RAM, and still feeds its own tokens back."""
     model, answers = DATA / "qwen3moe.gguf", []
     vram = None
     for embeds in (True, False):

@@ -105,7 +105,7 @@ def test_layers_on_both_processors(case: str, load: Load, monkeypatch: pytest.Mo
 def test_layers_that_have_all_experts_between_others(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In such layers the batches run one after the other; routes are stored with the prompt's."""
+    """Such layers run the batches one after the other; the routes are stored with the prompt's."""
     monkeypatch.setattr(
         gpu_planning,
         "grant",

@@ -135,7 +135,7 @@ def test_random_steps(case: str, seed: int, load: Load) -> None:
 
 
 def test_many_decoding_tokens_are_no_batch(load: Load, tmp_path: Path) -> None:
-    """From 32 tokens on a prompt's products are of f16 matrices, whose bits are others."""
+    """From 32 tokens on, prompts multiply f16 matrices, whose bits differ."""
     q8_0 = requantise(REFERENCES / "qwen3moe.gguf", tmp_path / "m", GGMLQuantizationType.Q8_0)
     steps = [dict.fromkeys(range(first, first + 7), 4) for first in range(0, 35, 7)]
     steps += [dict.fromkeys(range(35), 1)] * 2

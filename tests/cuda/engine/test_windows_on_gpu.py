@@ -165,7 +165,7 @@ def test_a_prompt_cache_and_snapshots(load: Load, tmp_path: Path) -> None:
 
 
 def test_a_shifted_context(both: Callable[..., Any]) -> None:
-    """A shift computes what it keeps anew, in pages of windows that were used before."""
+    """A shift computes the kept tokens again, in window pages that were used before."""
     options = {**ONE, "context_size": 512, "batch_size": 32, "context_shift": True}
     engine, whole = both("gpt-oss", **options)
     assert gpu_of(engine).cache.frames is not None

@@ -134,7 +134,7 @@ def test_guesses_may_be_wrong_and_copies_late(
 
 
 def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
-    """The last layer computes nothing for tokens without an output."""
+    """The last layer computes nothing for tokens whose output is not requested."""
     experts = ExpertConfig(miss="stream", policy="slru")
     wanted = greedy(load(CpuDevice(False), moe_slots=12, experts=replace(experts, prefetch=False)))
     device = LateDevice(check=False)

@@ -253,7 +253,7 @@ def test_slots_that_the_kv_cache_takes(wanted: list[int], engines: list[Engine])
 def test_predicted_experts_are_read_from_disk_ahead_of_use(
     prefetch: bool, wanted: list[int], engines: list[Engine]
 ) -> None:
-    """The GPU's routers name them, and those in VRAM are not read."""
+    """The GPU's routers name the experts; those in VRAM are not read."""
     asked = ExpertConfig(policy="lru", prefetch=prefetch)
     engines.append(load_on(CpuDevice(), experts=asked, moe_slots=2, ram=6 * MIB))
     engine = engines[-1]

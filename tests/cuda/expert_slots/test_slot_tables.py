@@ -167,7 +167,7 @@ def waited(world: SlotWorld, layer: int = 0) -> int:
 
 @pytest.mark.parametrize("miss", [KernelMissMode.LOAD, KernelMissMode.STREAM])
 def test_the_wait_for_copies_is_measured(device: Device, miss: KernelMissMode) -> None:
-    """What is there, or read in place, is not waited for."""
+    """Nothing waits for experts in slots, or for those read in place."""
     start = time.monotonic_ns()
     world = static_world(device, miss, Room(staging=3))
     world.use(0, [1, 2, 3])

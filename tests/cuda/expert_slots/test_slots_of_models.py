@@ -165,7 +165,7 @@ def test_the_cpu_computes_what_cannot_be_page_locked() -> None:
 
 @pytest.mark.parametrize("miss", ["auto", "cpu"])
 def test_a_driver_without_stream_words(miss: str) -> None:
-    """The emulation fails a test that writes a word then."""
+    """The emulation fails the test if a word is written."""
     device = CpuDevice(check=False, has_stream_words=False)
     engine = load_on(device, moe_slots=4, experts=ExpertConfig(miss=miss))
     assert any("no stream memory operations" in note for note in engine.notes)

@@ -27,7 +27,7 @@ def test_rows_of_the_table(device: Device, quant_type: QuantType) -> None:
 @pytest.mark.native
 @pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
 def test_bits_of_the_cpu(device: Device, quant_type: QuantType) -> None:
-    """So an answer does not depend on where the embedding is looked up."""
+    """So an answer does not depend on which processor looks the embedding up."""
     columns = max(64, quant_type.block_values)
     table, ids = random_weights(quant_type, 3, columns, seed=1), np.arange(3, dtype=np.int32)
     out = empty(device, 4 * 3 * columns)

@@ -135,7 +135,7 @@ def distance(found: Floats, wanted: Floats) -> float:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_chunks_give_what_single_steps_do(device: Device, name: str) -> None:
-    """Float32 in another order; the memory around the layer's state is left alone."""
+    """Chunks sum float32 in another order; the memory around the layer's state stays unchanged."""
     layer = Layer(SHAPES[name])
     out, states = layer.run(device, [True], [TOKENS])
     _, wanted = layer.run(device, [False], [TOKENS])

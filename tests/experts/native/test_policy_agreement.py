@@ -188,7 +188,7 @@ def test_replay_is_the_calls_one_by_one() -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 50, 6400])
 def test_a_fixed_set_that_counts_uses(after: int) -> None:
-    """The set of the start is full, and follows what is used most."""
+    """The set fills all slots at the start, and later follows the most used experts."""
     first = (tuple(range(EXPERTS)),) * LAYERS
     chosen = settings(
         PolicyKind.STATIC, pinned=(), warm=first, warm_pin=EXPERTS, warm_pin_after=after

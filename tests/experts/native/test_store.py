@@ -267,7 +267,7 @@ def run_batch(store: ExpertStore, files: ExpertFiles, routes: list[list[list[int
 def test_slots_exchanged_with_another_tier(
     files: ExpertFiles, make_store: MakeStore, kind: PolicyKind
 ) -> None:
-    """What another tier gives back is there without a read, and what moved up is gone."""
+    """An expert that another tier gives back needs no read; one that moved up has no slot here."""
     store = make_store(files, slots=3, kind=kind)
     store.start()
     generator, num_done = random.Random(2), 0

@@ -83,7 +83,7 @@ def test_positions(device: Device, position: int) -> None:
     ("num_heads", "num_kv_heads"), [(1, 1), (2, 2), (3, 1), (5, 1), (16, 2), (9, 1), (24, 2)]
 )
 def test_groups(device: Device, num_heads: int, num_kv_heads: int, kv_type: KvType) -> None:
-    """Groups of every size, those that need several blocks included."""
+    """Groups of every size, also those that need several blocks."""
     check(device, Case((70, 2), num_heads, num_kv_heads, kv_type=kv_type))
 
 

@@ -103,7 +103,7 @@ def test_gate_up(device: Device, quant_type: QuantType) -> None:
 
 @pytest.mark.parametrize("activation", list(Activation))
 def test_activations(device: Device, activation: Activation) -> None:
-    """33 rows: a tile that is not whole."""
+    """With 33 rows the last tile is not whole."""
     case = _case(device, QuantType.Q8_0, 0, rows=33)
     x = operand(device, 0.02 * random_tokens(TOKENS, case.columns), 0)
     out = _gate_up(device, case, x.span, activation)
@@ -199,7 +199,7 @@ def test_down(device: Device, quant_type: QuantType) -> None:
 
 
 def test_experts_are_summed_in_ascending_order(device: Device) -> None:
-    """The order in which the router names them makes no difference to a bit."""
+    """The order in which the router names the experts changes no bit."""
     case = _case(device, QuantType.Q4_0, 1)
     hidden = operand(device, random_tokens(TOKENS * USED, case.columns), 1).seen
     ids, weights = random_routes(TOKENS, EXPERTS, USED)

@@ -143,7 +143,7 @@ def test_floats_of_rows_that_fill_no_tile(device: Device) -> None:
 
 
 def test_floats_do_not_go_to_tiles() -> None:
-    """Exact activations, those of two planes and float weights have the kernels of before."""
+    """Activations that are exact or of two planes, and float weights, use kernels without tiles."""
     assert experts_grouped.takes_tiles(QuantType.Q4_K, 1)
     for quant_type, planes in ((QuantType.Q4_K, 0), (QuantType.Q4_K, 2), (QuantType.F16, 1)):
         assert not experts_grouped.takes_tiles(quant_type, planes)

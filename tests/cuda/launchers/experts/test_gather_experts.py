@@ -72,7 +72,7 @@ def test_the_end_is_noted_once_by_many_blocks(device: Device) -> None:
 
 
 def test_pieces_side_by_side(device: Device) -> None:
-    """Three of different sizes, and more chunks than blocks."""
+    """There are three pieces of different sizes, and more chunks than blocks."""
     rng = np.random.default_rng(0)
     data = [rng.integers(0, 256, (EXPERTS, size), np.uint8) for size in (48 << 10, 34, 16 << 10)]
     host_addresses = [upload(device, each) for each in data]
