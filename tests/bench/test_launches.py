@@ -11,7 +11,7 @@ GUIDE = kernels_folder().parent / "docs" / "gpu.md"
 
 
 def stated() -> list[list[int]]:
-    """Returns the numbers of the table: launches, those without folding, and those of a layer."""
+    """Returns the numbers of launches in the table: in all, without folding, and per layer."""
     row = re.compile(r"^\|.*\| ([\d,]+) \| ([\d,]+) \| (\d+) \|$", re.MULTILINE)
     return [[int(n.replace(",", "")) for n in found] for found in row.findall(GUIDE.read_text())]
 

@@ -15,7 +15,7 @@ NOTICED_SECONDS = 60  # 10 on a machine that has nothing else to do
 
 @pytest.fixture(scope="module")
 def links() -> None:
-    """Skips the tests where no links can be made, which a worker that runs none need not know."""
+    """Skips the tests if no links can be made; only workers that run such tests check it."""
     reason = why_not()
     if reason is not None:
         pytest.skip(f"no links can be made here: {reason}")

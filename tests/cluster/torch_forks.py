@@ -60,7 +60,7 @@ def _server() -> TorchServer:
 
 
 def _adopt_orphans(does: bool) -> None:
-    """Lets this process, or no longer, become the parent of orphans among its descendants."""
+    """Sets whether this process becomes the parent of its orphaned descendants."""
     if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, int(does), 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
 

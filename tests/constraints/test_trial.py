@@ -82,7 +82,7 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child takes many of them, however fast the machine is."""
+    """Shortens the waits, so that a child takes many of them even on a fast machine."""
     monkeypatch.setattr(child_processes, "_WAIT_SECONDS", 0.001)
     monkeypatch.setattr(child_processes, "_MAX_IDLE_WAITS", 3)
     monkeypatch.setattr(child_processes, "_MAX_WAITS", 1_000_000)

@@ -59,7 +59,7 @@ class Case:
         )
 
     def want(self) -> Array:
-        """Computes attention in float64 from keys and values as the cache rounds them.
+        """Computes attention in float64, with keys and values as the cache rounds them.
 
         The result is (T, heads * value_dim).
         """

@@ -77,7 +77,10 @@ def as_floats(quant_type: QuantType, weights: npt.NDArray[np.uint8]) -> npt.NDAr
 def product_error(
     out: npt.NDArray[Any], x: npt.NDArray[np.float64], dense: npt.NDArray[np.float64]
 ) -> float:
-    """Norm of out - x dense^T over the norm that results have: where few terms cancel, theirs."""
+    """Returns the norm of out - x dense^T over the results' norm.
+
+    A result whose terms cancel counts as large as the root of the sum of their squares.
+    """
     expected = x @ dense.T
     terms = np.sqrt(x**2 @ (dense**2).T)
     size = np.linalg.norm(np.maximum(np.abs(expected), terms))

@@ -202,7 +202,7 @@ def torch_module(gpu: Gpu) -> ModuleType:
 
 
 class Tensor:
-    """A tensor of which only the transposed one is asked for."""
+    """A tensor that can only be transposed."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu

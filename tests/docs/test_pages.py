@@ -45,7 +45,7 @@ def _exists(document: Path, target: str) -> bool:
 
 
 def _anchors(page: Path) -> set[str]:
-    """As GitHub makes them from headings."""
+    """Returns the anchors that GitHub makes from the headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
 

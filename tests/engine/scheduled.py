@@ -71,7 +71,7 @@ def finish(scheduler: Scheduler, limit: int = 20000) -> int:
 def alone(
     engine: Engine, prompt: Sequence[int], request: GenerationRequest
 ) -> tuple[str, list[int]]:
-    """Returns text and tokens of the same request in a new conversation."""
+    """Returns text and tokens of the same request, computed alone in a new conversation."""
     session = engine.session()
     generation = session.generate(prompt, request)
     text = "".join(generation)

@@ -35,7 +35,7 @@ class Trace:
 
 
 def _open_calls(frame: FrameType | None) -> list[str]:
-    """From the innermost call outward, those of the package."""
+    """Returns the package's open calls, innermost first."""
     names = []
     while frame is not None:
         if frame.f_code.co_filename.startswith(PACKAGE):

@@ -59,7 +59,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def drafters(model: Path) -> dict[str, tuple[Path, Speculation]]:
-    """Returns for each kind a model, and what asks for drafts of this kind alone."""
+    """Returns, for each kind, a model and the setting that requests drafts of this kind only."""
     found = {kind: (model, Speculation(kinds=(kind,), max_drafts=6)) for kind in KINDS}
     found["draft"] = model, Speculation(kinds=("draft",), max_drafts=6, draft_model=model)
     beside = REFERENCES.parent / "heads" / "gemma4-moe-assistant.gguf"

@@ -19,7 +19,7 @@ REFERENCES = Path(__file__).parents[1] / "references" / "data"
 
 
 def with_rows(data: bytes, tensor: bytes, rows: int) -> bytes:
-    """The file `data` with fewer rows in the description of a matrix, if it has that."""
+    """Returns the file `data` with fewer rows in a matrix's description, if it has the matrix."""
     described = re.search(struct.pack("<Q", len(tensor)) + tensor + struct.pack("<I", 2), data)
     if described is None:
         return data

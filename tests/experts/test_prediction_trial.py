@@ -16,7 +16,7 @@ TRIAL = PERIOD * PERIODS
 
 
 def run(trial: PredictionTrial, tokens: int, predicting: float, plain: float = 1.0) -> list[int]:
-    """Runs tokens that take these seconds; returns those at which the decision changed."""
+    """Runs tokens that take these seconds; returns the tokens at which the decision changed."""
     return [
         token
         for token in range(tokens)

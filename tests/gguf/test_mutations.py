@@ -29,7 +29,7 @@ TENSORS = (
 
 
 def sound_file() -> bytes:
-    """Values of every type and tensors of several, in about 2,000 bytes."""
+    """A file with metadata of every type and tensors of several types, about 2,000 bytes."""
     pairs = [pack.string("general.architecture", "llama")]
     pairs += [pack.pair(f"n.{c}", c, pack.number(c, 1)) for c in pack.FORMATS]
     pairs += [

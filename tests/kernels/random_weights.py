@@ -71,7 +71,7 @@ def random_weights(
 
 
 def _scatter(halves: NDArray[np.uint16], scales: Bytes) -> None:
-    """Gives each half float to the top four bits of four 16-bit words, the low bits first."""
+    """Stores each half float in the top four bits of four 16-bit words, low bits first."""
     for i in range(4):
         top = scales[:, :, 2 * i + 1]
         top[:] = top & 15 | (halves >> 4 * i & 15) << 4

@@ -100,8 +100,8 @@ class Native:
     ) -> np.ndarray:
         """Returns all tokens' outputs; with `outputs=False`, none are requested and it is empty.
 
-        After the last step with `num_kept`, each head keeps so many keys and values. They are in
-        the last pages of the table, which come first from then on.
+        After the last step with `num_kept`, each head keeps so many keys and values. They lie in
+        the last pages of the table, and later steps read those pages first.
         """
         outs = []
         for step_ids in steps:

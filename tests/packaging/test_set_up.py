@@ -67,7 +67,7 @@ class Machine(Struct):
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """It has a Python, a compiler and CMake."""
+    """A machine with a Python, a compiler and CMake."""
     (tmp_path / "bin").mkdir()
     for name in TOOLS:
         found = shutil.which(name)
@@ -83,7 +83,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def is_refused(result: subprocess.CompletedProcess[str], *words: str) -> bool:
-    """One line, which has all the words."""
+    """Says if the script failed with an error whose line has all the words."""
     *_, line = result.stderr.splitlines()
     return result.returncode == 1 and line.startswith("error: ") and all(w in line for w in words)
 

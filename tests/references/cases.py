@@ -248,7 +248,7 @@ class Case:
 
     @property
     def num_used(self) -> int:
-        """Of them, those that a token uses."""
+        """Routed experts that a token uses, 0 in a dense model."""
         return self._first("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
 
     def _first(self, *names: str) -> int:

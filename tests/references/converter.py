@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 
 def load_converter(folder: Path) -> Any:
-    """The converter's package, made to take one tiny GPT-2-like vocabulary for all architectures.
+    """Returns the converter's package, changed to use one tiny GPT-2-like vocabulary for all.
 
-    Left alone it knows vocabularies by hash, and transformers' tokenizer of an architecture adds
+    Unchanged, it knows vocabularies by hash, and transformers' tokenizer of an architecture adds
     that architecture's own special tokens.
     """
     if not (folder / "conversion" / "base.py").is_file():

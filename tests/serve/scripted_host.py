@@ -204,6 +204,6 @@ class ScriptedAnswers:
         self._waiting.clear()
 
     def _close(self, items: AsyncGenerator[Item, None]) -> None:
-        """Closes a generator that waits at a yield, which ends without waiting again."""
+        """Closes a generator that is suspended at a yield; it must end without awaiting."""
         with contextlib.suppress(StopIteration):
             items.aclose().send(None)

@@ -28,7 +28,7 @@ def error(found: np.ndarray, reference: np.ndarray) -> float:
 
 
 def logits(engine: Engine, num_decoded: int = 4) -> np.ndarray:
-    """Returns the logits after each of the last tokens: the prompt is one step, then one each."""
+    """Returns the logits after each of the last tokens, each a step; the prompt is one step."""
     sequence = Sequence(engine.runner)
     sequence.extend(IDS[:-num_decoded].tolist())
     rows = [sequence.extend([token]).copy() for token in IDS[-num_decoded:].tolist()]

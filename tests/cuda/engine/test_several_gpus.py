@@ -41,7 +41,7 @@ class Load(Protocol):
 
 
 def machine(count: int, **settings: Any) -> CpuDevice:
-    """Returns the first of so many GPUs."""
+    """Returns the first GPU of a machine with `count` GPUs."""
     settings = {"check": False} | settings
     return CpuDevice(others=[CpuDevice(**settings) for _ in range(count - 1)], **settings)
 
@@ -199,7 +199,7 @@ class TestExpertsInSlots:
 
 
 class TestFurtherGpusAreUsedWhereOneIsTooSmall:
-    """Without names the first GPU is used, and others only for a model that it does not hold."""
+    """Unless GPUs are named, the first one is used; others only if the model does not fit on it."""
 
     MODEL = REFERENCES / "qwen3moe.gguf"
 

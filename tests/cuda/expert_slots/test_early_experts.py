@@ -54,7 +54,7 @@ class LateDevice(CpuDevice):
 
 
 def wrong_predictions() -> dict[str, str]:
-    """Changes the kernel that takes predictions, so that it takes others."""
+    """Changes the kernel that reads predictions, so that it reads wrong ones."""
     text = kernel_source("slot_prefetch")
     taken = "? ids[token * used + rank]"
     assert taken in text

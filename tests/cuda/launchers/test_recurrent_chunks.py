@@ -73,7 +73,7 @@ def test_a_chunk_is_its_single_steps(is_delta_net: bool) -> None:
 
 
 class Layer:
-    """A layer's inputs and weights, and what launches it."""
+    """A layer's inputs and weights, and the launchers of its kernels."""
 
     def __init__(self, shape: Shape, decay: float = 1.0) -> None:
         rng = np.random.default_rng(7)
@@ -105,7 +105,7 @@ class Layer:
         return int(shape.num_value_heads if self.is_delta_net else shape.num_heads)
 
     def run(self, device: Device, chunked: list[bool], counts: list[int]) -> tuple[Floats, Floats]:
-        """Computes the tokens in turns, each in chunks or in steps: results and all states."""
+        """Computes the tokens in turns, in chunks or by steps; returns results and all states."""
         stride = OFFSET + self.shape.state_floats + 4
         states = upload(device, np.full((STATES, stride), 7, np.float32))
         index = upload(device, np.array([1], np.int32))

@@ -24,7 +24,7 @@ TOKENS = 60
 
 
 class Scripted(FileChoice):
-    """Changes the way every 10 decoded tokens."""
+    """Changes between slots and the file every 10 decoded tokens."""
 
     tokens = 0
 

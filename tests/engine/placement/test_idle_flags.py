@@ -84,7 +84,7 @@ def used(tier: str, config: RunConfig) -> ExpertUse:
 
 
 def has_effect(flag: str, tier: str, policy: str, command: str) -> bool:
-    """What a user may expect, said once more in other words than the table's."""
+    """Says if the flag should have an effect, by rules written independently of the table."""
     on_gpu = {
         "vram": ("cpu_moe", "n_cpu_moe", "moe_capacity_factor"),
         "vram+ram": GPU,

@@ -22,7 +22,7 @@ STORIES = (
 
 @pytest.fixture
 def run(load: Load, quick_demo: Path, tmp_path: Path) -> Callable[..., tuple[ExpertStats, Trace]]:
-    """Runs two texts of 150 tokens, in a session each, the first one with a second turn."""
+    """Runs two texts of 150 tokens, each in its own session; the first has a second turn."""
 
     def run_one(**fields: object) -> tuple[ExpertStats, Trace]:
         experts = asked(trace=tmp_path / "t.npz", **fields)
