@@ -86,7 +86,7 @@ DISK = Costs(0.6e-3, 1.5e-3, 20e-6, 30e-6)
 
 
 def times(kind: str, slots: int) -> tuple[float, float, EmulatedChoice]:
-    """Returns the seconds of 2,000 tokens with slots, those with trials of the file, and the run."""
+    """Returns the seconds of 2,000 tokens with slots, and with trials of the file; and the run."""
     routes = make_routes(kind, 2000, 12, 32, 4)
     settings = emulated_settings(PolicyKind.LEARNED_PREFETCH, slots)
     alone, choice = EmulatedTokens(settings, DISK), EmulatedChoice(settings, DISK)
