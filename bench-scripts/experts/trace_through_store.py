@@ -2,8 +2,8 @@
 
 Experts are random bytes in a file of their own, read past the page cache into slots as the engine
 does; pauses stand for computing. An expert that is in flight when its layer needs it counts as
-missed. Unless a size is given, experts are so large that the disk needs --disk-share of a token's
-computing time for the budget's loads; missed experts are read on top.
+missed. By default the size of an expert is such that the loads of the budget take the disk
+--disk-share of a token's computing time; reads of missed experts come on top.
 """
 
 import argparse

@@ -52,7 +52,10 @@ def main() -> None:
 
 
 def pytest_command(place: str, without: Sequence[str], mark: str) -> list[str]:
-    """Returns the command for one folder, less what ran before; broken files stop no others."""
+    """Returns the pytest command for one folder, without the files that ran before.
+
+    A file that cannot be imported does not stop the others.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p"]
     command += ["gpu.result_lines", "--continue-on-collection-errors", "-m", mark, place]
     command += [f"--ignore={each}" for each in without if each.startswith(f"{place}/")]

@@ -107,9 +107,9 @@ def bound_share(run: Run) -> float | None:
 
 
 def wait_share(run: Run) -> float | None:
-    """Returns the rate at which misses arrived over the disk's rate, for the time spent waiting.
+    """Returns the share of the disk's rate at which misses arrived while the run waited.
 
-    It is above 1 where reads go on while hits are computed. None without misses.
+    It is above 1 if reads also run while hits are computed. Returns None without misses.
     """
     share = disk_share(run)
     waited = run.timing.counts.get("stall_seconds")

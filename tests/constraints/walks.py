@@ -51,7 +51,7 @@ def may_end(constraint: Constraint, tokenizer: Tokenizer) -> bool:
 def random_answer(
     constraint: Constraint, tokenizer: Tokenizer, seed: int, max_tokens: int = 2000
 ) -> str:
-    """Returns a random walk to an end token, which prefers to close what is open."""
+    """Returns a random walk to an end token; where it can, half its steps close something open."""
     chance, text, closers = random.Random(seed), b"", closing_ids(tokenizer)
     for _ in range(max_tokens):
         allowed = allowed_ids(constraint.allowed(), tokenizer)

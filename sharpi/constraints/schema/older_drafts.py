@@ -19,7 +19,10 @@ def is_older(schema: dict[str, Any]) -> bool:
 
 
 def with_older_tuples(schema: Any) -> Any:
-    """Returns a copy in which no schema has `prefixItems`, and none `const` without `enum`."""
+    """Returns a copy with older drafts' keywords in place of `prefixItems` and `const`.
+
+    A `const` beside an `enum` stays.
+    """
     if isinstance(schema, list):
         return [with_older_tuples(each) for each in schema]
     if not isinstance(schema, dict):

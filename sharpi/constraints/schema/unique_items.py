@@ -32,7 +32,7 @@ class PlannedSchema(NamedTuple):
 
 
 def unique_items(root: Schema) -> PlannedSchema:
-    """Moves `uniqueItems` from a schema to a plan; stays where the items are few listed values.
+    """Moves `uniqueItems` from a schema to a plan, except for items of few listed values.
 
     Raises GrammarError where it cannot be decided token by token whether items differ.
     """

@@ -8,7 +8,10 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class HeldWindows:
-    """Holds what these layers read for the next tokens; `path` lists the pages of the text."""
+    """Holds the pages that sliding-window layers read for the next tokens.
+
+    `path` lists the pages of the text.
+    """
 
     def __init__(self, windows: WindowPages, path: Sequence[CachedPage]) -> None:
         self._windows, self._path = windows, path

@@ -11,7 +11,7 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
 
 class CutPages:
-    """The cut of a prompt; `num_dropped` positions are gone, none before it."""
+    """The cut of a prompt; `num_dropped` counts the positions that it dropped, 0 before it."""
 
     def __init__(self, cache: PrefixCache, cut: Cut) -> None:
         self._cache, self._cut = cache, cut

@@ -17,7 +17,7 @@ class HeadFollowing:
         self._runner, self._head, self._least = runner, head, min_probability
 
     def take_prompts(self, begun: Begun) -> None:
-        """Passes on the hidden states of prompts, of all tokens in a step that has ended."""
+        """Passes on the hidden states of all prompt tokens in a step that has ended."""
         for share, segment, hidden in self._rows(begun):
             if share.is_prompt:
                 self._take(share.request, segment.position, hidden, is_prompt=True)

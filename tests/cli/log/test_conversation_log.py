@@ -107,7 +107,7 @@ def test_an_empty_conversation_is_not_begun(state: Path) -> None:
 
 
 class TestFailures:
-    """Each is one note, and the conversation goes on."""
+    """Each failure gives one note, and the conversation goes on."""
 
     def note(self, capfd: pytest.CaptureFixture[str], times: int = 3) -> str:
         write(*[MORE[: 1 + count] for count in range(times)]).close()
