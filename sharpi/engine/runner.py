@@ -113,6 +113,11 @@ class Runner:
         return min(self.batch_size, max(_LEAST_CHUNK, -(-wanted // 64) * 64))
 
     @property
+    def is_ahead(self) -> bool:
+        """True if a GPU has begun the step after the last one; see `begin`."""
+        return self.parts[-1].is_ahead
+
+    @property
     def scoring_batch(self) -> int:
         """Tokens of one batch when the logits of all are wanted."""
         fit = _SCORING_LOGITS_BYTES // (4 * self.vocab_size)

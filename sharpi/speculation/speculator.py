@@ -127,6 +127,11 @@ class Speculator:
         """True if there may be drafts."""
         return self.settings.is_on and self.max_drafts > 0
 
+    @property
+    def has_models(self) -> bool:
+        """True if models draft for all sequences."""
+        return self._model_drafters is not None
+
     def begin(self, tokens: Sequence[int], own: Sequence[Drafter] = ()) -> SequenceDrafts:
         """Begins to draft for a sequence with these tokens so far.
 
@@ -152,7 +157,7 @@ class Speculator:
         return self.settings.is_auto and self._pause.rests()
 
     def rested(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
-        """Records the tokens that a sequence got from steps for which `rests` returned True."""
+        """Records the tokens that a sequence got from steps that no `record` was told of."""
         if tokens:
             drafts.extend(tokens)
             drafts.num_known += len(tokens)

@@ -23,6 +23,7 @@ class LateLayers:
     device = gpu_tier = None
     splits_steps = False
     progress = 0.0
+    is_ahead = False
 
     def __init__(self, part: CpuPart, num_ranks: int, width: int) -> None:
         self.part = self._part = part

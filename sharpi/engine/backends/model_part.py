@@ -148,6 +148,10 @@ class ModelPart(StepRoutes, Protocol):
         """Returns the last step's most likely id, the lowest of equals; -1 if not finite."""
 
     @property
+    def is_ahead(self) -> bool:
+        """True if the step after the last one has begun, before the host knows its token."""
+
+    @property
     def hidden(self) -> Values:
         """The hidden states (tokens, hidden) of the last step, which an MTP head begins with."""
 

@@ -53,6 +53,11 @@ class RecordedPart(ABC, Generic[P]):
         """Does nothing: Python makes the launches, and can be interrupted between two of them."""
 
     @property
+    def is_ahead(self) -> bool:
+        """Returns False: only a GPU begins a step before the host knows its token."""
+        return False
+
+    @property
     def progress(self) -> float:
         """Returns 0, since the progress within a pass is not measured here."""
         return 0.0

@@ -130,6 +130,11 @@ class RemotePart:
         """Does nothing: a step that other ranks have begun cannot be interrupted."""
 
     @property
+    def is_ahead(self) -> bool:
+        """Returns False: other machines take turns with this one."""
+        return False
+
+    @property
     def progress(self) -> float:
         """Returns 0, since other ranks do not report their progress."""
         return 0.0

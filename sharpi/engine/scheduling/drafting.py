@@ -11,10 +11,14 @@ from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, Ste
 
 
 class Drafted(NamedTuple):
-    """The shares of a step with drafts added, and what `learn` has to know of these drafts."""
+    """The shares of a step with drafts added, and what `learn` has to know of these drafts.
+
+    A GPU that `may_go_on` begins the next step, of one token, before the host knows that token.
+    """
 
     shares: list[Share]
     drafts: StepDrafts | None = None  # None where no drafts were looked for
+    may_go_on: bool = True
 
 
 class Drafting:
@@ -25,8 +29,11 @@ class Drafting:
 
     def __init__(self, speculator: Speculator, runner: Runner) -> None:
         self._speculator, self._context_size = speculator, runner.context_size
+        self._runner = runner
         self._heads: HeadFollowing | None = None
         self.follows_prompts = runner.head is not None
+        # Models draft in most steps, and heads from hidden states that a next step overwrites.
+        self._may_go_on = not (self.follows_prompts or speculator.has_models)
         if runner.head is not None:
             least = speculator.settings.min_probability
             self._heads = HeadFollowing(runner, runner.head, least)
@@ -38,18 +45,22 @@ class Drafting:
     def with_drafts(self, shares: Sequence[Share], num_steps: int) -> Drafted:
         """Returns the shares with drafts added; adds none to a step with a part of a prompt.
 
-        `num_steps` are usually in progress, this one included.
+        `num_steps` are usually in progress, this one included. If a GPU has begun this step
+        already, it has no drafts. Where some were found, the next step waits for its token.
         """
         if any(share.is_prompt for share in shares) or self._speculator.rests():
-            return Drafted(list(shares))
+            return Drafted(list(shares), may_go_on=self._may_go_on)
         most = self._speculator.max_drafts // (num_steps if self._shares_states else 1)
         asked = [self._ask(share.request, most) for share in shares]
         drafts = self._speculator.choose(asked, most, num_steps)
+        has_drafts = any(drafts.drafts)
+        if has_drafts and self._runner.is_ahead:
+            return Drafted(list(shares), may_go_on=False)
         drafted = [
             share._replace(drafts=draft.tokens) if draft is not None else share
             for share, draft in zip(shares, drafts.drafts, strict=True)
         ]
-        return Drafted(drafted, drafts)
+        return Drafted(drafted, drafts, self._may_go_on and not has_drafts)
 
     def _ask(self, request: Request, most: int) -> Asked:
         if request.drafts is None:

@@ -25,7 +25,6 @@ from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.steps import Begun, Flight, Share, StepShares, takes_largest
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
-from sharpi.speculation.speculator import StepDrafts
 
 # The logits of an output, or only the id of the largest.
 Choice = npt.NDArray[np.float32] | int
@@ -133,7 +132,7 @@ class Scheduler:
         if queue.waiting:
             queue.admit()
         if shares := self._shares.next(self._candidates()):
-            self._begin(*self._with_drafts(shares))
+            self._begin(self._with_drafts(shares))
         if flight and (flight.is_full or not shares):
             self._finish(flight.next())
         if self.cache.disk is not None:
@@ -163,16 +162,17 @@ class Scheduler:
         running = self._run_queue.running
         if self._suspects.goals:
             self._drafting.pause(running)
-            return Drafted(shares)
+            return Drafted(shares, may_go_on=False)
         return self._drafting.with_drafts(shares, min(self._runner.num_ranks, len(running)))
 
-    def _begin(self, shares: list[Share], drafts: StepDrafts | None) -> None:
+    def _begin(self, drafted: Drafted) -> None:
         """Begins a step; a share without outputs counts as computed from here on."""
+        shares, drafts, may_go_on = drafted
         segments = [share.segment() for share in shares]
         start = time.perf_counter()
         try:
             is_greedy = takes_largest(shares)
-            goes_on = is_greedy and self._drafting is None
+            goes_on = is_greedy and may_go_on
             step = self._runner.begin(segments, wants_largest=is_greedy, goes_on=goes_on)
         except Exception as error:
             self._failed(shares, error)

@@ -4,16 +4,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from oracle import with_oracle
 from with_head import with_head
 
-from sharpi.config import USUAL_DRAFTS, GenerationRequest, SamplingParams
+from sharpi.config import USUAL_DRAFTS, ExpertConfig, GenerationRequest, SamplingParams
 from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.sequence import Sequence
+from sharpi.ops.cuda.replay.program import GpuProgram
+from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.tiers.plan import Tier
 
 pytestmark = pytest.mark.native
@@ -23,8 +26,8 @@ IDS = np.random.default_rng(7).integers(3, 280, 12).tolist()  # of which the hea
 REQUEST = GenerationRequest(max_tokens=8, ignore_end=True, sampling=SamplingParams(temperature=0))
 
 
-def answer(engine: Engine) -> list[int]:
-    generation = engine.session().generate(IDS, REQUEST)
+def answer(engine: Engine, request: GenerationRequest = REQUEST) -> list[int]:
+    generation = engine.session().generate(IDS, request)
     list(generation)
     return generation.ids
 
@@ -37,6 +40,66 @@ def test_greedy_text_is_the_same(case: str, layers: int | None, load: Load) -> N
     engine = load(path, speculation=Speculation(kinds=("suffix",), max_drafts=3), **options)
     assert [answer(engine), answer(engine)] == [plain, plain]
     assert engine.speculator.statistics.num_accepted > 0
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of tokens in each step whose inputs come from the host."""
+    counts: list[int] = []
+    write = StepInputs.write
+
+    def counting(self: StepInputs, sequences: Any) -> None:
+        counts.append(sum(len(each.ids) for each in sequences))
+        write(self, sequences)
+
+    monkeypatch.setattr(StepInputs, "write", counting)
+    return counts
+
+
+@pytest.mark.parametrize("slots", [None, 3])
+@pytest.mark.parametrize("case", ["qwen3moe", "qwen3next"])
+def test_a_gpu_goes_on_while_nothing_is_drafted(
+    case: str, slots: int | None, load: Load, written: list[int]
+) -> None:
+    """A text that was not seen yet has no drafts, and the host writes its first token only."""
+    experts = ExpertConfig(miss="stream", prefetch=False)
+    options = {"context_size": 64, "moe_slots": slots, "experts": experts}
+    path = REFERENCES / f"{case}.gguf"
+    plain = answer(load(path, **options))
+    speculation = Speculation(kinds=("suffix",), max_drafts=3)
+    engine = load(path, speculation=speculation, **options)
+    written.clear()
+    assert answer(engine) == plain
+    assert written == [len(IDS), 1]
+    written.clear()
+    assert answer(engine) == plain
+    assert written == [len(IDS), 4, 3]
+
+
+@pytest.mark.parametrize("case", ["qwen3moe", "qwen3next"])
+def test_drafts_wait_for_a_step_that_has_begun(
+    case: str, load: Load, written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So only the last begun step is in vain. The text repeats itself, so there are drafts."""
+    path, in_vain = REFERENCES / f"{case}.gguf", []
+    forget = GpuProgram.forget_next
+
+    def watched(self: GpuProgram) -> None:
+        in_vain.extend([1] if self.is_ahead else [])
+        forget(self)
+
+    monkeypatch.setattr(GpuProgram, "forget_next", watched)
+    request = msgspec.structs.replace(REQUEST, max_tokens=45)
+    plain = answer(load(path, context_size=64), request)
+    ngram = Speculation(kinds=("ngram",), max_drafts=3)
+    engine = load(path, speculation=ngram, context_size=64)
+    written.clear()
+    in_vain.clear()
+    assert answer(engine, request) == plain
+    assert engine.speculator.statistics.num_accepted > 0
+    assert 4 in written[1:]
+    assert len(written) <= 5  # of 45 tokens
+    assert len(in_vain) <= 1
 
 
 def test_nothing_is_drafted_unless_it_is_asked_for(load: Load) -> None:

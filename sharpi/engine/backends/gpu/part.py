@@ -246,6 +246,10 @@ class GpuPart(RecordedPart[GpuProgram]):
         assert self._latest is not None
         return self._latest.largest()
 
+    @property
+    def is_ahead(self) -> bool:
+        return self._latest is not None and self._latest.is_ahead
+
     def calls_of_token(self, position: int) -> list[Call]:
         """Returns the launches for decoding the token at a position."""
         program = self._program(self._settings.num_outputs)

@@ -134,6 +134,11 @@ class GpuProgram:
             self._next = None
 
     @property
+    def is_ahead(self) -> bool:
+        """True if the step after the last one has begun, before the host knows its token."""
+        return self._next is not None
+
+    @property
     def has_output(self) -> bool:
         """True if the results are logits, rather than the values of all tokens."""
         return self._result_rows is Rows.OUTPUTS
