@@ -54,6 +54,14 @@ def test_six_for_a_layer(tmp_path: Path) -> None:
     assert files.total() == 6 * layers + 6
 
 
+def test_slots_take_two_more(tmp_path: Path) -> None:
+    q8_0 = requantise(MODEL, tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
+    with opened(q8_0, moe_slots=3) as engine:
+        files, layers = launches(engine), engine.model_config.num_layers
+    assert files["slot_policy"] == files["gather_experts"] == layers
+    assert files.total() == 8 * layers + 6
+
+
 def test_two_types_take_one_launch(tmp_path: Path) -> None:
     """The values have another type than queries and keys, as in files of Q4_K_M."""
     types = {"attn_q.": QuantType.Q4_K, "attn_k.": QuantType.Q4_K, "attn_v.": QuantType.Q6_K}
