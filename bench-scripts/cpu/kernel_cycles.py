@@ -17,7 +17,7 @@ from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.resources import native_library
 
 TYPES: tuple[str, ...] = ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K")
-TYPES += ("Q6_K", "MXFP4", "IQ4_NL", "IQ4_XS", "Q2_K", "Q3_K")
+TYPES += ("Q6_K", "MXFP4", "IQ4_NL", "IQ4_XS", "Q2_K", "Q3_K", "TQ2_0")
 _ITERATIONS = 100
 _LINE = re.compile(r"\s*([0-9a-f]+):\t(.*)")
 _KERNEL = re.compile(r"multiply_direct<.*?Unpack(?:BlocksOf32<.*?::)?(\w+)>?, 1, .*?Level\)0>")

@@ -13,8 +13,11 @@ SETS = (
     ("avx_vnni", ("vpdpbusd", "{vex} vpdpbusd"), 64),
 )
 # Vector operations of 8 rows of 256 weights with AVX2: what a token of these types is bound by.
-MOST_OPERATIONS = {"Q2_K": 370, "Q4_K": 397, "Q5_K": 613}
+MOST_OPERATIONS = {"Q2_K": 365, "TQ2_0": 285, "Q4_K": 397, "Q5_K": 613}
 MOST_BROADCASTS = {"Q2_K": 80, "Q5_0": 18}
+# Interleavings between two products, of all but a block's first rows: a step of columns has two,
+# so has one of scales, and compilers move some.
+MOST_TURNED_AT_ONCE = 6
 LOOP = [
     ("10", "vpxor  %ymm0,%ymm0,%ymm0"),
     ("14", "vpaddd 0x20(%rip),%ymm0,%ymm0        # 40 <ones>"),
@@ -64,3 +67,23 @@ def test_types_bound_by_the_processor_have_few_operations() -> None:
         broadcasts = [each for each in found[quant_type].code if "broadcasts" in each]
         broadcasts += [each for each in found[quant_type].code if each.startswith("vpbroadcast")]
         assert len(broadcasts) <= most, quant_type
+
+
+def turned_at_once(code: list[str]) -> int:
+    """Returns the most rows' interleavings between two products."""
+    most, count, begun = 0, 0, False
+    for each in code:
+        if each.startswith("vpmaddubsw"):
+            most, count, begun = max(most, count if begun else 0), 0, True
+        count += each.startswith("vpunpck")
+    return most
+
+
+@pytest.mark.slow
+@pytest.mark.native
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
+@pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")
+def test_rows_are_turned_while_those_before_are_multiplied() -> None:
+    found = {each.quant_type: each for each in read_kernels() if each.instruction_set == "avx2"}
+    for quant_type in ("Q2_K", "TQ2_0"):
+        assert turned_at_once(found[quant_type].code) <= MOST_TURNED_AT_ONCE, quant_type

@@ -12,7 +12,11 @@ namespace {
 struct BlockTotal {
   Floats products, mins;
 
-  [[gnu::always_inline]] void begin() { products = mins = zero_floats(); }
+  template <TileKind kKind>
+  [[gnu::always_inline]] void begin(const TokenBlock<kKind>& token) {
+    products = kKind.one_too_large ? broadcast(&token.minus_sum) : zero_floats();
+    mins = zero_floats();
+  }
 
   template <TileKind kKind>
   [[gnu::always_inline]] void add_products(Ints product, int part, const TokenBlock<kKind>& token) {

@@ -29,7 +29,8 @@ template <TileKind kKind, class LayoutOf, int kTokens, int kPartsAtOnce, class F
 struct DirectQuarter {
   using Layout = LayoutOf;
   static constexpr bool kUnrolls = kTokens == 1;  // loops over parts are unrolled
-  static constexpr bool kScalesFirst = false, kInPlace = kKind.odd_by_four;
+  static constexpr bool kScalesFirst = false, kInPlace = kKind.odd_by_four,
+                        kByColumns = kTokens == 1 && !kTwoRegisters && sums_whole_groups<kKind>();
   static constexpr unsigned kGroups = kPartsAtOnce * kKind.part_groups();  // whose sums are kept
   const TokenBlock<kKind>* tokens;
   Floats* sums;  // (kTokens)
@@ -39,6 +40,7 @@ struct DirectQuarter {
   Floats d, minus_dmin;
   BlockTotal totals[kTokens];
   Ints products[kTokens][kGroups];
+  Ints runs[4];  // of columns that are multiplied one by one
 
   DirectQuarter(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch)
       : tokens(tokens), sums(sums), fetch(fetch) {}
@@ -57,6 +59,32 @@ struct DirectQuarter {
   [[gnu::always_inline]] void pieces(unsigned piece, Make make) {
     if constexpr (kPaired) paired_pieces<kCount, kStep>(piece, make);
     else turned_pieces<kCount, kStep>(piece, make);
+  }
+  // Does the same for turned rows of one token, but multiplies what make(i, w) unpacks at once, and
+  // calls meanwhile(i) before. The first 16 columns of groups of 32 come before the last.
+  template <int kCount, int kStep, class Make, class Meanwhile>
+  [[gnu::always_inline]] void pieces_by_columns(unsigned piece, Make make, Meanwhile meanwhile) {
+    const unsigned in_group = piece % kGroupPieces;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      meanwhile(i);
+      Ints w[kCount];
+      make(i, w);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; c++) {
+        const int8_t* q = tokens[0].q + 16 * (piece + c * kStep) + 4 * i;
+        runs[c] = add_four_columns<kKind>(i + in_group == 0, runs[c], w[c], q);
+        settle(runs[c]);
+      }
+    }
+    if (in_group < kGroupPieces - 1) return;
+#pragma GCC unroll 4
+    for (int c = 0; c < kCount; c++) {
+      const unsigned group = (piece + c * kStep) / kGroupPieces, at = group % kGroups;
+      Ints sum = sum_of_columns<kKind>(runs[c], group, tokens[0], whole_scales[at]);
+      fetch.share(group, kPieces / kGroupPieces, sum);
+      products[0][at] = sum;
+    }
   }
   // Takes kCount groups of 32 columns from 16 * piece on. side(s)(i, w) unpacks register i of each
   // group's first (s = 0) or last (s = 1) 16 columns.
@@ -124,7 +152,7 @@ struct DirectQuarter {
 
   // Begins and ends a block with whole scales.
   [[gnu::always_inline]] void begin() {
-    for (BlockTotal& total : totals) total.begin();
+    for (int n = 0; n < kTokens; n++) totals[n].begin(tokens[n]);
   }
   [[gnu::always_inline]] void end() {
     for (int n = 0; n < kTokens; n++)

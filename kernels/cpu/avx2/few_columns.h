@@ -13,6 +13,31 @@ namespace {
   return sum;
 }
 
+// Returns whether the products of a group fit the sum that they begin in.
+template <TileKind kKind>
+constexpr bool sums_whole_groups() {
+  return kHasDot || kKind.safe_additions() == kKind.group_columns / 4;
+}
+
+// Adds four turned columns of 8 rows to the sum of a group.
+template <TileKind kKind>
+[[gnu::always_inline]] inline Ints add_four_columns(bool first, Ints run, Ints w, const int8_t* q) {
+  const Ints x = dwords(load_dword(q));
+  if constexpr (kHasDot) return dot(first ? zero() : run, w, x);
+  const Ints product = multiply_four<kKind>(w, x);
+  return first ? product : add16(run, product);
+}
+
+// Converts such a sum to int32. Without dot products, whole scales are multiplied in here.
+template <TileKind kKind>
+[[gnu::always_inline]] inline Ints sum_of_columns(Ints run, unsigned group,
+                                                  const TokenBlock<kKind>& token,
+                                                  const Ints& scales) {
+  if constexpr (kHasDot) return run;
+  run = token.unbias_words(run, group);
+  return kKind.whole_scales ? madd16(run, scales) : add_pairs(run);
+}
+
 // Multiplies 16 turned columns of 8 rows to int32. Without dot products, whole scales are
 // multiplied in here.
 template <TileKind kKind>

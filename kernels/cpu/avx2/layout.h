@@ -17,6 +17,25 @@ struct TurnedRows {
     [[gnu::always_inline]] explicit Four(Rows rows) { transpose16(rows, x); }
     Ints operator[](int i) const { return x[i]; }
   };
+  // Does what Four does in four steps, 0 to 3, which take turns with other operations: processors
+  // begin two of these in a cycle, and do not look far enough ahead to fill the rest of it.
+  struct FourBySteps {
+    Rows rows;
+    Ints half[4], x[4];
+    [[gnu::always_inline]] void step(int i) {
+      if (i < 2) {
+        const Ints a = pair_of_rows(rows, 2 * i), b = pair_of_rows(rows, 2 * i + 1);
+        half[i] = interleave_low32(a, b), half[2 + i] = interleave_high32(a, b);
+        settle(half[i]), settle(half[2 + i]);
+      } else {
+        const Ints a = half[2 * i - 4], b = half[2 * i - 3];
+        x[2 * i - 4] = interleave_low64(a, b), x[2 * i - 3] = interleave_high64(a, b);
+        settle(x[2 * i - 4]), settle(x[2 * i - 3]);
+      }
+    }
+    [[gnu::always_inline]] void all_steps() { step(0), step(1), step(2), step(3); }
+    [[gnu::always_inline]] Ints operator[](int i) const { return x[i]; }
+  };
 
   static Ints bit_of_column(int i) { return dwords(i % 2 ? int(0x80402010) : 0x08040201); }
   // The scale in the first two bytes of each row, and 32 columns' bits from byte kFirst on.

@@ -31,7 +31,7 @@ struct TileQuarter {
   const int quarter;
 
   using Layout = TurnedRows;
-  static constexpr bool kUnrolls = false, kInPlace = false,
+  static constexpr bool kUnrolls = false, kInPlace = false, kByColumns = false,
                         kScalesFirst = true;  // is faster, unlike for few tokens
   void scale(int group, Floats x) {
     store_floats(tile.scale[group] + quarter * kLanes, x);

@@ -67,8 +67,8 @@ template <TileKind kKind, int kTokens, int kRegisters>
 inline void multiply_whole_rows(const Tile& tile, int first, const TokenBlock<kKind>* tokens,
                                 float* out, ReadAhead& ahead) {
   BlockTotal total[kTokens][kRegisters];
-  for (auto& row : total)
-    for (BlockTotal& x : row) x.begin();
+  for (int n = 0; n < kTokens; n++)
+    for (BlockTotal& x : total[n]) x.begin(tokens[n]);
 #pragma GCC unroll 1
   for (int part = 0; part < kParts; part++) {
     if constexpr (kHasDot) dot_part<kKind, kTokens, kRegisters>(tile, first, part, tokens, total);

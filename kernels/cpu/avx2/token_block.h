@@ -23,8 +23,9 @@ struct TileKind {
   int bias;
   int max_weight;  // of w; with 127 or 128 w is signed, and dot products cannot take it
   bool whole_scales = false;
-  bool odd_by_four = false;  // weights of odd parts are four times what they mean
-  bool complements = false;  // a tile has magnitudes of signed weights, and 0 or -1 for signs
+  bool odd_by_four = false;    // weights of odd parts are four times what they mean
+  bool complements = false;    // a tile has magnitudes of signed weights, and 0 or -1 for signs
+  bool one_too_large = false;  // all weights are: a block's total begins at minus a token's sum
 
   // Tells whether a group of 16 begins at -bias * its sums, as int16. Its sums then stand for
   // weights of at most `bias`, which fit; those on the way may wrap.
@@ -62,6 +63,7 @@ struct TokenBlock {
   // Where weights of odd parts are too large: the scales, and sum16 times as much.
   alignas(32) float of_product[kParts];
   alignas(32) int16_t sum_of_mins[kMaxGroups];
+  float minus_sum;  // of all activations, where weights are one too large
 
   void set(const Activation& a) {
     q = a.q;
@@ -74,6 +76,7 @@ struct TokenBlock {
     else if constexpr (kHasDot || !kKind.whole_scales || kKind.group_columns == 32) set_all_sums(a);
     // Broadcasts from memory cost less than those that compilers make of a register.
     asm("" : "+m"(start), "+m"(sum), "+m"(of_product), "+m"(sum_of_mins));
+    if constexpr (kKind.one_too_large) set_minus_sum(a);
   }
   // Returns the address of the scale of a part's products.
   const float* product_scale(int part) const {
@@ -105,6 +108,12 @@ struct TokenBlock {
       set_sums(0, a.sum16, first_twice(scales));
       set_sums(8, a.sum16 + 8, last_twice(scales));
     }
+  }
+  void set_minus_sum(const Activation& a) {
+    const __m128 four = sum_of_halves(to_float(load_words(a.sum32)) * load_any_floats(a.scale));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    minus_sum = -_mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    asm("" : "+m"(minus_sum));
   }
   void set_words(const Activation& a) {
     static_assert(kKind.group_columns == 16 && kKind.bias * 127 * 8 <= INT16_MAX);

@@ -14,6 +14,11 @@ template <class Out>
   if constexpr (!Out::kInPlace) return two_bits(x, field);
   return bit_and(field / 2 ? shr16(x, 4) : x, bytes(field % 2 ? 12 : 3));
 }
+// Unpacks all four.
+template <class Out>
+[[gnu::always_inline]] inline void all_fields(Ints x, Ints w[4]) {
+  for (int k = 0; k < 4; k++) w[k] = two_bits_for<Out>(x, k);
+}
 constexpr TileKind in_place(TileKind kind) {
   kind.max_weight = 12, kind.odd_by_four = true;
   return kind;
@@ -25,21 +30,17 @@ struct UnpackQ2_K {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    Ints scales[4], mins[4];
-    transpose16(blocks + offsetof(BlockQ2_K, scales), scales);
-    for (int i = 0; i < 4; i++)
-      mins[i] = bit_and(scales[i], bytes(0xf0)), scales[i] = low_nibbles(scales[i]);
-    Floats d, dmin;
-    both_halves(gather4(blocks + offsetof(BlockQ2_K, d)), d, dmin);
-    out.factors(d, dmin * floats(-0x1p-4f));  // exact: mins are times 16
+    out.factors(join_halves(blocks + offsetof(BlockQ2_K, d)),
+                join_halves(blocks + offsetof(BlockQ2_K, dmin)) * floats(-0x1p-4f));
+    if constexpr (Out::kByColumns) return unpack_by_columns(blocks, out);
+    Ints both[4];
+    transpose16(blocks + offsetof(BlockQ2_K, scales), both);
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {  // 32 bytes: 32 columns in their lowest bits, 32 above
-#pragma GCC unroll 8
-      for (int g = 8 * half; g < 8 * half + 8; g++) out.whole_scale(g, small_scale(scales, g));
+    for (int half = 0; half < 2; half++) {
+      set_scales(both, half, out);
 #pragma GCC unroll 2
       for (int side = 0; side < 2; side++) {
-        const Rows qs = blocks + (offsetof(BlockQ2_K, qs) + 32 * half + 16 * side);
-        const typename Out::Layout::Four x(qs);
+        const typename Out::Layout::Four x(columns_of(blocks, half, side));
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++)
           out.template pieces<1>(8 * half + side + 2 * k,
@@ -47,35 +48,103 @@ struct UnpackQ2_K {
                                    w[0] = two_bits_for<Out>(x[i], k);
                                  });
       }
+      finish(both, half, out);
+    }
+  }
+
+ private:
+  // Returns the 16 bytes of 4 x 16 columns, 32 apart.
+  static Rows columns_of(Rows blocks, int half, int side) {
+    return blocks + (offsetof(BlockQ2_K, qs) + 32 * half + 16 * side);
+  }
+  template <class Out>
+  [[gnu::always_inline]] static void set_scales(const Ints both[4], int half, Out& out) {
+    Ints scales[4];
+    for (int i = 0; i < 4; i++) scales[i] = low_nibbles(both[i]);
+#pragma GCC unroll 8
+    for (int g = 8 * half; g < 8 * half + 8; g++) out.whole_scale(g, small_scale(scales, g));
+  }
+  template <class Out>
+  [[gnu::always_inline]] static void finish(const Ints both[4], int half, Out& out) {
+    Ints mins[4];
+    for (int i = 0; i < 4; i++) mins[i] = bit_and(both[i], bytes(0xf0));  // times 16
 #pragma GCC unroll 4
-      for (int part = 4 * half; part < 4 * half + 4; part++) {
-        out.mins(part, as_floats(two_bytes(mins, 2 * part)));
-        out.finish(part);
-      }
+    for (int part = 4 * half; part < 4 * half + 4; part++) {
+      out.mins(part, as_floats(two_bytes(mins, 2 * part)));
+      out.finish(part);
+    }
+  }
+  // Turns rows while those before are multiplied, the scales' with the first.
+  template <class Out>
+  [[gnu::always_inline]] static void unpack_by_columns(Rows blocks, Out& out) {
+    using Four = typename Out::Layout::FourBySteps;
+    Four scales{blocks + offsetof(BlockQ2_K, scales)};
+    Four columns[2] = {{columns_of(blocks, 0, 0)}};
+    columns[0].all_steps();
+#pragma GCC unroll 4
+    for (int at = 0; at < 4; at++) {
+      const int half = at / 2, side = at % 2;
+      Four &x = columns[side], &after = columns[1 - side];
+      if (at < 3) after.rows = columns_of(blocks, (at + 1) / 2, 1 - side);
+      const auto meanwhile = [&](int i) __attribute__((always_inline)) {
+        if (at == 0) scales.step(i);
+        if (at < 3) after.step(i);
+        if (at == 0 && i == 3) set_scales(scales.x, 0, out);
+      };
+      const auto make = [&](int i, Ints w[4])
+                            __attribute__((always_inline)) { all_fields<Out>(x[i], w); };
+      if (at == 2) set_scales(scales.x, 1, out);
+      out.template pieces_by_columns<4, 2>(8 * half + side, make, meanwhile);
+      if (side) finish(scales.x, half, out);
     }
   }
 };
 
 struct UnpackTQ2_0 {
-  using Direct = PairedRows;
-  static constexpr TileKind kKind{32, false, 1, 3}, kKindInPlace = in_place(kKind);
+  using Direct = std::conditional_t<kTwoRegisters, PairedRows, TurnedRows>;
+  static constexpr bool kOrdersEarly = false;
+  static constexpr TileKind kKind{32, false, 0, 3, true, false, false, true},
+      kKindInPlace = in_place(kKind);
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockTQ2_0);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    out.factors(join_halves(blocks + offsetof(BlockTQ2_0, d)), zero_floats());
+    for (int g = 0; g < 8; g++) out.whole_scale(g, words(1));
+    if constexpr (Out::kByColumns) return unpack_by_columns(blocks, out);
     using Four = typename Out::Layout::Four;
-    const Floats d = gather_halves(blocks + offsetof(BlockTQ2_0, d));
-    for (int g = 0; g < 8; g++) out.scale(g, d);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
-      const Rows qs = blocks + (offsetof(BlockTQ2_0, qs) + 32 * half);
       out.template groups<4>(8 * half, [&](int side) __attribute__((always_inline)) {
-        return [x = Four(qs + 16 * side)](int i, Ints w[4]) __attribute__((always_inline)) {
-          const Ints all = x[i];
-          for (int k = 0; k < 4; k++) w[k] = two_bits_for<Out>(all, k);
-        };
+        return [x = Four(columns_of(blocks, half, side))](int i, Ints w[4])
+                   __attribute__((always_inline)) { all_fields<Out>(x[i], w); };
       });
       for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
+    }
+  }
+
+ private:
+  static Rows columns_of(Rows blocks, int half, int side) {
+    return blocks + (offsetof(BlockTQ2_0, qs) + 32 * half + 16 * side);
+  }
+  // Turns rows while those before are multiplied.
+  template <class Out>
+  [[gnu::always_inline]] static void unpack_by_columns(Rows blocks, Out& out) {
+    typename Out::Layout::FourBySteps columns[2] = {{columns_of(blocks, 0, 0)}};
+    columns[0].all_steps();
+#pragma GCC unroll 4
+    for (int at = 0; at < 4; at++) {
+      const int half = at / 2, side = at % 2;
+      auto &x = columns[side], &after = columns[1 - side];
+      if (at < 3) after.rows = columns_of(blocks, (at + 1) / 2, 1 - side);
+      const auto meanwhile = [&](int i) __attribute__((always_inline)) {
+        if (at < 3) after.step(i);
+      };
+      const auto make = [&](int i, Ints w[4])
+                            __attribute__((always_inline)) { all_fields<Out>(x[i], w); };
+      out.template pieces_by_columns<4, 2>(8 * half + side, make, meanwhile);
+      if (side)
+        for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
     }
   }
 };
