@@ -14,6 +14,7 @@ SETS = (
 )
 # Vector operations of 8 rows of 256 weights with AVX2: what a token of these types is bound by.
 MOST_OPERATIONS = {"Q2_K": 365, "TQ2_0": 285, "Q4_K": 397, "Q5_K": 613}
+MOST_WITH_DOTS = {"Q2_K": 330, "Q3_K": 476, "TQ2_0": 230}  # with AVX-VNNI
 MOST_BROADCASTS = {"Q2_K": 80, "Q5_0": 18}
 # Interleavings between two products, of all but a block's first rows: a step of columns has two,
 # so has one of scales, and compilers move some.
@@ -60,12 +61,14 @@ def test_the_library_has_a_line_of_each_type_and_set() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
 @pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")
 def test_types_bound_by_the_processor_have_few_operations() -> None:
-    found = {each.quant_type: each for each in read_kernels() if each.instruction_set == "avx2"}
-    for quant_type, most in MOST_OPERATIONS.items():
-        assert len(found[quant_type].operations) <= most, quant_type
+    every = {(each.quant_type, each.instruction_set): each for each in read_kernels()}
+    for name, limits in (("avx2", MOST_OPERATIONS), ("avx_vnni", MOST_WITH_DOTS)):
+        for quant_type, most in limits.items():
+            assert len(every[quant_type, name].operations) <= most, (quant_type, name)
     for quant_type, most in MOST_BROADCASTS.items():
-        broadcasts = [each for each in found[quant_type].code if "broadcasts" in each]
-        broadcasts += [each for each in found[quant_type].code if each.startswith("vpbroadcast")]
+        code = every[quant_type, "avx2"].code
+        broadcasts = [each for each in code if "broadcasts" in each]
+        broadcasts += [each for each in code if each.startswith("vpbroadcast")]
         assert len(broadcasts) <= most, quant_type
 
 

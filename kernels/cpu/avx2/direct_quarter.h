@@ -28,9 +28,12 @@ using Constant = std::integral_constant<int, kValue>;
 template <TileKind kKind, class LayoutOf, int kTokens, int kPartsAtOnce, class Fetch>
 struct DirectQuarter {
   using Layout = LayoutOf;
+  static constexpr bool kPaired = std::is_same_v<Layout, PairedRows>;
   static constexpr bool kUnrolls = kTokens == 1;  // loops over parts are unrolled
   static constexpr bool kScalesFirst = false, kInPlace = kKind.odd_by_four,
                         kByColumns = kTokens == 1 && !kTwoRegisters && sums_whole_groups<kKind>();
+  static constexpr bool kPairsScales =
+      kHasDot && !kPaired && kKind.whole_scales && kKind.sums_fit_words();
   static constexpr unsigned kGroups = kPartsAtOnce * kKind.part_groups();  // whose sums are kept
   const TokenBlock<kKind>* tokens;
   Floats* sums;  // (kTokens)
@@ -48,6 +51,8 @@ struct DirectQuarter {
   void scale(unsigned group, Floats x) { scales[group % kGroups] = x; }
   void offset(unsigned group, Floats x) { offsets[group % kGroups] = x; }
   void whole_scale(unsigned group, Ints words) { whole_scales[group % kGroups] = words; }
+  // Takes the scales of a part's two groups, as the words of each dword.
+  void two_scales(unsigned part, Ints words) { whole_scales[2 * part % kGroups] = words; }
   void mins(unsigned group, Floats x) { offsets[group % kGroups] = x; }
   void factors(Floats d_of_rows, Floats minus_dmin_of_rows) {
     d = d_of_rows, minus_dmin = minus_dmin_of_rows;
@@ -123,6 +128,7 @@ struct DirectQuarter {
   // eight(g, j).of(a token's values, the same negated).
   template <class Eight>
   [[gnu::always_inline]] void eights(unsigned part, Eight eight) {
+    static_assert(!kKind.bias || !kKind.dots_begin_there());
     Ints pairs[kTokens][2][2];  // [j][g / 2]: of 16 columns
     add_columns<0>(part, eight, pairs);
     add_columns<1>(part, eight, pairs);
@@ -160,7 +166,6 @@ struct DirectQuarter {
   }
 
  private:
-  static constexpr bool kPaired = std::is_same_v<Layout, PairedRows>;
   static constexpr int kSafe = kHasDot ? 0 : kKind.safe_additions();  // products that fit int16
   static constexpr int kGroupPieces = kKind.group_columns / 16;
 
@@ -211,19 +216,27 @@ struct DirectQuarter {
       if constexpr (kKind.has_offsets) totals[n].add_mins(offsets[part], part, tokens[n]);
     }
   }
-  [[gnu::always_inline]] void finish_dots(unsigned part) {
+  // Returns a part's products, scales included: integers, with up to 24 bits that are not zero.
+  [[gnu::always_inline]] Floats scaled_dots(int n, unsigned part) const {
     constexpr unsigned kEach = kKind.part_groups();
+    const Ints* dots = products[n] + kEach * part;
+    if constexpr (kPairsScales)
+      return to_float(madd16(join_low_words(dots[0], dots[1]), whole_scales[2 * part]));
+    Floats sum;
+#pragma GCC unroll 2
+    for (unsigned j = 0; j < kEach; j++) {
+      const unsigned group = kEach * part + j;
+      Ints dot = dots[j];
+      if (kKind.bias && (kPaired || !kKind.dots_begin_there()))
+        dot = add32(dot, tokens[n].begin(group));
+      add_scaled(sum, to_float(dot), word_scale(whole_scales[group]), j);
+    }
+    return sum;
+  }
+  [[gnu::always_inline]] void finish_dots(unsigned part) {
 #pragma GCC unroll 3
     for (int n = 0; n < kTokens; n++) {
-      Floats sum;
-#pragma GCC unroll 2
-      for (unsigned j = 0; j < kEach; j++) {
-        const unsigned group = kEach * part + j;
-        Ints product = products[n][group];
-        if (kKind.bias) product = add32(product, tokens[n].begin(group));
-        add_scaled(sum, to_float(product), word_scale(whole_scales[group]), j);
-      }
-      totals[n].add_scaled_products(sum, part, tokens[n]);
+      totals[n].add_scaled_products(scaled_dots(n, part), part, tokens[n]);
       if constexpr (kKind.has_offsets) totals[n].add_mins(offsets[part], part, tokens[n]);
     }
   }

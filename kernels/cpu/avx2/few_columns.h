@@ -6,8 +6,7 @@ namespace sharpi::avx2 {
 namespace {
 
 // Multiplies 16 turned columns of 8 rows, with dot products.
-[[gnu::always_inline]] inline Ints dot_piece(const Ints w[4], const int8_t* q) {
-  Ints sum = zero();
+[[gnu::always_inline]] inline Ints dot_piece(const Ints w[4], const int8_t* q, Ints sum) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++) sum = dot(sum, w[i], dwords(load_dword(q + 4 * i)));
   return sum;
@@ -45,7 +44,8 @@ template <TileKind kKind>
                                                   const TokenBlock<kKind>& token,
                                                   const Ints& scales) {
   const int8_t* q = token.q + 16 * piece;
-  if constexpr (kHasDot) return dot_piece(w, q);
+  if constexpr (kHasDot)
+    return dot_piece(w, q, kKind.dots_begin_there() ? token.begin(int(piece)) : zero());
   constexpr int kRun = kKind.safe_additions() < 4 ? kKind.safe_additions() : 4;
   Ints sum;
 #pragma GCC unroll 4

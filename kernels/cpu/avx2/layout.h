@@ -22,6 +22,7 @@ struct TurnedRows {
   struct FourBySteps {
     Rows rows;
     Ints half[4], x[4];
+    [[gnu::always_inline]] explicit FourBySteps(Rows rows = {}) : rows(rows) {}
     [[gnu::always_inline]] void step(int i) {
       if (i < 2) {
         const Ints a = pair_of_rows(rows, 2 * i), b = pair_of_rows(rows, 2 * i + 1);

@@ -31,6 +31,15 @@ constexpr bool kHasDot = false;
 inline Ints dot(Ints sum, Ints w, Ints x) { return add32(sum, madd16(madd8(w, x), words(1))); }
 #endif
 
+// Joins the low words of every dword, those of b above.
+#if defined(__AVX2__)
+inline Ints join_low_words(Ints a, Ints b) { return _mm256_blend_epi16(a, shl32(b, 16), 0xaa); }
+#else
+inline Ints join_low_words(Ints a, Ints b) {
+  return bit_or(bit_and(a, dwords(0xffff)), shl32(b, 16));
+}
+#endif
+
 // Return the low and the high four bits of every byte.
 inline Ints low_nibbles(Ints x) { return bit_and(x, bytes(15)); }
 inline Ints high_nibbles(Ints x) { return bit_and(shr16(x, 4), bytes(15)); }

@@ -32,6 +32,7 @@ struct TileQuarter {
 
   using Layout = TurnedRows;
   static constexpr bool kUnrolls = false, kInPlace = false, kByColumns = false,
+                        kPairsScales = false,
                         kScalesFirst = true;  // is faster, unlike for few tokens
   void scale(int group, Floats x) {
     store_floats(tile.scale[group] + quarter * kLanes, x);

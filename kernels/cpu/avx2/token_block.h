@@ -36,6 +36,12 @@ struct TileKind {
     const int safe = max_weight <= 15 ? 8 : max_weight <= 31 ? 4 : max_weight <= 63 ? 2 : 1;
     return safe < group_columns / 4 ? safe : group_columns / 4;
   }
+  // Tells whether sums of a group of 16 fit int16, without the bias.
+  constexpr bool sums_fit_words() const {
+    return group_columns == 16 && (bias ? bias : max_weight) * 16 * 127 <= INT16_MAX;
+  }
+  // Tells whether dot products of a group begin at -bias * its sum.
+  constexpr bool dots_begin_there() const { return kHasDot && whole_scales && group_columns == 16; }
   constexpr int part_groups() const { return 32 / group_columns; }
 };
 

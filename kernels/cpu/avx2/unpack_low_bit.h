@@ -62,7 +62,9 @@ struct UnpackQ2_K {
     Ints scales[4];
     for (int i = 0; i < 4; i++) scales[i] = low_nibbles(both[i]);
 #pragma GCC unroll 8
-    for (int g = 8 * half; g < 8 * half + 8; g++) out.whole_scale(g, small_scale(scales, g));
+    for (int g = 8 * half; g < 8 * half + 8; g++)
+      if constexpr (!Out::kPairsScales) out.whole_scale(g, small_scale(scales, g));
+      else if (g % 2 == 0) out.two_scales(g / 2, two_bytes(scales, g));
   }
   template <class Out>
   [[gnu::always_inline]] static void finish(const Ints both[4], int half, Out& out) {
@@ -78,8 +80,8 @@ struct UnpackQ2_K {
   template <class Out>
   [[gnu::always_inline]] static void unpack_by_columns(Rows blocks, Out& out) {
     using Four = typename Out::Layout::FourBySteps;
-    Four scales{blocks + offsetof(BlockQ2_K, scales)};
-    Four columns[2] = {{columns_of(blocks, 0, 0)}};
+    Four scales(blocks + offsetof(BlockQ2_K, scales));
+    Four columns[2] = {Four(columns_of(blocks, 0, 0)), Four()};
     columns[0].all_steps();
 #pragma GCC unroll 4
     for (int at = 0; at < 4; at++) {
@@ -130,12 +132,13 @@ struct UnpackTQ2_0 {
   // Turns rows while those before are multiplied.
   template <class Out>
   [[gnu::always_inline]] static void unpack_by_columns(Rows blocks, Out& out) {
-    typename Out::Layout::FourBySteps columns[2] = {{columns_of(blocks, 0, 0)}};
+    using Four = typename Out::Layout::FourBySteps;
+    Four columns[2] = {Four(columns_of(blocks, 0, 0)), Four()};
     columns[0].all_steps();
 #pragma GCC unroll 4
     for (int at = 0; at < 4; at++) {
       const int half = at / 2, side = at % 2;
-      auto &x = columns[side], &after = columns[1 - side];
+      Four &x = columns[side], &after = columns[1 - side];
       if (at < 3) after.rows = columns_of(blocks, (at + 1) / 2, 1 - side);
       const auto meanwhile = [&](int i) __attribute__((always_inline)) {
         if (at < 3) after.step(i);
@@ -225,7 +228,9 @@ struct UnpackQ3_K {
     }
     out.factors(high_half(x[3]) * floats(0x1p-8f), zero_floats());  // exact: scales are times 256
 #pragma GCC unroll 16
-    for (int g = 0; g < 16; g++) out.whole_scale(g, large_scale(scales, g));
+    for (int g = 0; g < 16; g++)
+      if constexpr (!Out::kPairsScales) out.whole_scale(g, large_scale(scales, g));
+      else if (g % 2 == 0) out.two_scales(g / 2, two_large_bytes(scales, g));
   }
 };
 
