@@ -194,11 +194,15 @@ def test_tex_that_is_not_known_is_shown_as_it_is_written(render: Any, text: str)
     assert render(text) == f"<p><code>{text}</code></p>"
 
 
-def test_mathematics_stays_text_and_takes_linear_time(render: Any) -> None:
+def test_mathematics_stays_text(render: Any) -> None:
     hostile = r"\(\text{<img src=x onerror=alert(1)>}\)"
     assert "&lt;img" in render(hostile)
     assert render("costs $5 and $6") == "<p>costs $5 and $6</p>"
+
+
+@pytest.mark.speed
+@pytest.mark.parametrize("text", [r"\(" * 100_000 + "x" + r"\)", r"\(" + "{" * 3000 + r"\)"])
+def test_mathematics_takes_linear_time(render: Any, text: str) -> None:
     begin = time.monotonic()
-    render(r"\(" * 100_000 + "x" + r"\)")
-    render("\\(" + "{" * 3000 + "\\)")
-    assert time.monotonic() - begin < 30
+    render(text)
+    assert time.monotonic() - begin < 15
