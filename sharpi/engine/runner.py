@@ -16,7 +16,8 @@ from sharpi.engine.backends.model_part import (
     Values,
     batches,
 )
-from sharpi.engine.kv.pool import Pool, StatePool
+from sharpi.engine.kv.pages import Pool
+from sharpi.engine.kv.state_pool import StatePool
 from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.sampling.sampler import NOT_FINITE

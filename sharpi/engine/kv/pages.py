@@ -1,9 +1,42 @@
-"""CachedPage: a page of the KV cache with its tokens, in the tree of prefixes."""
+"""Pages of the KV cache: a Pool has the free ones, and a CachedPage is a page with its tokens.
 
-from collections.abc import Sequence
+A page has the same number in every layer.
+"""
 
-from sharpi.engine.kv.pool import State
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+State: TypeAlias = int  # a number of the recurrent layers' state, alike in all layers
+
+
+class Pool:
+    """Hands out `size` numbers, from `first` on, and takes them back.
+
+    `reclaimers` are called in turn when no number is free. Each may give one back that is only
+    cached, and returns True if it did.
+    """
+
+    def __init__(self, size: int, first: int = 0) -> None:
+        self.size = size
+        self.reclaimers: list[Callable[[], bool]] = []
+        self._free = list(reversed(range(first, first + size)))
+
+    @property
+    def num_free(self) -> int:
+        """The count of free numbers."""
+        return len(self._free)
+
+    def take(self) -> int | None:
+        """Hands out a free number; None when all are in use."""
+        if self._free or any(reclaim() for reclaim in self.reclaimers):
+            return self._free.pop()
+        return None
+
+    def give_back(self, *numbers: int) -> None:
+        """Returns numbers to the pool."""
+        self._free.extend(numbers)
 
 
 class CachedPage:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.engine.backends.model_memory import ModelMemory
-from sharpi.engine.kv.pool import State
+from sharpi.engine.kv.pages import State
 from sharpi.engine.prompt_cache.answer_ids import AnswerIds
 from sharpi.engine.prompt_cache.arithmetic import key_of
 from sharpi.engine.prompt_cache.cache_folder import CacheFolder

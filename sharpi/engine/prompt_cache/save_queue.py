@@ -12,7 +12,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from sharpi.engine.backends.model_memory import ModelMemory
-from sharpi.engine.kv.pool import State
+from sharpi.engine.kv.pages import State
 from sharpi.engine.prompt_cache.checksum import Bytes
 from sharpi.engine.prompt_cache.record import Record
 from sharpi.ops.cpu.buffers import aligned_bytes

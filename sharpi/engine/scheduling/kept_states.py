@@ -3,8 +3,7 @@
 from collections import OrderedDict
 
 from sharpi.engine.backends.model_part import HostBytes
-from sharpi.engine.kv.pages import CachedPage
-from sharpi.engine.kv.pool import State
+from sharpi.engine.kv.pages import CachedPage, State
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
 

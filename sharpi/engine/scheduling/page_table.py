@@ -7,8 +7,7 @@ import numpy as np
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.held_windows import HeldWindows
 from sharpi.engine.kv.kv_cut import Cut
-from sharpi.engine.kv.pages import CachedPage
-from sharpi.engine.kv.pool import State
+from sharpi.engine.kv.pages import CachedPage, State
 from sharpi.engine.scheduling.cut_pages import CutPages
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
 from sharpi.engine.scheduling.table_state import TableState

@@ -4,12 +4,12 @@ A page stays after its request has ended, until another one needs room: the leas
 page is evicted, beginning at the ends of conversations.
 """
 
+import heapq
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from sharpi.engine.backends.model_part import HostBytes
-from sharpi.engine.kv.eviction_order import EvictionOrder
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
 from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
@@ -53,7 +53,8 @@ class PrefixCache:
         self.root = CachedPage(-1, None)
         # Pages after this one are their user's alone: no text is ever found there.
         self.apart = CachedPage(-1, None)
-        self._order = EvictionOrder()
+        self._clock = count(1)
+        self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = KeptStates(runner, disk)
         self.draft_states = runner.draft_states
         self.windows = runner.windows
@@ -154,19 +155,16 @@ class PrefixCache:
 
     def save(self, path: Sequence[CachedPage]) -> None:
         """Saves the pages of an ended text to the prompt cache on disk, if there is one."""
-        if self.disk is not None:
-            self.disk.save(
-                [
-                    EndedPage(
-                        page.page,
-                        tuple(page.tokens),
-                        tuple(page.states.items()),
-                        self.windows.has(page.page),
-                    )
-                    for page in path
-                    if page.tokens
-                ]
-            )
+        if self.disk is None:
+            return
+        has = self.windows.has
+        self.disk.save(
+            [
+                EndedPage(own.page, tuple(own.tokens), tuple(own.states.items()), has(own.page))
+                for own in path
+                if own.tokens
+            ]
+        )
 
     def _windows_go(self, number: int) -> None:
         """Saves to disk what sliding-window layers are about to drop, where a snapshot needs it."""
@@ -192,11 +190,11 @@ class PrefixCache:
     def let_go(self, page: CachedPage) -> None:
         """Counts one user less; an unused page may be evicted, and an empty one is freed now."""
         page.num_users -= 1
-        self._order.touch(page)
+        page.last_use = next(self._clock)
         self.num_kept += page.num_users == 0
         if page.can_go and not page.tokens:
             self._remove(page)
-        self._order.offer(page)
+        self._offer(page)
 
     def grow(self, parent: CachedPage | None) -> CachedPage | None:
         """Adds a page after `parent` and holds it; returns None if all pages are in use."""
@@ -263,15 +261,20 @@ class PrefixCache:
             yield page
             waiting += page.children
 
+    def _offer(self, page: CachedPage) -> None:
+        if page.can_go and page.parent is not None:
+            heapq.heappush(self._leaving, (page.last_use, next(self._clock), page))
+
     def _evict(self) -> bool:
         """Gives back the least recently used page; returns False if all are in use."""
-        page = self._order.take()
-        if page is None or page.parent is None:
-            return False
-        parent = page.parent
-        self._remove(page)
-        self._order.offer(parent)
-        return True
+        while self._leaving:
+            last_use, _, page = heapq.heappop(self._leaving)
+            if page.can_go and page.parent is not None and page.last_use == last_use:
+                parent = page.parent
+                self._remove(page)
+                self._offer(parent)
+                return True
+        return False
 
     def _remove(self, page: CachedPage) -> None:
         assert page.parent is not None

@@ -2,8 +2,7 @@
 
 from collections import deque
 
-from sharpi.engine.kv.pages import CachedPage
-from sharpi.engine.kv.pool import State
+from sharpi.engine.kv.pages import CachedPage, State
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
 
