@@ -64,6 +64,14 @@ void many_tokens(const Product& p, int parts) {
   }
 }
 
+// Returns how many tokens are multiplied without a tile: one where a block of 256 is unpacked in
+// one line of code, as the sums of more do not fit pairs of registers.
+template <class Unpack>
+constexpr int direct_tokens() {
+  constexpr bool kOneLine = Unpack::kBlockColumns == 256 && requires { typename Unpack::Direct; };
+  return kTwoRegisters && kOneLine ? 1 : kDirectTokens;
+}
+
 template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
@@ -71,7 +79,7 @@ void tile_product(const Product& p) {
       {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 1, Level::L2>},
       {multiply_direct<Unpack, 2, Level::L1>, multiply_direct<Unpack, 3, Level::L1>}};
   begin_reading(p);
-  if (meets_directly(p)) few_tokens(p, kKernels);
+  if (meets_directly(p) && p.num_tokens <= direct_tokens<Unpack>()) few_tokens(p, kKernels);
   else if (p.num_tokens < kManyTokens) many_tokens<Unpack, Unpack::kKind>(p, p.num_columns / 32);
   else many_tokens<Unpack, kind_of_many(Unpack::kKind)>(p, p.num_columns / 32);
 }
