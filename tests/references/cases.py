@@ -223,7 +223,8 @@ class Case:
     something else, so that only transformers can tell. `added_keys` are written beside the
     converter's. `rename` names the function of `renames.py` that turns the saved model into one of
     an architecture that transformers does not have, but whose arithmetic is the same. Parameters
-    whose names end with `zeroed` are 0.
+    whose names end with `zeroed` are 0. Of `num_seeds` seeds the one with the clearest routes is
+    taken.
     """
 
     name: str
@@ -233,6 +234,7 @@ class Case:
     added_keys: dict[str, int | float] = field(default_factory=dict)
     rename: str = ""
     zeroed: str = ""
+    num_seeds: int = 24
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -939,6 +941,7 @@ CASES = (
             "n_shared_experts": 1,
         },
         rename="as_minimax_m3",
+        num_seeds=300,
     ),
     Case(
         "step35",

@@ -13,8 +13,6 @@ from cases import NUM_TOKENS, Case
 from numpy.typing import NDArray
 from tokenizer import NUM_SPECIAL_TOKENS, VOCAB_SIZE
 
-NUM_SEEDS = 24
-
 
 @dataclass(frozen=True)
 class Reference:
@@ -28,13 +26,13 @@ class Reference:
 
 
 def make_reference(case: Case) -> Reference:
-    """Returns the reference of a case: of `NUM_SEEDS` seeds, the one with the clearest routes.
+    """Returns the reference of a case: of its seeds, the one with the clearest routes.
 
     A route that hangs on the last digit would turn rounding into another answer.
     """
     if not case.num_experts:
         return _make(case, seed=0)
-    return max((_make(case, seed) for seed in range(NUM_SEEDS)), key=lambda each: each.margin)
+    return max((_make(case, seed) for seed in range(case.num_seeds)), key=lambda each: each.margin)
 
 
 def _make(case: Case, seed: int) -> Reference:
