@@ -69,7 +69,8 @@ class FeedForwardSettings(Struct, frozen=True):
         )
 
     def _activations(self, layer: int) -> LayerActivations:
-        if self.layer_activations:
+        """Returns the layer's activations; an MTP head of another file has a layer beyond them."""
+        if layer < len(self.layer_activations):
             return self.layer_activations[layer]
         return LayerActivations(self.activation, self.activation)
 
