@@ -141,8 +141,8 @@ BUGS = [
     Bug(
         "no fence before a head goes back",
         cases.heads,
-        "second = b * cosines[i] + a * sines[i];\n  }\n  __syncwarp();",
-        "second = b * cosines[i] + a * sines[i];\n  }",
+        "second = __fmaf_rn(b, cosines[i], __fmul_rn(a, sines[i]));\n  }\n  __syncwarp();",
+        "second = __fmaf_rn(b, cosines[i], __fmul_rn(a, sines[i]));\n  }",
         RACE,
     ),
     Bug(
@@ -178,7 +178,7 @@ BUGS = [
 WRONG_NUMBERS = [
     Bug("a chosen expert stays", cases.route, "i * kWarp) keys[i] = kTaken;", "i * kWarp) {}", ""),
     Bug("the bias is taken away", cases.matvec, "product, part.bias", "product, -part.bias", ""),
-    Bug("turns the other way", cases.heads, "a * cosines[i] - b", "a * cosines[i] + b", ""),
+    Bug("turns the other way", cases.heads, "cosines[i], -__fmul", "cosines[i], __fmul", ""),
 ]
 
 
