@@ -20,6 +20,7 @@ from sharpi.device.gpu import open_gpu
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.errors import DeviceError
+from sharpi.ops.cuda.replay.step_inputs import StepInputs
 
 Load = Callable[..., Engine]
 
@@ -72,3 +73,17 @@ def load(device: Device) -> Iterator[Load]:
     yield load_one
     for engine in engines:
         engine.close()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns the number of tokens in each step whose inputs the host writes."""
+    counts: list[int] = []
+    write = StepInputs.write
+
+    def counting(self: StepInputs, sequences: Any) -> None:
+        counts.append(sum(len(each.ids) for each in sequences))
+        write(self, sequences)
+
+    monkeypatch.setattr(StepInputs, "write", counting)
+    return counts

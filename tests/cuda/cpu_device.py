@@ -182,14 +182,14 @@ class CpuDevice:
 def launch_regions(launch: Launch) -> Iterator[Region]:
     """Returns the memory that the launch may touch; races need memory that is written.
 
-    The last word of what is only read may be read as a whole: an aligned word lies in one page.
+    A kernel of MXFP4 may read the last word of what it only reads as a whole; see load_words.cuh.
     """
     spans = [(i, a) for i, a in enumerate(launch.arguments) if isinstance(a, Span)]
     written = {id(span.memory) for i, span in spans if i in launch.writes}
     for index, span in spans + [(REACHED, span) for span in launch.reaches]:
         cells = memory_of(span).cells(span.offset) if id(span.memory) in written else None
         begin, end = span.address, span.address + span.num_bytes
-        if index not in launch.writes:
+        if launch.kernel.quant_type == "mxfp4" and index not in launch.writes:
             end += -end % _WORD_BYTES
         yield Region(begin, end, cells, index, index in launch.writes)
 

@@ -24,6 +24,33 @@ constexpr TileKind in_place(TileKind kind) {
   return kind;
 }
 
+// Returns the 16 bytes of 4 x 16 columns, 32 apart; `fields` are those of 256 columns.
+inline Rows columns_of(Rows fields, int half, int side) { return fields + (32 * half + 16 * side); }
+
+// Multiplies 256 columns with one token. Turns rows while those before are multiplied, and calls
+// meanwhile(at, i) then, too: at and i from 0 to 3. Calls finish(half) after 128 columns.
+template <class Out, class Meanwhile, class Finish>
+[[gnu::always_inline]] inline void two_bits_by_columns(Rows fields, Out& out, Meanwhile meanwhile,
+                                                       Finish finish) {
+  using Four = typename Out::Layout::FourBySteps;
+  Four columns[2] = {Four(columns_of(fields, 0, 0)), Four()};
+  columns[0].all_steps();
+#pragma GCC unroll 4
+  for (int at = 0; at < 4; at++) {
+    const int half = at / 2, side = at % 2;
+    Four &x = columns[side], &after = columns[1 - side];
+    if (at < 3) after.rows = columns_of(fields, (at + 1) / 2, 1 - side);
+    const auto turn = [&](int i) __attribute__((always_inline)) {
+      if (at < 3) after.step(i);
+      meanwhile(at, i);
+    };
+    const auto make = [&](int i, Ints w[4])
+                          __attribute__((always_inline)) { all_fields<Out>(x[i], w); };
+    out.template pieces_by_columns<4, 2>(8 * half + side, make, turn);
+    if (side) finish(half);
+  }
+}
+
 struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0, 3, true}, kKindInPlace = in_place(kKind);
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
@@ -40,7 +67,8 @@ struct UnpackQ2_K {
       set_scales(both, half, out);
 #pragma GCC unroll 2
       for (int side = 0; side < 2; side++) {
-        const typename Out::Layout::Four x(columns_of(blocks, half, side));
+        const typename Out::Layout::Four x(
+            columns_of(blocks + offsetof(BlockQ2_K, qs), half, side));
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++)
           out.template pieces<1>(8 * half + side + 2 * k,
@@ -53,10 +81,6 @@ struct UnpackQ2_K {
   }
 
  private:
-  // Returns the 16 bytes of 4 x 16 columns, 32 apart.
-  static Rows columns_of(Rows blocks, int half, int side) {
-    return blocks + (offsetof(BlockQ2_K, qs) + 32 * half + 16 * side);
-  }
   template <class Out>
   [[gnu::always_inline]] static void set_scales(const Ints both[4], int half, Out& out) {
     Ints scales[4];
@@ -76,29 +100,19 @@ struct UnpackQ2_K {
       out.finish(part);
     }
   }
-  // Turns rows while those before are multiplied, the scales' with the first.
+  // Turns the rows of scales with the first of the others.
   template <class Out>
   [[gnu::always_inline]] static void unpack_by_columns(Rows blocks, Out& out) {
-    using Four = typename Out::Layout::FourBySteps;
-    Four scales(blocks + offsetof(BlockQ2_K, scales));
-    Four columns[2] = {Four(columns_of(blocks, 0, 0)), Four()};
-    columns[0].all_steps();
-#pragma GCC unroll 4
-    for (int at = 0; at < 4; at++) {
-      const int half = at / 2, side = at % 2;
-      Four &x = columns[side], &after = columns[1 - side];
-      if (at < 3) after.rows = columns_of(blocks, (at + 1) / 2, 1 - side);
-      const auto meanwhile = [&](int i) __attribute__((always_inline)) {
-        if (at == 0) scales.step(i);
-        if (at < 3) after.step(i);
-        if (at == 0 && i == 3) set_scales(scales.x, 0, out);
-      };
-      const auto make = [&](int i, Ints w[4])
-                            __attribute__((always_inline)) { all_fields<Out>(x[i], w); };
-      if (at == 2) set_scales(scales.x, 1, out);
-      out.template pieces_by_columns<4, 2>(8 * half + side, make, meanwhile);
-      if (side) finish(scales.x, half, out);
-    }
+    typename Out::Layout::FourBySteps scales(blocks + offsetof(BlockQ2_K, scales));
+    const auto meanwhile = [&](int at, int i) __attribute__((always_inline)) {
+      if (at == 0) scales.step(i);
+      if (at == 0 && i == 3) set_scales(scales.x, 0, out);
+    };
+    const auto finish_half = [&](int half) __attribute__((always_inline)) {
+      finish(scales.x, half, out);
+      if (half == 0) set_scales(scales.x, 1, out);
+    };
+    two_bits_by_columns(blocks + offsetof(BlockQ2_K, qs), out, meanwhile, finish_half);
   }
 };
 
@@ -113,41 +127,19 @@ struct UnpackTQ2_0 {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     out.factors(join_halves(blocks + offsetof(BlockTQ2_0, d)), zero_floats());
     for (int g = 0; g < 8; g++) out.whole_scale(g, words(1));
-    if constexpr (Out::kByColumns) return unpack_by_columns(blocks, out);
+    const Rows fields = blocks + offsetof(BlockTQ2_0, qs);
+    const auto finish = [&](int half) __attribute__((always_inline)) {
+      for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
+    };
+    if constexpr (Out::kByColumns) return two_bits_by_columns(fields, out, [](int, int) {}, finish);
     using Four = typename Out::Layout::Four;
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
       out.template groups<4>(8 * half, [&](int side) __attribute__((always_inline)) {
-        return [x = Four(columns_of(blocks, half, side))](int i, Ints w[4])
+        return [x = Four(columns_of(fields, half, side))](int i, Ints w[4])
                    __attribute__((always_inline)) { all_fields<Out>(x[i], w); };
       });
-      for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
-    }
-  }
-
- private:
-  static Rows columns_of(Rows blocks, int half, int side) {
-    return blocks + (offsetof(BlockTQ2_0, qs) + 32 * half + 16 * side);
-  }
-  // Turns rows while those before are multiplied.
-  template <class Out>
-  [[gnu::always_inline]] static void unpack_by_columns(Rows blocks, Out& out) {
-    using Four = typename Out::Layout::FourBySteps;
-    Four columns[2] = {Four(columns_of(blocks, 0, 0)), Four()};
-    columns[0].all_steps();
-#pragma GCC unroll 4
-    for (int at = 0; at < 4; at++) {
-      const int half = at / 2, side = at % 2;
-      Four &x = columns[side], &after = columns[1 - side];
-      if (at < 3) after.rows = columns_of(blocks, (at + 1) / 2, 1 - side);
-      const auto meanwhile = [&](int i) __attribute__((always_inline)) {
-        if (at < 3) after.step(i);
-      };
-      const auto make = [&](int i, Ints w[4])
-                            __attribute__((always_inline)) { all_fields<Out>(x[i], w); };
-      out.template pieces_by_columns<4, 2>(8 * half + side, make, meanwhile);
-      if (side)
-        for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
+      finish(half);
     }
   }
 };

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
 from pathlib import Path
 
 from sharpi.engine.prompt_cache.checksum import Bytes
@@ -19,10 +18,7 @@ class RecordReader:
 
     def __init__(self, path_of: Callable[[Record], Path]) -> None:
         self._path_of = path_of
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_READERS, thread_name_prefix="prompt cache")
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="prompt cache")
 
     def read(self, wanted: Sequence[Record]) -> Iterator[tuple[Record, Bytes, str | None]]:
         """Yields each record with its page and state, valid until the next, and what is wrong.
@@ -52,6 +48,4 @@ class RecordReader:
 
     def close(self) -> None:
         """Ends the threads, once they have read what was begun."""
-        if "_pool" in self.__dict__:
-            self._pool.shutdown()
-            del self._pool
+        self._pool.shutdown()

@@ -27,7 +27,7 @@ class FeedForwardSettings(Struct, frozen=True):
     router: Router  # without the bias and the index of a layer
     weighs_input: bool = False  # see ExpertWeights
     gated: bool = True  # False if there is only `up`
-    layer_activations: tuple[LayerActivations, ...] = ()  # where they differ from `activation`
+    layer_activations: tuple[LayerActivations, ...] = ()  # of each layer in the file
     norm: str = "ffn_norm"  # the name of the tensor of the norm before the feed-forward
     has_layer_norm: bool = False  # the norm is a layer norm, also without a bias in the file
     averages_shared: bool = False  # half of the sum of the routed experts and the shared one counts

@@ -16,7 +16,6 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cuda.replay.program import GpuProgram
-from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.tiers.plan import Tier
 
 pytestmark = pytest.mark.native
@@ -40,20 +39,6 @@ def test_greedy_text_is_the_same(case: str, layers: int | None, load: Load) -> N
     engine = load(path, speculation=Speculation(kinds=("suffix",), max_drafts=3), **options)
     assert [answer(engine), answer(engine)] == [plain, plain]
     assert engine.speculator.statistics.num_accepted > 0
-
-
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of tokens in each step whose inputs come from the host."""
-    counts: list[int] = []
-    write = StepInputs.write
-
-    def counting(self: StepInputs, sequences: Any) -> None:
-        counts.append(sum(len(each.ids) for each in sequences))
-        write(self, sequences)
-
-    monkeypatch.setattr(StepInputs, "write", counting)
-    return counts
 
 
 @pytest.mark.parametrize("slots", [None, 3])

@@ -16,7 +16,7 @@ from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
-from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply
 
 pytestmark = pytest.mark.native
@@ -26,20 +26,6 @@ Load = Callable[..., Engine]
 REPLY = Reply(np.zeros(1, np.int32), None)
 SHAPE = StepShape(1, 1, 256, largest=True)
 QUIET = {"prefetch": False}  # nothing is timed but miss modes
-
-
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns the number of tokens in each step whose inputs the host writes."""
-    counts: list[int] = []
-    write = StepInputs.write
-
-    def counting(self: StepInputs, sequences: Any) -> None:
-        counts.append(sum(len(each.ids) for each in sequences))
-        write(self, sequences)
-
-    monkeypatch.setattr(StepInputs, "write", counting)
-    return counts
 
 
 def answer(engine: Engine, prompt: list[int], count: int) -> list[int]:
