@@ -33,7 +33,7 @@ class CountingDevice:
         self.num_bytes = 0
 
     def sibling(self, index: int) -> Device:
-        raise RuntimeError("a counting device is alone")
+        raise RuntimeError("a counting device has no other GPU")
 
     def allocate(self, num_bytes: int) -> Memory:
         self.num_bytes += num_bytes
@@ -83,7 +83,7 @@ class CountingDevice:
         return nullcontext()
 
     def tensor(self, span: Span) -> Any:
-        """Returns None, as nothing is sent from here."""
+        """Returns None: there is no memory to read."""
 
     def write_word(self, word: Span, value: int) -> None:
         """Does nothing."""

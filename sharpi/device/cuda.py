@@ -21,7 +21,7 @@ from sharpi.device.page_lock import PageLock
 from sharpi.device.peers import CurrentGpu, check_gpu, enable_peers
 from sharpi.device.small_upload import SMALL_BYTES, SmallUpload
 from sharpi.device.staged_upload import StagedUpload
-from sharpi.device.stream_words import are_served, await_word, write_word
+from sharpi.device.stream_words import are_supported, await_word, write_word
 from sharpi.device.torch_library import TorchLibrary
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
@@ -57,7 +57,7 @@ class CudaDevice:
         self._cupy, self._import_torch, self._index = cupy, torch, index
         self._errors = GpuErrors(cupy, lambda: self.free_bytes)
         self._current: CurrentGpu = CurrentGpu(cupy) if first is None else first._current
-        self._here()
+        self._select()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._page_lock: PageLock = (
             PageLock(cupy.cuda.runtime, index) if first is None else first._page_lock
@@ -80,22 +80,22 @@ class CudaDevice:
         enable_peers(self._cupy, self._index, index)
         return CudaDevice(self._cupy, self._import_torch, index, self)
 
-    def _here(self) -> None:
-        """Selects this GPU for the next CUDA calls of the thread."""
+    def _select(self) -> None:
+        """Selects this GPU for the later CUDA calls of this thread."""
         self._current.use(self._index)
 
     def _current_stream(self) -> Any:
-        self._here()
+        self._select()
         return self._stream
 
     @property
     def free_bytes(self) -> int:
         """The free memory that the driver reports."""
-        self._here()
+        self._select()
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
     def allocate(self, num_bytes: int) -> Memory:
-        self._here()
+        self._select()
         try:
             return CudaMemory(self._cupy.cuda.Memory(max(1, num_bytes)), num_bytes)
         except (RuntimeError, MemoryError) as error:
@@ -104,7 +104,7 @@ class CudaDevice:
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         runtime = self._cupy.cuda.runtime
         flags = runtime.hostAllocMapped | runtime.hostAllocPortable
-        self._here()
+        self._select()
         try:
             owner = self._cupy.cuda.PinnedMemory(max(1, num_bytes), flags)
         except runtime.CUDARuntimeError as error:
@@ -126,7 +126,7 @@ class CudaDevice:
         """True if streams can write words and wait for them; tried once, on the main stream."""
         try:
             memory, host = self.mapped(_PROBE_BYTES)
-            return are_served(self._stream, memory.address, host)
+            return are_supported(self._stream, memory.address, host)
         except (RuntimeError, OSError, DeviceError):
             return False
 
@@ -150,7 +150,7 @@ class CudaDevice:
 
     @cached_property
     def _small(self) -> SmallUpload | None:
-        """None if the driver refuses page-locked memory."""
+        """The buffers for small uploads, None if the driver refuses page-locked memory."""
         try:
             return SmallUpload(self.mapped, self._to_device, self.mark)
         except DeviceError:
@@ -168,13 +168,13 @@ class CudaDevice:
     def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
         if not num_bytes:
             return
-        self._here()
+        self._select()
         with self._errors:
             runtime = self._cupy.cuda.runtime
             runtime.memcpyAsync(target, source, num_bytes, kind, self._stream.ptr)
 
     def launch(self, launch: Launch) -> None:
-        self._here()
+        self._select()
         with self._errors, self._stream:
             self._kernels.launch(launch, self._stream.ptr)
 
@@ -182,36 +182,36 @@ class CudaDevice:
         self._kernels.prepare(kernels)
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
-        self._here()
+        self._select()
         with self._errors:
             self._library.matmul(x, weights, out, shape)
 
     @cached_property
     def has_grouped_products(self) -> bool:
         """True if torch has a grouped GEMM; tried once, on the main stream."""
-        self._here()
+        self._select()
         return self._library.has_grouped_products(self._capability)
 
     def grouped_matmul(
         self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
     ) -> None:
-        self._here()
+        self._select()
         with self._errors:
             self._library.grouped_matmul(x, weights, out, offsets, shape)
 
     def attends(self, shape: AttendShape) -> bool:
-        self._here()
+        self._select()
         return self._library.attends(shape)
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
-        self._here()
+        self._select()
         with self._errors:
             self._library.attend(q, keys, values, page_table, out, shape)
 
     def torch_stream(self) -> AbstractContextManager[Any]:
-        self._here()
+        self._select()
         return self._library.stream()
 
     def tensor(self, span: Span) -> Any:
@@ -242,7 +242,7 @@ class CudaDevice:
         self._stream.wait_event(mark)
 
     def mark(self) -> Mark:
-        self._here()
+        self._select()
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(self._stream)
         return event
@@ -253,14 +253,14 @@ class CudaDevice:
 
     @cached_property
     def _other(self) -> Any:
-        self._here()
+        self._select()
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def record(self, work: Sequence[Work]) -> Work:
         return self._graphs.record(work)
 
     def synchronise(self) -> None:
-        self._here()
+        self._select()
         with self._errors:
             self._stream.synchronize()
 

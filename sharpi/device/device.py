@@ -1,6 +1,6 @@
 """Device: the interface of a processor with memory of its own, which the CUDA engine runs on.
 
-It has two implementations: a GPU (`cuda.py`), and the tests' execution of the kernels on the CPU.
+It has two implementations: a GPU (`cuda.py`), and the emulator of the tests, which runs on the CPU.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -114,7 +114,7 @@ class Device(Protocol):
         """
 
     def attends(self, shape: AttendShape) -> bool:
-        """Returns True if `attend` takes such heads, for any number of tokens and positions."""
+        """Returns True if `attend` supports heads of this shape, for any tokens and positions."""
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
@@ -126,7 +126,7 @@ class Device(Protocol):
         """
 
     def torch_stream(self) -> AbstractContextManager[Any]:
-        """Lets torch's calls within the context take their place in the order of the work."""
+        """Returns a context in which torch's calls run in order with the device's other work."""
 
     def tensor(self, span: Span) -> Any:
         """Returns a tensor of torch over the bytes of a span, which is not copied."""

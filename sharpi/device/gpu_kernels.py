@@ -27,8 +27,8 @@ _COMPILERS = 16  # threads; NVRTC compiles without Python's lock
 class GpuKernels:
     """Compiles a kernel's module at its first launch, and launches on the current stream.
 
-    The owner sets `is_capturing` while it captures a graph. `has_early_launches`: the GPU and its
-    driver take programmatic launches, as far as is known.
+    The owner sets `is_capturing` while it captures a graph. `has_early_launches` is true
+    until the driver refuses a programmatic launch, on GPUs that should support them.
     """
 
     def __init__(self, cupy: Any, index: int, errors: GpuErrors, capability: int) -> None:
@@ -56,7 +56,7 @@ class GpuKernels:
     def _launched_early(
         self, function: Any, launch: Launch, arguments: Sequence[np.generic], stream: int
     ) -> bool:
-        """Launches a kernel that may begin early; returns False where the driver has no such thing.
+        """Launches a kernel that may begin early; returns False if the driver does not support it.
 
         Within a capture a refusal is an error instead, since it ends the capture.
         """

@@ -14,7 +14,7 @@ from sharpi.errors import DeviceError
 
 
 class GraphCapture:
-    """Captures calls on the stream that `stream` returns, once it has selected the GPU."""
+    """Captures calls on a stream; `stream` selects the GPU, and returns the stream."""
 
     def __init__(self, errors: GpuErrors, kernels: GpuKernels, stream: Callable[[], Any]) -> None:
         self._errors, self._kernels, self._stream = errors, kernels, stream

@@ -25,9 +25,9 @@ def has_grouped_products(torch: Any, capability: int) -> bool:
 
 
 def grouped_product(torch: Any, x: Any, weights: Any, ends: Any, out: Any) -> None:
-    """Computes out (T, rows) = x (T, columns) weights[e]^T, e being the matrix of a token's row.
+    """Computes out (T, rows) = x (T, columns) weights[e]^T, where each row has its own matrix e.
 
-    `weights` is (matrices, rows, columns); `ends`, int32 (matrices,), has the row after the last
-    one of each matrix. Rows after the last end get undefined values.
+    `weights` is (matrices, rows, columns). Matrix e has the rows of x from ends[e - 1], or 0, up to
+    ends[e]; `ends` is int32 (matrices,). Rows after the last end get undefined values.
     """
     out.copy_(torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends))

@@ -4,7 +4,7 @@
 def defines(quant_type: str | None) -> tuple[str, ...]:
     """Returns the macros that compile a file for one quant type ("q4_k") or several.
 
-    Two or three ("q4_k+q6_k") are for kernels whose launches read matrices of as many types.
+    Joined types ("q4_k+q6_k") are for kernels that read matrices of two or three types.
     """
     match [] if quant_type is None else quant_type.upper().split("+"):
         case []:

@@ -18,7 +18,7 @@ _BUFFERS = 8
 class SmallUpload:
     """Uploads through a ring of buffers; a buffer is reused once its last copy has ended.
 
-    `mapped`, `copy` and `mark` are as for StagedUpload.
+    `mapped`, `copy` and `mark` are those of StagedUpload.
     """
 
     def __init__(

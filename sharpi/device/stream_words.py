@@ -19,7 +19,7 @@ _DRIVERS = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 
 
 def write_word(stream: int, address: int, value: int) -> None:
-    """Makes the stream set a uint32 after all earlier work, visibly for the host.
+    """Makes the stream set a uint32, visible to the host, after all earlier work.
 
     Raises StreamWordError.
     """
@@ -31,7 +31,7 @@ def await_word(stream: int, address: int, value: int) -> None:
     _check("wait for", _operation("cuStreamWaitValue32_v2")(stream, address, value, _EQUAL))
 
 
-def are_served(stream: Any, address: int, host: npt.NDArray[np.uint8]) -> bool:
+def are_supported(stream: Any, address: int, host: npt.NDArray[np.uint8]) -> bool:
     """Returns True if a stream can wait for a word's value, and then write another word.
 
     `host` is the host's view of page-locked memory, which the GPU finds at `address`. Raises

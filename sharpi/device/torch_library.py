@@ -50,7 +50,7 @@ class TorchLibrary:
             self._torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
 
     def has_grouped_products(self, capability: int) -> bool:
-        """Returns True if torch multiplies in groups, which is tried."""
+        """Returns True if torch has a grouped GEMM; tries it once."""
         with self.stream():
             return has_grouped_products(self._torch, capability)
 
@@ -62,14 +62,14 @@ class TorchLibrary:
         with self.stream():
             grouped_product(
                 self._torch,
-                self._brain_floats(x, (tokens, columns)),
-                self._brain_floats(weights, (matrices, rows, columns)),
+                self._bf16(x, (tokens, columns)),
+                self._bf16(weights, (matrices, rows, columns)),
                 self._tensor(offsets, "<i4", (matrices + 1,))[1:],
-                self._brain_floats(out, (tokens, rows)),
+                self._bf16(out, (tokens, rows)),
             )
 
     def attends(self, shape: AttendShape) -> bool:
-        """Returns True if torch has a fused kernel for such heads."""
+        """Returns True if torch has a fused kernel for heads of this shape."""
         return self._kernel_of(shape) is not None
 
     def attend(
@@ -100,8 +100,8 @@ class TorchLibrary:
         except (AttributeError, TypeError, RuntimeError):  # another version of torch
             return None
 
-    def _brain_floats(self, span: Span, shape: tuple[int, ...]) -> Any:
-        """Returns a span as bf16, for which the array interface has no name."""
+    def _bf16(self, span: Span, shape: tuple[int, ...]) -> Any:
+        """Returns a bf16 tensor over a span; the CUDA array interface has no name for the type."""
         return self._tensor(span, "<i2", shape).view(self._torch.bfloat16)
 
     def _halves(self, span: Span, rows: int, columns: int) -> Any:

@@ -1,4 +1,4 @@
-"""Prints every allocation on a device, the part of the program behind it, and the free memory."""
+"""Prints each allocation on a device, the module that asked for it, and the free memory."""
 
 import sys
 import weakref
@@ -15,7 +15,7 @@ def traced(device: Device) -> Device:
 
 
 class _TracedDevice:
-    """Passes everything on to the real device, which also allocates."""
+    """Passes all calls on to the real device, and prints each allocation and release."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -31,8 +31,8 @@ class Activation(IntEnum):
     """The activation of a feed-forward; the numbers are those of the ABI.
 
     CLAMPED_SWIGLU is x * sigmoid(1.702 x) of the gate, clamped to at most 7. It multiplies up + 1,
-    with up clamped to -7..7 (gpt-oss). LIMITED_SILU_7 and LIMITED_SILU_16 are silu, of which more
-    than 7 or 16 is cut. They multiply up, clamped to -7..7 or -16..16 (Step 3.5).
+    with up clamped to -7..7 (gpt-oss). LIMITED_SILU_7 and LIMITED_SILU_16 are silu, clamped
+    to at most 7 or 16. They multiply up, clamped to -7..7 or -16..16 (Step 3.5).
     """
 
     SILU = 0
@@ -116,14 +116,14 @@ class ExpertSource(Protocol):
         """The pointer to the native expert feed."""
 
     def table(self, layer: int, piece: int) -> int:
-        """Returns the address of a table of the addresses of a layer's matrices.
+        """Returns the address of an array with the address of each expert's matrix in a layer.
 
         `piece` is 0 for the gate matrices, 1 for up and 2 for down.
         """
 
     @property
     def asks_router(self) -> bool:
-        """True if a layer's routes are predicted by its router from the layer before's stream."""
+        """True if a layer's router predicts its routes from the previous layer's hidden state."""
 
 
 class Router(Struct, frozen=True):

@@ -68,7 +68,7 @@ class DeltaNetShape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values per token besides the convolution's: gate, output and rates."""
+        """Values per token that are in memory beside the convolution's: gate, output and rates."""
         return 3 * self.num_value_heads * self.value_dim + 4 * self.num_value_heads
 
     def key_head(self, value_head: int) -> int:
@@ -102,7 +102,7 @@ class Mamba2Shape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values per token besides the convolution's: gate, output and rates."""
+        """Values per token that are in memory beside the convolution's: gate, output and rates."""
         return 3 * self.num_heads * self.head_dim + self.num_heads
 
 

@@ -43,7 +43,7 @@ class OpKind(IntEnum):
 
 
 class Rows(IntEnum):
-    """The rows of a value: one per token, one per wanted output, or one for a prediction."""
+    """The rows of a value: one per token, per wanted output, or per token with a prediction."""
 
     TOKENS = 0
     OUTPUTS = 1
@@ -84,7 +84,7 @@ class ThreadPlace(Structure):
 
 
 class PageSpan(Structure):
-    """A piece of weights, and the NUMA node of the threads that read it."""
+    """A range of weights, and the NUMA node of the threads that read it."""
 
     _fields_ = (
         ("at", c_void_p),

@@ -1,7 +1,7 @@
 """The KV cache of the CPU engine: pages of 64 positions, which callers assign to sequences.
 
-A page has each KV head's keys, then its values unless they are part of the keys; both have types of
-their own (kernels/cpu/attention/kv_pages.h). A page of a layer is one row of bytes.
+A page has each KV head's keys, then its values unless they are part of the keys. Their types may
+differ (kernels/cpu/attention/kv_pages.h). A page of a layer is one row of bytes.
 """
 
 from collections.abc import Collection, Iterable
@@ -22,7 +22,7 @@ KV_BLOCK = 32
 
 
 class KvFormat(Struct, frozen=True):
-    """The layout of a KV cache type: its bits per number, and its scales of 16 bits each."""
+    """The layout of a KV cache type: its bits per number, and how many 16-bit scales it has."""
 
     code: int  # the same in the native library and in the CUDA kernels
     bits: int
@@ -102,7 +102,7 @@ def kv_bytes(
 
 
 def pages_of(num_pages: int, window_pages: int, *, has_window: bool) -> int:
-    """Returns a layer's number of pages: `num_pages`, but at most `window_pages` with a window.
+    """Returns how many pages a layer has: `num_pages`, or at most `window_pages` with a window.
 
     If `window_pages` is 0, a window does not limit the pages.
     """
@@ -110,12 +110,15 @@ def pages_of(num_pages: int, window_pages: int, *, has_window: bool) -> int:
 
 
 def first_page_read(position: int, window: int) -> int:
-    """Returns the index of the first page that the token at `position` reads, of its `window`."""
+    """Returns the index of the first page in the window of the token at `position`."""
     return max(0, position - window + 1) // PAGE_POSITIONS
 
 
 def passing_pages(position: int, end: int, window: int) -> range:
-    """Returns the pages that tokens from `position` to `end` write, and the next does not read."""
+    """Returns the indices of the pages between `position` and the window of the token at `end`.
+
+    Later tokens do not read them.
+    """
     return range(-(-position // PAGE_POSITIONS), first_page_read(end, window))
 
 
@@ -141,7 +144,7 @@ def takes_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> bool:
 
 
 class KvCache:
-    """The pages of all layers, `num_pages` each, zeroed; the system commits them at a first write.
+    """The pages of all layers, `num_pages` per layer, zeroed; the system commits them when written.
 
     The model must pass `check_kv_types` for `types`.
     """
@@ -153,7 +156,7 @@ class KvCache:
         types: KvTypes,
         windows: Collection[int] = (),
     ) -> None:
-        """Allocates the pages; `drop_windows` can free single pages of the layers `windows`."""
+        """Allocates the pages; `windows` are the layers whose pages `drop_windows` can free."""
         self.num_pages, self.types = num_pages, types
         self.layers: dict[int, npt.NDArray[np.uint8]] = {}
         self._windows: dict[int, ReturnableMemory] = {}

@@ -61,7 +61,7 @@ def _library() -> ctypes.CDLL:
 def read_bytes_per_second(
     parts: Sequence[npt.NDArray[np.uint8]], num_threads: int, tries: int = 3
 ) -> float:
-    """Measures the rate of reading the first GiB of `parts`, the best of `tries`.
+    """Returns the best of `tries` measured rates of reading the first GiB of `parts`.
 
     If `parts` have less than a GiB, they are read repeatedly. Raises ValueError if they are empty.
     """
@@ -91,7 +91,7 @@ def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt
 def line_transfer_seconds(rounds: int = 20_000, tries: int = 5) -> float:
     """Returns the least seconds in which a cache line moves from one core to another.
 
-    Two threads write it in turn. On a single core, every turn takes a whole time slice.
+    Two threads write it alternately. On a single core, every write takes a whole time slice.
     """
     measure = load_library().sharpi_line_transfer_seconds
     measure.restype, measure.argtypes = c_double, [c_uint32]

@@ -127,7 +127,7 @@ class Program:
         return int(self._library.sharpi_program_barriers(self._handle, ctypes.byref(step)))
 
     def page_spans(self, pool: ThreadPool) -> "list[abi.PageSpan]":
-        """Lists the weights in order of address, in pieces with the NUMA node that reads them."""
+        """Returns the ranges of weights by address, each with the NUMA node that reads it."""
         measure = self._library.sharpi_program_page_spans
         count = measure(self._handle, pool.handle, None, 0)
         spans = (abi.PageSpan * count)()
@@ -135,7 +135,7 @@ class Program:
         return list(spans)
 
     def keep(self, array: np.ndarray | None) -> int | None:
-        """Returns the array's address; the program keeps the array alive."""
+        """Returns the array's address, None for None; the program keeps the array alive."""
         if array is None:
             return None
         self._alive.append(array)
@@ -196,9 +196,10 @@ class StepArrays:
         )
 
     def write(self, row: int, first: int, ids: IntArray, position: int, pages: IntArray) -> slice:
-        """Writes the tokens `ids` of sequence `row`, from `position` on; returns their row slice.
+        """Writes the tokens `ids` of the sequence with index `row`; returns their rows in the step.
 
-        The tokens take the step's rows from `first` on. `pages` are the sequence's pages, in order.
+        The first token has the step's row `first` and the position `position` in its sequence.
+        `pages` are the sequence's pages, in order.
         """
         count, num_pages = len(ids), min(len(pages), self._pages.shape[1])
         rows = slice(first, first + count)
@@ -209,5 +210,5 @@ class StepArrays:
         return rows
 
     def ask(self, first: int, rows: IntArray | int, count: int = 1) -> None:
-        """Requests the outputs of these rows, as the step's outputs from `first` on."""
+        """Requests the logits of `count` rows; they become outputs `first`, `first` + 1, ..."""
         self._outputs[first : first + count] = rows

@@ -46,7 +46,7 @@ class AttentionRecorder(Tape):
         return out
 
     def store(self, k: Buffer, v: Buffer | None, shape: AttentionShape) -> None:
-        """Stores keys and values that were computed elsewhere, as `attention` does."""
+        """Records the storing of keys and values in the KV cache, without attention."""
         self._store(k, v, self._layer(shape))
 
     def _layer(self, shape: AttentionShape) -> abi.KvLayerParams:
@@ -78,7 +78,7 @@ class AttentionRecorder(Tape):
         )
 
     def _keep(self, q: Buffer, shape: AttentionShape, layer: abi.KvLayerParams) -> None:
-        """Records the choice of the keys and values that a step keeps (Li et al., 2404.14469)."""
+        """Records SnapKV's choice of the keys and values to keep (Li et al., arXiv 2404.14469)."""
         self._add(
             OpKind.KV_KEEP,
             [q],

@@ -30,7 +30,7 @@ class Tape:
         self._incoming: Buffer | None = None
 
     def incoming(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
-        """Returns a buffer (rows, width) of values that each step receives in place of ids."""
+        """Returns a buffer (rows, width) of values that a step receives in place of token ids."""
         self._incoming = self._buffer(width, rows)
         return self._incoming
 
@@ -78,7 +78,7 @@ class Tape:
         return None if buffer is None else self._arena.ctypes.data + buffer.offset + offset
 
     def _data(self, array: np.ndarray | None) -> int | None:
-        """Returns the array's address; the program keeps the array alive."""
+        """Returns the array's address, None for None; the program keeps the array alive."""
         if array is None:
             return None
         self._alive.append(array)

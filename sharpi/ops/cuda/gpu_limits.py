@@ -31,13 +31,13 @@ class GpuLimits:
         self._read, self._bus = 0.0, 0.0
 
     def measure(self) -> None:
-        """Reads the GPU's memory once more: BYTES_A_TRY, or half of the free memory."""
+        """Measures the rate of reading BYTES_A_TRY of the GPU's memory, or half of what is free."""
         size = _whole_words(min(BYTES_A_TRY, self._device.free_bytes // 2))
         memory = filled_memory(self._device, size)
         self._read = max(self._read, read_bytes_per_second(self._device, memory))
 
     def measure_bus(self) -> None:
-        """Reads page-locked memory of the host once more."""
+        """Measures the rate at which the GPU reads page-locked memory of the host."""
         memory, host = self._device.mapped(_whole_words(BUS_BYTES_A_TRY))
         host[:] = np.resize(random_bytes(len(host)), len(host))
         self._bus = max(self._bus, read_bytes_per_second(self._device, memory))
@@ -54,7 +54,7 @@ class GpuLimits:
 
 
 def read_bytes_per_second(device: Device, memory: Memory) -> float:
-    """Measures the rate of reading a memory, the best of a few tries."""
+    """Returns the best of a few measured rates of reading a memory."""
     sums = device.allocate(sums_bytes(memory.num_bytes))
     whole = Span(memory, 0, memory.num_bytes)
     launch = read_rate(whole, Span(sums, 0, sums.num_bytes))
@@ -65,7 +65,7 @@ def read_bytes_per_second(device: Device, memory: Memory) -> float:
 def read_rate(data: Span, sums: Span) -> Launch:
     """Launches the kernel that reads `data`, a multiple of 16 bytes.
 
-    It writes `sums` (blocks, 8) uint32, the exclusive or of all words.
+    It writes `sums` (blocks, 8) uint32, the XOR of the words that each warp read.
     """
     return Launch(
         Kernel("read_rate", "read_rate"),

@@ -14,8 +14,8 @@ _FLOAT_BYTES = 4
 class GpuStates:
     """The states of some layers, (num_states, num_floats) in `memory`.
 
-    `offsets` are where the values of each shape begin within a state, in floats. With `has_backup`
-    there is memory to save one state.
+    `offsets` has the index of the float at which each shape begins within a state. With
+    `has_backup` there is memory to save one state.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ def aligned(num_bytes: int) -> int:
 
 
 class GpuWeights:
-    """Arrays in the GPU's memory, each once; call `want` before `load`, and `span` after it."""
+    """Copies of arrays in the GPU's memory; call `want` before `load`, and `span` after it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -35,7 +35,7 @@ class GpuWeights:
         return array
 
     def lend(self, array: HostArray, memory: Memory) -> None:
-        """Leaves an array where it is: in page-locked RAM, which the GPU sees as `memory`."""
+        """Makes `span` return `memory` for an array in page-locked RAM, which is not copied."""
         self._lent[id(array)] = array, Span(memory, 0, array.nbytes)
 
     def constant(self, name: str, *sizes: int, make: Callable[..., HostArray]) -> HostArray:

@@ -41,7 +41,7 @@ def types_of(shape: AttentionShape, types: KvTypes) -> KvTypes:
 
 
 def _parts(shape: AttentionShape, types: KvTypes) -> tuple[tuple[int, KvType], ...]:
-    """Returns width and type of one position in a KV head: of keys, and of values stored apart."""
+    """Returns the (width, type) of keys, and of values unless they are part of the keys."""
     keys, values = (shape.key_dim, types.keys), (shape.value_dim, types.values)
     return (keys,) if shape.values_in_keys else (keys, values)
 
@@ -170,7 +170,7 @@ class GpuKvCache:
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes of one page of all layers but those that keep their window only."""
+        """The bytes of one page of all layers except those that keep only their window."""
         return sum(span.num_bytes for span in self._spans(0, None))
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
@@ -187,7 +187,7 @@ class GpuKvCache:
         self._read(self._spans(page, frame), target)
 
     def read_partial(self, page: int, target: HostArray) -> None:
-        """Copies a page to `target`, (partial_bytes,), of the layers that have all pages."""
+        """Copies a page of the layers that keep all positions to `target`, (partial_bytes,)."""
         self._read(self._spans(page, None), target)
 
     def _read(self, spans: Iterable[Span], target: HostArray) -> None:
@@ -199,8 +199,8 @@ class GpuKvCache:
     def read_positions(self, layer: int, page: int, first: int, end: int) -> list[FloatArray]:
         """Returns keys and values (end - first, heads * dim) of positions of a page, as float32.
 
-        Without values of their own there are only keys. The types must be f16 or q8_0. What a layer
-        with a window has dropped reads as zeros.
+        There are only keys if the values are part of them. The types must be f16 or q8_0. Pages
+        that a sliding-window layer has dropped read as zeros.
         """
         shape = next(each for each in self._shapes if each.layer == layer)
         found, transforms = [], rotation_sizes(shape, self.types)
@@ -235,7 +235,7 @@ class GpuKvCache:
     def _spans(self, page: int, frame: int | None) -> Iterator[Span]:
         """Yields the keys and the values of one page, layer by layer.
 
-        `frame`: its frame in sliding-window layers, which are left out for None.
+        `frame` is its frame in sliding-window layers; None leaves these layers out.
         """
         for shape in self._shapes:
             place = frame if self.in_frames(shape.layer) else page

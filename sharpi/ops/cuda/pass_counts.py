@@ -4,9 +4,9 @@ from msgspec import Struct
 
 
 class PassCounts(Struct):
-    """Counts of what happened to prompts."""
+    """Counts of prompts and passes by how they were computed."""
 
-    by_layer: int = 0  # prompts whose batches took turns at every layer
+    by_layer: int = 0  # prompts whose batches ran each layer in turn
     spilled_pages: int = 0  # pages of the stash that were in RAM
     # Prompts too long for the stash, which ran in batches one after the other.
     stash_overflows: int = 0

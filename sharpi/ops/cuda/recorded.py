@@ -25,18 +25,18 @@ class StepShape(NamedTuple):
     end: int = 0  # the position after the last token of a batch, 0 for single tokens
     largest: bool = False  # the caller only wants the id of the largest logit
     misses: MissMode = "stream"
-    turn: int = 0  # the index of this batch among those that take turns
-    turns: int = 1  # the number of batches that take turns
+    turn: int = 0  # the index of this batch in a prompt that runs layer by layer
+    turns: int = 1  # the number of batches of such a prompt
     group: int | None = None  # the chunk of experts to compute, None for all
-    first: int | None = None  # the index of the first token in the prompt, if batches take turns
+    first: int | None = None  # the index of the first token in such a prompt
     predicts: bool = False  # layers prefetch the next layer's experts, for tokens with outputs
-    is_exact: bool = False  # if routed tokens exceed the limit of rows, they are computed in turns
+    is_exact: bool = False  # if routed tokens exceed the limit of rows, tokens compute part by part
     has_drafts: bool = False  # recurrent layers store a state after each token of a check
     sequences: int = 1  # if several, each has too few tokens for the library's matmul
 
     @property
     def is_decode(self) -> bool:
-        """True if every sequence has one token; such shapes recur."""
+        """True if every sequence has one token; steps of such shapes are captured as graphs."""
         return self.tokens == self.sequences
 
     def rows(self, kind: Rows) -> int:

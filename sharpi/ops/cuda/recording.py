@@ -1,4 +1,4 @@
-"""Recording: a step that is being recorded for the GPU, as functions of the step's sizes."""
+"""Recording: a step's operations for the GPU, as functions that return calls for a step shape."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -104,7 +104,7 @@ class Recording:
 
     @property
     def stages(self) -> list[Stage]:
-        """All operations in stages: one for each layer's experts, and one for what is between."""
+        """All operations in stages: one per layer's experts, and one for the operations between."""
         cuts = [0, *(at for i in self._experts for at in (i, i + 1)), len(self._operations)]
         return [self._stage(begin, end) for begin, end in pairwise(cuts)]
 
@@ -142,7 +142,7 @@ class Recording:
         """
         self._settle(value)
         if value.width % _BLOCK:
-            raise UnsupportedModelError(f"rows of {value.width} values cannot be rounded by 32")
+            raise UnsupportedModelError(f"rows of {value.width} values are not whole blocks of 32")
         row = activation_bytes(value.width, self.planes)
         if value.rounded is None and value.rounds and value.floats is not None:
             value.rounded = self._rows(value.rows, row)

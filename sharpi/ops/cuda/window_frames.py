@@ -1,4 +1,4 @@
-"""WindowFrames: the memory that pages have in a GPU's layers with sliding windows.
+"""WindowFrames: assigns memory to the pages of a GPU's layers with sliding windows.
 
 These layers have memory for a few pages only. A page gets a frame when a step is about to write it,
 and gives it back when it is dropped. So they have a page table of their own.
@@ -17,7 +17,7 @@ SPARE_FRAMES = 4
 
 
 class WindowFrames(Struct):
-    """The frames of the `layers`, of which no token reads more than `window` positions.
+    """The frames of the `layers`, in which a token reads at most `window` positions.
 
     In a step of more than `batch_size` tokens, pages that no later token reads have a frame only
     until the batches have passed them.
@@ -29,7 +29,7 @@ class WindowFrames(Struct):
     batch_size: int
     _frames: dict[int, int] = field(default_factory=dict)  # by page
     _free: list[int] = field(default_factory=list)
-    _passing: dict[int, int] = field(default_factory=dict)  # by page, its index in the text
+    _passing: dict[int, int] = field(default_factory=dict)  # by page, its index in the page table
 
     def __post_init__(self) -> None:
         self._free = list(range(self.num_frames - 1, -1, -1))
@@ -39,7 +39,10 @@ class WindowFrames(Struct):
         return self._frames.get(page)
 
     def take(self, page: int) -> int:
-        """Returns the frame of a page, which gets one; raises DeviceError if none is free."""
+        """Returns the frame of a page, and assigns one if it has none.
+
+        Raises DeviceError if no frame is free.
+        """
         self._passing.pop(page, None)
         return self._taken(page)
 
@@ -58,7 +61,7 @@ class WindowFrames(Struct):
             self._free.append(frame)
 
     def begin(self, position: int, end: int, pages: IntArray) -> None:
-        """Begins a step of one text, whose pages are `pages`."""
+        """Begins a step of one sequence; `pages` is its page table."""
         for page in tuple(self._passing):
             self.drop(page)
         if end - position > self.batch_size:

@@ -61,7 +61,7 @@ class ReferenceAttention:
         return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
 
     def _leading_values(self, k: Array, shape: AttentionShape) -> Array:
-        """Returns the leading part of the keys, which serves as values."""
+        """Returns the first value_dim numbers of each key, which are its value."""
         return k.reshape(len(k), shape.num_kv_heads, shape.key_dim)[..., : shape.value_dim]
 
     def _visible(self, num_positions: int, shape: AttentionShape) -> npt.NDArray[np.bool_]:

@@ -32,7 +32,7 @@ def kept_slots(
 
 
 def window_weights(queries: Array, keys: FloatArray, scale: float, soft_cap: float = 0.0) -> Array:
-    """Sums the probabilities that all queries of a KV head give each slot: (kv_heads, slots)."""
+    """Sums the attention probabilities of each slot over a KV head's queries: (kv_heads, slots)."""
     num_kv_heads = keys.shape[1]
     grouped = queries.reshape(len(queries), num_kv_heads, -1, queries.shape[2])
     scores = np.einsum("thgd,phd->htgp", grouped, keys) * scale

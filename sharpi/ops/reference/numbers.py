@@ -53,7 +53,7 @@ LIMITS = {Activation.LIMITED_SILU_7: 7, Activation.LIMITED_SILU_16: 16}
 
 
 def gated(kind: Activation, gate: FloatArray, x: FloatArray) -> FloatArray:
-    """Computes activation(gate) * x; those that clamp change x too."""
+    """Computes activation(gate) * x; activations that clamp also change x."""
     if kind is Activation.CLAMPED_SWIGLU:
         x = np.clip(x, -7, 7) + 1
     elif kind in LIMITS:

@@ -31,7 +31,7 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
     """Computes one sequence eagerly: `begin` a step, then run the model on this object."""
 
     def __init__(self, positions: npt.NDArray[np.int32] | None = None) -> None:
-        """Starts without a step; `positions` (tokens,) serve operations outside a step."""
+        """Starts without a step; `positions` (tokens,) are for operations outside a step."""
         self.ids = np.zeros(0, np.int32)
         self.positions = np.zeros(0, np.int32) if positions is None else positions
         self.output_rows = np.zeros(0, np.int32)

@@ -25,7 +25,7 @@ Slots = npt.NDArray[np.int32]  # the slot of each expert (experts,), -1 for none
 
 
 class Chunk(Struct, frozen=True):
-    """Adjacent experts of a layer that are copied to a buffer together."""
+    """Adjacent experts of a layer that compute together; a buffer holds those without a slot."""
 
     number: int  # its index among all chunks of the batch
     layer: int
@@ -63,20 +63,20 @@ class ExpertStream:
 
     @property
     def reach(self) -> tuple[Span, ...]:
-        """The memory of both buffers, which addresses may point into."""
+        """The memory of both buffers; the address tables may point into it."""
         return tuple(self._buffers)
 
     def begin(self, slots: Mapping[int, Slots]) -> None:
         """Begins a batch that passes through the layers of `slots`, in their order.
 
-        `slots` has the slot of each expert by layer number, from which the layer's chunks follow.
+        `slots` has the slot of each expert by layer number; experts without a slot are copied.
         """
         self._chunks = []
         for layer, slot_of in slots.items():
             self._cut(layer, slot_of)
 
     def _cut(self, layer: int, slot_of: Slots) -> None:
-        """Cuts a layer into chunks whose missing experts each fit into a buffer."""
+        """Cuts a layer into chunks; the missing experts of each chunk fit into a buffer."""
         first, missing = 0, list[int]()
         for expert in range(len(slot_of)):
             if slot_of[expert] < 0 and len(missing) == self._capacity:
@@ -107,7 +107,7 @@ class ExpertStream:
         return table
 
     def bring(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
-        """Yields the calls to make before a chunk computes, which wait for its copies.
+        """Yields the calls that wait for the copies of a chunk, to be made before it computes.
 
         The calls for the first chunk also start the first copies. `wait` measures the waiting time.
         """
@@ -119,7 +119,7 @@ class ExpertStream:
             yield from (waiting,) if wait is None else (waits.begin(wait), waiting, waits.end(wait))
 
     def done(self, chunk: Chunk) -> Iterator[Call]:
-        """Yields the calls after a chunk has computed, which copy another one to its buffer."""
+        """Yields the calls that copy a later chunk to the buffer of one that has computed."""
         number = chunk.number + _NUM_BUFFERS
         if number < len(self._chunks):
             yield from self._fetch(self._chunks[number])

@@ -63,10 +63,10 @@ class GpuExpertWeights:
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
     def tells_host(self, layer: int) -> bool:
-        """Returns True if the GPU tells the host a layer's predicted experts, to be read early.
+        """Returns True if the GPU tells the host which experts are predicted for a layer.
 
-        That is for layers whose experts the GPU cannot prefetch, because RAM does not have all of
-        them.
+        The host then reads them from the disk. This is for layers whose experts the GPU cannot
+        prefetch, because RAM does not have all of them.
         """
         settings, slotted = self._host_settings, self.slotted
         if settings is None or settings.source is None or slotted is None:
@@ -108,12 +108,12 @@ class GpuExpertWeights:
             self.slotted.begin(step)
 
     def save_statistics(self) -> None:
-        """Saves the statistics of slots before a step that may prove unwanted."""
+        """Saves the statistics of slots before a step that may be discarded."""
         if self.slotted is not None:
             self.slotted.tables.words.backup.save()
 
     def restore_statistics(self) -> None:
-        """Takes an unwanted step out of the statistics of slots."""
+        """Restores the saved statistics of slots after a step was discarded."""
         if self.slotted is not None:
             self.slotted.tables.words.backup.restore()
 
@@ -146,7 +146,7 @@ class GpuExpertWeights:
             self.host.experts.close()
 
     def want(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
-        """Registers a stacked matrix for the GPU; returns a function that gives the loaded one."""
+        """Registers a stacked matrix; returns a function that returns it once it is loaded."""
         check_type(stacked.quant_type)
         for array in (stacked.bias, stacked.scales):
             if array is not None:

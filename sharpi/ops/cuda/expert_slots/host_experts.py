@@ -1,7 +1,7 @@
 """HostExperts: computes missed experts with the native CPU operations, while the GPU works.
 
-A native thread serves the GPU's requests. It wakes before the GPU's work is launched. Otherwise a
-launch that waits for the GPU could keep the GPU waiting for the host.
+A native thread computes what the GPU requests. It is woken before the step's kernels are launched:
+a launch can block until the GPU has made progress, and the GPU may be waiting for this thread.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _TIMEOUT_MS = 20_000  # the GPU counts as lost after so long without a request
 
 
 class HostExperts:
-    """One program per layer, which answers the GPU's requests in the order given to `begin`.
+    """One program per layer, which computes the experts that the GPU requests.
 
     Every item is a row with one expert and the weight 1. The values come back unsummed, and the GPU
     adds them in its usual order. `source` loads experts that are not in memory; without it, all are
@@ -56,7 +56,10 @@ class HostExperts:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
     def add(self, expert_weights: ExpertWeights, activation: Activation) -> None:
-        """Adds a layer that the GPU may request; raises SharpiError if memory is too small."""
+        """Adds a layer whose experts the GPU may request.
+
+        Raises SharpiError if memory is too small.
+        """
         program = Program(self._limits, np.zeros(0, np.uint8), [])
         program.append(OpKind.EXPERTS, self._params(expert_weights, activation, program))
         program.seal_scratch(within=self._programs)
@@ -83,7 +86,7 @@ class HostExperts:
         )  # fmt: skip
 
     def begin(self, layers: Sequence[int]) -> None:
-        """Begins a step in which the GPU will request these layers in this order."""
+        """Begins a step in which the GPU will request experts of these layers, in this order."""
         places = np.array([self._places[layer] for layer in layers], np.int32)
         self._num_asked, self._num_answered = len(places), 0
         self._check(
@@ -91,7 +94,7 @@ class HostExperts:
         )
 
     def await_next(self) -> None:
-        """Waits for the next answer; raises DeviceError if the GPU does not ask in time."""
+        """Waits until the next request is answered; raises DeviceError if none comes in time."""
         self._num_answered += 1
         self._check(self._library.sharpi_misses_await(self._handle, self._num_answered))
 

@@ -30,7 +30,7 @@ class HostMisses:
         columns: int,
         predictions: Iterable[Call] = (),
     ) -> Iterator[Call]:
-        """Passes the items whose experts have no address to the host; see `host_items`.
+        """Yields the calls that pass items of missed experts to the host; see `host_items`.
 
         The calls `predictions`, made by `predict`, come first.
         """
@@ -63,7 +63,7 @@ class HostMisses:
         scale: float,
         wait: Wait,
     ) -> Iterator[Call]:
-        """Waits for the host's values of a layer, and sums them with the GPU's."""
+        """Yields the calls that wait for the host's values, and sum them with the GPU's."""
         yield waits.begin(wait)
         yield AwaitWord(self._mailbox.answer, 1, self.experts.await_next, layer)
         yield WriteWord(self._mailbox.answer, 0)

@@ -1,6 +1,6 @@
 """PrefillExpertAccess: how a batch reads the experts of slotted layers, and where they are.
 
-The tables hold the addresses while a batch passes; slots do not change in that time.
+The address tables are valid while a batch passes through the layer; slots do not change meanwhile.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ _ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 
 
 class PrefillExpertAccess:
-    """The access to the experts of each layer, chosen anew for every batch.
+    """Chooses for every batch how it reads the experts of each layer.
 
     `layers` has the expert weights, and `rows` the kind of rows that are computed, by layer number.
     """
@@ -85,7 +85,7 @@ class PrefillExpertAccess:
         return len(self.stream.chunks(number))
 
     def begin(self, steps: Mapping[int, StepShape]) -> None:
-        """Begins a batch, or several that take turns at chunks, with the step shape of each layer.
+        """Begins a batch, or several that compute each chunk in turn; `steps` has shapes by layer.
 
         How a layer's experts are read depends on which of them have slots now. The shapes count the
         tokens of all batches together.

@@ -1,7 +1,7 @@
-"""SlotBackup: the statistics of all slots before a step that may prove unwanted.
+"""SlotBackup: the statistics of all slots before a step that may be discarded.
 
-Such a step has loaded experts, which stay in their slots: answers do not depend on what is there.
-But its lookups belong to no token, so that they leave the statistics again.
+A discarded step has looked up experts for a token that no answer contains, so the statistics from
+before it are restored. The experts that it loaded stay in their slots, where they change no logits.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ class SlotBackup:
         self._saved = Span(device.allocate(words.num_bytes), 0, words.num_bytes)
 
     def save(self) -> None:
-        """Saves the statistics after all steps so far; does not wait for these."""
+        """Saves the statistics once all steps so far are done; the host does not wait for them."""
         self._device.copy(self._saved, self._words)
 
     def restore(self) -> None:

@@ -1,4 +1,4 @@
-"""SlotFollowing: counts, on the device, which experts follow which from layer to layer."""
+"""SlotFollowing: counts, on the device, how often an expert follows one of the layer before."""
 
 from collections.abc import Iterable
 

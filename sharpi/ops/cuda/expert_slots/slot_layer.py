@@ -96,7 +96,7 @@ class SlotLayer(Struct, frozen=True):
         return LayerState(words, tuple(tables), *rooms, learned)
 
     def gather_pieces(self, upload: Upload) -> tuple[GatherPiece, ...]:
-        """Returns the pieces that the copying kernel takes."""
+        """Returns the pieces as the kernel `gather_experts` takes them."""
         return tuple(
             GatherPiece(
                 upload(piece.host_addresses),

@@ -18,7 +18,7 @@ _RANKS, _INPUT_WORDS = 4, 32
 
 
 class SlotLearning:
-    """The maps by which the policy learned-keep scores the experts of all layers.
+    """The maps from recent routes to expert scores, by which the policy learned-keep evicts.
 
     The maps follow each other in memory; that of a layer without experts is unused.
     """

@@ -117,7 +117,7 @@ class SlotMemories:
         }
 
     def reach(self, number: int) -> Iterator[Span]:
-        """Yields all memory that a layer's addresses may point into, but the stream's buffers."""
+        """Yields the memory that a layer's addresses point into, except the stream's buffers."""
         for piece in self.pieces(number):
             yield from (s for s in (piece.slots, piece.staging, piece.early) if s is not None)
             yield from piece.reach

@@ -69,7 +69,7 @@ class SharedRoom:
         self._span = Span(device.allocate(size), 0, size) if size else None
 
     def parts(self, tensors: Sequence[ExpertTensor]) -> list[Span | None]:
-        """Splits the memory into one part for each tensor of a layer; parts may all be None."""
+        """Splits the memory into one part for each tensor of a layer; all None without memory."""
         if self._span is None:
             return [None] * len(tensors)
         starts = [0]

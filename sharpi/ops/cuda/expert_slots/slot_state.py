@@ -29,7 +29,8 @@ Words = NDArray[np.int32]
 class SlotCounts(NamedTuple):
     """The statistics of a layer's slots in one phase; `Count` of slot_state.cuh.
 
-    Experts are counted. Every access is a hit, an early hit, a load, staged, streamed or computed.
+    Most fields count experts. Each access is a hit, an early hit, a load, staged, streamed or
+    computed.
     """
 
     accesses: int = 0
@@ -62,7 +63,7 @@ class SlotCounts(NamedTuple):
 
 
 class PhaseSlotCounts(NamedTuple):
-    """The statistics of a layer's slots, of prompts and of decoded tokens."""
+    """The statistics of a layer's slots, separately for prompts and decoded tokens."""
 
     prompt: SlotCounts
     decode: SlotCounts
@@ -137,7 +138,7 @@ def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[in
 
 
 def arrival(state: Span) -> Span:
-    """Returns the int64 in a layer's state that receives the time of its route."""
+    """Returns the int64 in a layer's state that receives the time at which its route is known."""
     return _int64(state, _ARRIVED)
 
 

@@ -136,10 +136,10 @@ class SlotTables:
         return self._memory[layer].outcomes
 
     def arrival(self, layer: int) -> Span:
-        """Returns the int64 that receives the time of a layer's route."""
+        """Returns the int64 that receives the time at which a layer's route is known."""
         return arrival(self._memory[layer].state.words)
 
-    def came(self, layer: int) -> Span:
+    def prefetch_end(self, layer: int) -> Span:
         """Returns the int64 that receives the time at which a layer's prefetch ended."""
         return prefetch_wait(self._memory[layer].state.words).waited
 
@@ -159,7 +159,7 @@ class SlotTables:
         """Returns the launches that fill free slots after a batch has passed a layer.
 
         `ids` is (tokens, experts per token) int32. `is_first` marks the first batch of a prompt.
-        `served` is how the batch got the experts that it missed.
+        `served` says how the batch got the experts that had no slot.
         """
         memory, rules = self._memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
@@ -191,7 +191,7 @@ class SlotTables:
         return decide, self._gather(memory, memory.early_loads, memory.state.num_early, wait)
 
     def most_used(self, layer: int, ids: Span) -> Launch:
-        """Returns the launch that predicts the experts without a slot that a layer used most."""
+        """Returns the launch that predicts the most used of a layer's experts without a slot."""
         return slot_frequency(self._rules, self._memory[layer].state, ids)
 
     def follow(self, layer: int, ids: Span, predicted: Span, row: int = 0) -> Launch:

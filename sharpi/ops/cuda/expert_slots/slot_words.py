@@ -35,7 +35,7 @@ class SlotWords:
 
     @cached_property
     def backup(self) -> SlotBackup:
-        """The statistics before a step that may prove unwanted."""
+        """A backup of the statistics, for a step that may be discarded."""
         return SlotBackup(self._device, self._span, len(self._layers))
 
     def read_counts(self) -> dict[int, SlotCounts]:

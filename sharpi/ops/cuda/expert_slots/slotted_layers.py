@@ -158,7 +158,7 @@ class SlottedLayers:
         return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
 
     def arrival(self, number: int) -> Span:
-        """Returns the int64 that receives the time of a layer's route."""
+        """Returns the int64 that receives the time at which a layer's route is known."""
         return self.tables.arrival(number)
 
     def wait(self, number: int, step: StepShape) -> Wait:
@@ -175,7 +175,7 @@ class SlottedLayers:
         return self._settings.predictor
 
     def most_used(self, number: int, ids: Span) -> Launch:
-        """Returns the launch that predicts the experts without a slot that a layer used most."""
+        """Returns the launch that predicts the most used of a layer's experts without a slot."""
         return self.tables.most_used(number, ids)
 
     def follow(self, number: int, ids: Span, predicted: Span, num_tokens: int) -> Iterator[Launch]:
@@ -209,5 +209,5 @@ class SlottedLayers:
         return self.tables.use_batch(number, ids, tokens, is_first=is_first, served=served)
 
     def begin(self, step: StepShape) -> None:
-        """Begins a batch, or several that take turns, and decides how they read experts."""
+        """Begins a batch, or several that run each layer in turn; decides how they read experts."""
         self.prefill_access.begin({number: self.step(number, step) for number in self._layers})

@@ -70,7 +70,7 @@ class MatvecPart(Struct, frozen=True):
 
 
 class _Layout(Struct, frozen=True):
-    """For one quant type: the rows of a block of `threads` threads, and the lanes of a row."""
+    """The layout of a launch with blocks of `threads` threads: lanes per row, rows per block."""
 
     quant_type: QuantType
     columns: int
@@ -139,7 +139,7 @@ def matvec_mixed(
     """Computes out (rows,) = factor * W x + bias of one token for two or three matrices.
 
     `quant_types` has each matrix's type: two or three different ones, no float types. `x` is what
-    `matvec` takes, and the results have the bits of `matvec`.
+    `matvec` takes, and the results are bit-identical to those of `matvec`.
     """
     kinds = sorted(set(quant_types))
     of_block = min(rows_of_block(each, columns) for each in kinds)

@@ -21,7 +21,7 @@ def flat(arguments: tuple[Any, ...]) -> tuple[Argument, ...]:
 
 
 def named(kind: type[T], arguments: Iterable[Argument]) -> T:
-    """Returns the arguments that `flat` made from a NamedTuple `kind`, by name again."""
+    """Returns the NamedTuple `kind` from which `flat` made these arguments."""
     found: T = _named(kind, iter(arguments))
     return found
 

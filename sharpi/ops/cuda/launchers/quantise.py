@@ -11,8 +11,8 @@ _WARP_COLUMNS = 32
 def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) -> Launch:
     """Rounds floats (T, columns) to activation rows of 1 or 2 planes; columns % 32 is 0.
 
-    The grid has tokens on its x axis, because each head of a batch may count as one, and the y axis
-    ends at 65,535.
+    The grid has tokens on its x axis, because a batch may have a row for each head of each token,
+    and the y axis ends at 65,535.
     """
     warps = columns // _WARP_COLUMNS
     return Launch(

@@ -6,7 +6,7 @@ from sharpi.device.launch import Kernel, Launch, Span
 
 
 class Wait(NamedTuple):
-    """Words of a layer's state, int64 nanoseconds of the GPU's clock."""
+    """Two int64 words that measure waits, in nanoseconds of the GPU's clock."""
 
     since: Span  # when the current wait began
     waited: Span  # the sum of all waits

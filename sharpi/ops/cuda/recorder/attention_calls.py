@@ -23,7 +23,7 @@ from sharpi.ops.interface import AttentionShape, FloatArray
 FUSED_BYTES = 256 << 20  # the most keys and values that the library's attention may gather
 TILED_HEADS = 8  # query heads per KV head; with fewer, most rows of a tensor core would be empty
 _FUSED_DIM = 256
-_SCRATCH_BYTES = 32 << 20  # for partial results; tokens beyond it are computed in turns
+_SCRATCH_BYTES = 32 << 20  # for partial results; more tokens are computed part by part
 _INT_BYTES = 4
 
 
@@ -35,7 +35,7 @@ def attend(
     shape: AttentionShape,
     sinks: FloatArray | None = None,
 ) -> RecordedTensor:
-    """Appends storing k and v in the KV cache, and attention: (num_heads * value_dim,).
+    """Appends attention after storing k and v in the KV cache: (num_heads * value_dim,).
 
     Without k and v, attention reads the keys and values that an earlier layer stored. Without v
     alone, the values are part of the keys.

@@ -19,10 +19,10 @@ _HALF_BYTES = 2
 
 
 def takes_halves(quant_type: QuantType, planes: int) -> bool:
-    """Returns True if matrices of a type are multiplied in f16; F32 and `--precision f32` are not.
+    """Returns True if matrices of a type are multiplied in f16: all but F32, and none in `f32`.
 
-    `planes` are those of rounded activations, 0 for floats. F16 is multiplied as it lies, and other
-    types are converted. Of BF16 that loses no bit between 2^-14 and 65504.
+    `planes` are those of rounded activations, 0 for floats (`--precision f32`). F16 matrices are
+    multiplied in place, others are converted first; BF16 is exact between 2^-14 and 65504.
     """
     return planes > 0 and quant_type is not QuantType.F32
 

@@ -116,6 +116,6 @@ def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Pac
 
 
 def hidden_planes(recording: Recording, what: RecordedFeedForward) -> int:
-    """Returns the planes of the second half's input."""
+    """Returns the number of 8-bit planes of the down matrix's input, 0 for floats."""
     is_float = takes_floats(what.expert_weights.down.quant_type, recording.planes)
     return 0 if is_float else recording.planes

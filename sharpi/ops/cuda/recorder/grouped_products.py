@@ -34,7 +34,7 @@ class GroupedProducts(Struct, frozen=True):
 def grouped_products(
     recording: Recording, tokens: int, all_matrices: Sequence[StackedMatrix], used: int
 ) -> GroupedProducts | None:
-    """Creates the buffers for batches of at most `tokens`; returns None if none needs them.
+    """Creates the buffers for batches of at most `tokens`; None if no grouped GEMM is used.
 
     `all_matrices` are gate and up, or up alone, and then down.
     """
@@ -67,6 +67,6 @@ def grouped_result_bytes(hidden_size: int, used: int, tokens: int) -> int:
 
 
 def _is_taken(stacked: StackedMatrix, planes: int) -> bool:
-    """Returns True if these weights are multiplied in groups: without a bias, and not in F32."""
+    """Returns True if the grouped GEMM can multiply these weights: no bias, no F32, even sizes."""
     is_even = stacked.rows % _MULTIPLE == 0 and stacked.columns % _MULTIPLE == 0
     return is_even and stacked.bias is None and takes_halves(stacked.quant_type, planes)

@@ -72,7 +72,7 @@ def want_source(
 ) -> None:
     """Declares that the next operation reads x, as floats or as rounded rows.
 
-    Rounded rows come first, because rounding may append an operation.
+    Rounded rows are declared before floats, because rounding may append an operation.
     """
     forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
     if False in forms:

@@ -11,7 +11,7 @@ from sharpi.ops.cuda.recorder.expert_operands import Parts
 
 
 class PackedExperts(Struct, frozen=True):
-    """Experts in groups that add to the tokens' sums in turn, by ascending id."""
+    """Computes experts in groups, by ascending id; each group adds to the tokens' sums."""
 
     launches: ExpertLaunches
     num_rows: int  # rows of the scratch memory

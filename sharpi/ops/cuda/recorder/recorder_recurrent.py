@@ -140,9 +140,8 @@ class RecurrentOnGpu:
     def _rows(self, prepared: Buffer | None, step: StepShape) -> Span | None:
         """Returns `prepared` if this step computes in chunks, and otherwise None.
 
-        Chunks need as many tokens as the library's matmul, since fewer tokens must get the bits of
-        single ones. A check of drafts computes token by token, because it needs the state after
-        each.
+        Few tokens are computed one by one, because their results must have the same bits as in
+        steps of one token. So is a check of drafts, which needs the state after each token.
         """
         is_chunked = is_product(step.tokens, step) and not step.has_drafts
         return self._recording.at(prepared) if is_chunked else None

@@ -30,9 +30,9 @@ class RoutePrediction(Struct, frozen=True, eq=False):
     is_told: bool = False  # the host is told, and the GPU itself prefetches nothing
 
     def predict(self, step: StepShape) -> Iterator[Call]:
-        """Yields the prediction's calls on the side stream, within the layer before.
+        """Yields the calls that predict on the side stream, during the previous layer.
 
-        `wait_for_prediction` must follow before the end of that layer.
+        `wait_for_prediction` must follow before the previous layer ends.
         """
         if step.predicts:
             calls = [call for operation in self.operations for call in operation(step)]
@@ -98,7 +98,7 @@ def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> R
 def after_route(
     recording: Recording, slotted: SlottedLayers, router: Router, route: Routes
 ) -> RoutePrediction:
-    """Records the prediction of a layer from the route of the layer before it."""
+    """Records the prediction of a layer's experts from the previous layer's route."""
     with recording.apart() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(

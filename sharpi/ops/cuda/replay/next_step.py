@@ -1,8 +1,8 @@
 """NextStep: a step of one token that the GPU begins with the token that it has just chosen.
 
 So the host has a whole step's time to process the last token, and the GPU does not wait for it. If
-the step proves unwanted, it has written keys and values one position too far, where the next step
-overwrites them. A recurrent state is saved before the step, and restored if the step was unwanted.
+the step is discarded, it has written keys and values one position too far, where the next step
+overwrites them. A recurrent state is saved before the step, and restored if the step is discarded.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from sharpi.ops.cuda.replay.step_outputs import Reply
 
 
 class NextStep(Struct, frozen=True):
-    """A step begun right after the step with inputs `before`, and the id that it chooses."""
+    """A step that was begun right after the step with the inputs `before`."""
 
     before: SequenceInputs
     shape: StepShape
@@ -25,11 +25,11 @@ class NextStep(Struct, frozen=True):
 
     @classmethod
     def after(cls, before: SequenceInputs, shape: StepShape, reply: Reply) -> "NextStep":
-        """Returns the step after these inputs, whose pages may change from now on."""
+        """Returns the step after the inputs `before`, whose page table is copied."""
         return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), shape, reply)
 
     def is_for(self, sequences: Sequence[SequenceInputs], shape: StepShape, token: int) -> bool:
-        """Returns True if it is the step of these inputs; `token` was chosen by the step before."""
+        """Returns True if this step has these inputs; the step before it chose `token`."""
         if shape != self.shape or len(sequences) != 1:
             return False
         own, before = sequences[0], self.before

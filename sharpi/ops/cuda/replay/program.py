@@ -48,7 +48,7 @@ class GpuProgram:
         self._hidden = None if hidden is None else Rows4(recording.of(hidden), hidden.width)
         self._reply: Reply | None = None  # of the last step run with `largest`
         self._next: NextStep | None = None
-        self.was_begun = False  # the last step, before the host knew its token
+        self.was_begun = False  # the last step began before the host knew its token
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
 
     def run(
@@ -113,9 +113,9 @@ class GpuProgram:
         self._reply = self.outputs.send_largest() if step.largest else None
 
     def _go_on(self, before: SequenceInputs, step: StepShape) -> None:
-        """Begins the step after that of `before`; the GPU itself has written its input.
+        """Begins the step after that of `before`, with the token that the GPU has just chosen.
 
-        It is a step like the one before, `step`, which must not ask the host for experts.
+        Its shape is `step` with other positions. It must not ask the host for experts.
         """
         self._states.save(before.state)
         self.expert_weights.save_statistics()
@@ -124,7 +124,7 @@ class GpuProgram:
         self._next = NextStep.after(before, after, self.outputs.send_largest())
 
     def forget_next(self) -> None:
-        """Drops a step that was begun before the host knew its token, and what it has changed.
+        """Discards a step that was begun before the host knew its token; restores what it changed.
 
         Call it before anything else reads or writes states.
         """

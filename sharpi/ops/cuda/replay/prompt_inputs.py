@@ -11,38 +11,38 @@ from sharpi.ops.cuda.replay.step_inputs import StepInputs
 
 
 class PromptInputs:
-    """The ids, positions and output rows of up to `max_turns` batches.
+    """The ids, positions and output rows of up to `max_batches` batches.
 
-    Where layers have windows, each batch has its own frames of their pages.
+    With sliding-window layers, they include the frames of these layers' pages, for each batch.
     """
 
-    def __init__(self, device: Device, inputs: StepInputs, max_turns: int) -> None:
+    def __init__(self, device: Device, inputs: StepInputs, max_batches: int) -> None:
         self._device, self._inputs = device, inputs
         self._counts = inputs.counts_of_tokens
         self._num_pages = 0 if inputs.frames is None else inputs.num_pages
         row = sum(self._counts) + self._num_pages
-        self._host: IntArray = np.zeros((max_turns, row), np.int32)
+        self._host: IntArray = np.zeros((max_batches, row), np.int32)
         self._all = Span(device.allocate(self._host.nbytes), 0, self._host.nbytes)
 
-    def write(self, turns: Sequence[tuple[IntArray, int, IntArray]], pages: IntArray) -> None:
+    def write(self, batches: Sequence[tuple[IntArray, int, IntArray]], pages: IntArray) -> None:
         """Copies (ids, position, output rows) of all batches to the GPU at once.
 
         `pages` is the prompt's page table, (pages,).
         """
         tokens, _, _ = self._counts
-        for row, (ids, position, outputs) in zip(self._host, turns, strict=False):
+        for row, (ids, position, outputs) in zip(self._host, batches, strict=False):
             row[: len(ids)] = ids
             row[tokens : tokens + len(ids)] = range(position, position + len(ids))
             row[2 * tokens : 2 * tokens + len(outputs)] = outputs
             if self._inputs.frames is not None:
                 own = row[sum(self._counts) :]
                 self._inputs.frames.write(own, position, position + len(ids), pages)
-        used = self._host[: len(turns)]
+        used = self._host[: len(batches)]
         self._device.upload(self._all.part(0, used.nbytes), used)
 
-    def select(self, turn: int) -> None:
-        """Copies one batch's inputs to those of the next step."""
-        at = turn * self._host.shape[1] * self._host.itemsize
+    def select(self, index: int) -> None:
+        """Copies the inputs of batch `index` to where the next step reads its inputs."""
+        at = index * self._host.shape[1] * self._host.itemsize
         target = self._inputs.of_tokens
         self._device.copy(target, self._all.part(at, target.num_bytes))
         if self._num_pages:

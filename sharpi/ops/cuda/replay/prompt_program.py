@@ -56,8 +56,8 @@ class PromptProgram:
         self._stages = program.recording.stages
         self._batch = program.recording.limits.max_tokens
         self._stash = PromptStash(self._device, _lane_bytes(self._stages), room)
-        max_turns = -(-room.max_tokens // self._batch)
-        self._inputs = PromptInputs(self._device, program.inputs, max_turns)
+        max_batches = -(-room.max_tokens // self._batch)
+        self._inputs = PromptInputs(self._device, program.inputs, max_batches)
         program.outputs.make_room(room.max_tokens)
         self._num_tokens = 0
         self._results: list[npt.NDArray[np.float32]] = []  # results of each batch

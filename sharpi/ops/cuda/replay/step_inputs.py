@@ -47,9 +47,9 @@ class StepInputs:
     `ids`, `positions` and `sequences` are (tokens,); the last has the index of a token's sequence.
     `output_rows` is (outputs,). `starts` (sequences + 1,) has the index of each sequence's first
     token, and then the number of tokens. `states` (sequences,) and `page_tables` (sequences,
-    num_pages) have one row per sequence. `states_after` (tokens,) has the state in which each token
-    of a check leaves its sequence's; -1 for sequences without drafts. With `frames`, each row of
-    `page_tables` is followed by a row of `window_tables`: the frames of pages in layers with
+    num_pages) have one row per sequence. `states_after` (tokens,) has the index of the state
+    to store after each token of a check; -1 for sequences without drafts. With `frames`, each row
+    of `page_tables` is followed by a row of `window_tables`: the frames of pages in layers with
     windows. `table_stride` counts from one sequence's row to the next. `of_tokens` spans ids,
     positions and output rows. `incoming` holds values (tokens, hidden) that another processor
     computed, in float32.

@@ -48,7 +48,7 @@ class StepReplay:
         self._device.upload(self._counters, np.zeros(COUNTERS, np.int32))
 
     def replay(self, step: StepShape) -> None:
-        """Starts a step of this shape, and does the host's part of it."""
+        """Starts a step of this shape, and lets the host compute the experts that it requests."""
         if not step.is_decode and step.sequences == 1:
             self._expert_weights.begin(step)
         if step in self.graphs:
@@ -114,7 +114,7 @@ class StepReplay:
     def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
         """Yields the calls of these operations; launches of decoded tokens are folded.
 
-        They may also begin before the ones before them have ended.
+        Such a launch may also begin before the previous one has ended.
         """
         calls, disabled = _calls(operations, step), self._disabled
         if step.is_decode and "folding" not in disabled:

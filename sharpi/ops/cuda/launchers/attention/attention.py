@@ -138,9 +138,9 @@ def _spans(max_positions: int) -> int:
 
 
 def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
-    """Returns one launch that replaces both of `attention`'s, or None if there is none.
+    """Returns one launch that replaces both of `attention`'s, or None if no kernel does.
 
-    There is none if results are rounded in blocks of 32 and a block would cross KV heads.
+    None does if results are rounded in blocks of 32 and a block would cross KV heads.
     `counters` are int32 zeros, one for each KV head of each token.
     """
     given = named(AttentionArguments, part.arguments)
@@ -164,10 +164,11 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
 
 
 def with_heads(heads: Launch, part: Launch) -> Launch | None:
-    """Returns one launch for `heads` and `attention`'s first one, or None if there is none.
+    """Returns one launch that does what `heads` and `part` do, or None if no kernel does both.
 
-    Each block of the launch prepares the queries that it reads. So a KV head must have one block
-    per span, and `heads` must prepare only what this attention reads.
+    `part` is the first launch of `attention`. Each of its blocks then prepares the queries that it
+    reads. So a KV head must have one block per span, and `heads` must prepare only what this
+    attention reads.
     """
     given = named(AttentionArguments, part.arguments)
     num_heads, heads_each = _number(given.num_heads), _number(given.heads_each)
@@ -184,7 +185,7 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
 
 
 def _by_use(heads: Launch, given: AttentionArguments) -> list[GroupArguments] | None:
-    """Returns the groups of queries, keys and values in a launch of `heads`, in this order.
+    """Returns the groups of a launch of `heads` in the order queries, keys, values.
 
     NO_GROUP stands for missing keys or values. Returns None if the launch has no queries, or has a
     group that is none of the three.

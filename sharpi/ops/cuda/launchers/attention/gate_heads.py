@@ -11,7 +11,7 @@ _THREADS = 256
 def gate_heads(
     x: Span, gate: Span, *, tokens: int, width: int, num_gates: int, activation: HeadGate
 ) -> Launch:
-    """Multiplies each run of x (T, width) by the activation of its gate, of (T, num_gates)."""
+    """Multiplies each of num_gates equal runs of x (T, width) by act(gate), (T, num_gates)."""
     softplus = activation is HeadGate.SOFTPLUS
     return Launch(
         Kernel("gate_heads", "gate_heads"),

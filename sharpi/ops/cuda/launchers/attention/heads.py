@@ -79,7 +79,7 @@ class HeadGroup(Struct, frozen=True):
 
 
 class KvCacheSlice(Struct, frozen=True):
-    """The places of tokens in the KV cache (kernels/cuda/attention/kv_cache.cuh)."""
+    """The pages and positions of a step's tokens (kernels/cuda/attention/kv_cache.cuh)."""
 
     page_tables: Span  # int32 (sequences, table_stride), the pages of positions 0..63, 64..127, ...
     positions: Span  # int32 (T,)

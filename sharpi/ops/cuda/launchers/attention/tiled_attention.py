@@ -66,7 +66,7 @@ def kernel_of(file: str, name: str, types: KvTypes) -> Kernel:
 
 
 def variant(value_dim: int) -> int:
-    """Returns the widest values of the entry point that takes `value_dim`."""
+    """Returns the largest value_dim that the entry point for `value_dim` supports."""
     return min(most for most in _VARIANTS if most >= value_dim)
 
 
