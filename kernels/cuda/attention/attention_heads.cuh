@@ -1,4 +1,4 @@
-// Lets a block of attention prepare the heads of one token for its own KV head.
+// Prepares a token's queries, key and value of one KV head, within a block of attention.
 #pragma once
 #include "heads.cuh"
 

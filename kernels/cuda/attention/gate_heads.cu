@@ -1,4 +1,4 @@
-// Multiplies each run of x by the activation of its gate, in place: a gate for each head, or value.
+// Multiplies each run of x by the activation of its gate, in place. A run is a head or one value.
 #include "common/gated.cuh"
 
 using namespace sharpi;

@@ -1,4 +1,5 @@
-// Sums over a block and maxima over 32 lanes; the order depends on the block's size alone.
+// Sums over a block and maxima over 32 lanes. A sum adds in an order that depends only on the
+// block size.
 #pragma once
 #include "types.cuh"
 

@@ -1,8 +1,7 @@
 // Reads memory and does nothing else, to measure the bandwidth that other kernels are compared
 // with.
 //
-// Each warp stores the exclusive or of everything that it read, so that the compiler cannot drop a
-// load.
+// Each warp stores the XOR of everything that it read, so that the compiler cannot drop a load.
 #include "types.cuh"
 
 namespace sharpi {

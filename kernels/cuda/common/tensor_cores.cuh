@@ -1,7 +1,7 @@
 // Matrix products of a warp on tensor cores, with operands from shared memory.
 //
-// Lane l holds of a 16 x 8 result c[0], c[1]: row l / 4, columns 2 * (l % 4) and the next one;
-// c[2], c[3]: the same columns of row l / 4 + 8. All lanes of a warp call these functions together.
+// Of a 16 x 8 result, lane l holds in c[0], c[1] columns 2 * (l % 4) and the next one of row l / 4,
+// and in c[2], c[3] the same columns of row l / 4 + 8. All lanes call these functions together.
 #pragma once
 #include "types.cuh"
 

@@ -1,5 +1,5 @@
 // Computes W x + bias of many items: a block takes some rows of an expert's matrix and goes through
-// that expert's items eight at a time. `share` is `used` for gate or up, and 1 for down.
+// that expert's items eight at a time. `share` is the number of items that share a row of x.
 #include "expert_product.cuh"
 
 namespace sharpi {

@@ -1,4 +1,4 @@
-// The quant types with one to three values per weight, and NVFP4; a unit is 32 columns.
+// The quant types Q1_0, Q2_0, TQ1_0, TQ2_0 and NVFP4; a unit is 32 columns.
 #pragma once
 #include "blocks_of_256.cuh"
 

@@ -2,7 +2,7 @@
 //
 // Lane i of n takes units i, i + n, ...; each token's sum is made in that order, then over the
 // lanes, by explicit fused multiply-adds: its bits depend on columns and n, not on the number of
-// tokens. A Dot (RoundedDot, ExactDot, FloatDot) knows one type of weights and of activations. Its
+// tokens. A Dot (RoundedDot, ExactDot, FloatDot) is for one type of weights and of activations. Its
 // kBlocks, kManyBlocks and kPairBlocks are the blocks of 256 threads per multiprocessor that the
 // registers allow: at one token, at eight tokens, and at eight tokens with two matrices.
 #pragma once

@@ -1,8 +1,8 @@
 // Loads whole words of weights from addresses that are not aligned to words.
 //
-// All words that are loaded hold one of the bytes at least. Tensors begin at multiples of 16, so
-// nothing before one is read, and at most three bytes after one: those of its last word, which has
-// a place in memory as its first bytes do.
+// Each loaded word has at least one byte that is asked for. Tensors begin at multiples of 16, so
+// nothing before a tensor is read, and at most three bytes after it: the rest of its last word,
+// which can be read because it lies in the same memory page as that byte.
 #pragma once
 #include "common/types.cuh"
 

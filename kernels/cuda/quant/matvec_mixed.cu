@@ -1,5 +1,5 @@
-// Computes out = factor * W x + bias for two or three matrices of as many quant types that share x,
-// of one token. The file is compiled for two or three types at a time.
+// Computes out = factor * W x + bias for two or three matrices of different quant types that share
+// x, of one token. The file is compiled for two or three types at a time.
 //
 // Each row has the lanes that its type would have in matvec, so that the bits are the same.
 #include "common/launch_order.cuh"

@@ -1,10 +1,10 @@
 // Products of 64 rows of weights with 32 rows of activations, by a block on tensor cores.
 //
-// The block takes the units of its rows in steps. In each it unpacks them into shared memory, and
-// puts the activations of the same columns beside them. Every sum is made in the order of dot_rows,
-// so that the bits are the same: the units are taken lane by lane of those that share a row there,
-// and the lanes' sums are added as sum_lanes adds them. Lanes are taken in the order of their
-// reversed bits, in which the next two sums to be added are always the latest ones.
+// In each step, the block unpacks some units of its rows into shared memory, and copies the
+// activations of the same columns beside them. Every sum is made in the order of dot_rows, so that
+// the bits are the same. There, several lanes share a row. Here, the units of one such lane after
+// the other are summed, and the lanes' sums are added in the order of sum_lanes. Lanes follow each
+// other in the order of their reversed bits, so that the two newest sums are always added next.
 //
 // Activations have one plane.
 #pragma once

@@ -4,11 +4,11 @@
 // is q_t S. Let D_t be the product of a chunk's decays up to t, and S the state before the chunk:
 //   result_t = D_t q_t S + sum over i <= t of (D_t / D_i) (q_t k_i) u_i
 //   the next S = D_31 S + sum over i of (D_31 / D_i) k_i u_i
-// Mamba-2 is given u. In the delta rule, (1 + L) u = beta (v - D k S), where L[t][i] is
+// In Mamba-2, u is an input. In the delta rule, (1 + L) u = beta (v - D k S), where L[t][i] is
 // beta_t (D_t / D_i) (k_t k_i) for i < t and 0 elsewhere (arXiv 2412.06464, section 3.3).
 //
-// One kernel prepares what the state has no part in, all chunks side by side: ChunkRow. Another
-// goes through the chunks.
+// One kernel prepares what does not depend on the state, for all chunks in parallel: ChunkRow.
+// Another goes through the chunks in order.
 #pragma once
 #include "state.cuh"
 

@@ -1,5 +1,5 @@
 // Predicts a layer's experts from those that the layer before it uses for the same token, by how
-// often each was seen after each other one; the reference is the predictor `last-layer` of
+// often each followed each expert of that layer; the reference is the predictor `last-layer` of
 // sharpi/experts/predictor.py. One block.
 #include "slot_floats.cuh"
 #include "slot_state.cuh"

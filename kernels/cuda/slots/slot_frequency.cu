@@ -1,4 +1,4 @@
-// Predicts that a layer will use the experts without a slot that it has used most. One warp.
+// Predicts a layer's experts: the most used ones among those without a slot. One warp.
 #include "slot_rules.cuh"
 
 namespace sharpi {

@@ -1,6 +1,6 @@
 // learned-keep after a batch: every layer's map learns from the last tokens one by one, as if each
-// had been decoded. A layer reads only the routes of the others, so that all layers run side by
-// side.
+// had been decoded. A layer reads only the routes of the others, so that all layers run in
+// parallel.
 #include "slot_learned.cuh"
 
 namespace sharpi {
