@@ -48,7 +48,7 @@ class GpuKernels:
             function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
 
     def _allow_shared(self, function: Any, launch: Launch) -> None:
-        """Raises the limit of a kernel's shared memory, never lowers it: graphs may rely on it."""
+        """Increases a kernel's limit of shared memory if needed; graphs may rely on the limit."""
         if launch.shared_bytes > self._shared_bytes.get(launch.kernel, _PLAIN_SHARED_BYTES):
             function.max_dynamic_shared_size_bytes = launch.shared_bytes
             self._shared_bytes[launch.kernel] = launch.shared_bytes

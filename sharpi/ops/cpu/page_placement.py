@@ -32,7 +32,7 @@ def _cores(places: Sequence[Place], node: int) -> set[int]:
 
 
 def _place(spans: Sequence[PageSpan], cores: set[int]) -> int:
-    """Places the spans of one node from one of its cores; returns the first error number, or 0."""
+    """Moves spans to the memory of their node, on its `cores`; returns the first errno, or 0."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     place = load_library().sharpi_place_pages

@@ -25,7 +25,7 @@ _UNIT_VALUES: Final = {
 
 
 def unit_values(quant_type: QuantType) -> int:
-    """Returns the number of weights that a lane unpacks at a time, a unit."""
+    """Returns the number of weights in a unit, which a lane unpacks at a time."""
     return _UNIT_VALUES.get(quant_type, 32)
 
 

@@ -66,7 +66,7 @@ class Recording:
     def value(
         self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False
     ) -> RecordedTensor:
-        """Creates a value, which the next operation makes."""
+        """Creates a value, which the next operation to be appended computes."""
         return RecordedTensor(width, rows, self._rows(rows, width * FLOAT_BYTES), rounds=rounds)
 
     def _rows(self, rows: Rows, row_bytes: int) -> Buffer:
@@ -155,7 +155,7 @@ class Recording:
         return value
 
     def round(self, value: RecordedTensor, step: StepShape) -> Iterator[Launch]:
-        """Rounds the floats of a value, if an operation reads the rounded rows."""
+        """Yields the launch that rounds a value's floats, if an operation reads rounded rows."""
         target = self.at(value.rounded)
         if target is not None:
             yield quantise.quantise(

@@ -25,7 +25,7 @@ class ReferenceAttention:
     newest: dict[int, tuple[AttentionShape, Array]]  # each layer's queries of the last step
 
     def keep(self, num_kept: int) -> None:
-        """Drops all but `num_kept` keys and values of each head; the last step's queries choose."""
+        """Drops all but `num_kept` keys and values per head, chosen by the last step's queries."""
         for layer, (shape, queries) in self.newest.items():
             keys, values = self.kv[layer]
             slots = kept_slots(queries, keys, num_kept, shape.scale, shape.soft_cap).T[..., None]

@@ -58,7 +58,7 @@ class ExpertStream:
 
     @property
     def num_copied(self) -> Mapping[int, int]:
-        """The experts that were copied so far, by layer."""
+        """The number of experts that were copied so far, by layer."""
         return self._num_copied
 
     @property

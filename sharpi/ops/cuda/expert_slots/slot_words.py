@@ -21,7 +21,7 @@ from sharpi.ops.cuda.expert_slots.slot_state import (
 
 
 class SlotWords:
-    """The words of the slots of `layers`, their numbers; every read waits for the device."""
+    """The states of the slots of the layers with numbers `layers`; a read waits for the device."""
 
     def __init__(self, device: Device, num_experts: int, layers: Collection[int]) -> None:
         self._device, self._layers = device, tuple(layers)

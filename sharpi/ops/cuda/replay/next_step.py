@@ -29,7 +29,7 @@ class NextStep(Struct, frozen=True):
         return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), shape, reply)
 
     def is_for(self, sequences: Sequence[SequenceInputs], shape: StepShape, token: int) -> bool:
-        """Returns True if this step has these inputs; the step before it chose `token`."""
+        """Returns True if `sequences` are the inputs of this step, whose token id is `token`."""
         if shape != self.shape or len(sequences) != 1:
             return False
         own, before = sequences[0], self.before

@@ -39,7 +39,7 @@ class _Pass(Struct, frozen=True):
     is_last: bool = True  # the last chunk of a layer
 
 
-class _Turn(NamedTuple):
+class _Batch(NamedTuple):
     """One batch of a prompt."""
 
     first: int  # the index of its first token in the prompt
@@ -80,56 +80,59 @@ class PromptProgram:
 
         A program without the output returns the values of all tokens, (tokens, hidden).
         """
-        turns = self._turns(prompt, misses)
-        assert all(row >= turns[-1].first for row in prompt.outputs), "outputs of an earlier batch"
+        batches = self._batches(prompt, misses)
+        last = batches[-1].first
+        assert all(row >= last for row in prompt.outputs), "outputs of an earlier batch"
         self._num_tokens = len(prompt.ids)
         first = prompt._replace(ids=prompt.ids[: self._batch], outputs=prompt.outputs[:0])
         self._program.inputs.write([first])
-        self._inputs.write([turn.inputs for turn in turns], prompt.pages)
+        self._inputs.write([batch.inputs for batch in batches], prompt.pages)
         routed = self._program.recording.routed
         if routed is None:
-            self._run(turns, incoming)
+            self._run(batches, incoming)
         else:
-            routed.guard(lambda exactly: self._run(turns, incoming, is_exact=exactly), prompt.state)
+            routed.guard(
+                lambda is_exact: self._run(batches, incoming, is_exact=is_exact), prompt.state
+            )
         if not self._program.has_output:
             return np.concatenate(self._results)
         return self._program.read_logits(len(prompt.outputs))
 
     def _run(
         self,
-        turns: Sequence[_Turn],
+        batches: Sequence[_Batch],
         incoming: npt.NDArray[np.float32] | None,
         *,
         is_exact: bool = False,
     ) -> None:
-        turns = [t._replace(step=t.step._replace(is_exact=is_exact)) for t in turns]
-        self._program.expert_weights.begin(turns[-1].step._replace(tokens=self._num_tokens))
+        batches = [each._replace(step=each.step._replace(is_exact=is_exact)) for each in batches]
+        self._program.expert_weights.begin(batches[-1].step._replace(tokens=self._num_tokens))
         self._results.clear()
         self._hidden.clear()
         passes = self._passes()
         for number, each in enumerate(passes):
-            for index, turn in enumerate(turns):
+            for index, batch in enumerate(batches):
                 if incoming is not None and number == 0:
-                    end = turn.first + turn.step.tokens
-                    self._program.inputs.write_incoming(incoming[turn.first : end])
-                self._take_turn(each, index, turn)
+                    end = batch.first + batch.step.tokens
+                    self._program.inputs.write_incoming(incoming[batch.first : end])
+                self._run_batch(each, index, batch)
                 if each is passes[-1] and not self._program.has_output:
-                    self._results.append(self._program.read_logits(turn.step.tokens))
+                    self._results.append(self._program.read_logits(batch.step.tokens))
                 if each is passes[-1] and self._program.keeps_hidden:
-                    self._hidden.append(self._program.read_hidden(turn.step.tokens))
+                    self._hidden.append(self._program.read_hidden(batch.step.tokens))
 
-    def _turns(self, prompt: SequenceInputs, misses: MissMode) -> list[_Turn]:
+    def _batches(self, prompt: SequenceInputs, misses: MissMode) -> list[_Batch]:
         ids, position, outputs = prompt[:3]
         starts = range(0, len(ids), self._batch)
         num_batches = sum(len(ids) - first > 1 for first in starts)
-        turns = []
-        for turn, first in enumerate(starts):
+        batches = []
+        for index, first in enumerate(starts):
             own = ids[first : first + self._batch]
             rows = outputs[outputs >= first] - first if first == starts[-1] else outputs[:0]
             step = self._program.step(len(own), len(rows), position + first)
-            step = step._replace(misses=misses, turn=turn, turns=num_batches, first=first)
-            turns.append(_Turn(first, step, (own, position + first, rows)))
-        return turns
+            step = step._replace(misses=misses, turn=index, turns=num_batches, first=first)
+            batches.append(_Batch(first, step, (own, position + first, rows)))
+        return batches
 
     def _passes(self) -> list[_Pass]:
         """Returns the passes that the batches of the current prompt run in turn.
@@ -152,26 +155,26 @@ class PromptProgram:
                 passes += _grouped(stage, groups)
         return passes
 
-    def _take_turn(self, each: _Pass, index: int, turn: _Turn) -> None:
+    def _run_batch(self, each: _Pass, index: int, batch: _Batch) -> None:
         group = each.group
-        if turn.step.tokens == 1 and group is not None:
+        if batch.step.tokens == 1 and group is not None:
             if not each.is_last:
                 return
             group = None
         self._inputs.select(index)
-        for rows, place in self._places(each.enters, turn):
+        for rows, place in self._places(each.enters, batch):
             self._device.copy(rows, place)
-        self._program.step_replay.start(each.operations, turn.step._replace(group=group))
-        for rows, place in self._places(each.leaves, turn):
+        self._program.step_replay.start(each.operations, batch.step._replace(group=group))
+        for rows, place in self._places(each.leaves, batch):
             self._device.copy(place, rows)
 
-    def _places(self, lanes: Lanes, turn: _Turn) -> Iterator[tuple[Span, Span]]:
+    def _places(self, lanes: Lanes, batch: _Batch) -> Iterator[tuple[Span, Span]]:
         """Yields the rows of a batch in buffers, and their places in the stash."""
         for lane, buffer in lanes:
             span = self._program.recording.at(buffer)
             assert span is not None
-            rows = span.part(0, turn.step.rows(buffer.rows) * buffer.row_bytes)
-            yield from self._stash.places(lane, turn.first, rows, buffer.row_bytes)
+            rows = span.part(0, batch.step.rows(buffer.rows) * buffer.row_bytes)
+            yield from self._stash.places(lane, batch.first, rows, buffer.row_bytes)
 
     @property
     def hidden(self) -> npt.NDArray[np.float32]:

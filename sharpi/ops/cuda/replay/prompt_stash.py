@@ -31,7 +31,7 @@ class StashRoom(Struct, frozen=True):
 
 
 class PromptStash:
-    """Memory for the rows of tokens: each token has one row, of `lane_bytes`, in every lane."""
+    """Memory for intermediate values, in lanes: a lane has a row of its `lane_bytes` per token."""
 
     def __init__(self, device: Device, lane_bytes: Sequence[int], room: StashRoom) -> None:
         self.room = room

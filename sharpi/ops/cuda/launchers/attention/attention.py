@@ -138,7 +138,7 @@ def _spans(max_positions: int) -> int:
 
 
 def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
-    """Returns one launch that replaces both of `attention`'s, or None if no kernel does.
+    """Returns one launch that replaces both launches of `attention`, or None if no kernel does.
 
     None does if results are rounded in blocks of 32 and a block would cross KV heads.
     `counters` are int32 zeros, one for each KV head of each token.
