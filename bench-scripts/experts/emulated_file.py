@@ -13,7 +13,7 @@ from experts.emulated_tokens import Costs, EmulatedTokens
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sharpi.experts.file_trial import FileTrial, Way
+from sharpi.experts.file_trial import ExpertSource, FileTrial
 from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.slot_window import WindowCounts
 
@@ -61,7 +61,7 @@ class EmulatedChoice(EmulatedTokens):
     def run(self, routes: NDArray[np.integer]) -> None:
         """Runs tokens, (tokens, layers, k)."""
         for token in routes.tolist():
-            if self.file_trial.way is Way.FILE:
+            if self.file_trial.source is ExpertSource.FILE:
                 self._in_file(token)
             else:
                 self._with_slots(token)
@@ -82,7 +82,7 @@ class EmulatedChoice(EmulatedTokens):
         seconds, faults = self._pages.token(token)
         self.seconds.append(seconds)
         self.file_trial.record_file(seconds, faults)
-        if self.file_trial.way is Way.SLOTS:
+        if self.file_trial.source is ExpertSource.SLOTS:
             self.returned.append(len(self.seconds))
             order = np.argsort(-self._uses, axis=1, kind="stable").tolist()
             self.open(replace(self._settings, warm=tuple(map(tuple, order))))

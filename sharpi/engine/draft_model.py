@@ -78,7 +78,7 @@ class DraftModel:
         return self._runner.vocab_size
 
     def give_back(self, sequence: Sequence) -> None:
-        """Takes back the sequence of an ended request; its tokens may serve the next turn."""
+        """Takes back the sequence of an ended request; another request may reuse its KV cache."""
         self._idle.append(sequence)
 
 
@@ -108,7 +108,7 @@ class ModelDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, most: int) -> tuple[list[int], list[int]]:
-        """Returns at most `most` tokens of the greedy continuation, and each one's level.
+        """Returns at most `most` tokens of the greedy continuation, and a level for each.
 
         The level is that of the token's probability, see `level_of_chance`.
         """

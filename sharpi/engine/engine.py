@@ -58,7 +58,7 @@ class Engine(Closing):
 
     @property
     def context_size(self) -> int:
-        """The most positions of one session."""
+        """The maximum number of positions of one session."""
         return self.runner.context_size
 
     @property

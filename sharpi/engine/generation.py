@@ -96,7 +96,7 @@ class Generation:
 
 
 class Session:
-    """A conversation: a scheduler of one request at a time, which reuses cached beginnings."""
+    """A conversation: a scheduler of one request at a time, which reuses cached prefixes."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

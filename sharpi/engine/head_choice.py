@@ -13,12 +13,12 @@ from sharpi.model.head_config import has_head, with_head
 
 
 def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> RunConfig:
-    """Returns the configuration without default drafts that may not pay here.
+    """Returns the configuration, without drafts that are only on by default and may not pay here.
 
     Drafts that the user asked for stay. Drafts on a GPU have costs that the rule does not measure:
-    greedy text no longer runs ahead of the host, and the first check of each size captures a graph.
-    On several machines (`is_shared`), a head would need every token's hidden states sent back. A
-    trace records single tokens only.
+    greedy decoding no longer begins steps before the host knows their tokens, and the first check
+    of each size captures a graph. On several machines (`is_shared`), a head would need every
+    token's hidden states sent back. A trace records single tokens only.
     """
     speculation = config.speculation
     if not speculation.is_default:
@@ -32,7 +32,10 @@ def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -
 
 
 def where_keys_are(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> str | None:
-    """Returns who keeps keys that an assistant cannot read, as half a sentence; None if it can."""
+    """Returns what has keys that an assistant cannot read, such as "other machines keep".
+
+    Returns None if Gemma 4's assistant can read all keys.
+    """
     if is_shared:
         return "other machines keep"
     asked = {config.kv_type, config.key_type, config.value_type} - {None, "f16", "q8_0"}

@@ -40,7 +40,7 @@ class LoadDecisions(Struct, frozen=True, eq=False):
 
     @property
     def gpu_name(self) -> str | None:
-        """The GPUs' names and first layers, which decide the bits; None without a GPU."""
+        """The GPUs' names and first layers, on which the bits of results depend, or None."""
         return self.gpu.description(self.plan)
 
     @property

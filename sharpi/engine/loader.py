@@ -121,7 +121,7 @@ def _prompt_cache(folder: CacheFolder, decided: LoadDecisions, runner: Runner) -
 
 
 def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeights, Tokenizer]:
-    """Returns the file with the weights that are copied to memory, its weights and tokenizer."""
+    """Returns the file, its weights and its tokenizer; copies weights to memory where decided."""
     file = decided.file
     copies = weight_copies(file, decided.config, decided.model, decided.plan)
     if copies is not None:

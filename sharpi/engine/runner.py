@@ -241,7 +241,7 @@ class Runner:
         return chosen
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Ends the step that runs, or the next one, between two layers, with KeyboardInterrupt.
+        """Makes the current step, or the next one, raise KeyboardInterrupt between two layers.
 
         None of that step's tokens is in the cache afterwards. This stays in force until a call with
         `wanted=False`. Any thread may call it.
@@ -272,11 +272,11 @@ class Runner:
 
     @property
     def hidden(self) -> Values:
-        """The hidden states (tokens, hidden) of the last step, which the head begins with."""
+        """The hidden states (tokens, hidden) of the last step, from which an MTP head drafts."""
         return self.parts[-1].hidden
 
     def prepare(self) -> None:
-        """Records the step of a generation now rather than at the first token."""
+        """Records the program that decodes a token now, rather than at the first token."""
         for part in self.parts:
             part.prepare()
 

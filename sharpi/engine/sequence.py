@@ -120,7 +120,7 @@ class Sequence:
             self._table.release()
             self._table = None
         if self._table is None:
-            # A table leaves its last token to be computed: here one that is still to come.
+            # A table never has its last token's keys and values: -1 stands for the next token.
             pages = self._runner.settings.pages_per_sequence
             self._table = PageTable(self._cache, [*self.tokens, -1], pages, self._cut)
         return self._table

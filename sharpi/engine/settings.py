@@ -63,7 +63,7 @@ class EngineSettings(Struct, frozen=True):
 
     @property
     def num_outputs(self) -> int:
-        """The most tokens of a decoding step whose logits are wanted."""
+        """The maximum number of tokens of a decoding step whose logits are wanted."""
         return self.num_parallel + self.max_drafts
 
     @property

@@ -22,7 +22,7 @@ _MOST_TOKENS = 512  # the longest trial, in tokens
 _REST = 8192  # tokens until the next trial; doubles after each one that failed
 
 
-class Way(Enum):
+class ExpertSource(Enum):
     """The two sources that experts are read from: slots, or the mapped file."""
 
     SLOTS = "slots"
@@ -30,13 +30,13 @@ class Way(Enum):
 
 
 class FileTrial:
-    """Receives the seconds of decoded tokens; `way` is what the next token should use.
+    """Receives the seconds of decoded tokens; `source` is what the next token should use.
 
     `expert_bytes` (layers,) has the bytes of one expert.
     """
 
     def __init__(self, expert_bytes: NDArray[np.int64]) -> None:
-        self.way = Way.SLOTS
+        self.source = ExpertSource.SLOTS
         self.is_decided = True  # False during a trial of the file
         self.ratio = 1.0  # the file's time over that of slots, as last measured
         self._window = SlotWindow(expert_bytes)
@@ -77,7 +77,7 @@ class FileTrial:
         self._window.clear()
         if promise is None:
             return False
-        self.way, self.is_decided = Way.FILE, False
+        self.source, self.is_decided = ExpertSource.FILE, False
         self._with_slots, self._stake = promise.with_slots, promise.stake
         return True
 
@@ -88,7 +88,7 @@ class FileTrial:
 
     def refuse(self) -> None:
         """Returns to slots until the next trial is due, as after a trial that failed."""
-        self.way, self.is_decided = Way.SLOTS, True
+        self.source, self.is_decided = ExpertSource.SLOTS, True
         self._in_file.clear()
         self._window.clear()
         self._rest, self._next_rest = self._next_rest, 2 * self._next_rest

@@ -123,7 +123,7 @@ def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, floa
     return BUS if request.miss != "auto" or speeds[BUS] > speeds[RAM_READ] else RAM_READ
 
 
-def _ways(
+def _assumed_modes(
     layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
 ) -> Iterator[str]:
     """Yields a sentence for each miss mode that the estimate assumes."""
@@ -167,7 +167,7 @@ def _assumptions(
             else "hit rates are the default policy's on routes of GPT-OSS-20B; --moe-profile FILE"
             " takes the model's own"
         )
-    yield from _ways(layers, request, speeds)
+    yield from _assumed_modes(layers, request, speeds)
 
 
 def _is_divided(layer: LayerPlan) -> bool:

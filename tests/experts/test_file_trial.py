@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sharpi.experts.file_trial import FIRST_WINDOW, WINDOW, FileTrial, Way
+from sharpi.experts.file_trial import FIRST_WINDOW, WINDOW, ExpertSource, FileTrial
 from sharpi.experts.slot_window import WindowCounts, uses_outside
 
 SIZES = np.array([10, 10], np.int64)
@@ -23,7 +23,7 @@ def in_window(trial: FileTrial, seconds: float = 1.0) -> None:
 def begun(room: int = ALL_ROOM, counts: WindowCounts = STALLING) -> FileTrial:
     trial = FileTrial(SIZES)
     in_window(trial)
-    assert trial.judge_slots(counts, room) == (trial.way is Way.FILE)
+    assert trial.judge_slots(counts, room) == (trial.source is ExpertSource.FILE)
     return trial
 
 
@@ -57,7 +57,7 @@ def changed(**fields: object) -> WindowCounts:
     ("counts", "room"),
     [
         (changed(stall_seconds=0.01 * FIRST_WINDOW), ALL_ROOM),  # hardly any time to gain
-        (changed(first_uses=40), ALL_ROOM),  # any way has to read what was never used
+        (changed(first_uses=40), ALL_ROOM),  # both sources have to read what was never used
         (changed(first_uses=37), ALL_ROOM),
         (STALLING, 10),  # the file would miss more
         (changed(misses=8), 30),
@@ -66,7 +66,7 @@ def changed(**fields: object) -> WindowCounts:
     ],
 )
 def test_slots_stay_where_the_file_promises_nothing(counts: WindowCounts, room: int) -> None:
-    assert begun(room, counts).way is Way.SLOTS
+    assert begun(room, counts).source is ExpertSource.SLOTS
 
 
 def test_a_faster_file_is_kept_after_two_fast_blocks() -> None:
@@ -75,7 +75,7 @@ def test_a_faster_file_is_kept_after_two_fast_blocks() -> None:
     assert in_file(trial, 9, seconds=3.0) is None  # while the page cache fills
     token = in_file(trial, 100, seconds=0.9)
     assert token is not None
-    assert (trial.way, trial.is_decided) == (Way.FILE, True)
+    assert (trial.source, trial.is_decided) == (ExpertSource.FILE, True)
     assert trial.ratio == pytest.approx(0.9)
 
 
@@ -87,7 +87,7 @@ def test_a_trial_costs_no_more_than_its_stake_and_slots_rest_longer_each_time() 
         assert trial.judge_slots(STALLING, ALL_ROOM)
         decided = in_file(trial, 1000, seconds=1.1)
         assert decided == 199  # 20 tokens' time beyond that with slots
-        assert trial.way is Way.SLOTS
+        assert trial.source is ExpertSource.SLOTS
         rest = 0
         while not trial.record(1.0):
             rest += 1
@@ -97,26 +97,30 @@ def test_a_trial_costs_no_more_than_its_stake_and_slots_rest_longer_each_time() 
     assert rests[1] > 1.9 * rests[0]
 
 
-@pytest.mark.parametrize(("seconds", "way"), [(0.99, Way.FILE), (1.0, Way.SLOTS)])
-def test_a_file_as_fast_as_slots_is_kept_at_the_end_of_its_trial(seconds: float, way: Way) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "source"), [(0.99, ExpertSource.FILE), (1.0, ExpertSource.SLOTS)]
+)
+def test_a_file_as_fast_as_slots_is_kept_at_the_end_of_its_trial(
+    seconds: float, source: ExpertSource
+) -> None:
     trial = begun()
     assert in_file(trial, 1000, seconds) == 511
-    assert (trial.way, trial.is_decided) == (way, True)
+    assert (trial.source, trial.is_decided) == (source, True)
 
 
 @pytest.mark.parametrize(("stall", "is_tried"), [(0.021, True), (0.0199, False)])
 def test_a_trial_has_to_promise_more_than_it_may_cost(stall: float, *, is_tried: bool) -> None:
     # 20 tokens' time at least, out of 2,000
     counts = changed(stall_seconds=stall * FIRST_WINDOW, misses=4000)
-    assert (begun(counts=counts).way is Way.FILE) == is_tried
+    assert (begun(counts=counts).source is ExpertSource.FILE) == is_tried
 
 
 def test_filling_a_large_page_cache_has_to_be_gained_again() -> None:
     slow = changed(stall_seconds=0.2 * FIRST_WINDOW, misses=40, loads=2)
     many = np.repeat(USES, 8, axis=1)
     dear = changed(stall_seconds=0.2 * FIRST_WINDOW, loads=1, uses=many, all_uses=many)
-    assert begun(counts=slow).way is Way.FILE  # 4 experts of 12.8 s for 320 s
-    assert begun(8 * ALL_ROOM, dear).way is Way.SLOTS  # 32 experts of 25.6 s
+    assert begun(counts=slow).source is ExpertSource.FILE  # 4 experts of 12.8 s for 320 s
+    assert begun(8 * ALL_ROOM, dear).source is ExpertSource.SLOTS  # 32 experts of 25.6 s
 
 
 def test_experts_that_a_short_window_shows_seldom_are_ranked_by_all_their_uses() -> None:
@@ -135,7 +139,7 @@ def kept() -> FileTrial:
 def test_slots_return_after_two_slow_windows_with_page_faults() -> None:
     trial = kept()
     assert in_file(trial, 4 * WINDOW, seconds=1.1, faults=3) == 2 * WINDOW - 1
-    assert trial.way is Way.SLOTS
+    assert trial.source is ExpertSource.SLOTS
 
 
 @pytest.mark.parametrize(("seconds", "faults"), [(1.5, 0), (1.01, 3)])
@@ -144,7 +148,7 @@ def test_neither_slow_computing_nor_a_few_faults_bring_slots_back(
 ) -> None:
     trial = kept()
     assert in_file(trial, 4 * WINDOW, seconds, faults) is None
-    assert trial.way is Way.FILE
+    assert trial.source is ExpertSource.FILE
 
 
 def test_a_slow_window_between_fast_ones_changes_nothing() -> None:
@@ -157,7 +161,7 @@ def test_one_delayed_token_decides_nothing() -> None:
     trial = begun()
     in_file(trial, 63, seconds=0.85)
     assert trial.record_file(60.0, 0) is True  # the last token of the second block
-    assert trial.way is Way.FILE
+    assert trial.source is ExpertSource.FILE
 
 
 def test_steps_beside_count_as_time_and_not_as_tokens() -> None:

@@ -22,7 +22,7 @@ from sharpi.ops.cpu.thread_pool import ThreadPool
 
 
 class AssistantPart(DraftHead):
-    """Runs the assistant on the CPU; `sources` have the model's keys and values, by layer."""
+    """Runs the assistant on the CPU; `sources` maps layers to the model's keys and values."""
 
     follows_drafts = False
 
@@ -54,8 +54,9 @@ class AssistantPart(DraftHead):
         """Predicts the token after the last of `ids`, from the last of the hidden states.
 
         `hidden` (tokens, hidden) are the model's hidden states at `position` and after it, and
-        `ids` (tokens,) are the tokens that follow each of them. For a further draft, `ids` is the
-        draft before it and `hidden` the state that came with it, at the same position.
+        `ids` (tokens,) are the tokens that follow each of them. To predict a further draft, `ids`
+        is the previous draft and `hidden` the hidden state predicted with it; `position` stays the
+        same.
         """
         self._keys.take(position, len(ids), pages)
         program, last = self._program, position + len(ids) - 1

@@ -1,7 +1,7 @@
 """CopiedKeys: keys and values that a GPU keeps, copied to a KV cache of the CPU.
 
-Gemma 4's assistant reads them there. It needs those of at most two layers. Copying them costs less
-than the VRAM that the assistant's weights and embedding would take.
+Gemma 4's assistant reads them there. It needs the keys and values of at most two layers. Copying
+them costs less than the VRAM that the assistant's weights and embedding would take.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 
 class CopiedKeys:
-    """Copies of layers' keys and values in `cache`; layers that the CPU keeps are not copied.
+    """Copies keys and values from GPUs to RAM; `cache` also has the layers that the CPU keeps.
 
-    `sources` maps each layer to the memory that keeps it. `copies` holds the copied layers alone.
+    `sources` maps each layer to the memory that has its keys and values. `copies` has only the
+    copied layers.
     """
 
     def __init__(

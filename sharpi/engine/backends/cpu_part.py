@@ -36,7 +36,7 @@ class CpuPart(RecordedPart[Program]):
     """Runs `layers`, by default all; embeds the tokens if layer 0 is among them.
 
     With `has_output` it computes the logits, by default if it runs the model's last layer. With
-    `pool` it uses the threads of another part on this machine, which closes them. With
+    `pool` it uses the threads of another part on this machine; that part closes them. With
     `keeps_hidden`, `hidden` holds every token's values after the output norm.
     """
 
@@ -89,7 +89,7 @@ class CpuPart(RecordedPart[Program]):
         return self._settings.batch_size
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        if self._tier is not None and self._tier.change_way():
+        if self._tier is not None and self._tier.switch_source():
             self._forget_programs()
         program = self._programs.get(max_outputs) or self._program(max_outputs)
         self._latest = program
@@ -106,7 +106,11 @@ class CpuPart(RecordedPart[Program]):
         return program.logits[: num_outputs if self._gives_outputs else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
-        """Writes `segment` into the next step as sequence `row`; its first token is `first`."""
+        """Writes `segment` into the next step as sequence `row`.
+
+        `first` is the row of its first token in the step, and `first_output` that of its first
+        output.
+        """
         inputs = self._inputs
         rows = inputs.write(row, first, segment.ids, segment.position, segment.pages)
         if self._kept is not None:
@@ -117,7 +121,7 @@ class CpuPart(RecordedPart[Program]):
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
-        """Writes where recurrent layers store the state after each token; null for nowhere."""
+        """Writes the addresses where recurrent layers store the state after each token, or null."""
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
                 self._inputs.states_after[row] = self.states.addresses[state]
@@ -158,7 +162,7 @@ class CpuPart(RecordedPart[Program]):
 
     @property
     def pool(self) -> ThreadPool:
-        """The threads that run its steps."""
+        """The threads that run the part's steps."""
         return self._pool
 
     def interrupt(self, *, wanted: bool = True) -> None:

@@ -30,9 +30,10 @@ class HeadOutput(NamedTuple):
 class DraftHead(ABC):
     """A head for multi-token prediction, with or without keys and values of its own.
 
-    `pages` has its keys and values, in the pages of the model's KV cache. With `follows_drafts`
-    each draft has its own position, otherwise all have the first draft's. `pool` has the threads of
-    the model's CPU part, which closes them; if None, the head starts threads of its own.
+    `pages` has the head's keys and values; its page ids are those of the model's KV cache. With
+    `follows_drafts` each draft has its own position; otherwise all drafts have the position of the
+    first. `pool` has the threads of the model's CPU part, which closes them; if None, the head
+    starts threads of its own.
     """
 
     follows_drafts: bool
@@ -52,7 +53,7 @@ class DraftHead(ABC):
 
     @property
     def context_size(self) -> int:
-        """The most positions of one sequence."""
+        """The maximum number of positions of one sequence."""
         return self._settings.context_size
 
     @abstractmethod

@@ -102,23 +102,23 @@ class ExpertTier:
         self.feed = ExpertFeed(self.store, self._predictor, self._used_per_layer)
         self.store.start()
 
-    def change_way(self) -> bool:
-        """Gives up the slots or makes them again, whichever is faster; True if anything changed.
+    def switch_source(self) -> bool:
+        """Switches between slots and mapped file if that is faster; returns True if it did.
 
-        Call it between two steps. After a change, steps have to be recorded again.
+        Call it between two steps. After a switch, steps have to be recorded again.
         """
         if self._file is None or self._file.is_wanted == self.is_mapped:
             return False
-        return self._come_back() if self.is_mapped else self._leave()
+        return self._restore_slots() if self.is_mapped else self._give_up_slots()
 
-    def _leave(self) -> bool:
+    def _give_up_slots(self) -> bool:
         run = RunFacts("", num_tokens=self.feed.counts().steps)
         self._past.add(self.store.uses(), self.store.counts(), self._collect(run))
         self.is_mapped = True
         self._free()
         return True
 
-    def _come_back(self) -> bool:
+    def _restore_slots(self) -> bool:
         """Makes slots again, filled with the most used experts; keeps the file if they do not fit.
 
         Before that, the file's pages leave the page cache. Otherwise the kernel may have no huge
@@ -154,7 +154,7 @@ class ExpertTier:
     def view(
         self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
     ) -> ExpertView:
-        """Returns which experts are resident and used; `mapped` has the uses without slots."""
+        """Returns which experts are resident and used; `mapped` counts uses in the mapped file."""
         uses = self.uses() + mapped
         if self.is_mapped:
             return view_of_mapped(uses, moe_layers, num_tokens)
@@ -182,14 +182,17 @@ class ExpertTier:
                                     is_prompt=is_prompt)  # fmt: skip
 
     def _set_policy(self, *, is_timed: bool) -> None:
-        """Turns learning and prefetching on or off for the next step, as its trials decided."""
+        """Turns learning and prefetching on or off for the next step, as earlier trials decided.
+
+        `is_timed`: the step's time counts in the present trials.
+        """
         if self.trials.learning is not None:
             self.policy.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
         if self._policy_prefetches:
             self.policy.set_prefetching(self.trials.prefetches_now or not is_timed)
 
     def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
-        """Returns True if the next step may predict: always in a prompt, else as trials decided."""
+        """Returns True if the next step may predict: in prompts, and where trials decided so."""
         trials = self.trials
         if trials.prefetch is None:
             return False
@@ -223,7 +226,7 @@ class ExpertTier:
         return self._pin.note(self.store)
 
     def stats(self, run: RunFacts, mapped: MappedUses | None = None) -> ExpertStats:
-        """Returns the statistics so far; `mapped` has the lookups that the mapped file served."""
+        """Returns the statistics so far; `mapped` counts the uses of experts in the mapped file."""
         present = None if self.is_mapped else self._collect(run)
         stats = self._past.stats(present, run, mapped)
         changes = self._file.notes if self._file is not None else []
@@ -243,7 +246,7 @@ class ExpertTier:
         return collect_stats(self.store, run, facts, asker.remote if asker else None)
 
     def _learned_counts(self, run: RunFacts) -> FeedCounts:
-        """Returns the prediction counts of the learned policy: its early loads are predictions."""
+        """Returns the learned policy's prediction counts: early loads count as predictions."""
         counts = self.policy.all_counts()
         return FeedCounts(
             predicted=sum(each.early_loads for each in counts),

@@ -5,7 +5,7 @@ import resource
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.file_trial import FileTrial, Way
+from sharpi.experts.file_trial import ExpertSource, FileTrial
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.native.store_layout import StoreLayout
 from sharpi.experts.slot_window import WindowCounts
@@ -32,14 +32,14 @@ class FileChoice:
     @property
     def is_wanted(self) -> bool:
         """True if the next step should use the mapped file."""
-        return self._trial.way is Way.FILE
+        return self._trial.source is ExpertSource.FILE
 
     def keep(self) -> None:
-        """Keeps using the file from now on, because there is no room for slots."""
-        self._trial.way = Way.FILE
+        """Uses the mapped file from now on, because there is no room for slots."""
+        self._trial.source = ExpertSource.FILE
 
     def end_token(self, store: ExpertStore, seconds: float, *, is_usual: bool) -> None:
-        """Records a decoded token with slots; `is_usual` is False if the policy tried something."""
+        """Records a decoded token with slots; `is_usual` is False in a trial of the policy."""
         if self._trial.begins_window:
             self._begin_window(store)
         if not self._trial.record(seconds, is_usual=is_usual):
@@ -77,7 +77,7 @@ class FileChoice:
 
 
 def _waits(store: ExpertStore) -> tuple[float, int, int]:
-    """Returns the seconds that decoded tokens waited, their late experts and their loads."""
+    """Returns the seconds that decoded tokens waited, and the numbers of late experts and loads."""
     counts = [layer.decode for layer in store.layers()]
     stall = sum(each.stall_ns for each in counts) / 1e9
     return stall, sum(each.late for each in counts), sum(each.loads for each in counts)

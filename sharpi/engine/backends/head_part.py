@@ -25,7 +25,7 @@ _DECODED = 4  # a pass of at most so many tokens runs on the threads for decodin
 
 
 class HeadPart(DraftHead):
-    """Runs the head, and owns its keys and values; `experts` are those that are not all in RAM."""
+    """Runs the head, and owns its keys and values; `experts` has slots if RAM lacks room."""
 
     follows_drafts = True
 

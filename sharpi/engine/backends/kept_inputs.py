@@ -1,4 +1,4 @@
-"""KeptInputs: the arrays of a step that say where keys lie, if heads drop some."""
+"""KeptInputs: the arrays of a step that say where keys lie, if heads have dropped some."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ class KeptInputs:
         self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
 
     def join(self, step: abi.Step) -> None:
-        """Sets the pointers of `step` to the arrays."""
+        """Points `step` to the arrays."""
         step.slots = int_pointer(self._slots)
         step.num_kept = int_pointer(self._num_kept)
         step.kept_table = int_pointer(self._pages)

@@ -55,7 +55,10 @@ class KeptRoutes:
         self._kept: dict[int, SegmentRoutes] = {}
 
     def add(self, segments: Mapping[int, Segment], program: StepRoutes) -> None:
-        """Adds the last run's routes of segments, keyed by their first rows in the step."""
+        """Adds the routes of segments in the program's last run.
+
+        `segments` are keyed by their first rows in the step.
+        """
         dealt = segment_routes(list(segments.values()), program, trims=self._trims)
         self._kept |= zip(segments, dealt, strict=True)
 

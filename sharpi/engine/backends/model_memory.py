@@ -13,11 +13,12 @@ T = TypeVar("T")
 
 
 class ModelMemory:
-    """Copies, reads and writes what the parts, and the `head`, keep in a page or in a state.
+    """Copies, reads and writes the pages and states of all parts and of the `head`.
 
-    Other machines copy and drop theirs, but never read or write them, as a prompt cache needs all
-    layers here. With `drops_windows`, sliding-window layers may lack a page. `is_host_memory`: any
-    thread may read pages and states while no step writes to them.
+    Other machines copy and drop their own pages and states. Only copies and drops reach them: they
+    cannot be read or written, as a prompt cache needs all layers on this machine. With
+    `drops_windows`, sliding-window layers may lack a page. `is_host_memory`: any thread may read
+    pages and states while no step writes to them.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ModelMemory:
 def _shares(
     data: HostBytes, owners: Iterable[T], size: Callable[[T], int]
 ) -> Iterator[tuple[T, HostBytes]]:
-    """Yields each owner with its share of data; `size` has the bytes of one."""
+    """Yields each owner with its part of `data`; `size` returns the bytes of an owner's part."""
     at = 0
     for owner in owners:
         yield owner, data[at : at + size(owner)]

@@ -68,7 +68,7 @@ def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:
 
 
 def of_outputs(step: StepOfPart) -> StepOfPart:
-    """Returns the step of those tokens alone whose logits are requested."""
+    """Returns a step of only those tokens whose logits are requested."""
     segments = tuple(
         segment._replace(
             ids=segment.ids[segment.outputs],
@@ -119,15 +119,15 @@ class ModelPart(StepRoutes, Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens of one pass.
+        """The maximum number of tokens of one pass.
 
-        Where this exceeds the batch size, a pass of more than a batch must be one segment, and the
-        part returns only that segment's last outputs.
+        It may exceed the batch size. A pass of more tokens than a batch must be a single segment,
+        and the part returns only that segment's last outputs.
         """
 
     @property
     def device(self) -> "Device | None":
-        """The GPU of this machine that runs it; None for the CPU and for other machines."""
+        """The GPU of this machine that runs this part; None for the CPU and for other machines."""
 
     @property
     def splits_steps(self) -> bool:
@@ -145,15 +145,18 @@ class ModelPart(StepRoutes, Protocol):
         """
 
     def largest(self) -> int:
-        """Returns the last step's most likely id, the lowest of equals; -1 if not finite."""
+        """Returns the last step's most likely token id, or -1 if its logit is not finite.
+
+        Of several equally likely ids, it is the lowest.
+        """
 
     @property
     def is_ahead(self) -> bool:
-        """True if the step after the last one has begun, before the host knows its token."""
+        """True if a GPU has begun the next step before the host knows that step's token."""
 
     @property
     def hidden(self) -> Values:
-        """The hidden states (tokens, hidden) of the last step, which an MTP head begins with."""
+        """The hidden states (tokens, hidden) of the last step, from which an MTP head drafts."""
 
     def interrupt(self, *, wanted: bool = True) -> None:
         """Makes the current pass, or the next one, raise KeyboardInterrupt between two layers.
@@ -177,7 +180,7 @@ class RemoteLayers(ModelPart, Protocol):
 
     @property
     def num_ranks(self) -> int:
-        """The number of machines that run the model, with this one; as many steps keep all busy."""
+        """The number of machines that run the model; as many steps at once keep all busy."""
 
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next machine; returns its number, None if it has no outputs."""
@@ -186,7 +189,7 @@ class RemoteLayers(ModelPart, Protocol):
         """Waits for the values of a step's outputs, (outputs, hidden)."""
 
     def require_sound(self) -> None:
-        """Raises ClusterError once a machine is lost, as values that came may then be wrong."""
+        """Raises ClusterError once a machine is lost, as values received from it may be wrong."""
 
     def forget(self, number: int) -> None:
         """Drops a step's outputs: `receive` will not be called for them."""

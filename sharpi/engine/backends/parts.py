@@ -74,7 +74,10 @@ def _embedding(
     weights: ModelWeights,
     slots: "GpuSlots | None",
 ) -> tuple[bool, Memory | None]:
-    """Returns True if a GPU with all layers looks up tokens, and in which RAM if not its own."""
+    """Returns whether a GPU with all layers looks up the embedding, and the RAM that has it.
+
+    The RAM is None if the GPU's own memory has the embedding.
+    """
     from sharpi.engine.backends.gpu.reach import lent_embedding
 
     if place.embeds or weights.embedding is weights.output:
@@ -103,7 +106,7 @@ def make_output(
 
 
 def hand_on(part: ModelPart) -> None:
-    """Leaves the results of a part on a GPU in its memory, from which they are sent."""
+    """Makes a part leave its results in its GPU's memory, from which they are sent."""
     from sharpi.engine.backends.gpu.part import GpuPart
 
     assert isinstance(part, GpuPart)  # it has a line to another GPU

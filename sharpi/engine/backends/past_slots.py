@@ -42,7 +42,7 @@ class PastSlots:
     def stats(
         self, present: ExpertStats | None, run: RunFacts, mapped: MappedUses | None
     ) -> ExpertStats:
-        """Returns one set of statistics for all slots; `present` is None while there are none.
+        """Returns one set of statistics for all slots; `present` is None while no slots exist.
 
         `mapped` has the lookups in the mapped file.
         """

@@ -8,7 +8,7 @@ from sharpi.ops.cpu.program import ProgramLimits
 def program_limits(
     settings: EngineSettings, max_tokens: int, max_outputs: int, *, drops_keys: bool = False
 ) -> ProgramLimits:
-    """Returns the limits of a program for steps of at most these tokens and outputs."""
+    """Returns limits for steps of at most `max_tokens` tokens and `max_outputs` outputs."""
     return ProgramLimits(
         max_tokens=max_tokens,
         max_outputs=max_outputs,

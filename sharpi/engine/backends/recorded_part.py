@@ -21,7 +21,7 @@ PartStates: TypeAlias = "StateMemory | GpuStates"
 
 
 class RecordedPart(ABC, Generic[P]):
-    """Records a program for each `max_outputs` at its first use; `_latest` is the last one run.
+    """Records a program for each `max_outputs` at its first use; `_latest` ran last.
 
     `cache` has the keys and values of its layers, and `states` the states of its recurrent layers.
     With `is_host_memory` any thread may read both while no step writes to them.
@@ -46,7 +46,7 @@ class RecordedPart(ABC, Generic[P]):
         return self._programs[max_outputs]
 
     def prepare(self) -> None:
-        """Records the step of a generation now, instead of at its first token."""
+        """Records the program that decodes a token now, instead of at the first token."""
         self._program(self._num_outputs)
 
     def interrupt(self, *, wanted: bool = True) -> None:
@@ -54,12 +54,12 @@ class RecordedPart(ABC, Generic[P]):
 
     @property
     def is_ahead(self) -> bool:
-        """Returns False: only a GPU begins a step before the host knows its token."""
+        """False: only a GPU begins a step before the host knows the step's token."""
         return False
 
     @property
     def progress(self) -> float:
-        """Returns 0, since the progress within a pass is not measured here."""
+        """0, since the progress within a pass is not measured here."""
         return 0.0
 
     @property
@@ -75,5 +75,5 @@ class RecordedPart(ABC, Generic[P]):
     def settle(self, num_pages: int = 0) -> None:
         """Must be called before pages or states change between two steps.
 
-        There are `num_pages` pages afterwards.
+        Makes the KV cache have at least `num_pages` pages, if it can grow.
         """

@@ -1,1 +1,1 @@
-"""One model over several machines: each rank runs a range of layers, the first also the output."""
+"""One model over several machines: each rank runs some layers, and the first rank the output."""

@@ -84,7 +84,7 @@ class Follower:
         self._pass_on(message.number, sent, values)
 
     def _received(self, message: Message) -> SentStep:
-        """Reads a step, whose values are in the message or come from the other rank's GPU."""
+        """Reads a step, whose values are in the message or come from the previous rank's GPU."""
         if message.kind is Kind.STEP:
             return read_step(message.body, self._width)
         assert self._into is not None  # the other end of the line tried it

@@ -1,7 +1,7 @@
-"""GpuLine: hidden values that go from the GPU of one rank to the GPU of the next one, over NCCL.
+"""GpuLine: sends hidden values from one rank's GPU to the next rank's GPU, over NCCL.
 
-The host only says that values come, in a message; it neither sees them nor waits for them. All
-calls follow each other in the order of the device's work.
+The hosts only exchange a message that announces the values; they neither see the values nor wait
+for them. Transfers and the device's work run in the order in which they were queued.
 """
 
 import threading
@@ -22,11 +22,11 @@ _TAG = 0
 
 
 class GpuLine(Closing):
-    """One end of the line between two ranks; `pair` is its communicator, and one end only sends.
+    """One end of the connection between two ranks, which either sends or receives.
 
-    `on_error` is called with an error of the communicator, and returns the one to raise. The
-    sending end has `num_buffers` buffers of `num_bytes`, so that as many transfers may be in
-    progress while the GPU computes; the receiving end needs one.
+    `pair` is the NCCL communicator. `on_error` is called with an error of the communicator, and
+    returns the one to raise. The sending end has `num_buffers` buffers of `num_bytes`, so that as
+    many transfers may be in progress while the GPU computes; the receiving end needs one.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class GpuLine(Closing):
         self._count.sent_bytes += num_bytes
 
     def receive(self, rows: int, width: int) -> GpuValues:
-        """Returns the next values (rows, width), which the device has before its later work.
+        """Returns the next values (rows, width), which arrive before work that is queued later.
 
-        They stay valid until the next call. Raises ClusterError for more than a step can have, and
-        if the other rank is lost.
+        They stay valid until the next call. Raises ClusterError for more values than a step can
+        have, and if the other rank is lost.
         """
         buffer, num_bytes = self._buffers[0], rows * width * _FLOAT_BYTES
         if not 0 <= num_bytes <= buffer.num_bytes:

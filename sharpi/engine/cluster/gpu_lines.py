@@ -1,4 +1,4 @@
-"""GpuLines: opens the lines between ranks' GPUs, where both ends have one and a first try works."""
+"""GpuLines: connects ranks' GPUs where both ranks have one and a trial transfer works."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class GpuEnds(Struct, frozen=True):
 def gpu_edges(ring: Sequence[int], ends: Sequence[GpuEnds]) -> list[Edge]:
     """Returns the edges of the ring whose values may go from GPU to GPU, in the order of the ring.
 
-    All ranks derive the same ones. Raises ClusterError where a rank insists, and NCCL is missing.
+    All ranks derive the same ones. Raises ClusterError if a rank requires NCCL and a rank lacks it.
     """
     if any(ends[rank].wish == "host" for rank in ring):
         return []
@@ -56,9 +56,10 @@ def open_nccl(group: Group, edge: Edge) -> Any:
 
 
 class GpuLines:
-    """The lines of one rank: `into` receives and `out` sends; None where the hosts do it.
+    """The connections of one rank's GPUs: `into` receives and `out` sends.
 
-    `open_end` opens one end of an edge; tests replace it.
+    Each is None where values go from host to host. `open_end` opens one end of an edge; tests
+    replace it.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class GpuLines:
     def open(self, into: Device | None, out: Device | None, num_bytes: int) -> None:
         """Opens this rank's lines for messages of `num_bytes` at most, and tries each of them.
 
-        `into` is the GPU that receives values, and `out` the one that sends them. If a try fails on
-        any rank, no rank has a line, and `notes` say why; if a rank insists on NCCL, that raises
+        `into` is the GPU that receives values, and `out` the one that sends them. If a trial fails
+        on any rank, no rank has a line, and `notes` say why; if a rank requires NCCL, that raises
         ClusterError.
         """
         for edge in self._edges:
@@ -132,14 +133,14 @@ class GpuLines:
                 raise ClusterError("NCCL delivered other values than were sent")
 
     def _failed(self, rank: int, error: Exception) -> ClusterError:
-        """Returns the fault of a line to another rank, of which all ranks hear if it is in use."""
+        """Returns the error for a broken line to another rank; tells all ranks if it was in use."""
         fault = f"rank {rank} on {self._group.hosts[rank]} cannot be reached: {_first_line(error)}"
         if self._is_open:
             self._group.fail(fault)
         return ClusterError(fault)
 
     def _give_up(self, said: Sequence[str]) -> None:
-        """Lets all values go over the hosts, or raises ClusterError if a rank insists on NCCL."""
+        """Lets all values go from host to host; raises ClusterError if a rank requires NCCL."""
         self.abort()
         self.into = self.out = None
         rank, why = next((rank, each) for rank, each in enumerate(said) if each)

@@ -76,7 +76,10 @@ def with_lenders(division: Division, hosts: list[Host]) -> Division:
 
 
 def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
-    """Returns the tokens per second of one sequence, and of enough to keep all machines busy."""
+    """Returns the tokens per second of one sequence, and of enough sequences in all.
+
+    Enough sequences keep all machines busy.
+    """
     working = [each for each in hosts if not each.only_lends]
     hops = sum(each.hop_ms for each in working) / 1e3 if len(working) > 1 else 0.0
     return 1 / (1 / division.single_rate + hops), division.full_rate

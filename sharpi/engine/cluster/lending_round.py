@@ -31,7 +31,7 @@ def room_of(
     wish: Wish = "auto",
     absent: frozenset[int] = frozenset(),
 ) -> Room:
-    """Returns what a rank, once planned, publishes about its spare RAM and missing experts."""
+    """Returns what a rank publishes about its spare RAM and missing experts, after planning."""
     if plan is None:
         return Room(0, (), instruction_set, wish, absent)
     spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0
@@ -97,7 +97,7 @@ class LendingRound:
         return ExpertPrograms(model.weights, model.settings, used, layers)
 
     def _lend(self, loans: Sequence[Loan]) -> None:
-        """Starts a lender for each owner of lent experts; reads them into RAM if it will ask."""
+        """Starts a lender for each rank that borrows experts; warms it if that rank will ask."""
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
             lender = Lender(self._group.line(owner), self._programs(own), own)
@@ -128,12 +128,12 @@ class LendingRound:
             self._choose_again(asker, loans, whom, asks=asks)
 
     def _choose_again(self, asker: Asker, loans: Sequence[Loan], whom: str, *, asks: bool) -> None:
-        """Lets the decision change while the model runs, with a line for the user each time."""
+        """Lets the rank switch between asking and reading later; each switch prints a line."""
 
         def changed(asks: bool, round_trip: float, read: float) -> None:
-            way = f"computed by {whom}" if asks else "read from the disk"
+            source = f"computed by {whom}" if asks else "read from the disk"
             times = f"a question takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
-            self._on_note(f"experts without a slot here are {way} from now on: {times}")
+            self._on_note(f"experts without a slot here are {source} from now on: {times}")
 
         asker.choose_again(Choice(asker, lambda: self._read_seconds(loans), asks, changed))
 

@@ -1,4 +1,4 @@
-"""Predicts which experts the machines of a plan could lend each other, by the code of a start."""
+"""Predicts which experts the machines of a plan could lend each other, as a start would decide."""
 
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +28,7 @@ def planned_loans(
 ) -> Iterator[str]:
     """Yields a line for each pair of a machine that could lend and one that would borrow.
 
-    It takes all machines to have the same kernels.
+    It assumes that all machines have the same kernels.
     """
 
     def room(host: Host, layers: range) -> Room:

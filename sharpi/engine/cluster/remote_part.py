@@ -1,8 +1,8 @@
 """RemotePart: the layers that other ranks run, as one part of the first rank's model.
 
 A step passes from rank to rank, and the last rank returns the values of the step's outputs. Several
-steps of different sequences may be in progress at once, so that all ranks work. Nothing waits for a
-step without outputs, as most steps of a long prompt are.
+steps of different sequences may be in progress at once, so that all ranks work. Nothing waits for
+steps without outputs; most steps of a long prompt have none.
 """
 
 from collections.abc import Callable
@@ -49,12 +49,12 @@ class RemotePart:
 
     @property
     def routes(self) -> list[IntArray]:
-        """Returns an empty list: each rank counts the experts of its own layers."""
+        """An empty list: each rank counts the experts of its own layers."""
         return []
 
     @property
     def router_logits(self) -> list[Values]:
-        """Returns an empty list: a remote part keeps no router logits."""
+        """An empty list: a remote part keeps no router logits."""
         return []
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
@@ -119,11 +119,11 @@ class RemotePart:
 
     @property
     def hidden(self) -> Values:
-        """Raises NotImplementedError: another rank's part, the last, computes the hidden states."""
+        """Raises NotImplementedError: the first rank's output part has the hidden states."""
         raise NotImplementedError
 
     def largest(self) -> int:
-        """Raises NotImplementedError: another rank's part, the last, computes the logits."""
+        """Raises NotImplementedError: the first rank's output part computes the logits."""
         raise NotImplementedError
 
     def interrupt(self, *, wanted: bool = True) -> None:
@@ -131,12 +131,12 @@ class RemotePart:
 
     @property
     def is_ahead(self) -> bool:
-        """Returns False: other machines take turns with this one."""
+        """False: no rank begins a step before the first rank knows the step's tokens."""
         return False
 
     @property
     def progress(self) -> float:
-        """Returns 0, since other ranks do not report their progress."""
+        """0, since other ranks do not report their progress."""
         return 0.0
 
     def copy_page(self, source: int, target: int) -> None:

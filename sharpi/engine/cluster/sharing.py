@@ -65,9 +65,9 @@ class Sharing(Closing):
         return self._group.rank == 0
 
     def complete(self, file: GgufFile) -> GgufFile:
-        """Returns the file with the tensors of parts of a split model that only other ranks have.
+        """Returns the file, with tensors added from parts that only other ranks have.
 
-        Raises ClusterError for a part that no rank has.
+        These are the parts of a split model. Raises ClusterError for a part that no rank has.
         """
         parts = self._group.exchange("parts", own_parts(file))
         return completed(file, parts, self._group.hosts)
@@ -234,7 +234,7 @@ class Sharing(Closing):
             lines.close()
 
     def _leave(self) -> None:
-        """Leaves the group in order, and keeps the other ranks' reports."""
+        """Tells the other ranks that the run ends, and keeps the reports that they send."""
         self._group.close()
         self._close_lines()
         self._report(RankReport(self._group.channel.count))

@@ -1,4 +1,4 @@
-"""Terms: the first rank's decisions, and the statements of all ranks that they follow from."""
+"""Terms: the decisions that the first rank makes for all, from the statements of all ranks."""
 
 import sys
 from collections.abc import Iterable, Sequence, Set
@@ -135,7 +135,7 @@ def _alike(machines: list[Machine]) -> list[Machine]:
 
 
 def layers_of_all(division: Division, only_lends: Iterable[bool]) -> tuple[tuple[int, int], ...]:
-    """Returns the first and end of each rank's layers; ranks that only lend have an empty range."""
+    """Returns each rank's layers as (first, end); ranks that only lend have an empty range."""
     own, end, layers = iter(division.layers), 0, []
     for runs_none in only_lends:
         first, end = (end, end) if runs_none else next(own)

@@ -1,4 +1,4 @@
-"""Decides whether f16 keys and values of a context leave a GPU's layers the slots they need."""
+"""Decides whether f16 keys and values leave GPUs enough room for layers and expert slots."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,8 +23,8 @@ _PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
 class GpuRoom(Struct, frozen=True, order=True):
     """The room that GPUs have beside the keys and values of a whole context, for one KV type.
 
-    `slots` is the fewest expert slots of any layer with slots, counted up to `recommended`. Both
-    are 0 if no layer has slots.
+    `num_layers` counts the layers on GPUs. `slots` is the fewest expert slots of any layer with
+    slots, but at most `recommended`. Both numbers of slots are 0 if no layer has slots.
     """
 
     num_layers: int
@@ -96,7 +96,7 @@ def gpu_request(
     positions: int,
     window_pages: int = 0,
 ) -> TierRequest:
-    """Returns a planner's request for keys and values of whole contexts, before expert slots.
+    """Returns the planner's request with keys and values of whole contexts.
 
     A GPU's buffers, which the plan counts later, are estimated here, slightly too high.
     """

@@ -16,12 +16,12 @@ class HeldWindows:
     def __init__(self, windows: WindowPages, path: Sequence[CachedPage]) -> None:
         self._windows, self._path = windows, path
         self._held: dict[int, int] = {}  # by index in the path, the page's number
-        self._passing: dict[int, int] = {}  # those of the step that runs that are not held
+        self._passing: dict[int, int] = {}  # the same, of pages not held in this step
 
     def hold(self, length: int, end: int) -> None:
-        """Holds just those pages that tokens from `length` to `end`, and the next, read.
+        """Holds only the pages that a step from `length` to `end` and the next token read.
 
-        A step of many tokens passes by the pages that later tokens do not read.
+        In a step of many tokens, the pages that later tokens do not read are not held.
         """
         self._end_step()
         passing = self._windows.passing(length, end)
@@ -48,7 +48,7 @@ class HeldWindows:
             self._hold((index,))
 
     def release(self) -> None:
-        """Holds nothing any more."""
+        """Releases all held pages."""
         self._end_step()
         for page in self._held.values():
             self._windows.let_go(page)

@@ -23,7 +23,7 @@ def choose_kv_types(
     num_positions: int,
     window_pages: int = 0,
 ) -> tuple[KvTypes, tuple[str, ...]]:
-    """Returns the requested types, or those that fit `num_positions`, and a note if it chose.
+    """Returns the requested types, or else types that fit `num_positions`, with a note on them.
 
     On GPUs, f16 has to leave as much room as q8_0 for layers and for the recommended expert slots.
     No type smaller than q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.

@@ -14,8 +14,8 @@ State: TypeAlias = int  # a number of the recurrent layers' state, alike in all 
 class Pool:
     """Hands out `size` numbers, from `first` on, and takes them back.
 
-    `reclaimers` are called in turn when no number is free. Each may give one back that is only
-    cached, and returns True if it did.
+    `reclaimers` are called in turn when no number is free. Each may give back a number whose
+    contents are only cached, and returns True if it did.
     """
 
     def __init__(self, size: int, first: int = 0) -> None:
@@ -44,8 +44,8 @@ class CachedPage:
 
     `tokens` are the computed ones, from the page's beginning on. `num_users` counts the requests
     that have the page in their table; they also have all pages before it. `states` maps a number of
-    the page's tokens to the recurrent layers' state after them. `link` is the digest of the tokens
-    before it, once somebody has computed it.
+    the page's tokens to the recurrent layers' state after them. `link` is the digest of all tokens
+    before the page, None until it is first needed.
     """
 
     def __init__(self, page: int, parent: "CachedPage | None") -> None:
@@ -86,7 +86,7 @@ class CachedPage:
         return best, longest
 
     def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
-        """Returns the most of `tokens` after which a child has a state, and that child."""
+        """Returns the most leading `tokens` after which a child has a state, and that child."""
         found: tuple[int, CachedPage | None] = 0, None
         for child in self.children:
             if child.states:

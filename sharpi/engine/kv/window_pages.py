@@ -35,8 +35,8 @@ def gpu_windows_of(model: ModelConfig) -> dict[int, int]:
     """Returns the windows of the layers that drop pages on a GPU.
 
     A GPU may run prompts of a MoE model layer by layer. A layer that reads an earlier layer's keys
-    then runs after the earlier layer has dropped most of its pages. So layers whose keys others
-    read keep all pages.
+    then runs after the earlier layer has dropped most of its pages. So a layer whose keys another
+    layer reads keeps all pages.
     """
     readers = Counter(
         mixer.shape.layer for mixer in model.mixers if isinstance(mixer, AttentionSettings)
@@ -90,9 +90,10 @@ class WindowPages:
         return first_page_read(length, self.window)
 
     def passing(self, length: int, end: int) -> range:
-        """Returns the pages that only the tokens of a long step itself read; no text holds them.
+        """Returns the pages that only tokens of a long step itself read, so that none holds them.
 
-        Makes room for a batch of them, since the processors need them while the batch is computed.
+        Makes room for a batch of these pages, since the processors need them while the batch is
+        computed.
         """
         if end - length <= self._batch_size:
             return range(0)
@@ -139,9 +140,9 @@ class WindowPages:
             self._left[page] = None
 
     def hold(self, *pages: int) -> None:
-        """Counts one more user of each page; no page goes before all of them are held.
+        """Counts one more user of each page; drops no page before all of them are counted.
 
-        A page may be one that is about to be written.
+        A page may also be one that is about to be written.
         """
         if not self.is_on:
             return
@@ -172,6 +173,6 @@ class WindowPages:
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
     def trim(self, room: int = 0) -> None:
-        """Drops the least recently used pages until `room` more would make at most `limit`."""
+        """Drops the least recently used pages until `room` more pages fit within `limit`."""
         while len(self._present) + room > self._limit and self._left:
             self.lose(next(iter(self._left)))

@@ -61,7 +61,7 @@ class Asker(Closing):
                 self.remote.lend(loan.layer, loan.first, loan.end, index)
 
     def choose_again(self, choice: Choice) -> None:
-        """Tells `choice` how many tokens pass, and closes it first."""
+        """Passes the token count of each step to `choice`, and closes it when the asker closes."""
         self._choice = choice
 
     def count(self, num_tokens: int) -> None:
@@ -75,7 +75,7 @@ class Asker(Closing):
             self.remote.forget(index)
 
     def resume(self) -> None:
-        """Asks again, of ranks that begin to read what they lend; any thread may call it."""
+        """Asks again; tells the other ranks to read what they lend. Any thread may call it."""
         for index, line in enumerate(self._lines):
             if not self._lost[index]:
                 with self._line_locks[index]:
@@ -83,7 +83,7 @@ class Asker(Closing):
         self._let_ask()
 
     def round_trip(self) -> float:
-        """Returns the median seconds of a question to the slowest rank."""
+        """Returns the median seconds from a question to its answer, for the slowest rank."""
         seconds = []
         for index, line in enumerate(self._lines):
             if self._lost[index]:
@@ -100,7 +100,7 @@ class Asker(Closing):
         self._on_close = on_close
 
     def start(self, feed: ExpertFeed) -> None:
-        """Lets the steps of a feed ask, and starts a thread for each line."""
+        """Makes the steps of `feed` ask other ranks, and starts a thread for each line."""
         self.remote.let_ask(feed)
         for index in range(len(self._lines)):
             self._begin(self._ask_all, index)

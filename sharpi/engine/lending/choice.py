@@ -1,4 +1,4 @@
-"""Choice: decides again, while a model runs, if its rank asks others for experts or reads them."""
+"""Choice: switches between asking other ranks for experts and reading them, while a model runs."""
 
 import threading
 from collections.abc import Callable
@@ -12,11 +12,11 @@ HYSTERESIS = 1.25  # the other source of experts must be this many times faster
 _LEAVE_SECONDS = 5.0
 
 
-class Ways(Protocol):
-    """Asks other ranks for experts, or reads them from disk; measures a question."""
+class ExpertAccess(Protocol):
+    """Gets missing experts' outputs from other ranks, or the experts from the disk."""
 
     def round_trip(self) -> float:
-        """Measures the seconds of a question; raises an exception if a rank is lost."""
+        """Measures the seconds from a question to its answer; raises if a rank is lost."""
 
     def resume(self) -> None:
         """Asks the other ranks from now on."""
@@ -26,7 +26,7 @@ class Ways(Protocol):
 
 
 def still_asks(asks: bool, round_trip: float, read: float) -> bool:
-    """Returns whether to ask, by the seconds of a question and a read; else stays as `asks` is."""
+    """Returns True if asking is faster than reading; similar times leave the choice as `asks`."""
     if asks:
         return round_trip <= HYSTERESIS * read
     return HYSTERESIS * round_trip < read
@@ -41,12 +41,12 @@ class Choice(Closing):
 
     def __init__(
         self,
-        ways: Ways,
+        access: ExpertAccess,
         read: Callable[[], float],
         asks: bool,
         on_change: Callable[[bool, float, float], None],
     ) -> None:
-        self._ways, self._read, self._on_change = ways, read, on_change
+        self._access, self._read, self._on_change = access, read, on_change
         self.asks, self._num_tokens = asks, 0
         self._is_due, self._has_ended = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="choice", daemon=True)
@@ -69,12 +69,12 @@ class Choice(Closing):
 
     def decide(self) -> None:
         """Measures a question and a read, and changes to the faster one if it is clearly faster."""
-        round_trip, read = self._ways.round_trip(), self._read()
+        round_trip, read = self._access.round_trip(), self._read()
         asks = still_asks(self.asks, round_trip, read)
         if asks == self.asks or self._has_ended:
             return
         self.asks = asks
-        (self._ways.resume if asks else self._ways.pause)()
+        (self._access.resume if asks else self._access.pause)()
         self._on_change(asks, round_trip, read)
 
     def close(self) -> None:

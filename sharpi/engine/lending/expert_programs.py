@@ -1,7 +1,7 @@
 """ExpertPrograms: computes the outputs of single experts for the input rows in a question.
 
-A rank uses it to answer other ranks, and to answer its own questions after a lender is lost. The
-results are the same bits.
+A rank uses it to answer other ranks, and to answer its own questions after a lender is lost. Both
+compute the same bits.
 """
 
 from collections.abc import Iterable
@@ -74,7 +74,7 @@ class ExpertPrograms:
         return program
 
     def answer(self, question: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
-        """Returns the values (items, rows) for a question as a view; None if it is the empty one.
+        """Returns the values (items, rows) for a question as a view; None for the empty question.
 
         Raises ClusterError if the question is malformed, or about experts that are not here.
         """

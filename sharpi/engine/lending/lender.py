@@ -1,4 +1,4 @@
-"""Lender: answers another rank's questions about experts that are in this one's memory."""
+"""Lender: answers another rank's questions about experts that this rank has in memory."""
 
 import threading
 from collections.abc import Sequence

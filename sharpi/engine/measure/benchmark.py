@@ -33,7 +33,7 @@ class Benchmark:
         self._processor = processor_of(engine, self._traffic)
 
     def run(self, test: BenchmarkTest) -> BenchmarkRow:
-        """Runs one test; limits are measured before and after it, and the better one counts."""
+        """Runs one test; measures limits before and after it, and uses the higher ones."""
         passes = self._passes(test)
         threads = self._threads(test)
         try:

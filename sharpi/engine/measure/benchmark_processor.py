@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Processor:
-    """The processor that runs the model, and its limits: here none, and no kernels are counted."""
+    """The processor that runs the model; this base class has no limits and counts no kernels."""
 
     device: str | None = None
     has_cpu_layers = True
@@ -135,7 +135,7 @@ class BusTraffic:
         self.is_used = any(count < num_experts for count in self._resident)
 
     def of_pass(self, routes: Sequence[IntArray]) -> int:
-        """Returns the bytes of one pass; only the last layer's first row counts."""
+        """Returns the bytes of one pass; of the last layer only the first row counts."""
         if not self.is_used:
             return 0
         rows = [*routes[:-1], *(last[:1] for last in routes[-1:])]

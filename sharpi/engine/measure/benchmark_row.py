@@ -13,7 +13,8 @@ _NUM_CHECKS = 8  # of a repetition
 class BenchmarkTest(Struct, frozen=True):
     """Prefill ("pp") or decode ("tg") of `num_tokens` after `depth` tokens in the KV cache.
 
-    Or "ck", checks as of drafts: steps of `num_tokens` rows, with the logits of all rows.
+    A test of kind "ck" checks drafts: its steps have `num_tokens` rows, with the logits of all
+    rows.
     """
 
     kind: Literal["pp", "tg", "ck"]

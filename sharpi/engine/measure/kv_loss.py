@@ -25,7 +25,7 @@ class KvLoss(Struct, frozen=True):
 
     @property
     def agreement(self) -> float:
-        """The part of tokens for which the first choice is the same."""
+        """The fraction of tokens for which both engines' most likely token is the same."""
         return self.num_agreeing / self.num_tokens
 
     @property

@@ -60,7 +60,7 @@ def perplexity_windows(
 
 
 def scored_logits(engine: Engine, ids: npt.NDArray[np.int32]) -> Logits:
-    """Returns the logits (tokens, vocabulary) after ids of the second half, but for the last."""
+    """Returns the logits (tokens, vocabulary) after each id of the second half but the last."""
     inputs = ids.copy()
     bos_id = engine.tokenizer.bos_id
     if engine.tokenizer.add_bos and bos_id is not None:

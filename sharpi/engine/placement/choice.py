@@ -120,7 +120,7 @@ class GpuChoice:
         return replace(hardware, free_vram=frees[0], free_vrams=frees, vram_rates=rates)
 
     def description(self, plan: TierPlan | None) -> str | None:
-        """Returns the GPUs' names and first layers, which decide the bits; None without a GPU."""
+        """Returns the GPUs' names and first layers, on which the results' bits depend, or None."""
         if not self.devices:
             return None
         first, *others = plan.gpus if plan is not None else ()
@@ -135,7 +135,7 @@ class GpuChoice:
 
 
 def _is_whole(placement: Placement, plan: TierPlan | None) -> bool:
-    """Returns True if VRAM holds every layer but an MTP head, with all of its experts."""
+    """Returns True if VRAM holds all layers, with all experts; an MTP head may be elsewhere."""
     own = placement.facts.without_head.own_layers
     return plan is not None and all(
         layer.dense_weights is Tier.VRAM and layer.vram_slots == layer.num_experts
@@ -150,7 +150,7 @@ def _require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
 
 
 def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:
-    """Returns the error to report; without a GPU it is that, rather than missing packages."""
+    """Returns the error to report: that there is no GPU, rather than that packages are missing."""
     if isinstance(error, MissingPackageError) and not is_there():
         return DeviceError(_NO_GPU)
     return error

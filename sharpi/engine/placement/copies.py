@@ -42,9 +42,9 @@ def _is_used(name: str, model: ModelConfig) -> bool:
 
 
 def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies | None:
-    """Allocates copies of what a GPU reads from RAM; None for nothing, or no room.
+    """Allocates copies of the experts and embedding that a GPU reads from RAM.
 
-    That is experts and, beside them, rows of the embedding.
+    Returns None if it reads nothing from RAM, or if there is no room.
     """
     if config.cpu_moe:
         return None

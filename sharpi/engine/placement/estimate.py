@@ -32,7 +32,7 @@ def whole_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> in
 def least_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> int:
     """Estimates the least bytes of RAM with which the model runs at a useful speed.
 
-    Experts may stay on disk, so that a MoE model only needs slots for those of two tokens.
+    Experts may stay on disk, so that a MoE model only needs slots for the experts of two tokens.
     """
     facts = approximate_facts(entry, quant)
     slots = sum(

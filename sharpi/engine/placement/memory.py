@@ -47,8 +47,8 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
 def _library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
     """Returns the bytes that the library allocates for a call.
 
-    Those of fused attention are ordered keys, values, queries and the result, those of grouped
-    products a result.
+    Fused attention needs reordered keys, values and queries, and a result. A grouped matmul needs a
+    result.
     """
     counts = [
         grouped_result_bytes(config.hidden_size, config.num_experts_per_token, settings.batch_size)

@@ -1,4 +1,4 @@
-"""The planner's answer to where a model lives, for a request on this machine."""
+"""Placement: asks the planner which tier gets which weights, for a request on this machine."""
 
 from msgspec.structs import replace
 
@@ -101,7 +101,7 @@ def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | No
     """Returns the plan to run by and a warning; raises UsageError for a budget that is too small.
 
     The plan is None if the model does not fit and cannot be split, and no budget was given. The
-    file is used as it is mapped, whatever its size, so that the disk limits the model's speed.
+    model then runs from the mapped file, and the disk limits its speed.
     """
     plan = placement.plan()
     if plan.fits:

@@ -43,10 +43,10 @@ def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
 
 
 def may_map(config: RunConfig, plan: TierPlan) -> bool:
-    """Returns True if slots in RAM may give way to the mapped file while the model runs.
+    """Returns True if slots in RAM may be given up for the mapped file while the model runs.
 
-    They may if sharpi chose all about them, and no GPU reads them. With a budget for RAM the file
-    would take more of the page cache than that.
+    They may if the user set nothing about them, and no GPU reads them. With a budget for RAM, the
+    mapped file would take more of the page cache than the budget.
     """
     is_asked = config.ram is not None or config.moe_slots is not None or config.load == "copy"
     asked, usual = config.experts, ExpertConfig()
@@ -57,7 +57,7 @@ def may_map(config: RunConfig, plan: TierPlan) -> bool:
 
 
 def file_notes(config: RunConfig, plan: TierPlan) -> Iterator[str]:
-    """Yields a note if slots in RAM may give way to the mapped file while the model runs."""
+    """Yields a note if slots in RAM may be given up for the mapped file while the model runs."""
     if any(layer.ram_slots for layer in plan.layers) and may_map(config, plan):
         yield (
             "slots in RAM give way to the mapped file while the model runs, if that is measured to"

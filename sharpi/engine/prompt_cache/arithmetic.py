@@ -1,4 +1,4 @@
-"""The arithmetic of keys and values: everything that may change a bit of them."""
+"""The arithmetic of keys and values: everything that their bits depend on."""
 
 import os
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _PACKAGES = ("model", "ops", "engine/backends", "device")  # whose code decides 
 def arithmetic_of(
     config: RunConfig, settings: EngineSettings, model: ModelConfig, gpu: str | None
 ) -> str:
-    """Names the arithmetic of a loaded model; equal names compute the same bits.
+    """Names the arithmetic of a loaded model; models of equal names compute the same bits.
 
     `gpu`: the GPUs' names and layers, see `GpuChoice.description`; None without a GPU.
     """
@@ -51,7 +51,7 @@ def _code() -> str:
 
 
 def arithmetic_files() -> Iterator[Path]:
-    """Yields the files of code that decide about a bit of keys and values."""
+    """Yields the files of code on which the bits of keys and values depend."""
     yield native_library()
     yield from sorted((kernels_folder() / "cuda").rglob("*.cu*"))
     package = Path(__file__).parents[2]

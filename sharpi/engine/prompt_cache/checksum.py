@@ -29,7 +29,10 @@ class Checksum:
         self._num_bytes = 0
 
     def add(self, data: Bytes) -> None:
-        """Adds contiguous bytes, without holding the GIL; ValueError after an incomplete row."""
+        """Adds contiguous bytes, without holding the GIL.
+
+        Raises ValueError if a previous piece ended with an incomplete row.
+        """
         if self._num_bytes % ROW_BYTES:
             raise ValueError("only the last piece may end within a row")
         lanes = self._lanes.ctypes.data_as(ctypes.POINTER(c_uint64))

@@ -168,7 +168,7 @@ class PromptCache(Closing):
 
     @staticmethod
     def _stored(record: Record, index: RecordIndex) -> RecordName | None:
-        """Returns the name of the record on disk with all of this one's bytes, if there is one."""
+        """Returns the name of a record on disk that has all bytes of `record`, or None."""
         names = record.name._replace(is_partial=False), record.name
         return next((name for name in names if index.has(name)), None)
 
@@ -205,7 +205,10 @@ class PromptCache(Closing):
         return Record(b"", link, position, page.tokens, size, is_partial=is_partial)
 
     def save_page(self, page: EndedPage, link: bytes, position: int) -> None:
-        """Copies a whole page before its windows are dropped; `link` is that of the text before."""
+        """Copies a whole page before its windows are dropped.
+
+        `link` is the link before the page, whose first token is at `position`.
+        """
         if not self._can_write or self._failure is not None:
             return
         record = self._unsaved(link, position, page)
@@ -288,7 +291,7 @@ class PromptCache(Closing):
 
 
 def _replaced(record: Record, index: RecordIndex) -> list[RecordName]:
-    """Lists records of the same page with less than this one, which earlier turns have left."""
+    """Lists the records that this one makes superfluous: shorter or partial ones of its page."""
     if record.state_bytes or record.is_partial:
         return []
     partial = record.name._replace(is_partial=True)

@@ -2,7 +2,7 @@
 
 A record's file has a header of 512 bytes, then the page's bytes, then the state's. The header names
 the model by its fingerprint, has the page's tokens, and ends with a digest of itself. A partial
-record has the page's bytes of layers without windows alone: the others had dropped theirs.
+record has the page's bytes of layers without windows alone: the other layers had dropped theirs.
 """
 
 import re
@@ -65,7 +65,7 @@ class Record(Struct, frozen=True):
 
     @property
     def name(self) -> RecordName:
-        """The name of its file."""
+        """The name of the record's file."""
         own = link_after(self.parent, self.tokens).hex()
         has_state = self.state_bytes > 0
         return RecordName(self.parent.hex(), own, len(self.tokens), has_state, self.is_partial)

@@ -15,7 +15,10 @@ TEMPORARY = ".sharpi-part-"  # how files begin that are being written
 
 @contextmanager
 def replacing(path: Path) -> Iterator[int]:
-    """Yields the descriptor of a new file, which then replaces `path`; none is left if it fails."""
+    """Yields the descriptor of a new file, which replaces `path` at the end.
+
+    If the caller's block raises an exception, the new file is removed.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
     try:
         with os.fdopen(descriptor, "wb", buffering=0):
@@ -74,7 +77,7 @@ def read_record(path: Path, expected: Record, data: Bytes) -> None:
 
 
 def read_all(descriptor: int, data: Bytes, at: int) -> None:
-    """Fills `data` from a place in the file; raises RecordFault at the file's end, and OSError."""
+    """Fills `data` from offset `at` of a file; raises RecordFault at its end, and OSError."""
     rest = data.data
     while rest:
         count = os.preadv(descriptor, [rest], at)

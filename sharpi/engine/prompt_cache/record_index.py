@@ -44,7 +44,7 @@ class RecordIndex:
             self._insert(str(name))
 
     def remove(self, name: RecordName) -> None:
-        """Removes a record that cannot be used from the index; its file is left alone."""
+        """Removes from the index a record that cannot be used; its file is left alone."""
         with self._lock:
             self._drop(str(name))
 

@@ -41,7 +41,7 @@ class SaveQueue:
         self._is_closed = False
 
     def add(self, pending: list[Pending]) -> None:
-        """Adds records; copies those outside host memory, which only this thread can do."""
+        """Adds records; copies those outside host memory. Only for the engine's thread."""
         with self._changed:
             self._pending += pending
             self._changed.notify()

@@ -32,7 +32,7 @@ _WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the 
 
 
 class ExpertRecords:
-    """Records one run of one model; `expert_bytes` are by the indices of layers with experts."""
+    """Records one run of one model; `expert_bytes` has one expert's bytes by layer index."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ExpertRecords:
         return Skew(self._model.num_experts, batch_size)
 
     def watch(self, gpu: SlotTier | None) -> None:
-        """Reads all counts from this GPU's slots from now on; None for a model without them."""
+        """Takes all counts from these GPU slots from now on; None if no expert has a GPU slot."""
         self._gpu = gpu
         if self._asked.trace_routes:
             from sharpi.engine.records.route_printer import RoutePrinter
@@ -79,11 +79,14 @@ class ExpertRecords:
         self._is_reported = self._counts_uses = True
 
     def stats_to_report(self) -> "ExpertStats | None":
-        """Returns the statistics for that report; None without `report_uses` or experts."""
+        """Returns the statistics to send to the first rank.
+
+        Returns None without `report_uses`, or for a model without experts.
+        """
         return self.stats() if self._is_reported else None
 
     def take_others(self, others: "Callable[[], Sequence[ExpertStats]]") -> None:
-        """Sets a function that returns other ranks' statistics, to be written with these."""
+        """Sets a function that returns other ranks' statistics, to be written with this rank's."""
         self._others = others
 
     @property

@@ -49,7 +49,7 @@ class RoutePrinter:
 def _lines(
     of: SegmentRoutes, moe_layers: tuple[int, ...], *, trims: bool
 ) -> Iterator[tuple[int, str]]:
-    """Yields each token's layers and lines; if `trims`, the last layer only for outputs."""
+    """Yields a layer and its line for each token; if `trims`, the last layer only has outputs."""
     segment = of.segment
     outputs = segment.outputs.tolist()
     for token in range(len(segment.ids)):

@@ -48,7 +48,7 @@ def top_k(logits: FloatArray, k: int) -> IdArray:
 
 
 def _promising(logits: FloatArray, k: int) -> IdArray:
-    """Preselects ids in ascending order, the k largest logits among them.
+    """Returns some ids in ascending order, which include those of the k largest logits.
 
     The logits are laid out in columns, and a column is kept if its maximum is one of the k largest
     maxima: one pass over a large vocabulary, in a sixth of the time of partitioning it.

@@ -1,4 +1,4 @@
-"""CutPages: the pages for what a cut of one request's prompt keeps, reserved before the cut."""
+"""CutPages: the pages for the positions that a prompt's cut keeps, reserved before the cut."""
 
 from collections.abc import Sequence
 
@@ -58,16 +58,19 @@ class CutPages:
         return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
 
     def drop(self) -> list[CachedPage]:
-        """Records that the step has dropped positions; returns the pages to go on in."""
+        """Records that positions were dropped; returns the pages of the kept positions."""
         self.num_dropped = self._cut.length - self._cut.num_kept
         pages, self._pages = self._pages, []
         return pages
 
     def may_rewind(self, length: int) -> bool:
-        """Returns whether the text may end at `length`, behind the cut, without other pages."""
+        """Returns True if the text can be shortened to `length`, with the pages that it has.
+
+        After the cut it can only be shortened to a length behind the cut.
+        """
         return self.num_dropped > 0 and length >= self._cut.length
 
     def release(self) -> None:
-        """Gives back the pages that were reserved in vain."""
+        """Gives back the reserved pages if the cut has not used them."""
         while self._pages:
             self._cache.let_go(self._pages.pop())

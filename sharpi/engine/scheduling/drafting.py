@@ -11,9 +11,9 @@ from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, Ste
 
 
 class Drafted(NamedTuple):
-    """The shares of a step with drafts added, and what `learn` has to know of these drafts.
+    """The shares of a step with drafts added, and the `drafts` as `learn` needs them.
 
-    A GPU that `may_go_on` begins the next step, of one token, before the host knows that token.
+    If `may_go_on`, a GPU may begin the next step, of one token, before the host knows that token.
     """
 
     shares: list[Share]
@@ -45,8 +45,8 @@ class Drafting:
     def with_drafts(self, shares: Sequence[Share], num_steps: int) -> Drafted:
         """Returns the shares with drafts added; adds none to a step with a part of a prompt.
 
-        `num_steps` are usually in progress, this one included. If a GPU has begun this step
-        already, it has no drafts. Where some were found, the next step waits for its token.
+        `num_steps` steps are usually in progress, this one included. A step that a GPU has begun
+        already gets no drafts. If drafts were found, the GPU does not begin the next step early.
         """
         if any(share.is_prompt for share in shares) or self._speculator.rests():
             return Drafted(list(shares), may_go_on=self._may_go_on)

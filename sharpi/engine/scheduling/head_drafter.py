@@ -23,8 +23,8 @@ class HeadDrafter:
     drafter gets the hidden states of all tokens but rejected drafts. In a prompt the head processes
     them at once; in decoding only when it drafts, or when many are waiting. So a head whose drafts
     are not wanted costs nothing. Its keys and values are kept in the model's pages, and shared with
-    them. The last shared entry may belong to another next token, which only makes drafts less
-    accurate.
+    them. The last shared entry may have been computed with another next token, which only makes
+    drafts less accurate.
 
     Gemma 4's assistant has no keys and values, and drafts all tokens at one position.
 

@@ -9,9 +9,9 @@ from sharpi.engine.runner import Runner
 
 
 class KeptStates:
-    """Snapshots by page and number of its tokens they have seen, in the order of eviction.
+    """Snapshots of states, by page and number of that page's tokens, in the order of eviction.
 
-    They are evicted when a request needs a state to compute in.
+    Snapshots are evicted when a request needs a state to compute in.
     """
 
     def __init__(self, runner: Runner, disk: PromptCache | None = None) -> None:
@@ -21,9 +21,9 @@ class KeptStates:
         self.are_needed = self._pool.size > 0  # the model has recurrent layers
 
     def take(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
-        """Returns a state to compute in, and True if it has the contents of a snapshot.
+        """Returns a state to compute in, and True if a snapshot was copied to it.
 
-        That is the snapshot after `offset` tokens of the page. Raises ContextFullError when all
+        The snapshot is the one after `offset` tokens of the page. Raises ContextFullError when all
         states are in use.
         """
         if page is None:

@@ -19,9 +19,9 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 def link_before(page: CachedPage) -> bytes:
-    """Returns the link before a page; it and the pages before it keep theirs from now on.
+    """Returns the link before a page; stores it and the links before the pages that precede it.
 
-    The tokens of a page that another one follows never change.
+    They stay valid, since the tokens of a page that another page follows never change.
     """
     path = page.path()
     known = max((i for i, each in enumerate(path) if each.link is not None), default=0)
@@ -221,7 +221,7 @@ class PrefixCache:
         return page
 
     def _join(self, page: CachedPage, other: CachedPage) -> None:
-        """Moves the page's user, its states and the pages after it to `other`, and frees it."""
+        """Moves the page's user, states and following pages to `other`, and frees the page."""
         self.hold(other)
         if self.windows.has(page.page) and not self.windows.has(other.page):
             self.windows.begin(other.page)

@@ -55,9 +55,11 @@ class Request:
         self.table: PageTable | None = None
         self._restoring: Generator[int, None, None] | None = None
         self.is_prefilled = False
-        self.drafts: SequenceDrafts | None = None  # since it decodes, if there are drafts at all
-        self.head: HeadDrafter | None = None  # since its first step, if the model has an MTP head
-        self.slot: int | None = None  # a number below those of other running requests
+        self.drafts: SequenceDrafts | None = (
+            None  # from its first decoded token on, if drafts are on
+        )
+        self.head: HeadDrafter | None = None  # from its first step on, with an MTP head
+        self.slot: int | None = None  # no other running request has this number
         self._marks: list[int] = []
 
     @property
@@ -150,7 +152,7 @@ class Request:
             self._on_progress(self.generation_state.prefill_progress(self.table.length))
 
     def goes_on_with(self, draft: int) -> bool:
-        """True if the request continues and its newest token is the draft, which is computed."""
+        """True if the request has not ended and its newest token is `draft`."""
         goes_on = self.generation_state.finish_reason is None and self.table is not None
         return goes_on and self.tokens[-1] == draft
 
@@ -185,7 +187,7 @@ class ContextLimit:
         return self._shifted(prompt)
 
     def checked(self, request: Request, delta: TextDelta) -> TextDelta:
-        """Returns the delta of a request's new token; in a full context, shifts or ends it."""
+        """Returns a new token's delta; shifts a full context, or ends the answer."""
         if len(request.tokens) <= self._size:
             return delta
         if not self._shifts:

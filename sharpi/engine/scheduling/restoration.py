@@ -86,7 +86,7 @@ def place(
 ) -> CachedPage | None:
     """Puts a record's page after its parent and holds it; returns None if there is no room.
 
-    A page that has its tokens already gets what sliding-window layers have dropped there.
+    If the page is in memory, it only gets back what sliding-window layers have dropped.
     """
     page, same = parent.best_child(list(record.tokens))
     is_known = page is not None and same == len(record.tokens)

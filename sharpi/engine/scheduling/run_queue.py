@@ -77,7 +77,7 @@ class RunQueue:
             del self._turns[next(iter(self._turns))]
 
     def _fits(self, request: Request) -> bool:
-        """Returns True if there are pages for this request and all that running ones still need."""
+        """Returns True if pages suffice for this request and for all that running requests need."""
         promised = sum(each.pages_to_come for each in self.running)
         shared = sum(page.num_users > 0 for page in self._cache.find(request.tokens[:-1]).whole)
         return promised + request.pages_to_come - shared <= self._cache.num_available

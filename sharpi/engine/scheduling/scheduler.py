@@ -22,7 +22,7 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
-from sharpi.engine.scheduling.steps import Begun, Flight, Share, StepShares, takes_largest
+from sharpi.engine.scheduling.steps import Begun, Share, StepShares, StepsInFlight, takes_largest
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
 
@@ -52,7 +52,7 @@ class Scheduler:
         self._inbox = Inbox()
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self.cache, max_parallel, pages)
-        self._flight = Flight(model.runner.num_ranks)
+        self._flight = StepsInFlight(model.runner.num_ranks)
         self._shares = StepShares(model.runner, self._run_queue, self._fail)
         self._suspects = Suspects()
         self._drafting: Drafting | None = None
@@ -156,7 +156,7 @@ class Scheduler:
         return self._suspects.next_alone(requests) if self._suspects.goals else requests
 
     def _with_drafts(self, shares: list[Share]) -> Drafted:
-        """Adds drafts, unless there are suspects."""
+        """Adds drafts, unless requests of a failed step are being run alone."""
         if self._drafting is None:
             return Drafted(shares)
         running = self._run_queue.running

@@ -91,7 +91,7 @@ class SlotTexts:
         return len(tokens), num_bytes
 
     def erase(self, number: int) -> int:
-        """Forgets a slot's text and frees pages of no other text; returns its number of tokens."""
+        """Forgets a slot's text and frees the pages that only it uses; returns its token count."""
         tokens, self.texts[number] = self.texts[number], []
         self._cache.forget(tokens)
         return len(tokens)

@@ -59,7 +59,7 @@ def takes_largest(shares: Sequence[Share]) -> bool:
 
 
 class ChunkPace:
-    """Doubles and halves the chunk size by the time that steps took, up to `batch_size` tokens."""
+    """Doubles or halves a prompt's chunk size by the seconds of steps, up to `batch_size`."""
 
     def __init__(self, batch_size: int) -> None:
         sizes = takewhile(lambda size: size < batch_size, (_LEAST_TOKENS << i for i in range(32)))
@@ -108,7 +108,7 @@ class StepShares:
         self._pace = ChunkPace(runner.batch_size)
 
     def next(self, requests: Sequence[Request]) -> list[Share]:
-        """Returns the shares of these running requests; has none for those that have to wait."""
+        """Returns the shares of these running requests; requests that have to wait get none."""
         prompts = [request for request in requests if not request.is_decoding]
         num_others = len(self._queue.running) - len(prompts)
         budget = self._prompt_budget(prompts, num_others) if prompts else 0
@@ -129,7 +129,7 @@ class StepShares:
         return num_prompt
 
     def _prompt_budget(self, prompts: Sequence[Request], num_others: int) -> int:
-        """The most prompt tokens in the next step, beside `num_others` decoding requests."""
+        """Returns the most prompt tokens in a step with `num_others` decoding requests."""
         if num_others:
             return min(self._runner.batch_size - num_others, self._pace.num_tokens)
         chunk = self._runner.prompt_chunk(sum(len(request.tokens) for request in prompts))
@@ -168,8 +168,8 @@ class Begun(Struct, frozen=True):
         )
 
 
-class Flight:
-    """The steps that have begun, at most `num_ranks`."""
+class StepsInFlight:
+    """The steps that have begun but not ended, at most `num_ranks`."""
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
@@ -189,7 +189,7 @@ class Flight:
         self._steps.append(begun)
 
     def next(self) -> Begun:
-        """Takes the step that ends first."""
+        """Removes and returns the step that was begun first, which also ends first."""
         return self._steps.popleft()
 
     def seconds_of(self, begun: Begun) -> float:
@@ -201,7 +201,7 @@ class Flight:
         return self._last_end - start
 
     def idle(self, requests: Sequence[Request]) -> list[Request]:
-        """Returns requests that wait for no begun step, at most one rank's share of all."""
+        """Returns requests whose next token no begun step computes, at most one rank's share."""
         if not self._steps and self._num_ranks == 1:
             return list(requests)
         idle = [each for each in requests if not any(step.awaits(each) for step in self._steps)]

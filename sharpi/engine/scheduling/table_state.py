@@ -7,10 +7,11 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
 
 class TableState:
-    """The state `now`, with the contents after `offset` tokens of a page if these `are_known`.
+    """The state `now` that a request computes in, and states after each token of a step.
 
-    `is_sound`: False from the beginning of a step to its end, as a failed step spoils the state,
-    unless it leaves a state after each token. Raises ContextFullError if all states are in use.
+    If `are_known`, it begins with the contents after `offset` tokens of `page`. `is_sound` is False
+    from the beginning of a step to its end, as a failed step spoils the state, unless the step
+    leaves a state after each token. Raises ContextFullError if all states are in use.
     """
 
     def __init__(self, cache: PrefixCache, page: CachedPage | None, offset: int) -> None:
@@ -18,13 +19,13 @@ class TableState:
         self.now, self.are_known = self._kept.take(page, offset)
         self.after: deque[State] = deque()  # the tokens of the current step
         self.is_sound = True
-        # The snapshot that this request goes on from, if it alone does.
+        # The snapshot that this request continues from, if no other request does.
         is_alone = page is not None and page.num_users == 1 and not page.children
         is_alone = is_alone and page is not None and len(page.tokens) == offset
         self._origin = (page, offset) if page is not None and is_alone else None
 
     def begin_step(self, num_tokens: int, num_drafts: int) -> tuple[State, ...]:
-        """Begins a step; returns the states after each of its tokens, none without drafts."""
+        """Begins a step; returns a state for after each of its tokens, or none without drafts."""
         if num_drafts:
             self.after.extend(self._of_drafts.take() for _ in range(num_tokens))
         self.is_sound = bool(self.after)

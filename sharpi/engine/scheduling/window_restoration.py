@@ -86,7 +86,10 @@ def _have_windows(text: Beginning) -> Iterator[bool]:
 
 
 def _record(text: Beginning, number: int, length: int) -> Record | None:
-    """Returns the record to read for whole page `number` of `length` tokens; None for none."""
+    """Returns the record to read for whole page `number`; None if memory has enough of it.
+
+    A page in the window of position `length` also needs what sliding-window layers have there.
+    """
     is_in_window = number >= text.cache.windows.first_needed(length)
     if text.is_known(number) and (not is_in_window or text.has_windows(number)):
         return None

@@ -50,7 +50,7 @@ def passes_of(engine: Engine) -> PassCounts:
     return tier.passes
 
 
-class Ways:
+class PromptLoader:
     """Loads a model whose prompts pass batch after batch, or layer by layer."""
 
     def __init__(self, load: Load, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
@@ -70,9 +70,9 @@ class Ways:
 
 @pytest.mark.parametrize("case", KINDS)
 def test_every_kind_of_layer(case: str, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, 34)
-    expected = answers(ways.by_batch(), ids)
-    engine = ways.by_layer(FEW)
+    loader, ids = PromptLoader(load, monkeypatch, case), tokens_of(case, 34)
+    expected = answers(loader.by_batch(), ids)
+    engine = loader.by_layer(FEW)
     assert np.array_equal(answers(engine, ids), expected)
     assert passes_of(engine).by_layer == 1
 
@@ -84,20 +84,20 @@ def test_every_kind_of_layer(case: str, load: Load, monkeypatch: pytest.MonkeyPa
 def test_every_size_of_batches(
     case: str, batch_size: int, count: int, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, count)
+    loader, ids = PromptLoader(load, monkeypatch, case), tokens_of(case, count)
     options = {"batch_size": batch_size, "context_size": 96, "experts": ExpertConfig(miss="stream")}
-    expected = answers(ways.by_batch(**options), ids)
+    expected = answers(loader.by_batch(**options), ids)
     for streamed in (3, ALL):
-        engine = ways.by_layer(streamed, **options)
+        engine = loader.by_layer(streamed, **options)
         assert np.array_equal(answers(engine, ids), expected)
         assert passes_of(engine).by_layer == 1
 
 
 @pytest.mark.parametrize("case", ["qwen3moe", "gemma4-moe"])
 def test_layers_on_both_processors(case: str, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, 43)
-    expected = answers(ways.by_batch(gpu_layers=1), ids)
-    engine = ways.by_layer(FEW, gpu_layers=1)
+    loader, ids = PromptLoader(load, monkeypatch, case), tokens_of(case, 43)
+    expected = answers(loader.by_batch(gpu_layers=1), ids)
+    engine = loader.by_layer(FEW, gpu_layers=1)
     assert len(engine.runner.parts) == 2
     assert np.array_equal(answers(engine, ids), expected)
 
@@ -111,10 +111,10 @@ def test_layers_that_have_all_experts_between_others(
         "grant",
         lambda wants, _: {i: want.most if i == 1 else 2 for i, want in wants.items()},
     )
-    ways, ids = Ways(load, monkeypatch, "glm4moe"), tokens_of("glm4moe", 43)
-    expected = answers(ways.by_batch(moe_slots=None), ids)
+    loader, ids = PromptLoader(load, monkeypatch, "glm4moe"), tokens_of("glm4moe", 43)
+    expected = answers(loader.by_batch(moe_slots=None), ids)
     for streamed in (FEW, ALL):
-        engine = ways.by_layer(streamed, moe_slots=None)
+        engine = loader.by_layer(streamed, moe_slots=None)
         assert engine.plan is not None
         assert len({layer.vram_slots for layer in engine.plan.layers if layer.num_experts}) == 2
         assert np.array_equal(answers(engine, ids), expected)
@@ -122,7 +122,7 @@ def test_layers_that_have_all_experts_between_others(
 
 
 def test_an_expert_crosses_the_bus_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    ways, ids = Ways(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 48)
+    loader, ids = PromptLoader(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 48)
     brought: list[tuple[int, int]] = []
     copies = ExpertStream._copies
 
@@ -134,25 +134,25 @@ def test_an_expert_crosses_the_bus_once(load: Load, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ExpertStream, "_copies", counted)
     for streamed in (FEW, 3, ALL):
         brought.clear()
-        Sequence(ways.by_layer(streamed).runner).extend(ids)
+        Sequence(loader.by_layer(streamed).runner).extend(ids)
         assert brought
         assert len(brought) == len(set(brought))
     brought.clear()
-    Sequence(ways.by_batch().runner).extend(ids)
+    Sequence(loader.by_batch().runner).extend(ids)
     assert len(brought) == 2 * len(set(brought))  # the first batch fills half of the slots
 
 
 def test_a_prompt_longer_than_the_stash_passes_in_parts(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways, ids = Ways(load, monkeypatch, "qwen3next"), tokens_of("qwen3next", 45)
-    expected = answers(ways.by_batch(batch_size=8), ids)
+    loader, ids = PromptLoader(load, monkeypatch, "qwen3next"), tokens_of("qwen3next", 45)
+    expected = answers(loader.by_batch(batch_size=8), ids)
     monkeypatch.setattr(
         gpu_planning,
         "prompt_stash",
         lambda *request: replace(prompt_stash(*request), max_tokens=16),
     )
-    engine = ways.by_layer(FEW, batch_size=8)
+    engine = loader.by_layer(FEW, batch_size=8)
     assert engine.runner.prompt_batch == 16
     assert np.array_equal(answers(engine, ids), expected)
     assert passes_of(engine).by_layer == 3
@@ -167,10 +167,10 @@ def paged(gpu: float, cpu: float) -> ExpertConfig:
 def test_pages_are_in_ram_where_the_gpu_has_no_more(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways, ids = Ways(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 43)
-    expected = answers(ways.by_batch(), ids)
+    loader, ids = PromptLoader(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 43)
+    expected = answers(loader.by_batch(), ids)
     for streamed, gpu, cpu, pages in ((ALL, 1.1, 0, 0), (FEW, 0.3, 0.9, 6), (ALL, 0, 1, 11)):
-        engine = ways.by_layer(streamed, experts=paged(gpu, cpu))
+        engine = loader.by_layer(streamed, experts=paged(gpu, cpu))
         assert np.array_equal(answers(engine, ids), expected)
         assert passes_of(engine) == PassCounts(by_layer=1, spilled_pages=pages)
 
@@ -178,9 +178,9 @@ def test_pages_are_in_ram_where_the_gpu_has_no_more(
 def test_a_prompt_that_has_no_pages_passes_batch_after_batch(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways, ids = Ways(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 43)
-    expected, other = answers(ways.by_batch(), ids), ways.by_layer(ALL)
-    engine = ways.by_layer(ALL, experts=paged(0.3, 0.2))
+    loader, ids = PromptLoader(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 43)
+    expected, other = answers(loader.by_batch(), ids), loader.by_layer(ALL)
+    engine = loader.by_layer(ALL, experts=paged(0.3, 0.2))
     assert np.array_equal(answers(engine, ids), expected)
     assert passes_of(engine) == PassCounts(stash_overflows=1)
     assert "prompts too long for the stash: 1" in passes_of(engine).notes
@@ -193,12 +193,12 @@ def test_a_prompt_that_has_no_pages_passes_batch_after_batch(
 
 def test_what_is_not_kept_would_be_seen(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above can fail: if one of the buffers is not kept, bits differ."""
-    ways, ids = Ways(load, monkeypatch, "qwen3moe"), tokens_of("qwen3moe", 43)
-    expected = answers(ways.by_batch(), ids)
+    loader, ids = PromptLoader(load, monkeypatch, "qwen3moe"), tokens_of("qwen3moe", 43)
+    expected = answers(loader.by_batch(), ids)
     live = Recording._live
 
     def forgetful(recording: Recording, cut: int) -> list[Buffer]:
         return live(recording, cut)[:-1]
 
     monkeypatch.setattr(Recording, "_live", forgetful)
-    assert not np.array_equal(answers(ways.by_layer(ALL), ids), expected)
+    assert not np.array_equal(answers(loader.by_layer(ALL), ids), expected)

@@ -3,7 +3,7 @@
 It is for a GPU that cannot read experts from RAM, because RAM does not hold all of them, or because
 the driver cannot page-lock them. During a step the CPU computes the experts that are not in VRAM.
 After the step, experts that the policy wants are copied from RAM to VRAM. The experts evicted from
-VRAM take the slots in RAM that these leave.
+VRAM take the slots in RAM that the copied ones leave.
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ class HostFilling:
             if tensors is None:
                 continue
             victim = None if moves.has_free(number) else leaving.pop()
-            given_back = self._taken_down(number, victim)
+            given_back = self._copied_from_vram(number, victim)
             moves.move_in(number, expert, victim, tensors)
             if victim is not None and given_back is not None and self._below is not None:
                 self._below.exchange(number, expert, victim, given_back)
@@ -113,8 +113,8 @@ class HostFilling:
             return None
         return [pieces[matrix] for matrix in self._layers.moves.matrices(number)]
 
-    def _taken_down(self, number: int, victim: int | None) -> list[HostArray] | None:
-        """Returns the evicted expert's gate, up and down, or None if RAM has them already."""
+    def _copied_from_vram(self, number: int, victim: int | None) -> list[HostArray] | None:
+        """Returns copies of an evicted expert's gate, up and down; None if RAM has them."""
         store, moves = self._below, self._layers.moves
         if victim is None or store is None or store.stored(number, victim) is not None:
             return None

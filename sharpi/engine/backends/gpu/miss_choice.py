@@ -1,8 +1,8 @@
 """MissChoice: finds the miss mode that is fastest on the running model.
 
-Every mode first gets a few tokens. Then the fastest one runs, and once in a while another mode
-takes turns with it until their times differ clearly. Turns of a slow mode end early. They return
-once their cost is a small part of the time that has passed since.
+Every mode first decodes a few tokens. Then the fastest one is used. Once in a while it alternates
+with another mode in a trial, until their times differ clearly. A trial of a slow mode stops early.
+The mode is tried again once the cost of that trial is a small fraction of the time since.
 """
 
 from collections.abc import Generator, Sequence
@@ -10,17 +10,17 @@ from statistics import fmean, median
 
 from sharpi.ops.cuda.recorded import MissMode
 
-LOOK, TURN = 3, 8  # tokens timed per mode: in the first trial, and in a later turn
-ROUNDS = 8  # the most turns that two modes take
+LOOK, TURN = 3, 8  # tokens timed per mode: in the first trial, and in each round of a later one
+ROUNDS = 8  # the most rounds of a trial of two modes
 FIRST_SETTLING = 2  # first tokens of a mode that do not count: kernels load, a graph is captured
-SETTLING = 1  # first tokens of every other turn that do not count
-CLOSE = 0.3  # relative difference that decides after one turn; after more turns, a smaller one does
+SETTLING = 1  # first tokens of a mode in every later round that do not count
+CLOSE = 0.3  # relative difference that decides after one round; after more, a smaller one does
 HOPELESS = 1.5  # a mode this many times slower is dropped after two tokens
 NOTABLE = 1.02  # another mode takes over if it is this many times faster
 # A new trial starts once the fastest mode's times differ from its earlier ones by this ratio.
 DRIFT = 1.33
-SHARE = 0.005  # the most that turns of another mode may cost, as a part of all time
-LEAST_REST, MOST_REST = 512, 8192  # tokens between two turns of another mode
+SHARE = 0.005  # the most that trials of other modes may cost, as a fraction of all time
+LEAST_REST, MOST_REST = 512, 8192  # tokens between two trials of another mode
 RECENT = 64  # tokens of the fastest mode that are compared with as many before them
 
 Tokens = Generator[MissMode, float, None]
@@ -33,7 +33,7 @@ class MissChoice:
         self._modes = tuple(modes)
         self.fastest: MissMode = self._modes[0]
         self.seconds: dict[MissMode, float] = {}  # per token, in each mode's last trial
-        # The token at which each mode takes its next turn.
+        # The token at which the next trial of each mode begins.
         self._due: dict[MissMode, int] = dict.fromkeys(modes, 0)
         self._recent: list[float] = []
         # Seconds per token of the fastest mode since its last trial.
@@ -70,10 +70,10 @@ class MissChoice:
         return [mode for mode in self._modes if mode != self.fastest]
 
     def _look(self) -> Tokens:
-        """Times a few tokens in each mode; modes far slower get their next turn later."""
+        """Times a few tokens in each mode; postpones the next trial of far slower modes."""
         for mode in self._modes:
             times, best = list[float](), min(self.seconds.values(), default=None)
-            yield from self._turn(mode, times, LOOK, FIRST_SETTLING, beside=best)
+            yield from self._time(mode, times, LOOK, FIRST_SETTLING, beside=best)
             self.seconds[mode] = typical(times)
         self.fastest = min(self._modes, key=self.seconds.__getitem__)
         best = self.seconds[self.fastest]
@@ -81,10 +81,14 @@ class MissChoice:
             if self.seconds[mode] > HOPELESS * best:
                 self._rest(mode, (LOOK + FIRST_SETTLING) * (self.seconds[mode] / best - 1))
 
-    def _turn(
+    def _time(
         self, mode: MissMode, times: list[float], count: int, settling: int, beside: float | None
     ) -> Tokens:
-        """Appends the seconds of `count` tokens to `times`; stops early if far above `beside`."""
+        """Appends the seconds of `count` tokens in a mode to `times`.
+
+        The first `settling` tokens in the mode are not timed. Stops early if tokens take far longer
+        than `beside`, the seconds of a token in another mode.
+        """
         for _ in range(settling):
             yield mode
         for number in range(count):
@@ -93,23 +97,26 @@ class MissChoice:
                 break
 
     def _compare(self, challenger: MissMode) -> Tokens:
-        """Gives turns to both modes until their times differ clearly."""
+        """Alternates between the fastest mode and `challenger` until their times differ clearly."""
         self.is_settled = False
         first, clock = self._token, self._clock
         theirs, ours = list[float](), list[float]()
-        yield from self._turn(self.fastest, ours, TURN, SETTLING, beside=None)
+        yield from self._time(self.fastest, ours, TURN, SETTLING, beside=None)
         for number in range(1, ROUNDS + 1):
-            yield from self._turn(challenger, theirs, TURN, SETTLING, beside=typical(ours))
+            yield from self._time(challenger, theirs, TURN, SETTLING, beside=typical(ours))
             ratio, limit = typical(theirs) / typical(ours), 1 + CLOSE / number**0.5
             if not 1 / limit < ratio < limit:
                 break
-            yield from self._turn(self.fastest, ours, TURN, SETTLING, beside=None)
+            yield from self._time(self.fastest, ours, TURN, SETTLING, beside=None)
         loser = self._judge(challenger, typical(theirs), typical(ours))
         quickest = (self._token - first) * self.seconds[self.fastest]
         self._rest(loser, (self._clock - clock - quickest) / self.seconds[self.fastest])
 
     def _judge(self, challenger: MissMode, theirs: float, ours: float) -> MissMode:
-        """Returns the slower mode; `ours` are the fastest one's seconds, `theirs` the other's."""
+        """Returns the slower of two modes with these seconds per token, and updates the fastest.
+
+        `ours` are the seconds of the fastest mode so far, `theirs` those of `challenger`.
+        """
         self.seconds |= {challenger: theirs, self.fastest: ours}
         self._usual = None
         self._recent.clear()
@@ -119,7 +126,11 @@ class MissChoice:
         return loser
 
     def _rest(self, mode: MissMode, excess: float) -> None:
-        """Postpones a mode's next turn; its turns cost `excess` tokens of the fastest mode."""
+        """Postpones a mode's next trial.
+
+        The last one took as much longer than the fastest mode as that mode takes for `excess`
+        tokens.
+        """
         rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
         self._due[mode] = self._token + rest
 

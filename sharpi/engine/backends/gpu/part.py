@@ -49,7 +49,7 @@ class GpuPart(RecordedPart[GpuProgram]):
     another GPU runs the next layers, and reads this part's result from this GPU's memory. `slots`
     describes the layers whose experts are not all on the GPU. `tier` reads the experts that are not
     all in RAM for the CPU; None if all are in RAM. `embedding` is page-locked RAM where the GPU
-    reads the embedding; None if it has it in its own memory.
+    reads the embedding; None if its own memory has the embedding.
     """
 
     is_host_memory = False
@@ -137,12 +137,12 @@ class GpuPart(RecordedPart[GpuProgram]):
         return program.results if self._hands_on else values
 
     def hand_on(self) -> None:
-        """Leaves results in this GPU's memory from now on, for another GPU to go on with."""
+        """Leaves results in this GPU's memory from now on, for another GPU to read."""
         self._hands_on = True
 
     @property
     def _most_shared(self) -> int:
-        """The most tokens of a segment that may share a pass with other segments.
+        """The largest number of tokens with which a segment may share a pass with other segments.
 
         If experts have slots, only segments of a single token may share a pass.
         """
@@ -277,7 +277,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             growth.make_room(num_pages)
 
     def settle(self, num_pages: int = 0) -> None:
-        """Drops a step that was begun, whose state comes back, and grows the KV cache."""
+        """Drops a step begun early, restores the recurrent states, and grows the KV cache."""
         self._forget_next()
         self._make_room(num_pages)
 

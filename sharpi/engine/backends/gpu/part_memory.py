@@ -43,7 +43,7 @@ class PartLayers(Struct, frozen=True):
 class PartMemory:
     """Weights, keys and values, recurrent states, and slots with the tier that decides about them.
 
-    `counts`: those of prompts, for reports. The other arguments are GpuPart's.
+    `counts` are counts of prompts, for reports. The other arguments are GpuPart's.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class PartRecorder:
         self._settings, self._own, self._memory = settings, own, memory
 
     def record(self, max_outputs: int) -> GpuProgram:
-        """Records a step with at most so many outputs."""
+        """Records a step with at most `max_outputs` outputs."""
         own, recorder = self._own, self._recorder(self._limits(max_outputs))
         model: Transformer[RecordedTensor] = Transformer(
             self._config, self._weights, recorder, trims_last_layer=not own.keeps_router_logits,

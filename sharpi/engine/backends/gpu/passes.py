@@ -14,7 +14,7 @@ class GpuPass(NamedTuple):
 
     @property
     def rows(self) -> list[int]:
-        """The rows of the step, of all tokens in the order of the pass."""
+        """The row in the step of each token of the pass, in the order of the pass."""
         return [
             row
             for first, segment in self.segments.items()

@@ -24,11 +24,11 @@ class GpuPrompts:
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens of one sequence in one call."""
+        """The maximum number of tokens of one sequence in one call."""
         return self._batch_size if self.program is None else self.program.room.max_tokens
 
     def takes(self, num_tokens: int) -> PromptProgram | None:
-        """Returns the program for a prompt of `num_tokens`, or None if it runs in batches."""
+        """Returns the program for a prompt of `num_tokens`; None if the prompt runs in batches."""
         if num_tokens <= self._batch_size or self.program is None:
             return None
         room = self.program.room
@@ -41,7 +41,7 @@ class GpuPrompts:
 
 
 def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
-    """Returns the room in the planned stash, for the bytes that each token takes."""
+    """Returns the room in the planned stash, in pages of tokens that take `token_bytes` each."""
     page_bytes = max(1, token_bytes * plan.page_tokens)
     gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
     host = min(plan.host_pages, plan.host_bytes // page_bytes)

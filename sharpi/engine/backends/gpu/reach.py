@@ -19,7 +19,10 @@ _NO_WORDS = "the driver has no stream memory operations, by which the GPU asks t
 
 
 class Reach(Struct, frozen=True):
-    """The ways to use experts without a slot that the driver allows; `notes` has its refusals."""
+    """The methods of using experts without a slot that the driver allows.
+
+    `notes` are sentences on what the driver refused.
+    """
 
     reads_ram: bool  # the GPU reads experts directly from RAM
     can_ask: bool  # the GPU can ask the CPU to compute, and wait for the result within a graph
@@ -34,7 +37,7 @@ def require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
 
 
 def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: ModelWeights) -> Reach:
-    """Page-locks the experts that the GPU is to read, and returns the ways to use them.
+    """Page-locks the experts that the GPU is to read, and returns how it can use them.
 
     Raises DeviceError if the GPU can neither read experts from RAM nor ask the CPU. The weights
     must have been loaded before, since page-locked memory cannot be moved.
@@ -79,8 +82,8 @@ def lent_embedding(
 ) -> Memory | None:
     """Returns the embedding in page-locked RAM, from which a GPU without room for it reads rows.
 
-    The CPU thus has no part in a token, and the GPU needs no room for the embedding. Returns None
-    where the driver allows no reads from RAM, or an MTP head keeps the CPU busy.
+    The CPU then computes nothing for a token, and the GPU needs no room for the embedding. Returns
+    None where the driver allows no reads from RAM, or an MTP head keeps the CPU busy.
     """
     reads = (slots is None or slots.settings.is_reached) and not config.has_head
     if not reads or weights.embedding.quant_type not in GPU_TYPES:

@@ -22,7 +22,7 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 
 
 class PredictionSteps(Struct):
-    """Counts of decoding steps: all, and those in which layers predicted the next one's routes."""
+    """Counts of all decoding steps, and of those whose layers predicted the next layer's routes."""
 
     steps: int = 0
     predicted: int = 0
@@ -202,7 +202,7 @@ def _since(before: HitCount, layers: tuple[LayerStats, ...]) -> HitCount:
 
 
 def _served(counts: SlotCounts) -> list[str]:
-    """Returns sentences about how misses were served."""
+    """Returns sentences about how many misses were handled in each miss mode."""
     served = {
         "loaded into slots": counts.loads,
         "loaded for one use": counts.staged,

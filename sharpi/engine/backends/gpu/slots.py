@@ -114,7 +114,7 @@ def _changes(policy: PolicySettings) -> bool:
 
 
 def _begun(policy: PolicySettings) -> PolicySettings:
-    """Returns the policy with all slots filled at the start, by a profile or by lowest ids."""
+    """Returns the policy with all slots filled at the start: by the profile, or with lowest ids."""
     all_experts = (tuple(range(policy.num_experts)),) * policy.num_layers
     if _changes(policy):
         return replace(policy, warm=policy.warm or all_experts)
@@ -122,7 +122,7 @@ def _begun(policy: PolicySettings) -> PolicySettings:
 
 
 def _first(policy: PolicySettings, layer: int, num_slots: int, is_reached: bool) -> FirstSlots:
-    """Returns a layer's first experts; unless `is_reached`, the GPU's kernels keep them fixed."""
+    """Returns a layer's first experts; if not `is_reached`, they never change during a step."""
     warm = policy.warm[layer] if policy.warm else ()
     first = FirstSlots(num_slots, policy.pins(layer), warm)
     return first if is_reached else FirstSlots(num_slots, tuple(first.residents(policy.kind)))

@@ -77,20 +77,21 @@ class GpuTier:
     def shares(self) -> bool:
         """True if the next tokens of several sequences may share a step.
 
-        They must not while miss modes are compared, because that takes times of single tokens.
+        They must not while miss modes are compared, because the comparison times single tokens.
         """
         return self._choice.is_settled
 
     @property
     def predicts(self) -> bool:
-        """True if the next token's layers prefetch experts for the layer after them."""
+        """True if each layer prefetches experts for the layer after it at the next token."""
         return self.may_predict(1)
 
     def may_predict(self, num_tokens: int) -> bool:
-        """Returns True if layers prefetch the next one's experts for `num_tokens` decoded tokens.
+        """Returns True if each layer may prefetch the next layer's experts in such a step.
 
-        They do not while miss modes are compared: the gain of predictions is measured with the best
-        mode. Steps of several sequences follow the decision that single tokens led to.
+        The step has `num_tokens` decoded tokens. It may not predict while miss modes are compared:
+        the gain of predictions is measured with the fastest mode. Steps of several sequences use
+        what was decided by the times of single tokens.
         """
         if self.trial is None or not self._choice.is_settled:
             return False
@@ -103,10 +104,10 @@ class GpuTier:
 
     @property
     def may_go_on(self) -> bool:
-        """True if the next token may begin before the host has taken in the one before.
+        """True if the GPU may begin the next token before the host knows the previous one's result.
 
-        Not while times of single tokens decide something, where the CPU computes experts, or where
-        the host moves them.
+        It may not while the times of single tokens decide something, where the CPU computes
+        experts, or where the host moves experts.
         """
         is_timed = not self._choice.is_settled or (self.trial and not self.trial.is_settled)
         slots = self._slots

@@ -11,7 +11,7 @@ from sharpi.ops.cuda.recorded import MissMode
 
 
 class StepMode(NamedTuple):
-    """The miss mode of a step, and whether its layers prefetch experts of the next one."""
+    """The miss mode of a step, and whether its layers prefetch the next layer's experts."""
 
     misses: MissMode = "stream"
     predicts: bool = False
@@ -20,7 +20,7 @@ class StepMode(NamedTuple):
 class TierSteps:
     """Begins and ends a GPU's steps for its slots and those in RAM, each None if there are none.
 
-    Calls of `begin` and `end` take turns.
+    Calls of `begin` and `end` alternate.
     """
 
     def __init__(self, gpu_tier: GpuTier | None, below: ExpertTier | None) -> None:
