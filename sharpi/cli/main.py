@@ -141,7 +141,7 @@ def _forget_unwritable() -> None:
 
 
 def _device_failed(error: OSError) -> int:
-    """Reports a system error in its own words: a full disk, or a removed drive."""
+    """Prints the system's message for an OSError, such as a full disk; returns the exit code."""
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
     _forget_output()

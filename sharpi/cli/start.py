@@ -28,8 +28,8 @@ def main() -> int:
 def launched() -> int:
     """Runs `main` in a process that the launcher started with SIGINT blocked.
 
-    A Ctrl-C that came before ends the process here. The kernel has named the process after the
-    script.
+    If Ctrl-C was pressed before, the process ends here. The kernel has given the process the
+    script's name, so it is renamed to sharpi.
     """
     leave_on_ctrl_c()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

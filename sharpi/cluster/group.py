@@ -200,7 +200,7 @@ def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:
 
 
 def _free_rank(store: Any) -> tuple[int, int, int]:
-    """Takes a rank of the newest group that has one left; raises ClusterError after minutes."""
+    """Takes a free rank of the newest group; raises ClusterError if none is free for minutes."""
     deadline, asked = time.monotonic() + _JOIN_SECONDS, 0
     while time.monotonic() < deadline:
         number = store.add("groups", 0)

@@ -27,9 +27,9 @@ class MeetingPlace(Struct, frozen=True):
 
 
 def own_gpu(variables: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """Returns the GPU of one of several processes that torchrun started on this machine.
+    """Returns the index of this process's GPU, if torchrun started several processes here.
 
-    It is empty where a process has the machine to itself.
+    Returns an empty tuple for the only process on its machine, which may use all GPUs.
     """
     local = variables.get("LOCAL_RANK", "")
     is_alone = variables.get("LOCAL_WORLD_SIZE", "1") == "1"

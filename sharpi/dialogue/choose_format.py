@@ -17,7 +17,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
-    """Returns the format with the markers of the templates, or Hermes if none is known."""
+    """Returns the format whose markers the template or the vocabulary has; otherwise Hermes."""
     template = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
 
     def is_known(mark: str) -> bool:

@@ -24,7 +24,7 @@ def prepare(
 ) -> list[Message]:
     """Returns messages for the template; raises TemplateError for contents that are not text.
 
-    `instruction` becomes a system message, or the head of an existing one.
+    `instruction` becomes a system message, or the beginning of an existing one.
     """
     prepared = [_plain(message, habits) for message in messages]
     if instruction:

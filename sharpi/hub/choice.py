@@ -15,9 +15,10 @@ _MAX_LISTED = 12
 
 
 def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Variant, str | None]:
-    """Returns the model that `name` means among those at `place`, and a note if there were others.
+    """Returns the model that `name` means, and a note if it may have meant another one.
 
-    Raises HubError that lists the models there if `name` fits none or several.
+    `place` ends messages, as in "in the cache". Raises HubError that lists the models there if
+    `name` fits none or several.
     """
     if not variants:
         raise HubError(f"{name.repository} has no GGUF file {place}")

@@ -8,7 +8,7 @@ from sharpi.hub.model_name import ModelName
 
 
 def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
-    """Returns the complete model that `name` means, and a note if there were others.
+    """Returns the complete model that `name` means, and a note if it may have meant another.
 
     Raises HubError that says how to get the model, or lists similar names.
     """

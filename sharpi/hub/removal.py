@@ -51,7 +51,7 @@ def _blob(file: CachedFile) -> Path:
 
 
 def _target(link: Path) -> Path:
-    """Follows one link; the blob may itself be a link into a cache shared by several others."""
+    """Follows one link; the blob itself may be a link into a cache that several caches share."""
     if not link.is_symlink():
         return link
     return Path(os.path.normpath(link.parent / os.readlink(link)))

@@ -75,7 +75,7 @@ def _endpoints(host: ModelHost, chats: ChatModels, slot_folder: Path | None) -> 
 
 
 def api_endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
-    """Answers an error in its API's form; Starlette raises it again for the guard to log."""
+    """Returns the endpoints of OpenAI's and Anthropic's APIs."""
     return [*openai_routes.endpoints(host, chats), *anthropic_routes.endpoints(host, chats)]
 
 

@@ -68,9 +68,9 @@ class ServerLog(logging.Handler):
                 _write_all(self._descriptor, line)
 
     def _next(self) -> list[str] | None:
-        """Waits for a line, and returns it after a line about lost ones, if any; None at the end.
+        """Waits for the next line and returns it; returns None once the log ends.
 
-        The lost lines preceded it.
+        If lines before it were lost, a note with their number comes first.
         """
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._is_ending)

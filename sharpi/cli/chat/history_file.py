@@ -24,7 +24,7 @@ class HistoryFile:
         self._path = path
 
     def entries(self) -> list[str]:
-        """Returns the newest entries, the oldest of them first."""
+        """Returns the newest entries, in the order in which they were added."""
         try:
             lines = self._path.read_text("utf-8", "replace").split("\n")
         except OSError:

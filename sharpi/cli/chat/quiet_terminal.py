@@ -1,7 +1,7 @@
-"""Keeps the terminal from echoing text typed during an answer, which the next message takes.
+"""Keeps the terminal from echoing text that is typed during an answer.
 
-Otherwise the terminal would echo it between the words of the answer. It would also turn the Enter
-key into Ctrl-J, which only begins a new line in the editor.
+Such text becomes part of the next message. The terminal would echo it between the words of the
+answer. It would also turn the Enter key into Ctrl-J, which only begins a new line in the editor.
 """
 
 import atexit

@@ -11,7 +11,7 @@ from sharpi.errors import UsageError
 
 
 class Resumed(Struct, frozen=True):
-    """The messages that a chat continues; `kept` is their place in the log, if they have one."""
+    """The messages that a chat continues; `kept` is None unless they come from the log."""
 
     messages: tuple[Message, ...]
     model: Path | None  # None if a file names no model, or one that no longer exists

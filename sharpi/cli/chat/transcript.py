@@ -51,7 +51,7 @@ class Transcript:
             if start < 0 or not answer:
                 return
             begin = start + len(answer)
-            if start >= position and (ids := find(answer)) and self._said_by(ids) == answer:
+            if start >= position and (ids := find(answer)) and self._text_of(ids) == answer:
                 if start > at:
                     self._segments.append(self._encoded(text[at:start], is_opening=at == 0))
                 self._segments.append((answer, ids))
@@ -66,10 +66,10 @@ class Transcript:
         They do not if a stop string was cut off or the last character is incomplete. Then the next
         turn tokenizes the answer like any other text.
         """
-        if ids and self._said_by(ids) == text:
+        if ids and self._text_of(ids) == text:
             self._segments.append((text, list(ids)))
 
-    def _said_by(self, ids: list[int]) -> str:
+    def _text_of(self, ids: list[int]) -> str:
         """Returns the text that was streamed for `ids`, which may begin with a space."""
         from sharpi.tokenizer.stream import StreamDecoder
 

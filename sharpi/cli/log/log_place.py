@@ -1,4 +1,4 @@
-"""The place of the conversation log, and the switch that turns it off.
+"""Finds the file of the conversation log, and switches the log on or off.
 
 `sharpi log off` leaves a file beside the log; while it is there, nothing is written. A process
 without a home folder, such as a service, keeps no log.

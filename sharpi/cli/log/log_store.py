@@ -135,7 +135,10 @@ class LogStore(Closing):
         return replace(KeptConversation(*row), messages=turns)
 
     def search(self, text: str) -> list[tuple[KeptConversation, str]]:
-        """Returns each conversation that has the text, with such a message; ignores ASCII case."""
+        """Returns each conversation that has the text, with one message that contains it.
+
+        Upper and lower case of ASCII letters are equal.
+        """
         pattern = "%" + "".join("\\" + c if c in "%_\\" else c for c in text) + "%"
         rows = self._file.execute(
             f"SELECT c.*, m.content FROM ({_LISTED}) c JOIN messages m ON m.conversation = c.id"

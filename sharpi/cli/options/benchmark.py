@@ -59,5 +59,5 @@ class BenchmarkOptions(Struct, frozen=True):
 
     @staticmethod
     def counts(text: str) -> list[int]:
-        """Returns the numbers in one of the lists."""
+        """Parses the numbers in the value of -p, -n or -d, which commas separate."""
         return [int(item) for item in text.split(",")]

@@ -1,4 +1,4 @@
-"""Advice on what a machine lacks: its purpose, and the command that provides it."""
+"""Advises on what a machine lacks: what it would be good for, and how to install it."""
 
 from collections.abc import Iterator
 
@@ -77,7 +77,7 @@ def _gpus(report: HardwareReport) -> Iterator[Advice]:
 
 
 def _extra(driver: GpuDriver) -> str:
-    """Returns the extra with the packages for a CUDA version that this driver supports."""
+    """Returns the pip extra with packages for a CUDA version that this driver supports."""
     return "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
 
 

@@ -35,7 +35,7 @@ class Remark(Struct, frozen=True):
 
 
 class FittedTable:
-    """Rows of cells: those of the columns, then those of the remarks."""
+    """A table whose rows have a cell for each column, and then a cell for each remark."""
 
     def __init__(self, columns: Sequence[Column], remarks: Sequence[Remark] = ()) -> None:
         self._columns, self._remarks = list(columns), list(remarks)

@@ -80,7 +80,10 @@ def lines_table(plan: TierPlan) -> FittedTable:
 
 
 def layers_table(plan: TierPlan) -> FittedTable:
-    """Returns the layers in ranges, each with its places and slots."""
+    """Returns a table of layers: where weights and experts are, their sizes and their slots.
+
+    Equal layers share a row.
+    """
     has_gpu = plan.vram_budget > 0
     columns = [each for each in _LAYER_COLUMNS if has_gpu or each.heading != _VRAM_SLOTS]
     table = FittedTable(columns, [Remark("status"), Remark("why")])

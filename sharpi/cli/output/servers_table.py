@@ -24,7 +24,7 @@ _PLACES = Remark("PLACES")
 
 
 def print_servers(rows: Iterable[Sequence[str]]) -> None:
-    """Prints rows that have a text for each column, then the text about places."""
+    """Prints a row for each server, with the bytes of its model by tier at the end."""
     table = FittedTable(_COLUMNS, (_PLACES,))
     for row in rows:
         table.add(*row)

@@ -50,10 +50,10 @@ class _Writer:
 
     def _is_terminal(self, node: Node) -> bool:
         return all(
-            leaf.name in self._terminals
-            if isinstance(leaf, Reference)
-            else isinstance(leaf, Characters)
-            for leaf in _leaves(node)
+            symbol.name in self._terminals
+            if isinstance(symbol, Reference)
+            else isinstance(symbol, Characters)
+            for symbol in _symbols(node)
         )
 
     def _text(self, node: Node) -> str:
@@ -133,20 +133,20 @@ def _terminals(rules: Mapping[str, Node]) -> set[str]:
 
 
 def _references(node: Node) -> list[str]:
-    return [leaf.name for leaf in _leaves(node) if isinstance(leaf, Reference)]
+    return [symbol.name for symbol in _symbols(node) if isinstance(symbol, Reference)]
 
 
 def _has_token(node: Node) -> bool:
-    return any(isinstance(leaf, Token) for leaf in _leaves(node))
+    return any(isinstance(symbol, Token) for symbol in _symbols(node))
 
 
-def _leaves(node: Node) -> Iterator[Node]:
-    """Yields the leaves of a syntax tree in order."""
+def _symbols(node: Node) -> Iterator[Node]:
+    """Yields the characters, tokens and references of a node in order."""
     match node:
         case Repetition(part, _):
-            yield from _leaves(part)
+            yield from _symbols(part)
         case Concatenation(parts) | Alternation(parts):
             for part in parts:
-                yield from _leaves(part)
+                yield from _symbols(part)
         case _:
             yield node

@@ -59,7 +59,10 @@ class Gemma4(MarkedAnswer):
 
 
 def _value_expression(grammar: CallGrammar, value: ArgumentSpec) -> str:
-    """Returns an expression for key and value; lists and objects are JSON, also readable."""
+    """Returns an expression for a key and its value; lists and objects are in JSON.
+
+    The parser reads JSON as well as the model's own notation.
+    """
     key = f"{value.key}:"
     if value.words:
         words = " | ".join(grammar.literal(f"{QUOTE}{word}{QUOTE}") for word in value.words)

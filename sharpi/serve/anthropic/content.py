@@ -24,7 +24,10 @@ def messages_of(body: CountBody) -> list[Message]:
 
 
 def _messages(body: MessageBody, path: str) -> list[Message]:
-    """Returns the messages in one item: first the results of tools, then its text."""
+    """Returns a body's message in OpenAI's form, which takes one message per tool result.
+
+    The results of tools come first, then the text.
+    """
     if isinstance(body.content, str):
         return [{"role": body.role, "content": body.content}]
     blocks = [(f"{path}.content[{i}]", block) for i, block in enumerate(body.content)]

@@ -26,7 +26,10 @@ _KEY = re.compile(rf"(?:^|, )({'|'.join((*_ENFORCED, *_NOTES))}): ")
 
 
 def with_limits(schema: Any) -> Any:
-    """Returns a copy of a schema in which such limits are keywords, unless it has these already."""
+    """Returns a copy of a schema with the limits in its descriptions added as keywords.
+
+    Keywords that the schema already has keep their values.
+    """
     if isinstance(schema, list):
         return [with_limits(each) for each in schema]
     if not isinstance(schema, dict):
@@ -47,7 +50,7 @@ def _limits(description: Any) -> dict[str, Any]:
 
 
 def _value(key: str, text: str) -> Any:
-    """Returns a keyword's value, printed by Python or JavaScript; None if it is none."""
+    """Parses a keyword's value as Python or JavaScript prints it; None if it is invalid."""
     try:
         value = json.loads(text)
     except ValueError:

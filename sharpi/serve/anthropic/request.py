@@ -45,7 +45,7 @@ def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
 
 
 def counted_call(body: CountBody, host: ModelHost) -> ChatCall:
-    """Returns the call with the prompt to be counted."""
+    """Returns the call whose prompt's tokens are to be counted."""
     return _call(body, host)[0]
 
 

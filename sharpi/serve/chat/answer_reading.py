@@ -78,10 +78,10 @@ async def answer_events(
     ping: bytes = PING,
     progress_event: Callable[[PrefillProgress], bytes] | None = None,
 ) -> Events:
-    """Yields the events that `events_of` makes of (number of the answer, part), as parts arrive.
+    """Yields the events of all answers, as `events_of` makes them from an answer's number and part.
 
-    A prompt's progress becomes `progress_event`, if that is given; a while without parts yields
-    `ping`.
+    `progress_event`, if given, makes an event from the progress of a prompt. After a while without
+    parts, `ping` is yielded.
     """
     async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
         async for numbered in items:

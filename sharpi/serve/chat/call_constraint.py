@@ -1,4 +1,8 @@
-"""Builds the constraint that tools put on an answer: required or strict calls, call or JSON."""
+"""Builds the constraint that tools put on an answer.
+
+Calls may be required, or strict in their arguments. With a JSON schema for the answer's text, the
+answer is either calls or JSON.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -103,11 +103,11 @@ class ChatModel:
         )
 
 
-class TakenIn:
-    """A tokenizer with its tables for long prompts, and llguidance's vocabulary for schemas.
+class VocabularyTables:
+    """A tokenizer with tables for long prompts, and llguidance's tables for JSON schemas.
 
-    Building both takes up to two seconds for the largest vocabularies. Each of the two libraries
-    holds the GIL for up to half a second of that, which stops the event loop, too.
+    Building both takes up to two seconds for the largest vocabularies. Each library holds the GIL
+    for up to half a second of that time, which stops the event loop, too.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -126,7 +126,7 @@ class ChatModels:
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
-        self._taken_in: TakenIn | None = None
+        self._tables: VocabularyTables | None = None
         self._making = threading.Lock()
 
     async def get(self) -> ChatModel:
@@ -145,10 +145,10 @@ class ChatModels:
             return model
 
     def _make(self, engine: Engine) -> ChatModel:
-        known = self._taken_in
+        known = self._tables
         if known is None or known.tokenizer.vocabulary != engine.tokenizer.vocabulary:
-            known = self._taken_in = None  # drops the old tables before new ones exist
-            known = self._taken_in = TakenIn(engine.tokenizer)
+            known = self._tables = None  # drops the old tables before new ones exist
+            known = self._tables = VocabularyTables(engine.tokenizer)
         limit = PromptLimit(known.tokenizer, engine.context_size, engine.config.context_shift)
         return ChatModel(known.tokenizer, engine.chat_format, limit, known.grammars)
 

@@ -175,7 +175,7 @@ def generation_of(
 
 
 def first_limit(*limits: int | None) -> int | None:
-    """Returns the first limit that is not None, among one limit's values under several names."""
+    """Returns the first value that is not None, for a limit that has several names."""
     return next((limit for limit in limits if limit is not None), None)
 
 

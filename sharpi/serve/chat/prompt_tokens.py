@@ -113,7 +113,7 @@ class PromptMemory:
 
         If the text leaves out a control token, the ids spell more, and nothing is stored.
         """
-        if self._said_by(answer_ids) != answer.encode():
+        if self._bytes_of(answer_ids) != answer.encode():
             return
         text = prompt + answer + self._tokenizer.token_text(end_token)
         with self._lock:
@@ -123,7 +123,7 @@ class PromptMemory:
             while len(self._ids) > _MAX_TEXTS or self._num_characters > _MAX_CHARACTERS:
                 self._forget(next(iter(self._ids)))
 
-    def _said_by(self, ids: Sequence[int]) -> bytes:
+    def _bytes_of(self, ids: Sequence[int]) -> bytes:
         """Returns the bytes of an answer, without the leading space that SentencePiece adds."""
         data = b"".join(map(self._tokenizer.token_bytes, ids))
         return data.removeprefix(b" ") if self._tokenizer.adds_space else data
@@ -145,7 +145,7 @@ class PromptMemory:
 
 
 class PlainContents:
-    """Puts marks into text that spells a vocabulary's control tokens, so that it stays text."""
+    """Inserts marks into texts that spell control tokens, which are then encoded as plain text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         texts = [text for text in tokenizer.control_texts if len(text) > 1]

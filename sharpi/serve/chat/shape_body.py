@@ -32,7 +32,7 @@ class FormatBody(Body):
 
 
 def shape_of(form: FormatBody, path: str, *, nested: bool) -> AnswerShape:
-    """Returns the shape of an answer; `nested`: the schema is inside an object that names it."""
+    """Returns the shape of an answer; with `nested`, the schema is inside `json_schema`."""
     if form.type in (None, "text"):
         return AnswerShape()
     schema = form.schema

@@ -1,4 +1,4 @@
-"""AnswerGroup: the answers to one request, begun in turn and read as their items arrive.
+"""AnswerGroup: the answers to one request, which are read as their items arrive.
 
 An AnswerQueue carries the items from the engine's thread to the event loop. The engine never waits
 for a reader: items are queued, at most as many as there are tokens.
@@ -56,7 +56,7 @@ class AnswerQueue:
 
 
 class QueuedAnswer:
-    """One answer as the engine's thread sees it; `is_closed` once nobody reads it."""
+    """One answer as the engine's thread sees it; `is_closed` is set once nobody reads it."""
 
     def __init__(
         self, number: int, asked: AnswerRequest, client: str, queue: AnswerQueue, meter: AnswerMeter
@@ -82,10 +82,10 @@ PING_SECONDS = 10.0
 
 
 class AnswerGroup:
-    """Runs the answers to one request, at most `max_parallel` at once; `close` calls `closed`.
+    """Runs the answers to one request, at most `max_parallel` at once.
 
-    `submit` and `cancel` are the engine thread's. The first answer begins alone. The others begin
-    after its first item, when its prompt is in the KV cache.
+    `submit` and `cancel` are methods of the EngineThread; `close` calls `closed`. The first answer
+    begins alone. The others begin after its first item, when its prompt is in the KV cache.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class AnswerGroup:
         self._begin(self._max_parallel)
 
     def cut(self) -> None:
-        """Ends all answers at once, as `cancelled`, first those that have produced items."""
+        """Ends all answers at once with `cancelled`; those that have produced items end first."""
         while self._waiting:
             self._add()
         for _, answer in sorted(self._running.items(), key=lambda item: item[0] not in self._begun):
@@ -166,7 +166,7 @@ class AnswerGroup:
             self._submit(self._add())
 
     def _add(self) -> QueuedAnswer:
-        """Takes the next of the answers that have not begun."""
+        """Creates the next waiting answer, and counts it as running."""
         number, asked = self._waiting.popleft()
         meter = self._metrics.answer()
         answer = QueuedAnswer(number, asked, self._client, self._queue, meter)

@@ -72,7 +72,7 @@ class EngineThread:
         return self._ask(lambda: view(self.model.loaded) if self.model.loaded else None)
 
     def submit(self, answer: QueuedAnswer) -> None:
-        """Begins an answer as soon as possible; a failure to begin is put as its FinishInfo."""
+        """Begins an answer as soon as possible; if that fails, its FinishInfo has the error."""
         self._order(lambda: self._begin(answer))
 
     def cancel(self, answer: QueuedAnswer) -> None:
@@ -124,7 +124,7 @@ class EngineThread:
             self._orders.popleft()()
 
     def _step(self) -> bool:
-        """Runs a step and returns whether there was work; a failed one ends the answers."""
+        """Runs a step and returns whether there was work; if the step fails, ends all answers."""
         loaded = self.model.loaded
         if loaded is None:
             return False

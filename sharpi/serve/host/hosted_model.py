@@ -74,7 +74,7 @@ class HostedModel:
         return True
 
     def take_fatal(self) -> ClusterError | ModelFileError:
-        """Returns `fatal`, which must be set, and forgets it: it refers to the engine."""
+        """Returns the error in `fatal`, and clears it, because the error refers to the engine."""
         assert self.fatal is not None
         fatal, self.fatal = self.fatal, None
         return fatal

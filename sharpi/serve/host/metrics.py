@@ -44,7 +44,7 @@ class TokenRate:
             self._forget()
 
     def per_second(self) -> float:
-        """Returns the rate over the window, or since its first token; 0 without tokens."""
+        """Returns the rate since the oldest token in the window; 0 if there is none."""
         with self._lock:
             self._forget()
             if not self._times:
@@ -134,7 +134,7 @@ class AnswerMeter:
         self._has_begun = False
 
     def delta(self, delta: TextDelta) -> None:
-        """Records new tokens, of which there may be none."""
+        """Records the new tokens of a text delta, which may have none."""
         count = len(delta.tokens)
         if not count:
             return
@@ -159,7 +159,7 @@ class AnswerMeter:
 
 
 class RequestMeter:
-    """Counts requests by `label`, and hands a line about each to `log` if there is one."""
+    """Counts requests by `label`, and passes a line about each to `log`, if given."""
 
     def __init__(
         self, metrics: Metrics, label: Callable[[Scope], str], log: Callable[[str], None] | None

@@ -130,14 +130,14 @@ current_client: ContextVar[str] = ContextVar("current_client", default="")
 
 
 class Admission:
-    """Allows each client `places` requests at once, and all clients together a few times that."""
+    """Limits each client to `places` requests at once, and all clients to a few times as many."""
 
     def __init__(self, places: int) -> None:
         self._places, self._held = places, Counter[str]()
 
     @contextmanager
     def admitted(self, client: str) -> Iterator[None]:
-        """Holds a place for a request during the block; raises ApiError 429 if there is none."""
+        """Counts a client's request during the block; raises ApiError 429 at the limit."""
         num_held = self._held[client]
         if num_held >= self._places or self._held.total() >= _NUM_FULL * self._places:
             raise busy(num_held or self._held.total())

@@ -23,7 +23,7 @@ _SLICE = 1 << 16  # characters after which other threads get to run
 
 
 def only(*neutral: object, why: str) -> Meta:
-    """Declares a member that may only have one of these values, none of which has an effect."""
+    """Declares a member that accepts only the values in `neutral`, which have no effect."""
     schema = {"enum": [*neutral, None], "description": f"Other values are refused: {why}."}
     # As text, since typing treats annotations that differ only in 0 and False as equal.
     return Meta(extra={"neutral": json.dumps(neutral), "why": why}, extra_json_schema=schema)

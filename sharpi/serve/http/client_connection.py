@@ -43,15 +43,15 @@ class BodyReader:
         self._held = 0
 
     @contextmanager
-    def reading(self) -> Iterator["BodyPlace"]:
-        """Yields the count of one body's bytes, which leave the total when the block ends."""
-        place = BodyPlace()
+    def reading(self) -> Iterator["BodySize"]:
+        """Yields the counter for one body's bytes; when the block ends, they no longer count."""
+        size = BodySize()
         try:
-            yield place
+            yield size
         finally:
-            self._held -= place.num_bytes
+            self._held -= size.num_bytes
 
-    async def read(self, receive: Receive, headers: Mapping[str, str], place: "BodyPlace") -> bytes:
+    async def read(self, receive: Receive, headers: Mapping[str, str], size: "BodySize") -> bytes:
         """Returns the whole body.
 
         Raises ApiError 413 if it is too long, 408 if it does not arrive in time, and 429 if other
@@ -67,14 +67,14 @@ class BodyReader:
             late_by = time.monotonic() - deadline
             chunk, more = await self._next_chunk(receive, late_by * _LEAST_RATE > len(body))
             body += chunk
-            self._take(place, len(body))
+            self._take(size, len(body))
             if len(body) > most:
                 await self._refuse_length(receive)
         return bytes(body)
 
-    def _take(self, place: "BodyPlace", num_bytes: int) -> None:
-        self._held += num_bytes - place.num_bytes
-        place.num_bytes = num_bytes
+    def _take(self, size: "BodySize", num_bytes: int) -> None:
+        self._held += num_bytes - size.num_bytes
+        size.num_bytes = num_bytes
         if num_bytes > _SMALL and self._held > self._most:
             error = too_much("too many long requests arrive at once")
             error.headers |= LAST
@@ -107,8 +107,8 @@ class BodyReader:
         raise ApiError(413, message, "request_too_large", headers=LAST)
 
 
-class BodyPlace(Struct):
-    """The number of bytes of one body that are in memory."""
+class BodySize(Struct):
+    """Counts the bytes of one body that are in memory."""
 
     num_bytes: int = 0
 
@@ -166,7 +166,7 @@ class ClientConnection:
         self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        """Returns the request id, by its names in both APIs, and whether the connection ends."""
+        """Returns the request id under both APIs' names, and whether the connection closes."""
         request_id = self.request_id.encode()
         close = [(b"connection", b"close")] if self.closes else []
         return [(b"x-request-id", request_id), (b"request-id", request_id), *close]

@@ -79,8 +79,8 @@ class RequestGuard:
             await connection.run(self._app, b"")
             return
         _check_type(headers)
-        with self._bodies.reading() as place:
-            body = await self._bodies.read(receive, headers, place)
+        with self._bodies.reading() as size:
+            body = await self._bodies.read(receive, headers, size)
             with self._admitted(scope):
                 await connection.run(self._app, body)
 
@@ -127,7 +127,10 @@ def _check_head(scope: Scope) -> None:
 
 
 def _check_framing(headers: Mapping[str, str]) -> None:
-    """Refuses requests with two kinds of length, which allow request smuggling (RFC 9112, 6.1)."""
+    """Refuses requests with two headers for the length of the body.
+
+    They would allow request smuggling (RFC 9112, 6.1).
+    """
     if "content-length" in headers and "transfer-encoding" in headers:
         message = "a request has either Content-Length or Transfer-Encoding"
         raise ApiError(400, message, "ambiguous_length", headers=LAST)

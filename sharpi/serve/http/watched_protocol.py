@@ -1,7 +1,8 @@
 """WatchedProtocol: uvicorn's HTTP protocol, with a limit on what clients may keep open.
 
-uvicorn limits neither the time for a request's head, nor the number of connections, nor how much a
-client sends ahead of its answers. Each of these would let one client shut out the others.
+uvicorn limits neither the time for a request's head, nor the number of connections, nor how many
+bytes a client sends before its earlier requests are answered. Each of these would let one client
+shut out the others.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ class WatchedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Takes bytes from the client; closes the connection if it sends too far ahead."""
+        """Takes bytes from the client; closes the connection if too many precede an answer."""
         super().data_received(data)
         if not self._is_answering:
             self._wait_for_head()

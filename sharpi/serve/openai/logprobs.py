@@ -15,7 +15,7 @@ def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> dict[
 
 
 def listed_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[dict[str, Any]]:
-    """Returns the entries of tokens, as responses have them, too."""
+    """Returns an entry for each token, in the form that chat completions and responses share."""
     return [
         _entry(tokenizer, token.id, token.logprob)
         | {"top_logprobs": [_entry(tokenizer, *each) for each in token.alternatives]}

@@ -77,7 +77,7 @@ def _assistant(messages: list[Message], key: str, text: str) -> None:
 
 
 def _turn(messages: list[Message]) -> dict[str, Any]:
-    """Returns the last message if it is the assistant's, otherwise a new one."""
+    """Returns the last message if it is the assistant's; otherwise adds an empty one."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     return messages[-1]

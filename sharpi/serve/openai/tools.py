@@ -1,4 +1,8 @@
-"""The tools of OpenAI's APIs, which chat nests and responses do not, and the choice among them."""
+"""The tools of OpenAI's APIs, and the choice among them.
+
+In chat completions, a tool contains its function as an object. In responses, the tool itself has
+the function's fields.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal

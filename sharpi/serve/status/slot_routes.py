@@ -91,7 +91,7 @@ class SlotRoutes:
             raise ApiError(500, f"{path.name!r}: {error.strerror}", "server_error") from error
 
     async def _key(self, folder: Path) -> bytes:
-        """Returns the model's key; reads the whole file the first time, beside the steps."""
+        """Returns the model's key; the first call reads the whole file, while steps continue."""
         parts, arithmetic = await self._host.between_steps(
             lambda each: (each.engine.file.parts, each.engine.arithmetic)
         )

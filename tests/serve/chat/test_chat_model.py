@@ -15,7 +15,7 @@ from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat import chat_model
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
-from sharpi.serve.chat.chat_model import ChatModel, ChatModels, TakenIn
+from sharpi.serve.chat.chat_model import ChatModel, ChatModels, VocabularyTables
 from sharpi.serve.chat.prompt_tokens import PromptLimit
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.http.errors import ApiError
@@ -114,15 +114,15 @@ def test_texts_cannot_forge_turns(model: ChatModel, role: str) -> None:
 
 
 def test_what_a_first_long_prompt_or_schema_needs_is_built_before() -> None:
-    taken_in = TakenIn(scripted_tokenizer(TEMPLATE, (*MARKS, "<|call|>")))
-    assert "_whole" in vars(taken_in.tokenizer._encoder)
-    assert "_vocabulary" in vars(taken_in.grammars)
+    tables = VocabularyTables(scripted_tokenizer(TEMPLATE, (*MARKS, "<|call|>")))
+    assert "_whole" in vars(tables.tokenizer._encoder)
+    assert "_vocabulary" in vars(tables.grammars)
 
 
 def test_a_model_without_an_end_has_no_grammars_to_be_built() -> None:
     tokenizer = scripted_tokenizer(TEMPLATE)
     vars(tokenizer)["_special"] = replace(tokenizer._special, end_ids=frozenset())
-    TakenIn(tokenizer)
+    VocabularyTables(tokenizer)
 
 
 class Host:
@@ -144,20 +144,22 @@ class Host:
         return self.loaded
 
 
-def test_a_model_that_is_loaded_again_takes_in_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_loaded_again_builds_no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     host: Any = Host()
     chats = ChatModels(host)
     first = asyncio.run(chats.get())
     assert asyncio.run(chats.get()) is first
     host.load()
-    monkeypatch.setattr(chat_model, "TakenIn", lambda tokenizer: pytest.fail("taken in again"))
+    monkeypatch.setattr(
+        chat_model, "VocabularyTables", lambda tokenizer: pytest.fail("built again")
+    )
     again = asyncio.run(chats.get())
     assert again is not first
     assert again.grammars is first.grammars
     assert again.tokenizer is again.limit.tokenizer is first.tokenizer
 
 
-def test_another_vocabulary_is_taken_in() -> None:
+def test_another_vocabulary_gets_its_own_tables() -> None:
     host: Any = Host()
     chats = ChatModels(host)
     first = asyncio.run(chats.get())
@@ -165,21 +167,21 @@ def test_another_vocabulary_is_taken_in() -> None:
     other = asyncio.run(chats.get())
     assert other.grammars is not first.grammars
     assert other.tokenizer.id_of("<|new|>") is not None
-    assert chats._taken_in is not None
-    assert chats._taken_in.tokenizer is other.tokenizer
+    assert chats._tables is not None
+    assert chats._tables.tokenizer is other.tokenizer
 
 
-def test_a_vocabulary_is_taken_in_once_and_beside_the_event_loop(
+def test_the_tables_are_built_once_and_beside_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop_runs, made = threading.Event(), []
 
-    def take_in(tokenizer: Tokenizer) -> TakenIn:
+    def build(tokenizer: Tokenizer) -> VocabularyTables:
         assert loop_runs.wait(60), "the event loop waited"
-        made.append(TakenIn(tokenizer))
+        made.append(VocabularyTables(tokenizer))
         return made[-1]
 
-    monkeypatch.setattr(chat_model, "TakenIn", take_in)
+    monkeypatch.setattr(chat_model, "VocabularyTables", build)
     host: Any = Host()
     chats = ChatModels(host)
 

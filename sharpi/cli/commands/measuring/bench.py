@@ -67,7 +67,10 @@ def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
 
 
 def _checks(options: "SpeculationOptions") -> "Iterator[BenchmarkTest]":
-    """Yields steps of 1 to 8 rows, if drafts were asked for."""
+    """Yields the tests of steps with 1 to 8 tokens, or up to --spec-draft-n-max plus 1.
+
+    Yields nothing unless drafts were asked for.
+    """
     from sharpi.engine.measure.benchmark_row import BenchmarkTest
 
     if options.spec_type in (None, "none"):
@@ -110,7 +113,7 @@ def _pass(row: "BenchmarkRow") -> str:
 
 
 def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
-    """Yields each measured limit and its rate; a later row replaces an earlier one."""
+    """Yields the name and the text of each limit in a row; later rows replace equal names."""
     if row.threads is None:
         with_threads = "on the GPU"
     else:

@@ -10,7 +10,7 @@ _NO_KEY = "none"
 
 
 class Client(Struct, frozen=True):
-    """A program that uses a server; `configure` takes the server's URL."""
+    """A program that uses a server; `configure` returns the variables and arguments for a URL."""
 
     program: str
     install: str  # the command that installs it

@@ -67,11 +67,11 @@ def _row(about: dict[str, Any]) -> tuple[str, ...]:
         "-" if memory is None else format_bytes(memory),
         _duration(about.get("idle_seconds", 0.0)),
         str(about["pid"]),
-        _places(about),
+        _bytes_by_tier(about),
     )
 
 
-def _places(about: dict[str, Any]) -> str:
+def _bytes_by_tier(about: dict[str, Any]) -> str:
     """Returns the model's bytes by tier; "-" while it is not loaded."""
     if about["state"] != "loaded":
         return "-"

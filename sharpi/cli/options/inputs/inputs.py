@@ -1,6 +1,7 @@
 """Finds the model and the prompt: from arguments, flags, variables or the demo.
 
-An explicit source overrides a variable; two sources of one kind are refused with both names.
+An argument or a flag overrides a variable. If two arguments or flags both give the model, or both
+give the prompt, they are refused with both names.
 """
 
 import re

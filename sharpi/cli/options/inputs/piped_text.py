@@ -34,7 +34,7 @@ def piped_text() -> str:
 
 
 def _descriptor() -> int | None:
-    """Returns the file descriptor of standard input; None if it has none."""
+    """Returns the file descriptor of standard input; None if it is closed or not a file."""
     try:
         return sys.stdin.fileno()
     except (OSError, ValueError):

@@ -161,7 +161,7 @@ class ExpertOptions(Struct, frozen=True):
             self._refuse_unlearned(sources, "moe_predictor")
 
     def _refuse_unlearned(self, sources: OptionSources, parameter: str) -> None:
-        """Refuses a parameter of the learned policies beside another policy."""
+        """Refuses a parameter of the learned policies if another policy is chosen."""
         other = self._set_name
         if self.moe_policy is not None:
             other = None if self.moe_policy.startswith("learned") else "moe_policy"
@@ -169,7 +169,7 @@ class ExpertOptions(Struct, frozen=True):
             sources.refuse(parameter, other, "it needs a learned policy")
 
     def _refuse_sets(self, sources: OptionSources) -> None:
-        """Refuses contradictions among the options of a fixed set, and with the policy."""
+        """Refuses options of a fixed set that contradict each other or the policy."""
         if self._set_name is not None and self.moe_policy not in (None, "static"):
             sources.refuse(self._set_name, "moe_policy", "only static keeps a fixed set")
         if self.moe_resident_ids is not None and self.moe_resident not in (None, "ids"):

@@ -42,7 +42,7 @@ def device_of(text: str) -> DeviceNames:
 
 
 def list_of(read: Callable[[str], int]) -> Callable[[str], tuple[int, ...]]:
-    """Returns a parser of comma-separated values."""
+    """Returns a parser of comma-separated values, which parses each value with `read`."""
     return lambda text: tuple(map(read, text.split(",")))
 
 

@@ -23,7 +23,7 @@ def _factor(value: float | None) -> float | None:
 
 
 class MissOptions(Struct, frozen=True):
-    """Misses on a GPU, and the buffers of prompts; without effect unless a GPU has slots."""
+    """The miss mode of a GPU, and its buffers for prompts; without effect unless it has slots."""
 
     heading: ClassVar = "Experts not on the GPU"
 
@@ -99,7 +99,7 @@ class MissOptions(Struct, frozen=True):
         return replace(config, experts=experts)
 
     def _refuse_contradictions(self, config: RunConfig, sources: OptionSources) -> None:
-        """Refuses contradictory options; sizes of the stash count only if given explicitly."""
+        """Refuses contradictory options; defaults of the stash's sizes contradict nothing."""
         if config.cpu_moe and self.moe_miss in ("stream", "load"):
             sources.refuse(
                 "cpu_moe", "moe_miss", "either the CPU computes all experts, or some cross the bus"
