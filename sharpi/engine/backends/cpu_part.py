@@ -115,7 +115,7 @@ class CpuPart(RecordedPart[Program]):
         rows = inputs.write(row, first, segment.ids, segment.position, segment.pages)
         if self._kept is not None:
             self._kept.write(row, rows, inputs.positions[rows], segment)
-        inputs.ask(first_output, segment.outputs + first, len(segment.outputs))
+        inputs.request_outputs(first_output, segment.outputs + first, len(segment.outputs))
         if segment.state is not None:
             inputs.states[row] = self.states.addresses[segment.state]
             self._write_states_after(segment, first)

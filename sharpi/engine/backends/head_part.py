@@ -63,7 +63,7 @@ class HeadPart(DraftHead):
     ) -> Program:
         program, step, count = self._program, self._inputs.step, len(ids)
         self._inputs.write(0, 0, ids, position, pages)
-        self._inputs.ask(0, count - 1)
+        self._inputs.request_outputs(0, count - 1)
         step.num_tokens, step.num_outputs = count, num_outputs
         program.incoming[:count] = hidden
         s = self._settings

@@ -209,6 +209,6 @@ class StepArrays:
         self._pages[row, :num_pages] = pages[:num_pages]
         return rows
 
-    def ask(self, first: int, rows: IntArray | int, count: int = 1) -> None:
+    def request_outputs(self, first: int, rows: IntArray | int, count: int = 1) -> None:
         """Requests the logits of `count` rows; they become outputs `first`, `first` + 1, ..."""
         self._outputs[first : first + count] = rows

@@ -12,7 +12,7 @@ from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 
 
 class HostMisses:
-    """A mailbox, and the host's experts that answer the requests in it."""
+    """A mailbox, and the `HostExperts` that compute what the GPU requests through it."""
 
     def __init__(self, mailbox: Mailbox, experts: HostExperts) -> None:
         self._mailbox, self.experts = mailbox, experts

@@ -1,4 +1,4 @@
-"""Launches the attention kernels: one for spans of 256 positions, one that merges the spans."""
+"""Launches the attention kernels: one for spans of 256 positions, one that merges their results."""
 
 from math import gcd
 from typing import Final, NamedTuple
