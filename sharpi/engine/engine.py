@@ -94,7 +94,7 @@ class Engine(Closing):
         return self._tier is not None
 
     def expert_stats(self) -> "ExpertStats | None":
-        """Counts of the experts so far; None without routed experts or if nothing was counted."""
+        """Returns the expert statistics so far; None without experts or before any was counted."""
         return self._records.stats() if self._records else None
 
     def expert_view(self) -> "ExpertView | None":

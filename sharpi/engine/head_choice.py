@@ -32,9 +32,10 @@ def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -
 
 
 def where_keys_are(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> str | None:
-    """Returns what has keys that an assistant cannot read, such as "other machines keep".
+    """Returns the end of a sentence on keys that Gemma 4's assistant cannot read, or None.
 
-    Returns None if Gemma 4's assistant can read all keys.
+    The sentence begins with "Gemma 4's assistant reads keys that". None means that it can read all
+    keys.
     """
     if is_shared:
         return "other machines keep"

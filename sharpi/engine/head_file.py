@@ -70,7 +70,10 @@ def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
 
 
 def _check(file: GgufFile, model: ModelConfig, head: GgufFile) -> HyperparameterReader:
-    """Raises UsageError, with both values, if the head is for another model; returns its reader."""
+    """Returns the head's metadata; raises UsageError if the head is for another model.
+
+    The message has both values of the first field that differs.
+    """
     architecture = head.metadata.get_str("general.architecture")
     _same(file, head, "architecture", model.architecture, architecture)
     reader = HyperparameterReader(head.metadata, architecture)

@@ -88,12 +88,12 @@ class Runner:
 
     @property
     def batch_size(self) -> int:
-        """The most tokens of one pass."""
+        """The maximum number of tokens of one pass."""
         return self.settings.batch_size
 
     @property
     def prompt_batch(self) -> int:
-        """The most tokens of one sequence in one step, if only the last has an output."""
+        """The maximum number of tokens of one sequence's step, if only the last has an output."""
         sizes = (part.max_tokens for part in self.parts)
         return min((size for size in sizes if size > self.batch_size), default=self.batch_size)
 
@@ -115,12 +115,12 @@ class Runner:
 
     @property
     def is_ahead(self) -> bool:
-        """True if a GPU has begun the step after the last one; see `begin`."""
+        """True if a GPU has begun the next step before the host knows its token; see `begin`."""
         return self.parts[-1].is_ahead
 
     @property
     def scoring_batch(self) -> int:
-        """Tokens of one batch when the logits of all are wanted."""
+        """The number of tokens of a batch if the logits of all its tokens are wanted."""
         fit = _SCORING_LOGITS_BYTES // (4 * self.vocab_size)
         return max(1, min(self.batch_size, fit))
 
@@ -194,14 +194,14 @@ class Runner:
         return self._remote.send(step._replace(segments=tuple(every)), self.batch_size)
 
     def go_on(self, step: StepOfPart, max_outputs: int) -> "Passed":
-        """Runs this machine's layers for a step that another one has begun; records its routes."""
+        """Runs this machine's layers for a step that another rank has begun; records its routes."""
         values = self._run_parts(step, max_outputs).values
         if self._records is not None:
             self._records.step(step.segments, self)
         return values
 
     def finish(self, begun: StepInFlight) -> Values:
-        """Waits for the end of a step; its logits are a view that the next one overwrites."""
+        """Waits for the end of a step; returns its logits, a view that the next step overwrites."""
         values = begun.values
         if begun.number is not None and self._remote is not None:
             values = self._remote.receive(begun.number)

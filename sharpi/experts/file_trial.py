@@ -52,9 +52,9 @@ class FileTrial:
         """True if the next token with slots is the first of a window."""
         return not len(self._window)
 
-    def add_beside(self, seconds: float) -> None:
+    def add_shared_step(self, seconds: float) -> None:
         """Adds a step that decoded several tokens, because their waits count, too."""
-        self._window.add_beside(seconds)
+        self._window.add_shared_step(seconds)
 
     def record(self, seconds: float, *, is_usual: bool = True) -> bool:
         """Records a token with slots; returns True at the end of a window, for `judge_slots`.

@@ -89,7 +89,7 @@ class SlotWindow:
         """Adds a token; `is_usual` is False if the policy tried an alternative with it."""
         (self._usual if is_usual else self._tried).append(seconds)
 
-    def add_beside(self, seconds: float) -> None:
+    def add_shared_step(self, seconds: float) -> None:
         """Adds a step that decoded several tokens, because their waits count, too."""
         self._beside += seconds
 

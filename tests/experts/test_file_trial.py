@@ -166,7 +166,7 @@ def test_one_delayed_token_decides_nothing() -> None:
 
 def test_steps_beside_count_as_time_and_not_as_tokens() -> None:
     trial = FileTrial(SIZES)
-    trial.add_beside(99 * FIRST_WINDOW)
+    trial.add_shared_step(99 * FIRST_WINDOW)
     in_window(trial)
     assert not trial.judge_slots(STALLING, ALL_ROOM)  # 0.2 of 100 seconds are too few
     assert trial.begins_window

@@ -108,7 +108,7 @@ class CpuPart(RecordedPart[Program]):
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
         """Writes `segment` into the next step as sequence `row`.
 
-        `first` is the row of its first token in the step, and `first_output` that of its first
+        `first` is the row of its first token in the step, and `first_output` the row of its first
         output.
         """
         inputs = self._inputs
@@ -203,7 +203,7 @@ class CpuPart(RecordedPart[Program]):
         return recorder.incoming(self._config.hidden_size, rows)
 
     def _place_weights(self, program: Program) -> None:
-        """Moves the weights to the nodes of the threads that read them, if they fit into RAM."""
+        """Moves the weights to the NUMA nodes of the threads that read them, if RAM has room."""
         spans = program.page_spans(self._pool)
         if sum(span.bytes for span in spans) < probe_memory().total:
             place_pages(spans, self._settings.places)

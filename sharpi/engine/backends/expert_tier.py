@@ -219,7 +219,7 @@ class ExpertTier:
         if num_tokens == 1:
             file.end_token(self.store, seconds, is_usual=self.trials.is_usual)
         elif not self._is_prompt:
-            file.end_step_beside(seconds)
+            file.end_shared_step(seconds)
 
     def pin_note(self) -> str | None:
         """Returns a sentence if the warm pin that the user asked for did not happen."""

@@ -47,9 +47,9 @@ class FileChoice:
         if self._trial.judge_slots(self._window(store), self._freed + _spare()):
             self._faults = _page_faults()
 
-    def end_step_beside(self, seconds: float) -> None:
+    def end_shared_step(self, seconds: float) -> None:
         """Records the seconds of a step that decoded several tokens with slots."""
-        self._trial.add_beside(seconds)
+        self._trial.add_shared_step(seconds)
 
     def end_token_in_file(self, seconds: float) -> None:
         """Records a decoded token that used the mapped file."""

@@ -25,7 +25,10 @@ _DECODED = 4  # a pass of at most so many tokens runs on the threads for decodin
 
 
 class HeadPart(DraftHead):
-    """Runs the head, and owns its keys and values; `experts` has slots if RAM lacks room."""
+    """Runs the head, and owns its keys and values.
+
+    `experts` has slots for the head's experts; it is None if RAM holds all of them.
+    """
 
     follows_drafts = True
 

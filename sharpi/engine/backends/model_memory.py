@@ -15,10 +15,10 @@ T = TypeVar("T")
 class ModelMemory:
     """Copies, reads and writes the pages and states of all parts and of the `head`.
 
-    Other machines copy and drop their own pages and states. Only copies and drops reach them: they
-    cannot be read or written, as a prompt cache needs all layers on this machine. With
-    `drops_windows`, sliding-window layers may lack a page. `is_host_memory`: any thread may read
-    pages and states while no step writes to them.
+    Other machines copy and drop their own pages and states. Those are never read or written here,
+    as a prompt cache needs all layers on this machine. With `drops_windows`, sliding-window layers
+    may lack a page. `is_host_memory`: any thread may read pages and states while no step writes to
+    them.
     """
 
     def __init__(

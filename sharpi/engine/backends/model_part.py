@@ -95,7 +95,7 @@ class StepRoutes(Protocol):
 
 
 class SlotTier(Protocol):
-    """The interface of the owner of a GPU's expert slots, as records need it."""
+    """The interface through which records read the state of a GPU's expert slots."""
 
     def stats(self, run: "RunFacts") -> "ExpertStats | None":
         """Returns the statistics so far, None before there are slots."""

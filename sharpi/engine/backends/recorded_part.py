@@ -73,7 +73,7 @@ class RecordedPart(ABC, Generic[P]):
         return [] if self._latest is None else self._latest.router_logits
 
     def settle(self, num_pages: int = 0) -> None:
-        """Must be called before pages or states change between two steps.
+        """Prepares for a change of pages or states between two steps, and must precede it.
 
         Makes the KV cache have at least `num_pages` pages, if it can grow.
         """

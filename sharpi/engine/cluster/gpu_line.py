@@ -71,7 +71,7 @@ class GpuLine(Closing):
         self._count.sent_bytes += num_bytes
 
     def receive(self, rows: int, width: int) -> GpuValues:
-        """Returns the next values (rows, width), which arrive before work that is queued later.
+        """Returns the next values (rows, width); work queued later on the device waits for them.
 
         They stay valid until the next call. Raises ClusterError for more values than a step can
         have, and if the other rank is lost.

@@ -76,9 +76,9 @@ def with_lenders(division: Division, hosts: list[Host]) -> Division:
 
 
 def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
-    """Returns the tokens per second of one sequence, and of enough sequences in all.
+    """Returns the tokens per second of one sequence, and of many sequences together.
 
-    Enough sequences keep all machines busy.
+    Many means enough to keep all machines busy.
     """
     working = [each for each in hosts if not each.only_lends]
     hops = sum(each.hop_ms for each in working) / 1e3 if len(working) > 1 else 0.0

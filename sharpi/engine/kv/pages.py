@@ -86,7 +86,10 @@ class CachedPage:
         return best, longest
 
     def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
-        """Returns the most leading `tokens` after which a child has a state, and that child."""
+        """Returns the largest number of leading `tokens` with a state after them, and the child.
+
+        It is 0, and the child None, if no child has such a state.
+        """
         found: tuple[int, CachedPage | None] = 0, None
         for child in self.children:
             if child.states:

@@ -90,7 +90,7 @@ class WindowPages:
         return first_page_read(length, self.window)
 
     def passing(self, length: int, end: int) -> range:
-        """Returns the pages that only tokens of a long step itself read, so that none holds them.
+        """Returns the pages that only tokens of a long step itself read; no text holds them.
 
         Makes room for a batch of these pages, since the processors need them while the batch is
         computed.

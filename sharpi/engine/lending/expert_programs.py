@@ -1,7 +1,7 @@
 """ExpertPrograms: computes the outputs of single experts for the input rows in a question.
 
-A rank uses it to answer other ranks, and to answer its own questions after a lender is lost. Both
-compute the same bits.
+A rank uses it to answer other ranks, and to answer its own questions after a lender is lost. The
+bits of the results are the same in both cases.
 """
 
 from collections.abc import Iterable

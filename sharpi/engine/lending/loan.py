@@ -52,7 +52,7 @@ def lend(rooms: Sequence[Room], experts: Mapping[int, tuple[int, int]]) -> tuple
 
 
 def share_text(loans: Sequence[Loan], experts: Mapping[int, tuple[int, int]]) -> str:
-    """Returns the number of lent experts, of all those in the same layers."""
+    """Returns as text how many experts are lent, out of all experts in the same layers."""
     num_lent = sum(loan.end - loan.first for loan in loans)
     num_all = sum(experts[layer][0] for layer in {loan.layer for loan in loans})
     return f"{num_lent} of {num_all} experts in layers without a slot for each"

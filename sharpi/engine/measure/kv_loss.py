@@ -11,7 +11,7 @@ _ROWS = 128  # that are converted to float64 at once
 
 
 class KvLoss(Struct, frozen=True):
-    """Sums over scored tokens."""
+    """Sums over scored tokens, for the means of divergence, agreement and perplexity."""
 
     num_tokens: int = 0
     divergence_sum: float = 0.0  # in nats

@@ -39,7 +39,7 @@ class Row(Struct, frozen=True):
     reason: str | Callable[[RunConfig, ExpertUse], str]
 
     def text(self, config: RunConfig, use: ExpertUse) -> str:
-        """Returns the reason for this run."""
+        """Returns the reason that the flag has no effect, worded for this run."""
         return self.reason if isinstance(self.reason, str) else self.reason(config, use)
 
 
@@ -91,7 +91,7 @@ def _without_gpu(config: RunConfig, use: ExpertUse) -> bool:
 
 
 def _unasked_without_gpu(config: RunConfig, use: ExpertUse) -> bool:
-    """Returns whether no GPU is used, for a plan or as `--device cpu` asks."""
+    """Returns True if no GPU is used, and this is a plan or the user asked for the CPU."""
     asks = config.given.command != "plan" and config.device != "cpu"
     return use.first_gpu_layer is None and not asks
 

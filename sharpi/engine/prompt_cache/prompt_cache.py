@@ -215,15 +215,15 @@ class PromptCache(Closing):
         self._queue.add([Pending(record, page.page, None, time.time_ns())])
 
     def windows_change(self, page: int) -> None:
-        """Must be called before sliding-window layers drop a page."""
+        """Copies or drops waiting records of a page before sliding-window layers drop it."""
         self._queue.forget_windows(page)
 
     def page_changes(self, page: int) -> None:
-        """Must be called before the contents of a page change or its tokens are cut."""
+        """Copies or drops waiting records of a page before it is overwritten or shortened."""
         self._queue.forget_page(page)
 
     def state_changes(self, state: State) -> None:
-        """Must be called before the contents of a state change."""
+        """Copies or drops waiting records of a state before it is overwritten."""
         self._queue.forget_state(state)
 
     def copy_some(self) -> None:

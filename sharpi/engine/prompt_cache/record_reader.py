@@ -21,9 +21,10 @@ class RecordReader:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="prompt cache")
 
     def read(self, wanted: Sequence[Record]) -> Iterator[tuple[Record, Bytes, str | None]]:
-        """Yields each record with its page and state, valid until the next, and what is wrong.
+        """Yields each record with its page and state, and its fault if it has one.
 
-        The fault is None for a sound record, and "" for one that another process removed.
+        The bytes are valid until the next record. The fault is None for a sound record, and "" for
+        a record that another process removed.
         """
         size = max((record.num_bytes for record in wanted), default=0)
         buffers = [aligned_bytes(size) for _ in range(min(_READS_AHEAD, len(wanted)))]

@@ -1,4 +1,4 @@
-"""RouteLog: writes the steps of a run to a trace file, prompts and decoded tokens apart."""
+"""RouteLog: writes the steps of a run to a trace file, prompts and decoded tokens separately."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -67,7 +67,7 @@ def _kth_largest(values: FloatArray, k: int) -> np.float32:
 
 
 def top_p(scores: FloatArray, p: float) -> int:
-    """Counts the sorted scores that reach the probability p together; at least one."""
+    """Counts how many of the sorted scores reach the probability p together; at least one."""
     return int(np.searchsorted(np.cumsum(softmax(scores)), p) + 1)
 
 

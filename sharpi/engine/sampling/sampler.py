@@ -124,7 +124,10 @@ def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
 
 
 def with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
-    """Adds the token's log probability and the best `count` others, by the model's softmax."""
+    """Adds the log probabilities of the token and of the `count` most likely tokens.
+
+    They are by the model's softmax, before any filter.
+    """
     exact = logits.astype(np.float64)
     peak = exact.max()
     total = peak + np.log(np.exp(exact - peak).sum())

@@ -23,7 +23,7 @@ class CutPages:
         return tokens[: self._cut.window]
 
     def is_at(self, length: int) -> bool:
-        """True if the cut comes after `length` tokens."""
+        """Returns True if the cut comes after `length` tokens."""
         return length == self._cut.length
 
     def reserve(self) -> bool:
@@ -64,9 +64,9 @@ class CutPages:
         return pages
 
     def may_rewind(self, length: int) -> bool:
-        """Returns True if the text can be shortened to `length`, with the pages that it has.
+        """Returns True if the cut has happened, and a text of `length` tokens would include it.
 
-        After the cut it can only be shortened to a length behind the cut.
+        The text can then be shortened to `length` with the pages that it has.
         """
         return self.num_dropped > 0 and length >= self._cut.length
 

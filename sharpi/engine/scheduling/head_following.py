@@ -11,7 +11,7 @@ from sharpi.engine.scheduling.steps import Begun, Share
 
 
 class HeadFollowing:
-    """Gives each request of one scheduler a HeadDrafter, and passes it its hidden states."""
+    """Gives each request of one scheduler a HeadDrafter, and passes hidden states to it."""
 
     def __init__(self, runner: Runner, head: DraftHead, min_probability: float) -> None:
         self._runner, self._head, self._least = runner, head, min_probability

@@ -79,7 +79,7 @@ class KeptStates:
         return True
 
     def _evict(self) -> bool:
-        """Frees one snapshot; False if there is none."""
+        """Frees one snapshot; returns False if there is none."""
         if self._states:
             self._pool.give_back(self._forget(*next(iter(self._states))))
             return True

@@ -209,7 +209,10 @@ class PageTable:
         self._num_dropped = cut.num_dropped
 
     def rewind(self, length: int) -> bool:
-        """Forgets the tokens from `length` on; returns False unless `length` is behind a cut."""
+        """Shortens the text to `length` tokens after a cut; returns False if that cannot be done.
+
+        It cannot be done without a cut, before the cut, or if `length` would not include the cut.
+        """
         if self._cut is None or not self._cut.may_rewind(length):
             return False
         self.length = length
@@ -244,6 +247,6 @@ class PageTable:
         self.length = 0
 
     def _last_place(self) -> tuple[CachedPage, int]:
-        """The page of the last token, and how many tokens the page has up to it."""
+        """Returns the page of the last token, and how many tokens the page has up to it."""
         index, offset = divmod(self.length - 1, PAGE_POSITIONS)
         return self._path[index], offset + 1

@@ -31,7 +31,10 @@ def link_before(page: CachedPage) -> bytes:
 
 
 class Prefix(NamedTuple):
-    """The cached beginning of some tokens: whole pages, then a part of `last`; `length` tokens."""
+    """The cached beginning of some tokens: `whole` pages, then a part of the page `last`.
+
+    It has `length` tokens in all.
+    """
 
     whole: list[CachedPage]
     last: CachedPage | None
@@ -178,7 +181,7 @@ class PrefixCache:
             self.disk.windows_change(number)
 
     def changes(self, page: CachedPage) -> None:
-        """Must be called before a page is overwritten: it may still wait to be saved to disk."""
+        """Copies or drops what waits to be saved of a page, before the page is overwritten."""
         if self.disk is not None:
             self.disk.page_changes(page.page)
 

@@ -152,7 +152,7 @@ class Request:
             self._on_progress(self.generation_state.prefill_progress(self.table.length))
 
     def goes_on_with(self, draft: int) -> bool:
-        """True if the request has not ended and its newest token is `draft`."""
+        """Returns True if the request has not ended and its newest token is `draft`."""
         goes_on = self.generation_state.finish_reason is None and self.table is not None
         return goes_on and self.tokens[-1] == draft
 

@@ -48,7 +48,7 @@ class Share(NamedTuple):
 
 
 def takes_largest(shares: Sequence[Share]) -> bool:
-    """True if the step is one greedy request's next token, so that no logits are copied back.
+    """Returns True if the step is one greedy request's next token; then no logits are copied.
 
     A GPU's recorded step finds the largest logit of one output only. With several requests in a
     step, all logits are copied back.
@@ -157,11 +157,11 @@ class Begun(Struct, frozen=True):
     drafts: StepDrafts | None = None  # None where no drafts were looked for
 
     def is_wanted(self, row: int) -> bool:
-        """True unless the request of share `row` has ended since, or has lost its pages."""
+        """Returns True unless the request of share `row` has ended since, or has lost its pages."""
         return self.shares[row].request.table is self.tables[row]
 
     def awaits(self, request: Request) -> bool:
-        """True if this step computes the logits of the request's next token."""
+        """Returns True if this step computes the logits of the request's next token."""
         return any(
             share.request is request and len(self.segments[row].outputs) and self.is_wanted(row)
             for row, share in enumerate(self.shares)

@@ -126,10 +126,10 @@ class MissChoice:
         return loser
 
     def _rest(self, mode: MissMode, excess: float) -> None:
-        """Postpones a mode's next trial.
+        """Postpones a mode's next trial, by the cost of the last one.
 
-        The last one took as much longer than the fastest mode as that mode takes for `excess`
-        tokens.
+        `excess` is that cost: the number of tokens that the fastest mode would have decoded in that
+        time.
         """
         rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
         self._due[mode] = self._token + rest

@@ -21,7 +21,7 @@ from sharpi.ops.state_layout import num_states
 
 
 class PartLayers(Struct, frozen=True):
-    """The layers that a GPU runs, and whether it also computes what precedes and follows them."""
+    """The layers that a GPU runs, and whether it also embeds tokens and computes logits."""
 
     layers: range
     embeds: bool

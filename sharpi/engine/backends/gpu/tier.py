@@ -83,15 +83,15 @@ class GpuTier:
 
     @property
     def predicts(self) -> bool:
-        """True if each layer prefetches experts for the layer after it at the next token."""
+        """True if, at the next token, each layer prefetches the next layer's experts."""
         return self.may_predict(1)
 
     def may_predict(self, num_tokens: int) -> bool:
-        """Returns True if each layer may prefetch the next layer's experts in such a step.
+        """Returns True if layers prefetch the next layer's experts for decoded tokens.
 
-        The step has `num_tokens` decoded tokens. It may not predict while miss modes are compared:
-        the gain of predictions is measured with the fastest mode. Steps of several sequences use
-        what was decided by the times of single tokens.
+        `num_tokens` tokens share the step. Nothing is predicted while miss modes are compared: the
+        gain of predictions is measured with the fastest mode. Steps of several sequences use what
+        was decided by the times of single tokens.
         """
         if self.trial is None or not self._choice.is_settled:
             return False

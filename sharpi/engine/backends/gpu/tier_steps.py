@@ -45,7 +45,7 @@ class TierSteps:
     def end(
         self, num_tokens: int, routes: StepRoutes, *, is_decode: bool, was_begun: bool = False
     ) -> None:
-        """Ends a step, which the GPU has computed; `routes` returns those of layers with slots.
+        """Ends a step, which the GPU has computed; `routes` returns routes of layers with slots.
 
         `was_begun`: the GPU began the step early, right after the previous one.
         """
