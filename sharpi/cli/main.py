@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Runs the command line; returns the exit code also for what fails."""
+    """Runs the command line, and returns its exit code whether it succeeds or fails."""
     _print_any_character()
     if arguments is None:
         _collect_rarely()

@@ -1,1 +1,1 @@
-"""Several machines that run one model over torch.distributed: their names, links and watch."""
+"""Connects several machines that run one model together, over torch.distributed."""

@@ -73,7 +73,7 @@ class Group(Closing):
         self._on_fault()
 
     def store_for(self, name: str) -> Any:
-        """Returns a part of torch's store that no other name has."""
+        """Returns a view of torch's store in which `name` has keys of its own."""
         return self.torch.distributed.PrefixStore(name, self._store)
 
     def _lose(self, rank: int) -> None:
@@ -142,7 +142,7 @@ class Group(Closing):
             self._watch.fail(fault)
 
     def close(self) -> None:
-        """Leaves the group in order."""
+        """Leaves the group on purpose, which the other ranks do not report as a fault."""
         if self._watch is not None:
             self._watch.close()
         self.channel.close()

@@ -26,7 +26,7 @@ class Kind(IntEnum):
     CLOSE = 6  # the first rank has ended
     DROP_WINDOWS = 7  # drops a page's windows
     STEP_BESIDE = 8  # a step whose values come from GPU to GPU, beside this message
-    OUTPUTS_BESIDE = 9  # outputs that come in the same way; the body says how many
+    OUTPUTS_BESIDE = 9  # outputs that come from GPU to GPU; the body says how many
 
 
 class Message(NamedTuple):

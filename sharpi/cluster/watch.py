@@ -82,7 +82,7 @@ class Watch(Closing):
         self.fail(f"rank {rank} on {self._hosts[rank]} {why}")
 
     def close(self) -> None:
-        """Ends the watch, and records in the store that this rank has left in order.
+        """Ends the watch, and records in the store that this rank has left on purpose.
 
         After a fault it records nothing, because a call to an unreachable store might not return.
         """

@@ -10,7 +10,7 @@ from sharpi.dialogue.typed_value import is_text, json_text, property_schema
 
 
 class KeyedArguments:
-    """Converts the arguments of the newest call; strings stream."""
+    """Converts the arguments of the newest call; yields a string's text as it arrives."""
 
     def __init__(self, calls: Calls, name: str) -> None:
         self._calls, self._tool = calls, calls.tools.get(name)

@@ -38,7 +38,8 @@ def _named(messages: Iterable[Message]) -> Iterator[Message]:
 def _split(messages: Iterable[Message]) -> Iterator[Message]:
     """Yields messages with one call each.
 
-    Further calls wait for their result or another message.
+    A message's further calls are yielded before their own results, or before the next message that
+    is not a result.
     """
     waiting: list[Message] = []
     for message in messages:
@@ -108,7 +109,7 @@ def name_of(call: Mapping[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns nine letters and digits, the same for the same id."""
+    """Returns `text` if it is nine letters and digits, otherwise nine computed from it."""
     if len(text) == _NUM_DIGITS and text.isalnum():
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -36,7 +36,7 @@ _TOOLS = [
 
 
 class CallHabits(Struct, frozen=True):
-    """The form of calls that a template shows."""
+    """The form in which a template renders tool calls."""
 
     # "any": unchanged; "short": nine letters and digits; "named": `functions.name:0`.
     ids: IdStyle
@@ -46,7 +46,7 @@ class CallHabits(Struct, frozen=True):
 
 
 class TemplateHabits(Struct, frozen=True):
-    """The parts of a conversation that a template shows."""
+    """The parts of a conversation that a template renders."""
 
     shows_system: bool
     shows_tools: bool

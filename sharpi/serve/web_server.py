@@ -92,7 +92,7 @@ class WebServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the answers; uvicorn calls it when it exits."""
+        """Ends the open answers; uvicorn calls this method when it exits."""
         self._host.stop()
         self._loop = asyncio.get_running_loop()
         cut = self._loop.call_later(self._grace_seconds, self._host.cut)

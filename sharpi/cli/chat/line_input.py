@@ -125,7 +125,7 @@ def _block(first: str, next_line: Callable[[str], str | None]) -> str:
 
 
 def is_yes(answer: str) -> bool:
-    """Returns whether an answer agrees."""
+    """Returns whether the user's answer to a question is y or yes."""
     return answer.strip().lower() in ("y", "yes")
 
 

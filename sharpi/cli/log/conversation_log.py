@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConversationLog:
-    """The log of one conversation; with `kept` it continues that one."""
+    """The log of one conversation; with `kept`, it continues that conversation."""
 
     def __init__(
         self, kind: str, *, is_wanted: bool = True, kept: KeptConversation | None = None

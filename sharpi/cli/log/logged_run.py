@@ -17,7 +17,7 @@ def logged_run(
 ) -> Iterator[None]:
     """Writes the question and the answer when the block ends, even by an exception.
 
-    It does not touch the log before, so that the answer never waits for it.
+    The log is not touched before that, so that the answer never waits for it.
     """
     messages = [{"role": "user", "content": question}]
     if system:

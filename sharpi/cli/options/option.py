@@ -46,21 +46,21 @@ def _variable(names: str) -> str:
 
 
 def count(value: int | None) -> int | None:
-    """Refuses numbers that are too large for the native library."""
+    """Returns the value; refuses numbers that are too large for the native library."""
     if value is not None and value > LARGEST_COUNT:
         raise click.BadParameter(f"{str(value)!r} is above {LARGEST_COUNT}, the largest value")
     return value
 
 
 def finite(value: float | None) -> float | None:
-    """Refuses nan and inf."""
+    """Returns the value; refuses nan and inf."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter("not a finite number")
     return value
 
 
 def positive(value: float) -> float:
-    """Refuses nan, inf and values that are not above 0."""
+    """Returns the value; refuses nan, inf and values that are not above 0."""
     if not value > 0 or not math.isfinite(value):
         raise click.BadParameter("not a finite number above 0")
     return value

@@ -1,4 +1,4 @@
-"""Advises on what a machine lacks: what it would be good for, and how to install it."""
+"""Advises on each thing that a machine lacks: its purpose, and the command that installs it."""
 
 from collections.abc import Iterator
 

@@ -41,7 +41,7 @@ def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> N
 
 
 def short_help(context: click.Context, examples: Sequence[str]) -> str:
-    """Returns a screen: the summary, the everyday options and the examples."""
+    """Returns help that fits on one screen: the summary, the everyday options and the examples."""
     command, formatter = context.command, context.make_formatter()
     command.format_usage(context, formatter)
     formatter.write_paragraph()
@@ -60,7 +60,7 @@ def short_help(context: click.Context, examples: Sequence[str]) -> str:
 
 
 def heading_of(parameter: Any) -> str:
-    """Returns the heading that a parameter stands under."""
+    """Returns the heading under which the help lists a parameter."""
     if parameter.param_type_name == "argument":
         return "Arguments"
     field = getattr(parameter, "field", None)

@@ -27,7 +27,7 @@ Texts = Annotated[
 
 
 class ContentBlock(Body):
-    """A block of a message; its `type` is text, reasoning, a call or a call's result."""
+    """A block of a message; its `type` is text, reasoning, a tool call or the result of one."""
 
     type: Annotated[
         Literal["text", "thinking", "redacted_thinking", "tool_use", "tool_result"],

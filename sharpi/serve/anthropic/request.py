@@ -23,7 +23,7 @@ from sharpi.serve.http.errors import ApiError
 
 
 class MessagesRequest(Struct, frozen=True):
-    """A call, and how to send its answer."""
+    """A ChatCall, and how to send its answer."""
 
     call: ChatCall
     is_stream: bool = False
@@ -45,12 +45,12 @@ def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
 
 
 def counted_call(body: CountBody, host: ModelHost) -> ChatCall:
-    """Returns the call whose prompt's tokens are to be counted."""
+    """Returns the ChatCall whose prompt's tokens are to be counted."""
     return _call(body, host)[0]
 
 
 def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
-    """Returns the call without limits and sampling parameters, and whether reasoning is shown."""
+    """Returns the ChatCall without limits and sampling, and whether reasoning is shown."""
     if body.model is not None:
         host.require_model(body.model)
     _refuse_thread(body)

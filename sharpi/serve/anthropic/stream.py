@@ -69,7 +69,7 @@ class WholeMessage:
 
 
 def _arguments(text: str) -> object:
-    """Parses a call's arguments; those of a cut-off answer become an empty object."""
+    """Parses a tool call's arguments; returns an empty object if the answer cut them off."""
     try:
         return json.loads(text or "{}")
     except ValueError:
@@ -99,7 +99,7 @@ async def whole_message(
 
 
 class MessageEvents:
-    """Converts the parts of an answer to blocks of reasoning, text and calls."""
+    """Converts the parts of an answer to blocks of reasoning, text and tool calls."""
 
     def __init__(self, model_id: str, num_prompt: int, shows_thinking: bool) -> None:
         self._shows_thinking = shows_thinking

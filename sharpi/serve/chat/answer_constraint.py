@@ -1,4 +1,4 @@
-"""Builds the constraint on an answer: grammars of calls and text, and the reasoning budget."""
+"""Builds the constraint on an answer: grammars of tool calls and text, and the reasoning budget."""
 
 import contextlib
 
@@ -35,7 +35,7 @@ def _shaped(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint 
 
 
 def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
-    """Returns the constraint on a text from its beginning.
+    """Returns the constraint that gives a text its form, from its first token on.
 
     Raises ApiError that names the parameter at fault.
     """

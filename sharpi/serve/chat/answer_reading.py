@@ -160,7 +160,10 @@ class _Progress(Struct):
         return "context" if finish_info.reason == "context" else "length"
 
     def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerDelta]:
-        """Yields parts with the tokens of their text; other tokens are only counted."""
+        """Yields a part for each event; a part with text has the tokens that were pending.
+
+        Tokens of reasoning and calls are dropped; those of reasoning are counted.
+        """
         for event in events:
             self.is_text = isinstance(event, Text)
             if isinstance(event, Text):

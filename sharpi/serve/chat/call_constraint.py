@@ -72,7 +72,7 @@ def _of_answer(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
 
 
 def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
-    """Returns the grammar of an answer that is one call, or with `parallel` several."""
+    """Returns the grammar of an answer that is one tool call, or with `parallel` several."""
     choice = replace(call.choice, mode="required", parallel=parallel)
     return model.dialogue.call_grammar(_enforced(call.tools), choice) or ""
 

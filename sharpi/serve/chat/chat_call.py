@@ -39,6 +39,6 @@ class ChatCall(Struct, frozen=True):
 
 
 def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    """Returns a call in an assistant message; `arguments` is JSON text."""
+    """Returns a tool call as an assistant message holds it; `arguments` is JSON text."""
     function = {"name": name, "arguments": arguments}
     return {"id": call_id, "type": "function", "function": function}

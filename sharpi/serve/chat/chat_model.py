@@ -118,7 +118,7 @@ class VocabularyTables:
 
 
 class ChatModels:
-    """Returns the ChatModel of the model that a host has loaded.
+    """Holds the ChatModel of the model that a host has loaded.
 
     Tables built from the vocabulary are kept while the model is unloaded. They do not refer to the
     file, and are small beside it. So loading the model again does not stop the event loop.

@@ -12,7 +12,7 @@ from sharpi.serve.host.model_host import ModelHost
 
 
 class CollectedCall(Struct):
-    """A call with the JSON text of its arguments."""
+    """A tool call with the JSON text of its arguments."""
 
     name: str
     deltas: list[str] = field(default_factory=list)

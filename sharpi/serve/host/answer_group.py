@@ -24,7 +24,7 @@ Numbered: TypeAlias = tuple[int, Item]
 
 
 class AnswerRequest(Struct, frozen=True, eq=False):
-    """The engine's part of a request for one answer."""
+    """A request for one answer, as the engine needs it."""
 
     prompt_ids: list[int]
     request: GenerationRequest
@@ -33,7 +33,7 @@ class AnswerRequest(Struct, frozen=True, eq=False):
 
 
 class AnswerQueue:
-    """The single queue of a request, created on the event loop; any thread may call `put`."""
+    """The queue of all answers to a request, created on the event loop; any thread may `put`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

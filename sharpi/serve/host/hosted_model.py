@@ -47,7 +47,7 @@ class HostedModel:
         return self.loaded
 
     def give_up(self, error: Exception, num_answers: int) -> FinishInfo:
-        """Records the error of a step that ends all answers; returns how clients see their end."""
+        """Records the error of a step that ends all answers; returns their FinishInfo."""
         if isinstance(error, ModelFileError):
             self.failure = "the model's file was changed or cannot be read"
             return self.distrust_file(error)

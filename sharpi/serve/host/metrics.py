@@ -20,7 +20,7 @@ from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 WINDOW_SECONDS = 10.0
-_PART_SECONDS = 0.1  # events within so much of the window form one entry
+_PART_SECONDS = 0.1  # events within this time form one entry of the window
 
 
 class TokenRate:

@@ -110,7 +110,7 @@ class ModelHost:
     def failure(self) -> str | None:
         """The reason why the latest request could not be answered; None if it could.
 
-        Loading failed, an error unloaded the model, or its results are not finite.
+        Either loading failed, or an error unloaded the model, or its results are not finite.
         """
         return self._thread.model.failure
 

@@ -122,7 +122,7 @@ def _is_local(name: str) -> bool:
     return True
 
 
-_NUM_FULL = 4  # so many clients may each hold all of their places
+_NUM_FULL = 4  # this many clients may be at their limit at once
 _HOST_BITS = 64  # a machine may use any IPv6 address of its network
 
 # The client whose request the current task answers.

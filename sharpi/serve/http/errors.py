@@ -92,7 +92,7 @@ def stopping() -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Returns the error for the client; it has details only if the client caused it."""
+    """Returns the error for the client; it gives details only if the client caused the error."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, BusyError):

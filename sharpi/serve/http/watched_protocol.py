@@ -28,7 +28,7 @@ def raise_file_limit() -> int:
 
 
 class WatchedProtocol(H11Protocol):
-    """One connection; it closes if no request arrives in time, or to make room for a new one."""
+    """One connection, closed if no request arrives in time, or to make room for another one."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -48,7 +48,7 @@ class WatchedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Takes bytes from the client; closes the connection if too many precede an answer."""
+        """Takes bytes from the client; closes the connection if too many come before an answer."""
         super().data_received(data)
         if not self._is_answering:
             self._wait_for_head()

@@ -46,7 +46,7 @@ class CalledFunction(Body):
 
 
 class CallBody(Body):
-    """A call that the assistant made."""
+    """A tool call that the assistant made."""
 
     function: CalledFunction
     id: str | None = None

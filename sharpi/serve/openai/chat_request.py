@@ -47,7 +47,7 @@ class ChatRoute:
 
 
 class ChatRequest(Struct, frozen=True):
-    """A call, and how to send its answer."""
+    """A ChatCall, and how to send its answer."""
 
     call: ChatCall
     is_stream: bool
@@ -124,7 +124,10 @@ def _message(body: MessageBody, path: str) -> Message:
 
 
 def _assistant(body: MessageBody) -> Message:
-    """Returns the members for calls and for reasoning, which clients name in two ways."""
+    """Returns the fields of an assistant message for reasoning and tool calls.
+
+    Clients name the reasoning `reasoning_content` or `reasoning`.
+    """
     reasoning = body.reasoning_content or body.reasoning
     message: Message = {"reasoning_content": reasoning} if reasoning else {}
     calls = [_call(each) for each in body.tool_calls or ()]

@@ -39,7 +39,7 @@ _REPEATED: dict[str, Any] = {
 
 
 class ResponsesRequest(Struct, frozen=True):
-    """A call, and how to send its answer."""
+    """A ChatCall, and how to send its answer."""
 
     call: ChatCall
     is_stream: bool

@@ -78,7 +78,7 @@ class SlotRoutes:
         return number
 
     async def _done(self, work: Work, number: int, path: Path) -> tuple[int, int]:
-        """Does the work between two steps; raises ApiError for the faults of files."""
+        """Runs `work` between two steps; raises ApiError if a file is missing or unusable."""
         key = await self._key(path.parent)
         try:
             return await self._host.between_steps(lambda each: work(each, number, path, key))

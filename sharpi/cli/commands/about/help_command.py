@@ -1,4 +1,4 @@
-"""`sharpi help`: the program's help, or all of a command's."""
+"""`sharpi help`: the help of the program, or the full help of a command."""
 
 from typing import Annotated
 

@@ -16,7 +16,7 @@ _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_
 
 
 def _factor(value: float | None) -> float | None:
-    """Refuses nan, inf and values that are not above 0; accepts None."""
+    """Returns the value, which may be None; refuses nan, inf and values that are not above 0."""
     if value is not None and (not math.isfinite(value) or value <= 0):
         raise click.BadParameter(f"{value} is not a finite number above 0.")
     return value

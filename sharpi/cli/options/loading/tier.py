@@ -21,7 +21,7 @@ from sharpi.units import parse_size
 
 _LOAD: Load = "auto"
 AS_MANY_AS_FIT = -1
-_LEAST_MEMORY = 1 << 20  # a number without a unit must be at least so many bytes
+_LEAST_MEMORY = 1 << 20  # a number without a unit must be at least this many bytes
 
 
 def size(text: str) -> int:
