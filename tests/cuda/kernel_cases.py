@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gathered_experts as gathered
 import numpy as np
 import numpy.typing as npt
 from device_arrays import empty, read, upload
@@ -47,6 +48,11 @@ def matvec(device: Device) -> Result:
     sizes = {"tokens": 3, "columns": 64, "planes": 1}
     device.launch(product.matvec(x, [part], quant_type=QuantType.Q8_0, **sizes))
     return read(device, out, np.float32, (3, 35))
+
+
+def experts_gather_gate_up(device: Device) -> Result:
+    """A token of three experts of Q8_0, of which two are copied: one from its host copy."""
+    return gathered.run(device, QuantType.Q8_0, 1, ((2, 4, 2), (0, 3, 0)), folds=True)
 
 
 def heads(device: Device) -> Result:

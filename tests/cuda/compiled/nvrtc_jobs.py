@@ -23,7 +23,10 @@ PAIRS = ("Q4_K+Q6_K", "Q5_K+Q6_K", "Q4_K+Q5_K", "Q3_K+Q5_K", "Q8_0+Q4_K", "Q4_0+
 TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
 # Newer files, in the order in which they came: behind the others, they leave these and each other
 # the architectures of their rows in the table.
-_LAST = ("bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks", "gate_heads")
+_LAST = (
+    *("bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks", "gate_heads"),
+    "experts_gather_gate_up",
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "q4_k+q6_k")
 _ATTENTION = "split_attention", "tiled_attention"
 # Of kernels without a type: each file is compiled for at least one of them by every toolkit.
 _WITHOUT_TYPE = 80, 90
-_ONE_TOKEN = re.compile(r"matvec_one_|experts_(gate_up|down|product)_")
+_ONE_TOKEN = re.compile(r"matvec_one_|experts_((gather_)?gate_up|down|product)_")
 
 
 class Row:

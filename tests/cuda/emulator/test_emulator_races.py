@@ -97,7 +97,9 @@ def test_the_last_block_sees_what_the_others_did(entry: str, order: int) -> None
 
 
 @ORDERS
-@pytest.mark.parametrize("entry", ["writes_after_it_arrived", "joins_another_counter"])
+@pytest.mark.parametrize(
+    "entry", ["writes_after_it_arrived", "arrives_without_a_fence", "joins_another_counter"]
+)
 def test_a_last_block_that_does_not_wait(entry: str, order: int) -> None:
     with pytest.raises(LaunchError, match=rf"{entry}: race .*: a read, a write of another block"):
         KERNELS.run(

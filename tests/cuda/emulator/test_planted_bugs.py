@@ -21,6 +21,7 @@ CASES = [
     cases.heads,
     cases.route,
     cases.group_routes,
+    cases.experts_gather_gate_up,
 ]
 RACE = "race at offset|read before it is written"
 
@@ -172,6 +173,27 @@ BUGS = [
         "offsets[expert] = first",
         "offsets[0] = first",
         "of another block before",
+    ),
+    Bug(
+        "experts are read before they are copied",
+        cases.experts_gather_gate_up,
+        "if (is_copied(gather, count, expert)) copies.wait();\n  else if (count)",
+        "if (count)",
+        "a write of another block before",
+    ),
+    Bug(
+        "no fence after the copies",
+        cases.experts_gather_gate_up,
+        "    __threadfence();\n    __syncthreads();\n    if (threadIdx.x) return;",
+        "    __syncthreads();\n    if (threadIdx.x) return;",
+        "a write of another block before",
+    ),
+    Bug(
+        "threads go on before the copies have ended",
+        cases.experts_gather_gate_up,
+        "    __syncthreads();\n#ifdef CUDA_ON_CPU\n    emulator_join(counter);\n#endif",
+        "",
+        "a write of another block before",
     ),
 ]
 

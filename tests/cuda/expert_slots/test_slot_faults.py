@@ -48,8 +48,8 @@ BUGS = [
     Bug(
         "one load too many",
         "gather_experts",
-        "int64_t(loads[0]) * in_all",
-        "int64_t(loads[0] + 1) * in_all",
+        "int64_t(count()) * in_all",
+        "int64_t(count() + 1) * in_all",
         "behind the end|outside",
     ),
     Bug("an expert in use leaves", "slot_policy", "&& s.last_used[e] != busy", ""),

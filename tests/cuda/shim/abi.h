@@ -92,8 +92,11 @@ void emulator_sync_warp(unsigned mask, emulator::Site site);
 void emulator_atomic(void* address, size_t size, emulator::Site site);
 void emulator_wait_for_last_launch();
 void emulator_trap(emulator::Site site);
-// A block has done its part, by one thread after a barrier; all threads of the last one join those
-// that came before.
+// Orders what the calling thread did, and what it saw, before what it publishes later.
+void emulator_fence();
+// A block has done its part, by one thread after a barrier; what it did before its last fence
+// counts. All threads of the last one join those that came before, and so may those that wait for
+// them.
 void emulator_arrive(const void* counter);
 void emulator_join(const void* counter);
 }

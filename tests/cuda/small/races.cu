@@ -108,6 +108,7 @@ __device__ inline void sum_of_all(int* values, int* total) {
 // Lets the block arrive; true in all threads of the last one.
 __device__ inline bool arrives_last(int* counter) {
   __shared__ int is_last;
+  if (threadIdx.x == 0) __threadfence();
   if (threadIdx.x == 0) emulator_arrive(counter);
   if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
   __syncthreads();
@@ -131,9 +132,22 @@ KERNEL writes_after_it_arrived(int* values, int* counter, int* total) {
   if (threadIdx.x == 0) sum_of_all(values, total);
 }
 
+KERNEL arrives_without_a_fence(int* values, int* counter, int* total) {
+  __shared__ int is_last;
+  if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
+  __syncthreads();
+  if (threadIdx.x == 0) emulator_arrive(counter);
+  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) + 1 == int(gridDim.x);
+  __syncthreads();
+  if (!is_last) return;
+  emulator_join(counter);
+  if (threadIdx.x == 0) sum_of_all(values, total);
+}
+
 KERNEL joins_another_counter(int* values, int* counter, int* total) {
   if (threadIdx.x == 1) values[blockIdx.x] = int(blockIdx.x) + 1;
   __syncthreads();
+  if (threadIdx.x == 0) __threadfence();
   if (threadIdx.x == 0) emulator_arrive(counter);
   if (blockIdx.x + 1 < gridDim.x) return;
   emulator_join(total);

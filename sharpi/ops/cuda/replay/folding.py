@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers import matvec
 from sharpi.ops.cuda.launchers.attention import attention
-from sharpi.ops.cuda.launchers.experts import experts
+from sharpi.ops.cuda.launchers.experts import experts, experts_gathered
 from sharpi.ops.cuda.recorded import Call
 
 COUNTERS = 4096  # int32 zeros that tell the last block of a launch that it is the last
@@ -38,6 +38,8 @@ def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
             return matvec.with_norm(first, second, counters)
         case "matvec", "route":
             return matvec.with_route(first, second, counters)
+        case "gather_experts", "experts_gate_up":
+            return experts_gathered.with_gather(first, second)
         case "experts_down", "rms_norm":
             return experts.down_with_norm(first, second, counters)
     return None

@@ -36,7 +36,8 @@ inline int __all_sync(unsigned mask, int value, emulator::Site site = emulator::
 }
 
 // Fences order one thread's writes for others; here threads run in turn, so that they always are.
-inline void __threadfence() {}
+inline void __threadfence() { emulator_fence(); }
+inline void __nanosleep(unsigned) {}
 inline void __threadfence_block() {}
 inline void __trap(emulator::Site site = emulator::Site::here()) { emulator_trap(site); }
 

@@ -32,7 +32,7 @@ void begin(uint3 index, unsigned order) {
   block.num_begun++;
   block.num_alive = block.num_threads;
   block.num_waiting = 0;
-  block.began = block.synced = tick();
+  block.began = block.synced = block.fenced = tick();
   for (Warp& warp : block.warps) warp = Warp{};
   for (unsigned i = 0; i < block.num_threads; i++) {
     Thread& thread = block.threads[i];

@@ -45,8 +45,9 @@ struct Block {
   Body body{};
   uint32_t clock = 1;
   uint32_t num_begun = 0;  // blocks of this launch
-  uint32_t launch_began = 0, began = 0,
-           synced = 0;  // the clock then; `synced`: at the last barrier of all threads
+  // The clock then; `synced`: at the last barrier of all threads, `fenced`: at a thread's last
+  // fence.
+  uint32_t launch_began = 0, began = 0, synced = 0, fenced = 0;
 };
 
 extern Block block;

@@ -9,7 +9,7 @@ namespace emulator {
 namespace {
 
 struct Interval {
-  uint32_t began, arrived;  // the clock at a block's begin, and when it arrived
+  uint32_t began, fenced;  // the clock at a block's begin, and at its last fence before it arrived
 };
 
 std::unordered_map<const void*, std::vector<Interval>> arrivals;
@@ -22,7 +22,7 @@ uint32_t joined_by = 0;   // the begin of the block that `joined` is for
 bool is_joined(uint32_t stamp, bool by_several) {
   if (joined_by != block.began || (by_several && !joined_all)) return false;
   for (const Interval& each : joined)
-    if (each.began <= stamp && stamp <= each.arrived) return true;
+    if (each.began <= stamp && stamp <= each.fenced) return true;
   return false;
 }
 
@@ -33,9 +33,11 @@ void forget_arrivals() {
 
 }  // namespace emulator
 
+void emulator_fence() { emulator::block.fenced = emulator::tick(); }
+
 void emulator_arrive(const void* counter) {
   using emulator::block;
-  emulator::arrivals[counter].push_back({block.began, block.clock});
+  emulator::arrivals[counter].push_back({block.began, block.fenced});
   emulator::tick();
 }
 

@@ -50,6 +50,28 @@ class DownArguments(NamedTuple):
     norm: NormTail = NO_NORM
 
 
+class GateUpArguments(NamedTuple):
+    """The arguments of experts_gate_up.cu."""
+
+    x: Argument
+    ids: Argument
+    gate: Argument
+    gate_bias: Argument
+    gate_factors: Argument
+    up: Argument
+    up_bias: Argument
+    up_factors: Argument
+    weights: Argument
+    hidden: Argument
+    used: Argument
+    columns: Argument
+    rows: Argument
+    planes: Argument
+    hidden_planes: Argument
+    activation: Argument
+    lane_bits: Argument
+
+
 class GpuStackedMatrix(Struct, frozen=True):
     """Matrices of equal shape that kernels find by their addresses."""
 
@@ -103,13 +125,13 @@ def gate_up(
         kernel("experts_gate_up", quant_type, planes),
         grid=(-(-rows // TILE_ROWS), tokens * used, 1),
         block=gate_up_threads(lanes),
-        arguments=(
+        arguments=GateUpArguments(
             *(x, ids, gate.addresses, gate.bias, gate.factors, up.addresses, up.bias, up.factors),
             *(input_weights, hidden),
             *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
             *(np.int32(hidden_planes), np.int32(activation), np.int32(bits(lanes))),
         ),
-        writes=frozenset({9}),
+        writes=places(GateUpArguments, "hidden"),
         reaches=gate.reach + up.reach,
     )
 
