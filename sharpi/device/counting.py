@@ -66,6 +66,11 @@ class CountingDevice:
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         """Does nothing."""
 
+    def batched_matmul(
+        self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        """Does nothing."""
+
     def grouped_matmul(
         self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
     ) -> None:

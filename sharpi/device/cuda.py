@@ -186,6 +186,13 @@ class CudaDevice:
         with self._errors:
             self._library.matmul(x, weights, out, shape)
 
+    def batched_matmul(
+        self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        self._select()
+        with self._errors:
+            self._library.batched_matmul(x, weights, out, shape)
+
     @cached_property
     def has_grouped_products(self) -> bool:
         """True if torch has a grouped GEMM; tried once, on the main stream."""

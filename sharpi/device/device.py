@@ -99,6 +99,15 @@ class Device(Protocol):
         `shape` is (T, rows, columns).
         """
 
+    def batched_matmul(
+        self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        """Computes out[:, m] (T, rows) = x[:, m] (T, columns) weights[m] (rows, columns)^T, in f16.
+
+        `shape` is (T, matrices, rows, columns): x is (T, matrices, columns), out (T, matrices,
+        rows).
+        """
+
     @property
     def has_grouped_products(self) -> bool:
         """True if `grouped_matmul` works, and does not wait."""

@@ -49,6 +49,17 @@ class TorchLibrary:
             b = self._halves(weights, rows, columns)
             self._torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
 
+    def batched_matmul(
+        self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        """Computes the products of each matrix with its own row of every token, all f16."""
+        tokens, matrices, rows, columns = shape
+        with self.stream():
+            a = self._halves(x, tokens, matrices, columns).transpose(0, 1)
+            b = self._halves(weights, matrices, rows, columns).transpose(1, 2)
+            result = self._halves(out, tokens, matrices, rows).transpose(0, 1)
+            self._torch.bmm(a, b, out=result)
+
     def has_grouped_products(self, capability: int) -> bool:
         """Returns True if torch has a grouped GEMM; tries it once."""
         with self.stream():
@@ -104,8 +115,8 @@ class TorchLibrary:
         """Returns a bf16 tensor over a span; the CUDA array interface has no name for the type."""
         return self._tensor(span, "<i2", shape).view(self._torch.bfloat16)
 
-    def _halves(self, span: Span, rows: int, columns: int) -> Any:
-        return self._tensor(span, "<f2", (rows, columns))
+    def _halves(self, span: Span, *shape: int) -> Any:
+        return self._tensor(span, "<f2", shape)
 
     def _tensor(self, span: Span, kind: str, shape: tuple[int, ...]) -> Any:
         return self._torch.as_tensor(_ForeignArray(span, kind, shape), device="cuda")

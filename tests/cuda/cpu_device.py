@@ -153,6 +153,11 @@ class CpuDevice:
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         cpu_library.matmul(x, weights, out, shape)
 
+    def batched_matmul(
+        self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
+    ) -> None:
+        cpu_library.batched_matmul(x, weights, out, shape)
+
     def grouped_matmul(
         self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
     ) -> None:

@@ -22,6 +22,16 @@ def matmul(x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> No
         _halves(out, tokens, rows)[:] = left.astype(np.float32) @ right.astype(np.float32).T
 
 
+def batched_matmul(x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]) -> None:
+    """Implements `Device.batched_matmul`: f16 in, sums in 32 bits, f16 out."""
+    tokens, matrices, rows, columns = shape
+    left = _halves(x, tokens, matrices * columns).reshape(tokens, matrices, columns)
+    right = _halves(weights, matrices * rows, columns).reshape(matrices, rows, columns)
+    sums = np.einsum("tmc,mrc->tmr", left.astype(np.float32), right.astype(np.float32))
+    with np.errstate(over="ignore"):
+        _halves(out, tokens, matrices * rows)[:] = sums.reshape(tokens, matrices * rows)
+
+
 def grouped_matmul(
     x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
 ) -> None:

@@ -248,6 +248,7 @@ def failing(device: CudaDevice) -> list[Callable[[], object]]:
         lambda: device.upload(span, np.zeros(3, np.int32)),
         lambda: device.launch(sigmoid(span, count=3)),
         lambda: device.matmul(span, span, span, (1, 1, 1)),
+        lambda: device.batched_matmul(span, span, span, (1, 1, 1, 1)),
         lambda: device.record([]),
         lambda: graph(),
         device.synchronise,
@@ -256,7 +257,7 @@ def failing(device: CudaDevice) -> list[Callable[[], object]]:
 
 def test_every_failure_is_one_line(gpu: Gpu, device: CudaDevice) -> None:
     calls = failing(device)
-    names = ("memcpyAsync", "compile", "mm", "end_capture", "replay", "synchronize")
+    names = ("memcpyAsync", "compile", "mm", "bmm", "end_capture", "replay", "synchronize")
     gpu.failing |= dict.fromkeys(names, OTHER_ERROR)
     for call in calls:
         with pytest.raises(DeviceError, match=r"^the GPU failed: cudaError 719$"):

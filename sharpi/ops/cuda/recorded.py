@@ -55,6 +55,15 @@ class Product(NamedTuple):
     shape: tuple[int, int, int]
 
 
+class BatchedProduct(NamedTuple):
+    """Matmuls of many matrices in f16, all of as many tokens; see `Device.batched_matmul`."""
+
+    x: Span
+    weights: Span
+    out: Span
+    shape: tuple[int, int, int, int]
+
+
 class GroupedProduct(NamedTuple):
     """Matmuls of many matrices in bf16; see `Device.grouped_matmul`."""
 
@@ -113,7 +122,16 @@ class WaitFor(NamedTuple):
 
 
 Call: TypeAlias = (
-    Launch | Product | GroupedProduct | Attend | Copy | WriteWord | AwaitWord | SideStream | WaitFor
+    Launch
+    | Product
+    | BatchedProduct
+    | GroupedProduct
+    | Attend
+    | Copy
+    | WriteWord
+    | AwaitWord
+    | SideStream
+    | WaitFor
 )
 Calls: TypeAlias = Callable[[StepShape], Iterable[Call]]
 Later: TypeAlias = Callable[[], Span]

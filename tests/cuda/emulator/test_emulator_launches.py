@@ -96,6 +96,20 @@ def test_matmul() -> None:
     np.testing.assert_allclose(out, want, rtol=2**-10, atol=1e-6)
 
 
+def test_batched_matmul() -> None:
+    device, random = CpuDevice(), np.random.default_rng(0)
+    x, weights = (random.normal(size=(*n, 5)).astype(np.float16) for n in ((3, 2), (2, 4)))
+    spans = [Span(device.allocate(n), 0, n) for n in (x.nbytes, weights.nbytes, 48)]
+    device.upload(spans[0], x)
+    device.upload(spans[1], weights)
+    device.batched_matmul(spans[0], spans[1], spans[2], (3, 2, 4, 5))
+    out = np.empty((3, 2, 4), np.float16)
+    device.download(spans[2], out)
+    for head in range(2):
+        want = x[:, head].astype(np.float64) @ weights[head].astype(np.float64).T
+        np.testing.assert_allclose(out[:, head], want, rtol=2**-10, atol=1e-6)
+
+
 def test_recorded_work_runs_when_it_is_called() -> None:
     calls: list[int] = []
     replay = CpuDevice().record([lambda: calls.append(1), lambda: calls.append(2)])

@@ -1,4 +1,4 @@
-"""Prompts multiply dense matrices of F16 and BF16 on tensor cores, and read them once a batch."""
+"""Prompts multiply matrices of F16 and BF16 on tensor cores, and read them once a batch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +27,9 @@ Load = Callable[..., Engine]
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The entry points that were launched, and "matmul" for each product of the library."""
+    """The entry points that were launched, and the names of the library's products."""
     names: list[str] = []
-    launch, matmul = CpuDevice.launch, CpuDevice.matmul
+    launch, matmul, batched = CpuDevice.launch, CpuDevice.matmul, CpuDevice.batched_matmul
 
     def watched(self: CpuDevice, what: Launch) -> None:
         names.append(what.kernel.entry)
@@ -39,7 +39,12 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append("matmul")
         matmul(self, *given)
 
+    def batched_product(self: CpuDevice, *given: Any) -> None:
+        names.append("batched_matmul")
+        batched(self, *given)
+
     monkeypatch.setattr(CpuDevice, "launch", watched)
+    monkeypatch.setattr(CpuDevice, "batched_matmul", batched_product)
     monkeypatch.setattr(CpuDevice, "matmul", product)
     return names
 
@@ -64,6 +69,30 @@ def test_values_are_those_of_floats_within_rounding(
     assert "dequantise_f16" not in entries
     assert entries.count(f"matvec_exact_{quant_type.lower()}") == 1  # the output, of one row
     assert np.abs(logits - expected).max() < 4e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("quant_type", TYPES)
+def test_heads_are_multiplied_in_one_call(
+    quant_type: str, load: Load, entries: list[str], tmp_path: Path
+) -> None:
+    path = model("deepseek2-lite", quant_type, tmp_path)
+    load(path, precision="int8", batch_size=40, context_size=64).logits(IDS)
+    assert entries.count("batched_matmul") == 4  # for keys and for values, in two layers
+    # The routed experts of the second layer have one of these launches.
+    assert entries.count(f"experts_grouped_product_exact_{quant_type.lower()}") == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"precision": "f32"}, {"disabled": ("tensor-cores",)}, {"batch_size": 31}], ids=str
+)
+def test_heads_are_multiplied_in_floats(
+    options: dict[str, Any], load: Load, entries: list[str], tmp_path: Path
+) -> None:
+    path = model("deepseek2-lite", "F16", tmp_path)
+    sizes = {"precision": "int8", "batch_size": 40, "context_size": 64} | options
+    load(path, **sizes).logits(IDS)
+    assert "batched_matmul" not in entries
+    assert entries.count("experts_grouped_product_exact_f16") > 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Records the matmul of each head with its own matrix, as if head h used expert h."""
+"""Records the matmul of each head with its own matrix, as if head h used expert h.
+
+The library multiplies matrices of F16 and BF16 for many tokens, all heads in one call.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -15,6 +18,8 @@ from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, group_ro
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
+from sharpi.ops.cuda.recorder.f16_heads import F16Heads, f16_heads
+from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import StackedMatrix
@@ -43,6 +48,7 @@ def head_linear(
         recording.buffer((stacked.num_experts + 1) * _INT_BYTES),
         recording.buffer(items * _INT_BYTES),
         planes,
+        f16_heads(recording, x, stacked),
     )
     recording.append(operation.calls)
     return operation.out
@@ -66,10 +72,14 @@ class _HeadLinear(Struct, frozen=True):
     offsets: Buffer  # see `group_routes`, for many tokens
     items: Buffer  # see `group_routes`, for many tokens
     planes: int
+    halves: F16Heads | None
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         at, stacked = self.recording, self.stacked
         tokens, heads = step.rows(self.x.rows), stacked.num_experts
+        if self.halves is not None and is_product(tokens, step):
+            yield from self.halves.product(at.of(self.x), stacked, at.of(self.out), tokens)
+            return
         if self.planes:
             yield quantise.quantise(
                 at.of(self.x),

@@ -13,6 +13,7 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.recorded import (
     Attend,
     AwaitWord,
+    BatchedProduct,
     Call,
     Calls,
     Copy,
@@ -133,6 +134,8 @@ class StepReplay:
         match call:
             case Launch():
                 return partial(device.launch, call)
+            case BatchedProduct():
+                return partial(device.batched_matmul, *call)
             case GroupedProduct():
                 return partial(device.grouped_matmul, *call)
             case Attend():
