@@ -37,7 +37,7 @@ class Joined(NamedTuple):
 
 
 def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
-    """Returns the model with the head of --spec-draft-model; unchanged for a whole model.
+    """Returns the model with the head of --spec-draft-model; unchanged if that is a whole model.
 
     Raises UsageError if the head belongs to another model, ModelFileError for a damaged file.
     """

@@ -124,7 +124,7 @@ def decide(
 
 
 def _max_drafts(config: RunConfig, file: GgufFile, model: ModelConfig, context_size: int) -> int:
-    """Returns the drafts that a step may check; recurrent layers need a state for each."""
+    """Returns how many drafts a step may check; recurrent layers need a state for each."""
     speculation = config.speculation
     if not speculation.is_on or config.experts.trace is not None:
         return 0

@@ -40,7 +40,10 @@ class PinWatch:
         self._most_accesses = 0  # an upper bound of the lookups
 
     def end_step(self, store: ExpertStore, num_tokens: int) -> None:
-        """Announces the pin once it has happened; asks the store only when that is possible."""
+        """Announces the pin once it has happened.
+
+        Asks the store only once the tokens so far may have made enough lookups for it.
+        """
         if self._due is None:
             return
         self._most_accesses += num_tokens * self._accesses_per_token

@@ -137,7 +137,7 @@ def _malformed() -> ClusterError:
 
 
 def pair_body(first: int, second: int) -> bytes:
-    """Returns a body of two numbers."""
+    """Returns the body of a message with two numbers."""
     return np.array([first, second], _INT).tobytes()
 
 
@@ -150,7 +150,7 @@ def read_pair(body: bytes | memoryview) -> tuple[int, int]:
 
 
 def values_body(values: Values) -> bytes:
-    """Returns a body of the values of outputs."""
+    """Returns the body of a message with the values of outputs."""
     return values.tobytes()
 
 

@@ -82,7 +82,7 @@ class CpuProcessor(Processor):
 
 
 class GpuProcessor(Processor):
-    """Measures the GPU's memory and, if experts are in RAM, the bus at the same time."""
+    """Measures the rates of the GPU's memory and, if experts are in RAM, of the bus."""
 
     has_cpu_layers = False
 
@@ -101,7 +101,7 @@ class GpuProcessor(Processor):
         return self._bus.of_pass(routes)
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """Returns the rate; both links work at the same time, so the slower one limits it."""
+        """Returns the rate; VRAM and bus work at the same time, so the slower one limits it."""
         seconds = (weight_bytes - bus_bytes) / self._limits.bytes_per_second
         if bus_bytes:
             seconds = max(seconds, bus_bytes / self._limits.bus_bytes_per_second)

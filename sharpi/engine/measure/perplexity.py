@@ -1,8 +1,8 @@
 """Computes perplexity over windows of a text, as llama.cpp's tool does.
 
 Windows do not overlap. If the model uses BOS, it replaces a window's first token. The second half
-is scored, so that every scored token has at least half a window before it. With `--kv-keep` the
-first half is the prompt of which heads drop keys and values.
+of each window is scored, so that every scored token has at least half a window before it. With
+`--kv-keep` the first half is the prompt of which heads drop keys and values.
 """
 
 import math
@@ -34,7 +34,7 @@ def perplexity_windows(
 ) -> Iterator[WindowScore]:
     """Scores ids (tokens,) window by window; raises UsageError if the text is too short.
 
-    `reference`: an engine of the same model, with whose probabilities these are compared.
+    `reference`: an engine of the same model; its probabilities are compared with those of `engine`.
     """
     count = len(ids) // window
     if window < 4 or count < 1:

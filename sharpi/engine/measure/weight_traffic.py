@@ -13,7 +13,7 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 
 class Traffic(Struct, frozen=True):
-    """The reads and operations of passes."""
+    """The bytes that passes read, and the operations that they compute."""
 
     weight_bytes: int = 0  # as they are encoded
     operations: int = 0  # two for each weight and token

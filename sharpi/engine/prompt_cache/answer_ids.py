@@ -29,7 +29,7 @@ class AnswerIds:
         self._folder = folder
 
     def keep(self, text: str, ids: Sequence[int]) -> None:
-        """Keeps the tokens of an answer."""
+        """Writes the tokens of an answer to a file that `find` reads."""
         data = np.asarray(ids, np.int32).tobytes()
         with suppress(OSError):
             write_atomically(self._folder / answer_file(text), data + _digest(data))

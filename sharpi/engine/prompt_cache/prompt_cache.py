@@ -57,8 +57,8 @@ class ModelIdentity(Struct, frozen=True):
 class PromptCache(Closing):
     """The pages of one model on disk; all methods are for the engine's thread.
 
-    Until the model's digest is known, no page is found and pages to save wait. `close` returns when
-    all are written; after that `notes` has sentences about what went wrong.
+    Until the model's digest is known, no page is found, and pages to be saved wait. `close` returns
+    when all are written; after that `notes` has sentences about what went wrong.
     """
 
     def __init__(self, folder: CacheFolder, memory: ModelMemory, identity: ModelIdentity) -> None:
@@ -215,7 +215,7 @@ class PromptCache(Closing):
         self._queue.add([Pending(record, page.page, None, time.time_ns())])
 
     def windows_change(self, page: int) -> None:
-        """Copies or drops waiting records of a page before sliding-window layers drop it."""
+        """Copies or drops a page's waiting records before its sliding-window layers are dropped."""
         self._queue.forget_windows(page)
 
     def page_changes(self, page: int) -> None:

@@ -50,8 +50,8 @@ class HeadDrafter:
     ) -> None:
         """Takes a copy of the hidden states (tokens, hidden) from position `first` on.
 
-        `tokens` is the list of the whole sequence; the token after the last hidden state may be
-        appended to it later.
+        `tokens` is the list of the whole sequence's tokens; the caller may append the token after
+        the last hidden state later.
         """
         if table is not self._table or first != self._first + self._num_waiting:
             self._table, self._first = table, first

@@ -65,7 +65,7 @@ class KeptStates:
             self.hand_over(other, offset, self._forget(page, offset))
 
     def drop(self, page: CachedPage, beyond: int = 0) -> None:
-        """Frees the page's snapshots that have seen more than `beyond` of its tokens."""
+        """Frees the page's snapshots of states after more than `beyond` of its tokens."""
         for offset in [offset for offset in page.states if offset > beyond]:
             self._pool.give_back(self._forget(page, offset))
 

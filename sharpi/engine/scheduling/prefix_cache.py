@@ -83,7 +83,7 @@ class PrefixCache:
         return self.num_pages - self.num_available
 
     def reuse(self, tokens: Sequence[int]) -> tuple[Prefix, int]:
-        """Returns the prefix that a request for `tokens` can use, and the length in the cache.
+        """Returns the prefix that a request for `tokens` can use, and how many tokens are cached.
 
         With recurrent layers the prefix ends where their state is known, which may be earlier than
         the cached length. Without `has_branches` all other pages are given back.

@@ -14,10 +14,11 @@ _BYTES_BETWEEN = 32 << 20  # read from disk between two steps of other requests
 
 
 class RunQueue:
-    """`waiting` in the order of arrival, `running` the oldest first; at most `max_parallel` run.
+    """The requests that wait, in order of arrival, and up to `max_parallel` that run, oldest first.
 
-    Clients take turns. One request has at most `max_pages`. Each running request has a slot number
-    of its own; `slot_texts` has the computed tokens of the request that ended last in each slot.
+    Waiting requests of several clients start in rotation. One request has at most `max_pages`. Each
+    running request has a slot number of its own; `slot_texts` has the computed tokens of the
+    request that ended last in each slot.
     """
 
     def __init__(self, cache: PrefixCache, max_parallel: int, max_pages: int) -> None:
@@ -32,7 +33,7 @@ class RunQueue:
         return iter([*self.waiting, *self.running])
 
     def add(self, requests: Iterable[Request]) -> None:
-        """Lets requests wait."""
+        """Adds requests to those that wait."""
         self.waiting += requests
 
     def remove(self, request: Request) -> None:
@@ -59,9 +60,9 @@ class RunQueue:
             self.running.sort(key=lambda request: request.request_id.number)
 
     def _next(self) -> Request:
-        """Returns the oldest request of the client whose turn it is.
+        """Returns the oldest request of the client with the fewest running requests.
 
-        It is the client with the fewest running requests; of equals, the one served longest ago.
+        Of several such clients, it is the one whose last request started longest ago.
         """
         running = Counter(each.client for each in self.running)
         return min(self.waiting, key=lambda each: (running[each.client], self._turn_of(each)))
@@ -113,7 +114,7 @@ class RunQueue:
 class Inbox:
     """Orders to the scheduler: new requests, and requests to cancel.
 
-    Any thread fills it, the engine's empties it; `has_news` may be read unlocked.
+    Any thread adds to it, and the engine's thread empties it; `has_news` may be read unlocked.
     """
 
     def __init__(self) -> None:
@@ -145,7 +146,7 @@ class Inbox:
             self.has_news = True
 
     def empty(self) -> tuple[deque[Request], set[RequestId]]:
-        """Takes everything that has come since the last call."""
+        """Removes and returns the requests and cancelled ids that came since the last call."""
         with self._lock:
             requests, cancelled = self._requests, self._cancelled
             self._requests, self._cancelled = deque(), set()

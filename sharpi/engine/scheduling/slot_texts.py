@@ -29,7 +29,7 @@ class SlotTexts:
         self._cache, self._memory, self.texts = cache, runner.memory, texts
 
     def save(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
-        """Writes a slot's text, as far as it is in memory; returns its tokens and bytes.
+        """Writes a slot's text, as far as it is in memory; returns how many tokens and bytes.
 
         `key` is the key of the model and its arithmetic. Raises OSError.
         """
@@ -66,7 +66,7 @@ class SlotTexts:
         return replace(record, page_bytes=self._memory.partial_bytes, is_partial=True)
 
     def restore(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
-        """Reads a slot's text into the prefix cache; returns its tokens and bytes.
+        """Reads a slot's text into the prefix cache; returns how many tokens and bytes.
 
         Raises RecordFault for a file that is damaged or of another model, ContextFullError if the
         KV cache has no room, and OSError.

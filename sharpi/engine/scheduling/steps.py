@@ -30,7 +30,7 @@ _NEWEST_SHARE = 0.3
 
 
 class Share(NamedTuple):
-    """A request's tokens in a step; `is_prompt` unless it decodes.
+    """A request's tokens in a step; `is_prompt` unless the request decodes.
 
     A decoding request may have `drafts`, to be checked after its newest token.
     """
@@ -147,7 +147,7 @@ class StepShares:
 
 
 class Begun(Struct, frozen=True):
-    """A step that has begun: its shares, with the tables that they are computed in."""
+    """A step that has begun: its shares, and the page tables in which they are computed."""
 
     shares: Sequence[Share]
     segments: Sequence[Segment]
@@ -201,7 +201,10 @@ class StepsInFlight:
         return self._last_end - start
 
     def idle(self, requests: Sequence[Request]) -> list[Request]:
-        """Returns requests whose next token no begun step computes, at most one rank's share."""
+        """Returns requests whose next token no begun step computes.
+
+        It returns at most the number of `requests` divided by the number of ranks.
+        """
         if not self._steps and self._num_ranks == 1:
             return list(requests)
         idle = [each for each in requests if not any(step.awaits(each) for step in self._steps)]

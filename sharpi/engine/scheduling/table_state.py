@@ -25,7 +25,10 @@ class TableState:
         self._origin = (page, offset) if page is not None and is_alone else None
 
     def begin_step(self, num_tokens: int, num_drafts: int) -> tuple[State, ...]:
-        """Begins a step; returns a state for after each of its tokens, or none without drafts."""
+        """Begins a step; returns the states to store after each of its tokens.
+
+        There are none if the step has no drafts.
+        """
         if num_drafts:
             self.after.extend(self._of_drafts.take() for _ in range(num_tokens))
         self.is_sound = bool(self.after)
