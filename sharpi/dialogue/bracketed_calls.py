@@ -8,10 +8,10 @@ from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 
 
 class BracketedCalls(MarkedAnswer):
-    """Reads a section of calls that each begin with a marker; models also omit the section.
+    """Reads calls that each begin with a marker, inside a section or without one.
 
-    `section`: the markers at its beginning and end. `beginning`: the marker at the beginning of a
-    call.
+    `section`: the markers at the beginning and the end of the section. `beginning`: the marker at
+    the beginning of a call.
     """
 
     section: ClassVar[tuple[str, str]]

@@ -45,7 +45,7 @@ def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
 
 
 def _in_tags(template: str) -> ToolFormat:
-    """Returns the format with `<tool_call>` tags that fits the content of these tags."""
+    """Returns the format for what the template writes inside `<tool_call>` tags."""
     if "<arg_key>" in template:
         return Glm()
     return QwenCoder() if "<function=" in template and "<parameter=" in template else Hermes()

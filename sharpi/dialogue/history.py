@@ -37,7 +37,7 @@ def prepare(
 
 
 def _plain(message: Mapping[str, Any], habits: TemplateHabits) -> Message:
-    """Returns a copy with the content as text, and without empty values."""
+    """Returns a copy of a message with its content as text, and without empty values."""
     plain = {key: value for key, value in message.items() if value is not None and value != []}
     plain["content"] = content_text(message.get("content"))
     if plain.get("role") == "developer" and not habits.knows_developer:

@@ -144,7 +144,10 @@ class MessageEvents:
                 yield self._delta({"type": "input_json_delta", "partial_json": text})
 
     def _in_block(self, kind: str, empty: Event) -> Iterator[Event]:
-        """Opens a block, unless one of this kind is already open."""
+        """Yields the events that close the open block and open a new one of this kind.
+
+        Yields nothing if the open block already is of this kind.
+        """
         if self._open == kind:
             return
         yield from self._close()

@@ -100,7 +100,10 @@ def _state(path: Path) -> _State | None:
 
 
 def _state_before(path: Path, since: int | None) -> _State | None:
-    """Returns the state of a file, or one that matches no file if it was written after `since`."""
+    """Returns a file's state; None if there is no file.
+
+    If the file was written after `since`, returns a state that no file has.
+    """
     state = _state(path)
     if state is None or since is None or not since < state[3] <= time.time_ns():
         return state

@@ -72,7 +72,10 @@ class _TextItem(Item):
         yield self._event(f"{self.events}.delta", content_index=0, delta=text, **extra)
 
     def extra(self, part: AnswerDelta | None = None) -> Event:
-        """Returns more fields for the text of a part, or for the whole text if `part` is None."""
+        """Returns further fields for the events of a part.
+
+        If `part` is None, returns those for the events of the whole text.
+        """
         return {}
 
 
