@@ -21,6 +21,10 @@ signal.signal(signal.SIGHUP, lambda *_: None)
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sharpi-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
+# The folder of shared data is the tests' own: `sharpi` notes every SHARPI_* variable it lacks.
+if "SHARPI_SHARED" in os.environ:
+    os.environ["TESTS_SHARED"] = os.environ.pop("SHARPI_SHARED")
+
 # No test that is not of speed asserts a time, which hypothesis does by default; gpu_check has none.
 with contextlib.suppress(ImportError):
     from hypothesis import settings

@@ -14,6 +14,7 @@ from msgspec import Struct
 from sharpi.errors import ClusterError, LinkError
 
 _GET_ADDRESS, _GET_MTU = 0x8915, 0x8921  # SIOCGIFADDR and SIOCGIFMTU of Linux
+_NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 class Interface(Struct, frozen=True):
@@ -41,6 +42,20 @@ def find_interface(name: str | None, peer: str, *, allows_public: bool = False) 
             " join; name a private one with --link, or use --insecure-link"
         )
     return interface
+
+
+def refuse_unknown_name(host: str) -> None:
+    """Raises LinkError if the name servers answer that there is no machine named `host`.
+
+    A name server that does not answer proves nothing, so that is no error here.
+    """
+    try:
+        socket.getaddrinfo(host, None, family=socket.AF_INET)
+    except socket.gaierror as error:
+        if error.errno in _NO_SUCH_NAME:
+            raise LinkError(
+                f"{host}: no machine has this name; check it, or give an address"
+            ) from None
 
 
 def _named(name: str) -> Interface:

@@ -1,11 +1,14 @@
 """The interface that ranks meet on: found by its name or by the route to the first rank."""
 
+import socket
+from collections.abc import Callable
+
 import pytest
 
 from sharpi.cluster import interface as interface_module
-from sharpi.cluster.interface import Interface, find_interface
+from sharpi.cluster.interface import Interface, find_interface, refuse_unknown_name
 from sharpi.cluster.place import place_of_torchrun
-from sharpi.errors import ClusterError
+from sharpi.errors import ClusterError, LinkError
 
 
 def test_loopback_leads_to_loopback() -> None:
@@ -26,6 +29,29 @@ def test_a_public_address_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ClusterError, match="eth0 has the public address"):
         find_interface("eth0", "8.8.4.4")
     assert find_interface("eth0", "8.8.4.4", allows_public=True) is public
+
+
+@pytest.mark.parametrize("answer", [socket.EAI_NONAME, socket.EAI_NODATA])
+def test_a_name_that_no_server_knows_is_refused(
+    monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", _answering(answer))
+    with pytest.raises(LinkError, match="box9: no machine has this name"):
+        refuse_unknown_name("box9")
+
+
+def test_a_name_server_that_does_not_answer_refuses_no_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", _answering(socket.EAI_AGAIN))
+    refuse_unknown_name("box9")
+
+
+def _answering(code: int) -> Callable[..., None]:
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(code, "as the test says")
+
+    return resolve
 
 
 def test_torchrun_names_the_place() -> None:

@@ -14,10 +14,10 @@ from sharpi.resources import demo_model
 pytestmark = pytest.mark.native
 
 
-def join(*arguments: str, path: str = "") -> tuple[int, str]:
+def join(*arguments: str, path: str = "", first: str = "127.0.0.1") -> tuple[int, str]:
     """Runs `sharpi join`; Python finds modules in `path` before others."""
     done = subprocess.run(
-        [sys.executable, "-m", "sharpi", "join", "127.0.0.1", *arguments],
+        [sys.executable, "-m", "sharpi", "join", first, *arguments],
         env=os.environ | ({"PYTHONPATH": path} if path else {}),
         cwd=ROOT,
         capture_output=True,
@@ -42,6 +42,14 @@ def test_a_missing_file_and_a_missing_interface_end_it(tmp_path: Path) -> None:
     code, err = join(str(demo_model()), "--link", "nope0")
     assert (code, err.split("\n")[1:]) == (1, [""])
     assert "nope0" in err
+
+
+def test_a_first_machine_whose_name_no_server_knows_ends_it() -> None:
+    code, err = join(str(demo_model()), first="no-such-machine.invalid")
+    if "cannot be reached" in err:
+        pytest.skip("no name server answers here")
+    assert (code, err.split("\n")[1:]) == (1, [""])
+    assert "no-such-machine.invalid: no machine has this name" in err
 
 
 def test_it_waits_for_the_next_model(machines: Machines) -> None:

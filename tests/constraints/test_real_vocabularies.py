@@ -28,7 +28,7 @@ SCHEMA = {
 
 @pytest.fixture(scope="module", params=NAMES)
 def real(request: pytest.FixtureRequest) -> Tokenizer:
-    root = os.environ.get("SHARPI_SHARED")
+    root = os.environ.get("TESTS_SHARED")
     folder = (Path(root) if root else Path(__file__).parents[3] / "shared") / "tokenizers"
     if not folder.is_dir():
         pytest.skip("no shared development data; set SHARPI_SHARED")

@@ -58,7 +58,7 @@ def byte_tokenizer(byte_level: Vocabulary) -> Tokenizer:
 @pytest.fixture(scope="session")
 def shared_vocabularies() -> Path:
     """Real vocabularies with llama.cpp's own vectors, if they are available."""
-    root = os.environ.get("SHARPI_SHARED")
+    root = os.environ.get("TESTS_SHARED")
     folder = (Path(root) if root else HERE.parents[2] / "shared") / "tokenizers"
     if not folder.is_dir():
         pytest.skip("no shared development data; set SHARPI_SHARED")

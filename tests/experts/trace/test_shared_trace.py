@@ -19,7 +19,7 @@ _BESIDE = Path(__file__).parents[4] / "shared"
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    path = Path(os.environ.get("SHARPI_SHARED", _BESIDE)) / "traces" / "gpt-oss-20b.npz"
+    path = Path(os.environ.get("TESTS_SHARED", _BESIDE)) / "traces" / "gpt-oss-20b.npz"
     if not path.exists():
         pytest.skip(f"{path} is not there")
     return read_trace(path)

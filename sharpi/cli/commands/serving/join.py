@@ -20,7 +20,7 @@ from sharpi.cli.output.terminal import say
 from sharpi.config import ClusterConfig
 from sharpi.errors import ClusterError, LinkError
 
-_SECONDS_BETWEEN = 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0  # seconds
 _AGAIN = "_SHARPI_JOINS_AGAIN"  # tells a process that it follows another run of the same command
 
 
@@ -47,6 +47,7 @@ def join(
     That machine runs `sharpi run`, `chat`, `serve`, `bench`, `perplexity` or `logits` with
     `--hosts`. This one needs the same model file, and waits for the next model until Ctrl-C.
     """
+    from sharpi.cluster.interface import refuse_unknown_name
     from sharpi.gguf.reader import open_gguf
 
     path = find_model(context, model)
@@ -55,6 +56,7 @@ def join(
     # An error now is better than one after all machines have come.
     open_gguf(path, may_lack_parts=True).close()
     if not once:
+        refuse_unknown_name(address)
         _keep_joining()
     asked = config.cluster or ClusterConfig()
     config = replace(
@@ -73,12 +75,20 @@ def _keep_joining() -> None:
     """Runs this command with --once again and again, each time in a new process.
 
     A lost connection leaves threads of torch.distributed behind that only end with their process.
-    An error that waiting cannot fix, such as a missing package or file, ends the loop.
+    An error that waiting cannot fix, such as a missing package or file, ends the loop. The pauses
+    grow from 1 to 8 seconds while the runs fail.
     """
-    command = [sys.executable, "-m", "sharpi", "join", "--once", *sys.argv[2:]]
+    pause = _FIRST_PAUSE / 2
     while True:
-        code = subprocess.run(command, check=False, env=os.environ | {_AGAIN: "1"}).returncode
+        code = _join_once()
         if code > 0 and code != exit_codes.TEMPORARY:
             raise click.exceptions.Exit(code)
         say("waiting for the first machine; Ctrl-C ends this")
-        time.sleep(_SECONDS_BETWEEN)
+        pause = min(2 * pause, _LONGEST_PAUSE) if code == exit_codes.TEMPORARY else _FIRST_PAUSE
+        time.sleep(pause)
+
+
+def _join_once() -> int:
+    """Runs this command with --once in a new process, and returns its exit code."""
+    command = [sys.executable, "-m", "sharpi", "join", "--once", *sys.argv[2:]]
+    return subprocess.run(command, check=False, env=os.environ | {_AGAIN: "1"}).returncode

@@ -163,7 +163,7 @@ def test_counts_are_scaled_back(device: Device) -> None:
 @pytest.mark.parametrize("slots", [4, 8, 16, 24])
 def test_real_routes(kind: PolicyKind, admission: bool, slots: int) -> None:
     """SHARPI_SLOT_TOKENS sets how many tokens of the trace are replayed; by default 150."""
-    path = Path(os.environ.get("SHARPI_SHARED", _BESIDE)) / "traces" / "gpt-oss-20b.npz"
+    path = Path(os.environ.get("TESTS_SHARED", _BESIDE)) / "traces" / "gpt-oss-20b.npz"
     if not path.exists():
         pytest.skip(f"{path} is not there")
     tokens = int(os.environ.get("SHARPI_SLOT_TOKENS", "150"))
