@@ -61,8 +61,8 @@ def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
         names = [_WHEELS.get(name, name) for name in missing]
         findings.failures.append(
             f"missing: {', '.join(names)}; put their wheels into a folder for --wheels (`pip"
-            f" download --no-deps --only-binary=:all: --python-version {_python()}`). Steps that"
-            " need them are skipped"
+            f" download -d wheels --no-deps --only-binary=:all: --python-version {_python()}"
+            f" {' '.join(name.split()[0] for name in names)}`). Steps that need them are skipped"
         )
 
 

@@ -132,6 +132,7 @@ def test_missing_packages_are_one_line() -> None:
     assert "numpy" in findings.figures["packages"]
     (line,) = findings.failures
     assert line.startswith("missing: no_such_package, neither_this; put their wheels")
+    assert " no_such_package neither_this`)" in line
 
 
 def test_the_whole_command(tmp_path: Path) -> None:
