@@ -217,10 +217,8 @@ def test_missing_wheels_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     look_at_packages(findings, ("msgspec", "gguf", "yaml"))
     assert "missing: msgspec, pyyaml; " in findings.failures[1], "gguf is there, but needs yaml"
-    assert (
-        f"--python-version {sys.version_info.major}.{sys.version_info.minor}`"
-        in (findings.failures[1])
-    )
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"--python-version {version} msgspec pyyaml`" in findings.failures[1]
 
 
 def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
