@@ -68,7 +68,7 @@ class DraftModel:
         self._idle: list[Sequence] = []
 
     def drafters(self) -> list[Drafter]:
-        """Returns the drafter for one more sequence, in a list."""
+        """Returns a list with one drafter, for one more sequence."""
         sequence = self._idle.pop() if self._idle else Sequence(self._runner)
         return [ModelDrafter(self, sequence)]
 

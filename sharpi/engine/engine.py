@@ -68,7 +68,7 @@ class Engine(Closing):
         return arithmetic_of(self.config, settings, self.model_config, self._gpu_name)
 
     def session(self) -> Session:
-        """Begins a new, empty conversation; sessions share the KV pages, not their text."""
+        """Returns a new, empty conversation; sessions share the KV pages, not their text."""
         return Session(self)
 
     def logits(
@@ -90,7 +90,7 @@ class Engine(Closing):
 
     @property
     def streams_experts(self) -> bool:
-        """True if missing experts are read from the file, rather than mapped."""
+        """True if experts are read from the file into slots in RAM; False if the file is mapped."""
         return self._tier is not None
 
     def expert_stats(self) -> "ExpertStats | None":
@@ -98,16 +98,16 @@ class Engine(Closing):
         return self._records.stats() if self._records else None
 
     def expert_view(self) -> "ExpertView | None":
-        """Lists the experts that are resident and used now; None without routed experts.
+        """Returns which experts are resident and used now; None without routed experts.
 
         It is cheap, but must be called on the engine's thread between two steps.
         """
         return self._records.view() if self._records else None
 
     def close(self) -> None:
-        """Writes the records, ends the threads and closes the file; a second call does nothing.
+        """Writes the records of experts, ends the threads and closes the file.
 
-        `exit_notes` then has the lines to show.
+        `exit_notes` then has lines for the user. A second call does nothing.
         """
         self.runner.leave_ranks()
         if self._records is not None:

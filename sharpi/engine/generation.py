@@ -65,13 +65,13 @@ class Generation:
     def interrupt(self, *, wanted: bool = True) -> None:
         """Makes the current step raise KeyboardInterrupt between two layers.
 
-        The tokens of earlier steps stay in the KV cache. This stays in force until a call with
-        `wanted=False`. Any thread may call it.
+        The tokens of earlier steps stay in the KV cache. The interruption stays in force until a
+        call with `wanted=False`. Any thread may call it.
         """
         self._runner.interrupt(wanted=wanted)
 
     def close(self) -> None:
-        """Ends the generation where it is."""
+        """Stops the generation; no more text follows."""
         self._pieces.close()
 
     def _run(self) -> Generator[str, None, None]:
@@ -116,10 +116,10 @@ class Session:
         *,
         constraint: Constraint | None = None,
     ) -> Generation:
-        """Continues `prompt_ids`, the whole text of all turns; only its new end is computed.
+        """Begins an answer to `prompt_ids`, the tokens of the whole conversation.
 
-        `constraint` is used for this answer alone. Raises UsageError for ids that the model does
-        not have.
+        Tokens in the KV cache are not computed again. `constraint` is used for this answer alone.
+        Raises UsageError for ids that the model does not have.
         """
         generation_state = GenerationState(
             self._model.tokenizer, self._model.runner.vocab_size, prompt_ids, request, constraint

@@ -37,7 +37,7 @@ class Joined(NamedTuple):
 
 
 def join_head(file: GgufFile, model: ModelConfig, config: RunConfig) -> Joined:
-    """Returns the model with the head of --spec-draft-model; unchanged if that is a whole model.
+    """Returns the model with the head of --spec-draft-model; unchanged if that file is no head.
 
     Raises UsageError if the head belongs to another model, ModelFileError for a damaged file.
     """
@@ -84,7 +84,10 @@ def _check(file: GgufFile, model: ModelConfig, head: GgufFile) -> Hyperparameter
 
 
 def _check_assistant(file: GgufFile, model: ModelConfig, head: GgufFile) -> None:
-    """Raises UsageError, with both values, if the assistant is for another model."""
+    """Raises UsageError if the assistant is for another model.
+
+    The message has both values of the first field that differs.
+    """
     _same(file, head, "architecture", model.architecture, _OF_ASSISTANT)
     width = head.metadata.get_int(f"{ASSISTANT}.embedding_length_out")
     _same(file, head, "embedding_length", model.hidden_size, width)

@@ -40,12 +40,12 @@ class LoadDecisions(Struct, frozen=True, eq=False):
 
     @property
     def gpu_name(self) -> str | None:
-        """The GPUs' names and first layers, on which the bits of results depend, or None."""
+        """The GPUs' names and first layers, on which result bits depend; None on the CPU."""
         return self.gpu.description(self.plan)
 
     @property
     def plan_notes(self) -> tuple[str, ...]:
-        """Sentences on the plan for the user, or why there is none."""
+        """Sentences for the user about the plan, or the reason why there is no plan."""
         if self.plan is None:
             return () if self.warning is None else (self.warning,)
         is_limited = self.config.moe_slots is not None

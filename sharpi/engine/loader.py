@@ -45,10 +45,10 @@ def load_engine(
     open_device: OpenGpu = open_gpu,
     sharing: "Sharing | None" = None,
 ) -> Engine:
-    """Loads a model; raises SharpiError before anything large is allocated.
+    """Loads a model; raises SharpiError if it cannot, mostly before large allocations.
 
     `open_device` opens the GPU, if one is to be used. With `sharing` this process runs some of the
-    layers, and other ranks the others.
+    layers, and other ranks run the other layers.
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
@@ -179,7 +179,7 @@ def _runner(
 def _notes_on_given(
     decided: LoadDecisions, tier: "ExpertTier | None", slots: "tuple[GpuSlots | None, ...]"
 ) -> tuple[str, ...]:
-    """Returns sentences on flags that were given and do nothing here."""
+    """Returns sentences on flags that the user gave and that have no effect here."""
     config, model, plan = decided.config, decided.model, decided.plan
     on_gpu = next(filter(None, slots), None)
     in_ram = None if tier is None else tier.policy.settings
@@ -191,7 +191,7 @@ def _notes_on_given(
 
 
 def _draft_model(decided: LoadDecisions, runner: Runner) -> "DraftModel | None":
-    """Loads the model that drafts, if there is one; raises UsageError for another vocabulary."""
+    """Loads the draft model, if there is one; raises UsageError for another vocabulary."""
     config, speculation = decided.config, decided.config.speculation
     if speculation.draft_model is None or not runner.settings.max_drafts:
         return None
@@ -207,7 +207,10 @@ def _draft_model(decided: LoadDecisions, runner: Runner) -> "DraftModel | None":
 
 
 def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPart]) -> "DraftHead":
-    """Builds the MTP head beside the model's part; imports its modules only if it is called."""
+    """Builds the MTP head, on the threads of the last part on the CPU, if there is one.
+
+    The head's modules are only imported here.
+    """
     from sharpi.engine.backends.head_experts import HeadExperts
     from sharpi.engine.backends.head_part import HeadPart
 
@@ -252,7 +255,10 @@ def _gpu_slots(
 def _expert_tier(
     decided: LoadDecisions, report: Progress, *, is_shared: bool
 ) -> "ExpertTier | None":
-    """Builds the slots in RAM, if there are any; imports their modules only then."""
+    """Builds the slots in RAM; None if the plan needs none.
+
+    Their modules are only imported here.
+    """
     plan, config = decided.plan, decided.config
     if plan is None or plan.is_mapped:
         return None

@@ -47,10 +47,10 @@ class StepInFlight(NamedTuple):
 
 
 class Runner:
-    """Holds a loaded model in parts that follow each other, and the pools of pages and states.
+    """A loaded model as a sequence of parts, with the pools of KV pages and recurrent states.
 
-    The `head` for multi-token prediction, if there is one, has its keys and values in the same
-    pages. `memory` is what these pages and states hold, in all parts together.
+    The `head` for multi-token prediction, if there is one, has a KV cache with the same page
+    numbers. `memory` reads and copies the contents of pages and states in all parts.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Runner:
 
     @property
     def context_size(self) -> int:
-        """Positions of one sequence."""
+        """The maximum number of positions of one sequence."""
         return self.settings.context_size
 
     @property
@@ -93,13 +93,16 @@ class Runner:
 
     @property
     def prompt_batch(self) -> int:
-        """The maximum number of tokens of one sequence's step, if only the last has an output."""
+        """The maximum number of tokens of a step of one sequence.
+
+        Only its last token may have an output.
+        """
         sizes = (part.max_tokens for part in self.parts)
         return min((size for size in sizes if size > self.batch_size), default=self.batch_size)
 
     @property
     def num_ranks(self) -> int:
-        """The number of machines that run the model; as many steps keep all of them busy."""
+        """The number of machines that run the model; as many steps in flight keep all busy."""
         return 1 if self._remote is None else self._remote.num_ranks
 
     def prompt_chunk(self, num_tokens: int) -> int:
@@ -125,14 +128,14 @@ class Runner:
         return max(1, min(self.batch_size, fit))
 
     def step(self, segments: Sequence[Segment], *, wants_largest: bool = False) -> Values:
-        """Computes several sequences' next tokens: logits (outputs, vocabulary) in their order.
+        """Computes the next tokens of several sequences; returns logits (outputs, vocabulary).
 
-        At most `num_parallel` segments, of `batch_size` tokens together; one alone may have
-        `prompt_batch` tokens if only the last has an output. The result is a view that the next
-        step overwrites. With `wants_largest`, which needs a single output, the logits stay where
-        they were computed and only `largest` may be called. Raises ModelFileError if an
-        expert could not be read; none of the tokens is in the cache after that, and the recurrent
-        states are undefined.
+        The logits have the order of the segments. There are at most `num_parallel` segments, of
+        `batch_size` tokens together; one alone may have `prompt_batch` tokens if only the last has
+        an output. The result is a view that the next step overwrites. With `wants_largest`, which
+        needs a single output, the logits stay where they were computed and only `largest` may be
+        called. Raises ModelFileError if an expert could not be read; none of the tokens is in the
+        KV cache after that, and the recurrent states are undefined.
         """
         return self.finish(self.begin(segments, wants_largest=wants_largest))
 
@@ -141,7 +144,8 @@ class Runner:
     ) -> StepInFlight:
         """Begins a step, which `finish` ends; see `step`.
 
-        With `goes_on` the next step is likely to be that of the token that `largest` returns.
+        With `goes_on` the next step will probably compute the token that `largest` returns, and a
+        GPU may begin it at once.
 
         If other ranks run layers, up to `num_ranks` steps may be begun before the first is
         finished; they are finished in the same order. On one machine this call computes the step,
@@ -180,7 +184,7 @@ class Runner:
         return StepInFlight(step, max_outputs, None, values)
 
     def _send(self, step: StepOfPart, max_outputs: int) -> int | None:
-        """Sends a step to the next rank; returns its number, None if nothing comes back.
+        """Sends a step to the next rank; returns its number, None if it has no outputs.
 
         An MTP head needs the values of all tokens, so that each is an output for the other ranks.
         """
@@ -217,7 +221,7 @@ class Runner:
             self._remote.forget(begun.number)
 
     def _in_batches(self, part: ModelPart, step: StepOfPart, max_outputs: int) -> Values:
-        """Runs a long prompt through the first part, which takes fewer tokens at once."""
+        """Runs a long prompt through the first part, in batches of the part's `max_tokens`."""
         kept = self._kept[part] = KeptRoutes(trims=False)
         (segment,) = step.segments
         values = []
@@ -243,8 +247,8 @@ class Runner:
     def interrupt(self, *, wanted: bool = True) -> None:
         """Makes the current step, or the next one, raise KeyboardInterrupt between two layers.
 
-        None of that step's tokens is in the cache afterwards. This stays in force until a call with
-        `wanted=False`. Any thread may call it.
+        None of that step's tokens is in the KV cache afterwards. The interruption stays in force
+        until a call with `wanted=False`. Any thread may call it.
         """
         for part in self.parts:
             part.interrupt(wanted=wanted)
@@ -265,7 +269,7 @@ class Runner:
 
     @property
     def router_logits(self) -> list[Values]:
-        """The last step's logits of each router, if they are kept."""
+        """The last step's router logits (rows, experts) of each MoE layer, if they are kept."""
         return [
             logits for part in self.parts for logits in self._kept.get(part, part).router_logits
         ]
@@ -276,12 +280,12 @@ class Runner:
         return self.parts[-1].hidden
 
     def prepare(self) -> None:
-        """Records the program that decodes a token now, rather than at the first token."""
+        """Prepares all parts for the first step, so that the first token does not wait for it."""
         for part in self.parts:
             part.prepare()
 
     def leave_ranks(self) -> None:
-        """Makes the other ranks end and send their reports; `close` does so, too."""
+        """Ends the run on the other ranks, which then send their reports; `close` does so, too."""
         if self._remote is not None:
             self._remote.close()
 

@@ -55,7 +55,7 @@ class Sequence:
             self._cache.clear()
 
     def recompute(self) -> None:
-        """Computes what `truncate` lost, which the next `extend` would otherwise do first."""
+        """Computes tokens that `truncate` lost anew, which the next `extend` would do otherwise."""
         self._ready(0)
 
     def remember(self) -> None:
@@ -95,7 +95,10 @@ class Sequence:
         return np.concatenate([logits.copy() for logits in self._scored(table, parts)])
 
     def _parts(self, table: PageTable, ids: Ids[int], batch: int) -> list[Ids[int]]:
-        """Splits the next tokens into steps of at most `batch`; a cut's window is one step."""
+        """Splits the next tokens into steps of at most `batch` tokens.
+
+        The tokens whose queries choose what a cut of the KV cache keeps stay in one step.
+        """
         ends = set(range(batch, len(ids), batch))
         if self._cut is not None:
             window, end = self._cut.window - table.length, self._cut.length - table.length
@@ -115,7 +118,7 @@ class Sequence:
             yield self._runner.finish(in_flight.popleft())
 
     def _open(self) -> PageTable:
-        """Returns the table; makes a new one, on the cached prefix, after a failed step."""
+        """Returns the page table; makes a new one, on the cached prefix, after a failed step."""
         if self._table is not None and not self._table.is_sound:
             self._table.release()
             self._table = None

@@ -31,15 +31,16 @@ BYTES_WORTH_A_THREAD = 4 << 20
 
 
 class EngineSettings(Struct, frozen=True):
-    """Activations are rounded to `rounding`; one pass has at most `batch_size` tokens.
+    """The settings by which a loaded model is computed.
 
-    `kv_types`: the types of keys and values in the KV cache. A step has at most `num_parallel`
-    sequences, which share `num_kv_pages` pages; 0 stands for the pages of one context. `places`:
-    the cores of each thread of the pool; if empty, threads run anywhere. `capacity_factor` limits a
-    GPU's rows for routed tokens; None leaves room for all. A step checks at most `max_drafts`
-    drafts of all sequences together. Each head keeps `kv_keep` positions of a longer prompt; 0
-    keeps all. Sliding-window layers, of at most `window` positions, have memory for `window_pages`
-    pages of keys and values; 0 stands for all pages.
+    Activations are rounded to `rounding`. One pass has at most `batch_size` tokens. `kv_types`: the
+    types of keys and values in the KV cache. A step has at most `num_parallel` sequences, which
+    share `num_kv_pages` pages; 0 stands for the pages of one context. `places`: the cores of each
+    thread of the pool; if empty, threads run anywhere. `capacity_factor` limits a GPU's rows for
+    routed tokens; None leaves room for all. A step checks at most `max_drafts` drafts of all
+    sequences together. Each head keeps `kv_keep` positions of a longer prompt; 0 keeps all.
+    Sliding-window layers, of at most `window` positions, have memory for `window_pages` pages of
+    keys and values; 0 stands for all pages.
     """
 
     context_size: int
@@ -68,12 +69,12 @@ class EngineSettings(Struct, frozen=True):
 
     @property
     def pages_per_sequence(self) -> int:
-        """Pages of the KV cache that a whole context takes."""
+        """The number of KV pages of a whole context."""
         return -(-self.context_size // PAGE_POSITIONS)
 
     @property
     def num_pages(self) -> int:
-        """Pages of the KV cache."""
+        """The number of pages of the KV cache."""
         return self.num_kv_pages or self.pages_per_sequence
 
 
@@ -148,7 +149,10 @@ def _instruction_set(config: RunConfig, hardware: HardwareInfo) -> str:
 
 
 def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
-    """Resolves "auto": small models get int16, as int8 harms them most and they are fast."""
+    """Returns the rounding of activations.
+
+    "auto" is int16 for small models, which int8 harms most and which are fast, and otherwise int8.
+    """
     if config.precision != "auto":
         return config.precision
     size = sum(tensor.num_bytes for tensor in file.tensors.values())
@@ -173,7 +177,7 @@ def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) 
 
 
 def _wanted_context(config: RunConfig, model: ModelConfig) -> int:
-    """Returns the requested context or a modest default."""
+    """Returns the requested context size in tokens, or a modest default."""
     wanted = config.context_size
     if wanted is not None and wanted < 1:
         raise UsageError(f"the context size must be at least 1, not {wanted}")
@@ -183,7 +187,7 @@ def _wanted_context(config: RunConfig, model: ModelConfig) -> int:
 def _context_size(
     size: int, model: ModelConfig, hardware: HardwareInfo, types: KvTypes, in_windows: int
 ) -> int:
-    """Returns the context size; raises UsageError if its KV cache exceeds the whole RAM."""
+    """Returns `size`; raises UsageError if a KV cache of that context exceeds the RAM."""
     needed = kv_bytes(model.attention, size, types, in_windows)
     if hardware.total_ram and needed > hardware.total_ram:
         raise UsageError(

@@ -22,7 +22,10 @@ from sharpi.ops.cpu.thread_pool import ThreadPool
 
 
 class AssistantPart(DraftHead):
-    """Runs the assistant on the CPU; `sources` maps layers to the model's keys and values."""
+    """Runs Gemma 4's assistant on the CPU.
+
+    `sources` maps each layer to the KV cache that has the model's keys and values of that layer.
+    """
 
     follows_drafts = False
 
@@ -47,7 +50,10 @@ class AssistantPart(DraftHead):
         self._step.slots = int_pointer(self._slots)
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
-        """Copies the model's keys and values of these positions from a GPU, if one keeps them."""
+        """Copies the model's keys and values of `len(ids)` positions from a GPU, if one keeps them.
+
+        The first of these positions is `position`.
+        """
         self._keys.take(position, len(ids), pages)
 
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class CopiedKeys:
-    """Copies keys and values from GPUs to RAM; `cache` also has the layers that the CPU keeps.
+    """Copies the keys and values of some layers from GPUs to RAM.
 
-    `sources` maps each layer to the memory that has its keys and values. `copies` has only the
-    copied layers.
+    `sources` maps each layer to the KV cache that has its keys and values. `cache` has all layers
+    that the assistant reads, and `copies` only those copied from a GPU.
     """
 
     def __init__(

@@ -121,7 +121,10 @@ class CpuPart(RecordedPart[Program]):
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
-        """Writes the addresses where recurrent layers store the state after each token, or null."""
+        """Writes, for each token, the address where recurrent layers store the state after it.
+
+        A null address means that only the state after the last token is wanted.
+        """
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
                 self._inputs.states_after[row] = self.states.addresses[state]

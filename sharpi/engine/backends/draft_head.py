@@ -21,7 +21,10 @@ from sharpi.ops.cpu.thread_pool import ThreadPool
 
 
 class HeadOutput(NamedTuple):
-    """The head's result after its last token: views that the next pass overwrites."""
+    """The hidden state and logits of a draft head for its last token.
+
+    Both are views that the next pass overwrites.
+    """
 
     hidden: npt.NDArray[np.float32]  # (hidden,)
     logits: npt.NDArray[np.float32]  # (vocabulary,)

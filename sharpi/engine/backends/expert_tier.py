@@ -1,4 +1,4 @@
-"""The experts of a model that does not fit: some in slots in RAM, the others read from its file."""
+"""The experts of a model that exceeds RAM: some in slots in RAM, the others read from its file."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 class ExpertTier:
     """The expert store, policy and predictor of one running model; `close` ends them.
 
-    With `may_map`, the tier gives up its slots when the mapped file proves faster; `is_mapped` is
-    then true. Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not
-    fit.
+    With `may_map`, the tier frees its slots once trials show that experts are used faster from the
+    mapped model file; `is_mapped` is then true. Raises ModelFileError if a file cannot be opened,
+    MemoryError if the slots do not fit.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ExpertTier:
         self._file = FileChoice(layout, plan) if may_map and not is_fixed else None
 
     def _open(self, settings: PolicySettings) -> None:
-        """Makes the slots, and begins to read the experts that the policy wants first."""
+        """Allocates the slots, and starts to read the experts that the policy puts there first."""
         self.policy = NativePolicy(settings)
         try:
             self.store = ExpertStore(self._layout, self._settings, self.policy)
@@ -103,9 +103,10 @@ class ExpertTier:
         self.store.start()
 
     def switch_source(self) -> bool:
-        """Switches between slots and mapped file if that is faster; returns True if it did.
+        """Switches from slots to the mapped file, or back, if trials found the other one faster.
 
-        Call it between two steps. After a switch, steps have to be recorded again.
+        Returns True after a switch; steps then have to be recorded again. Call it between two
+        steps.
         """
         if self._file is None or self._file.is_wanted == self.is_mapped:
             return False
@@ -119,10 +120,10 @@ class ExpertTier:
         return True
 
     def _restore_slots(self) -> bool:
-        """Makes slots again, filled with the most used experts; keeps the file if they do not fit.
+        """Allocates slots again, and fills them with the most used experts.
 
-        Before that, the file's pages leave the page cache. Otherwise the kernel may have no huge
-        pages left.
+        Drops the mapped file from the page cache first, since the system may otherwise have no huge
+        pages left. Returns False if the slots do not fit; the mapped file then stays in use.
         """
         for tensor in self._tensors:
             drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
@@ -136,25 +137,31 @@ class ExpertTier:
         return True
 
     def ask(self, asker: "Asker") -> None:
-        """Lets steps ask other machines to compute experts; the tier closes the asker."""
+        """Makes steps request the outputs of lent experts from other machines, by `asker`.
+
+        Ends the trials of the mapped file. `close` closes the asker.
+        """
         self._asker, self._file = asker, None
         asker.start(self.feed)
 
     def uses(self) -> NDArray[np.int64]:
-        """Returns how many tokens used each expert, (layers, experts)."""
+        """Returns how many tokens used each expert, as an array (layers, experts)."""
         if self.is_mapped:
             return self._past.uses
         uses = self._past.uses + self.store.uses()
         return uses if self._asker is None else uses + self._asker.remote.uses()[1]
 
     def counts(self) -> list[StoreCounts]:
-        """Returns the counts of every layer's slots since the start."""
+        """Returns each layer's slot counts, such as hits and loads, since the model was loaded."""
         return self._past.counts if self.is_mapped else self._past.with_present(self.store.counts())
 
     def view(
         self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
     ) -> ExpertView:
-        """Returns which experts are resident and used; `mapped` counts uses in the mapped file."""
+        """Returns which experts are resident, and how many tokens used each expert so far.
+
+        `mapped` (layers, experts) counts uses in the mapped file, which are included.
+        """
         uses = self.uses() + mapped
         if self.is_mapped:
             return view_of_mapped(uses, moe_layers, num_tokens)
@@ -192,7 +199,11 @@ class ExpertTier:
             self.policy.set_prefetching(self.trials.prefetches_now or not is_timed)
 
     def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
-        """Returns True if the next step may predict: in prompts, and where trials decided so."""
+        """Returns True if the next step may predict experts.
+
+        A step with a prompt may; a decoding step may if trials found that predictions save time. If
+        nothing is prefetched, no step may.
+        """
         trials = self.trials
         if trials.prefetch is None:
             return False
@@ -215,14 +226,14 @@ class ExpertTier:
             self.notes.append(note)
 
     def _watch_slots(self, file: FileChoice, num_tokens: int, seconds: float) -> None:
-        """Reports a step with slots to the trial of the mapped file, unless it held a prompt."""
+        """Passes a step's seconds to the trial of the mapped file, unless it held a prompt."""
         if num_tokens == 1:
             file.end_token(self.store, seconds, is_usual=self.trials.is_usual)
         elif not self._is_prompt:
             file.end_shared_step(seconds)
 
     def pin_note(self) -> str | None:
-        """Returns a sentence if the warm pin that the user asked for did not happen."""
+        """Returns a note if the most used experts were to be pinned and were not, else None."""
         return self._pin.note(self.store)
 
     def stats(self, run: RunFacts, mapped: MappedUses | None = None) -> ExpertStats:
@@ -233,7 +244,7 @@ class ExpertTier:
         return replace(stats, notes=(*stats.notes, *changes))
 
     def _collect(self, run: RunFacts) -> ExpertStats:
-        """Returns the statistics of the slots that exist now."""
+        """Returns the statistics of the slots that exist now, without those freed earlier."""
         counts = self._learned_counts(run) if self._is_learned else self.feed.counts()
         asker = self._asker
         facts = TierFacts(

@@ -1,4 +1,7 @@
-"""FileChoice: watches slots in RAM, and says on stderr when the mapped file takes over."""
+"""FileChoice: decides between expert slots in RAM and experts in the mapped model file.
+
+Each change is reported on stderr.
+"""
 
 import resource
 
@@ -18,7 +21,7 @@ _FREED = (Purpose.SLOTS, Purpose.STAGING, Purpose.LEARNED)
 
 
 class FileChoice:
-    """The trial that compares the mapped file with slots of the planned layout."""
+    """Compares token times with slots in RAM and with the mapped file, while the model runs."""
 
     def __init__(self, layout: StoreLayout, plan: TierPlan) -> None:
         sizes = [layer.expert_bytes for layer in layout.layers]
@@ -35,11 +38,14 @@ class FileChoice:
         return self._trial.source is ExpertSource.FILE
 
     def keep(self) -> None:
-        """Uses the mapped file from now on, because there is no room for slots."""
+        """Selects the mapped file from now on, because RAM has no room for slots."""
         self._trial.source = ExpertSource.FILE
 
     def end_token(self, store: ExpertStore, seconds: float, *, is_usual: bool) -> None:
-        """Records a decoded token with slots; `is_usual` is False in a trial of the policy."""
+        """Records the seconds of a token that was decoded with slots.
+
+        `is_usual` is False if the token belongs to a trial of the policy.
+        """
         if self._trial.begins_window:
             self._begin_window(store)
         if not self._trial.record(seconds, is_usual=is_usual):
@@ -52,7 +58,7 @@ class FileChoice:
         self._trial.add_shared_step(seconds)
 
     def end_token_in_file(self, seconds: float) -> None:
-        """Records a decoded token that used the mapped file."""
+        """Records the seconds of a decoded token that used the mapped file."""
         faults, before = _page_faults(), self._faults
         self._faults = faults
         if self._trial.record_file(seconds, faults - before):
@@ -72,7 +78,7 @@ class FileChoice:
         self._uses = store.uses()
 
     def _window(self, store: ExpertStore) -> WindowCounts:
-        """Returns the counts since the window of tokens began."""
+        """Returns the waits, loads and expert uses since the current window of tokens began."""
         return WindowCounts.between(self._waits, _waits(store), self._uses, store.uses())
 
 
@@ -84,10 +90,10 @@ def _waits(store: ExpertStore) -> tuple[float, int, int]:
 
 
 def _spare() -> int:
-    """Returns the bytes that are free beside the slots, less a margin."""
+    """Returns the bytes of RAM that are free while the slots exist, less a margin."""
     return max(0, probe_memory().free - MAPPED_MARGIN)
 
 
 def _page_faults() -> int:
-    """Returns the number of page faults for which this process waited for a disk."""
+    """Returns the number of this process's major page faults, which waited for a disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

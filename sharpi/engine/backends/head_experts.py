@@ -1,4 +1,4 @@
-"""The experts of an MTP head in a model that does not fit: slots in RAM, the others on the disk."""
+"""The experts of an MTP head in a model that exceeds RAM: some in slots, the others on disk."""
 
 from msgspec.structs import replace
 

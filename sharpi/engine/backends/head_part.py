@@ -1,7 +1,7 @@
 """The head for multi-token prediction (MTP) on the CPU: recorded once, replayed for every draft.
 
-The head has its own KV cache, with the page ids of the model's. The entry at a position comes from
-the model's hidden state there and from the next token.
+The head has its own KV cache, with the page ids of the model's. The entry at a position is computed
+from the model's hidden state at that position and from the next token.
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ _DECODED = 4  # a pass of at most so many tokens runs on the threads for decodin
 
 
 class HeadPart(DraftHead):
-    """Runs the head, and owns its keys and values.
+    """Runs an MTP head on the CPU, and owns its keys and values.
 
     `experts` has slots for the head's experts; it is None if RAM holds all of them.
     """

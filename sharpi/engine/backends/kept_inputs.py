@@ -1,4 +1,4 @@
-"""KeptInputs: the arrays of a step that say where keys lie, if heads have dropped some."""
+"""KeptInputs: the arrays of a step that map positions to KV slots where heads have dropped keys."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from sharpi.ops.cpu.program import IntArray, int_pointer
 
 
 class KeptInputs:
-    """The arrays of `abi.Step` that only steps with dropped keys need."""
+    """The arrays of `abi.Step` that only steps with dropped keys and values need."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._slots = np.zeros(settings.batch_size, np.int32)

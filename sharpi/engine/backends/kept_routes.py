@@ -39,7 +39,10 @@ def segment_routes(
 def step_rows(
     segments: Sequence[Segment], routes: list[IntArray], *, trims: bool
 ) -> list[IntArray]:
-    """Returns the routes of all segments by layer, without the rows that an earlier step left."""
+    """Returns each layer's routes (rows, used) of these segments.
+
+    Further rows of `routes`, which an earlier step of more tokens left, are cut off.
+    """
     num_tokens = sum(len(segment.ids) for segment in segments)
     rows = [ids[:num_tokens] for ids in routes]
     if trims and rows:
@@ -48,7 +51,10 @@ def step_rows(
 
 
 class KeptRoutes:
-    """Collects the rows of all segments; `trims`: the last MoE layer has rows for outputs only."""
+    """Collects the routes of all segments of a step that runs in several passes.
+
+    `trims`: the last MoE layer has rows for outputs only.
+    """
 
     def __init__(self, *, trims: bool) -> None:
         self._trims = trims
@@ -70,7 +76,10 @@ class KeptRoutes:
 
     @property
     def router_logits(self) -> list[Values]:
-        """Router logits (rows, experts) of each MoE layer, in the same order; empty unless kept."""
+        """Router logits (rows, experts) of each MoE layer, in the order of the step's tokens.
+
+        Empty unless the program keeps them.
+        """
         layers = zip(*(own.router_logits for own in self._in_order()), strict=True)
         return [np.concatenate(layer) for layer in layers]
 

@@ -1,4 +1,4 @@
-"""ModelMemory: the pages and states of all parts of a model, read and written as one."""
+"""ModelMemory: the KV pages and recurrent states of all parts of a model, as one memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class ModelMemory:
-    """Copies, reads and writes the pages and states of all parts and of the `head`.
+    """Copies, reads and writes KV pages and recurrent states in all parts and in the draft `head`.
 
-    Other machines copy and drop their own pages and states. Those are never read or written here,
-    as a prompt cache needs all layers on this machine. With `drops_windows`, sliding-window layers
-    may lack a page. `is_host_memory`: any thread may read pages and states while no step writes to
-    them.
+    Copies and drops are also passed on to other machines. Pages and states there are never read or
+    written here, since a prompt cache needs all layers on this machine. With `drops_windows`, a
+    page may lack the keys and values of sliding-window layers. `is_host_memory`: any thread may
+    read pages and states while no step writes to them.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ModelMemory:
             self._remote.copy_page(source, target)
 
     def drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
-        """Drops what sliding-window layers have in a page; see `KvCache.drop_windows`."""
+        """Drops a page's keys and values in sliding-window layers; see `KvCache.drop_windows`."""
         free = {"is_before_free": is_before_free, "is_after_free": is_after_free}
         for cache in self._caches:
             cache.drop_windows(page, **free)
@@ -57,7 +57,7 @@ class ModelMemory:
             self._remote.drop_windows(page, **free)
 
     def copy_state(self, source: int, target: int) -> None:
-        """Copies a state to another, in all recurrent layers."""
+        """Copies a recurrent state to another one, in all recurrent layers."""
         self._settle()
         for states in self._states:
             states.copy(source, target)
@@ -80,7 +80,7 @@ class ModelMemory:
             cache.read_page(page, own)
 
     def write_page(self, page: int, source: HostBytes) -> None:
-        """Sets a page of all layers to what `read_page` read."""
+        """Overwrites a page in all layers with `source`, bytes that `read_page` has read."""
         self._settle(1 + page)
         for cache, own in _shares(source, self._caches, lambda each: each.page_bytes):
             cache.write_page(page, own)
@@ -96,7 +96,7 @@ class ModelMemory:
             cache.read_partial(page, own)
 
     def write_partial(self, page: int, source: HostBytes) -> None:
-        """Sets a page without sliding-window layers to what `read_partial` read."""
+        """Overwrites a page, except its sliding-window layers, with bytes from `read_partial`."""
         self._settle(1 + page)
         for cache, own in _shares(source, self._caches, lambda each: each.partial_bytes):
             cache.write_partial(page, own)
@@ -108,7 +108,7 @@ class ModelMemory:
             states.read(state, own)
 
     def write_state(self, state: int, source: HostBytes) -> None:
-        """Sets a state of all recurrent layers to what `read_state` read."""
+        """Overwrites a state in all recurrent layers with bytes that `read_state` has read."""
         self._settle()
         for states, own in _shares(source, self._states, lambda each: each.state_bytes):
             states.write(state, own)

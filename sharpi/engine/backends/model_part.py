@@ -29,7 +29,7 @@ class Segment(NamedTuple):
     state: int | None = None  # the state that recurrent layers read and update
     sequence: int = 0  # identifies the sequence from step to step
     num_drafts: int = 0  # how many of the last `ids` are drafts
-    # The states in which recurrent layers store what they have after each token; `state` then stays
+    # The states to which recurrent layers write the state after each token; `state` then stays
     # unchanged. Empty if only the state after the last token is wanted, in `state` itself.
     states_after: tuple[int, ...] = ()
     # Positions that each head of the sequence has dropped; a slot is a position less this number.
@@ -45,7 +45,7 @@ class StepOfPart(NamedTuple):
     segments: tuple[Segment, ...]
     num_tokens: int  # of all segments
     incoming: "Passed | None" = None  # (tokens, hidden) from the previous part
-    # For a single output: the part keeps the logits, and the caller only asks `ModelPart.largest`.
+    # For a single output: the part keeps the logits, and the caller only calls `ModelPart.largest`.
     wants_largest: bool = False
     # With `wants_largest`: the next step probably continues with that token, and nobody reads the
     # routes of this one. A GPU may then begin the next step at once.
@@ -53,7 +53,7 @@ class StepOfPart(NamedTuple):
 
 
 def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:
-    """Splits a segment into parts of at most `size` tokens, each with its slice of the tokens."""
+    """Splits a segment into parts of at most `size` tokens; yields each with its slice of `ids`."""
     for first in range(0, len(segment.ids), size):
         rows = segment.outputs
         own = slice(first, first + size)
@@ -98,16 +98,16 @@ class SlotTier(Protocol):
     """The interface through which records read the state of a GPU's expert slots."""
 
     def stats(self, run: "RunFacts") -> "ExpertStats | None":
-        """Returns the statistics so far, None before there are slots."""
+        """Returns the expert statistics so far; None before slots exist."""
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns each layer's loads so far and its pinned experts; empty without slots yet."""
+        """Returns each layer's number of loads and its pinned experts; empty before slots exist."""
 
     def pin_note(self) -> str | None:
-        """Returns a sentence if the warm pin that the user asked for did not happen."""
+        """Returns a note if the most used experts were to be pinned and were not, else None."""
 
     def view(self, num_tokens: int) -> "ExpertView | None":
-        """Returns which experts have slots and were used; None before there are slots."""
+        """Returns which experts have slots, and their numbers of uses; None before slots exist."""
 
 
 class ModelPart(StepRoutes, Protocol):
@@ -135,7 +135,7 @@ class ModelPart(StepRoutes, Protocol):
 
     @property
     def gpu_tier(self) -> SlotTier | None:
-        """The owner of the expert slots, if this part is a GPU that has some."""
+        """The part's expert slots on a GPU; None for other parts, or if all experts fit."""
 
     def run(self, step: StepOfPart, max_outputs: int) -> "Passed":
         """Runs a step with the program recorded for at most `max_outputs` outputs.
@@ -161,7 +161,7 @@ class ModelPart(StepRoutes, Protocol):
     def interrupt(self, *, wanted: bool = True) -> None:
         """Makes the current pass, or the next one, raise KeyboardInterrupt between two layers.
 
-        This stays in force until a call with `wanted=False`. Any thread may call it.
+        The interruption stays in force until a call with `wanted=False`. Any thread may call it.
         """
 
     @property
@@ -169,7 +169,7 @@ class ModelPart(StepRoutes, Protocol):
         """The fraction of the current pass that is done, 0 to 1; any thread may read it."""
 
     def prepare(self) -> None:
-        """Does in advance what the first step would otherwise have to do."""
+        """Prepares the first step: records its program and, on a GPU, compiles its kernels."""
 
     def close(self) -> None:
         """Frees memory and ends threads."""
@@ -180,7 +180,7 @@ class RemoteLayers(ModelPart, Protocol):
 
     @property
     def num_ranks(self) -> int:
-        """The number of machines that run the model; as many steps at once keep all busy."""
+        """The number of machines that run the model; as many steps in flight keep all busy."""
 
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next machine; returns its number, None if it has no outputs."""

@@ -37,8 +37,8 @@ def make_parts(
 
     A GPU that has all layers also looks up the embedding if the plan says so, if the output matrix
     is the same tensor, or if it can read the embedding in RAM beside experts. `slots` has an entry
-    for each GPU of the plan, None for a GPU with all experts of its layers. `layers` are the layers
-    of this machine, if other machines run the others; the part then has no output.
+    for each GPU of the plan, None for a GPU with all experts of its layers. `layers` are this
+    machine's layers if other machines run the other layers; no part then computes logits.
     """
     on_cpu = partial(
         CpuPart, config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
@@ -74,9 +74,9 @@ def _embedding(
     weights: ModelWeights,
     slots: "GpuSlots | None",
 ) -> tuple[bool, Memory | None]:
-    """Returns whether a GPU with all layers looks up the embedding, and the RAM that has it.
+    """Returns True if a GPU with all layers looks up the embedding, and the RAM that it reads.
 
-    The RAM is None if the GPU's own memory has the embedding.
+    The RAM is None if the embedding is in VRAM, or if the CPU looks it up.
     """
     from sharpi.engine.backends.gpu.reach import lent_embedding
 
@@ -106,7 +106,7 @@ def make_output(
 
 
 def hand_on(part: ModelPart) -> None:
-    """Makes a part leave its results in its GPU's memory, from which they are sent."""
+    """Makes a part leave its results in its GPU's memory, from which they are sent to a rank."""
     from sharpi.engine.backends.gpu.part import GpuPart
 
     assert isinstance(part, GpuPart)  # it has a line to another GPU
@@ -114,11 +114,11 @@ def hand_on(part: ModelPart) -> None:
 
 
 def keys_by_layer(parts: Iterable[ModelPart]) -> dict[int, PartCache]:
-    """Returns the memory that has the keys and values of each layer on this machine."""
+    """Returns, for each layer on this machine, the KV cache that has its keys and values."""
     caches = (part.cache for part in parts if isinstance(part, RecordedPart))
     return {layer: cache for cache in caches for layer in cache.layers}
 
 
 def gpu_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
-    """Returns the owner of the slots on GPUs, or None."""
+    """Returns the expert slots of all GPUs as one SlotTier; None if no GPU has slots."""
     return joined([part.gpu_tier for part in parts if part.gpu_tier is not None])

@@ -10,7 +10,7 @@ from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 
 
 class PastSlots:
-    """Sums over all the slots that a tier gave up, which may happen several times.
+    """Sums the counts and statistics of RAM slots each time that a tier gives them up.
 
     `uses` (layers, experts) has the number of tokens that used each expert. `counts` has an entry
     for each layer, and is empty until slots were given up.

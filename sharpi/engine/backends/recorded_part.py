@@ -21,10 +21,11 @@ PartStates: TypeAlias = "StateMemory | GpuStates"
 
 
 class RecordedPart(ABC, Generic[P]):
-    """Records a program for each `max_outputs` at its first use; `_latest` ran last.
+    """A part that records a program for each `max_outputs` at its first use, and replays it.
 
     `cache` has the keys and values of its layers, and `states` the states of its recurrent layers.
-    With `is_host_memory` any thread may read both while no step writes to them.
+    With `is_host_memory` any thread may read both while no step writes to them. `_latest` is the
+    program that ran last.
     """
 
     cache: PartCache
@@ -38,7 +39,7 @@ class RecordedPart(ABC, Generic[P]):
 
     @abstractmethod
     def _record(self, max_outputs: int) -> P:
-        """Records the step with at most `max_outputs` outputs."""
+        """Returns a program recorded for steps of at most `max_outputs` outputs."""
 
     def _program(self, max_outputs: int) -> P:
         if max_outputs not in self._programs:
@@ -46,11 +47,11 @@ class RecordedPart(ABC, Generic[P]):
         return self._programs[max_outputs]
 
     def prepare(self) -> None:
-        """Records the program that decodes a token now, instead of at the first token."""
+        """Records the decode program now, so that the first token does not wait for it."""
         self._program(self._num_outputs)
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Does nothing: Python makes the launches, and can be interrupted between two of them."""
+        """Does nothing: Python launches the kernels, and can be interrupted between launches."""
 
     @property
     def is_ahead(self) -> bool:

@@ -1,4 +1,4 @@
-"""SlotTiers: joins the slots of several GPUs into one SlotTier, as records need it."""
+"""SlotTiers: joins the slots of several GPUs into one SlotTier, for reports on experts."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -28,21 +28,21 @@ class SlotTiers:
         self._tiers = tuple(tiers)
 
     def stats(self, run: "RunFacts") -> "ExpertStats | None":
-        """Returns the statistics so far, None before there are slots."""
+        """Returns the statistics of all GPUs so far; None before slots exist."""
         found = [tier.stats(run) for tier in self._tiers]
         made = [stats for stats in found if stats is not None]
         return _joined_stats(made) if made else None
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns each layer's loads so far and its pinned experts; empty without slots yet."""
+        """Returns each layer's number of loads and its pinned experts; empty before slots exist."""
         return dict(chain.from_iterable(tier.loads_and_pins().items() for tier in self._tiers))
 
     def pin_note(self) -> str | None:
-        """Returns a sentence if the warm pin that the user asked for did not happen."""
+        """Returns a note if the most used experts were to be pinned and were not, else None."""
         return next(filter(None, (tier.pin_note() for tier in self._tiers)), None)
 
     def view(self, num_tokens: int) -> "ExpertView | None":
-        """Returns which experts have slots and were used; None before there are slots."""
+        """Returns which experts have slots, and their numbers of uses; None before slots exist."""
         found = [tier.view(num_tokens) for tier in self._tiers]
         views = [view for view in found if view is not None]
         return _joined_views(views) if views else None
@@ -69,7 +69,10 @@ def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
 
 
 def _joined_predictions(found: "Sequence[PredictionStats]") -> "PredictionStats | None":
-    """Returns all GPUs' predictions as one; their steps are not summed, because all share them."""
+    """Returns the sums of all GPUs' prediction counts; None if no GPU predicts.
+
+    The numbers of steps are not summed, because all GPUs take part in the same steps.
+    """
     if not found:
         return None
     return replace(

@@ -1,4 +1,7 @@
-"""Warm pins: PinWatch waits for one, and messages report it or say at the end why it is missing."""
+"""Warm pins: after a number of lookups, the most used experts of each layer are pinned.
+
+Messages tell the user when that has happened or, at the end of a run, why it has not.
+"""
 
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -31,7 +34,10 @@ def _what(settings: PolicySettings) -> str:
 
 
 class PinWatch:
-    """Watches the pin of slots in RAM; a token looks up `accesses_per_token` experts."""
+    """Reports when the most used experts in RAM slots are pinned, or that they were not.
+
+    A token looks up `accesses_per_token` experts.
+    """
 
     def __init__(self, settings: PolicySettings, accesses_per_token: int) -> None:
         self._settings, self._accesses_per_token = settings, accesses_per_token
@@ -40,9 +46,9 @@ class PinWatch:
         self._most_accesses = 0  # an upper bound of the lookups
 
     def end_step(self, store: ExpertStore, num_tokens: int) -> None:
-        """Announces the pin once it has happened.
+        """Reports the pin on stderr once it has happened.
 
-        Asks the store only once the tokens so far may have made enough lookups for it.
+        Reads the store's counts only once the tokens so far may have caused enough lookups.
         """
         if self._due is None:
             return
@@ -53,7 +59,7 @@ class PinWatch:
             announce_pin(self._settings, HitCount(*before), "RAM")
 
     def note(self, store: ExpertStore) -> str | None:
-        """Returns a sentence if the pin that the user asked for did not happen."""
+        """Returns a note if the most used experts were to be pinned and were not, else None."""
         if self._due is None:
             return None
         accesses = sum(each.accesses for each in store.counts())

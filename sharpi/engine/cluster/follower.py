@@ -22,9 +22,10 @@ from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
 
 
 class Follower:
-    """Handles messages until the first rank closes; `is_last`: its layers are the model's last.
+    """Runs a rank's layers for every step message, until the first rank ends the run.
 
-    `on_end` is called with this rank's report before the closing message goes to the next rank.
+    `is_last`: this rank runs the model's last layer. `on_end` is called with this rank's report
+    before the closing message goes to the next rank.
     """
 
     def __init__(
@@ -47,7 +48,10 @@ class Follower:
         self._num_steps, self._busy_seconds = 0, 0.0
 
     def run(self) -> None:
-        """Handles messages until the end; raises ClusterError if the group fails or a step does."""
+        """Handles messages until the first rank ends the run.
+
+        Raises ClusterError if the group fails or a step does.
+        """
         self._runner.prepare()
         while (message := self._channel.receive()).kind is not Kind.CLOSE:
             self._take(message)
@@ -84,7 +88,10 @@ class Follower:
         self._pass_on(message.number, sent, values)
 
     def _received(self, message: Message) -> SentStep:
-        """Reads a step, whose values are in the message or come from the previous rank's GPU."""
+        """Reads a step; its hidden states are in the message or come from a GPU.
+
+        The GPU is that of the previous rank.
+        """
         if message.kind is Kind.STEP:
             return read_step(message.body, self._width)
         assert self._into is not None  # the other end of the line tried it

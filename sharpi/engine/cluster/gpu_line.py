@@ -1,7 +1,7 @@
-"""GpuLine: sends hidden values from one rank's GPU to the next rank's GPU, over NCCL.
+"""GpuLine: sends hidden states from one rank's GPU to the next rank's GPU, over NCCL.
 
-The hosts only exchange a message that announces the values; they neither see the values nor wait
-for them. Transfers and the device's work run in the order in which they were queued.
+The hosts only exchange a message that announces a transfer; they neither see the hidden states nor
+wait for them. Transfers and kernels run in the order in which they were queued.
 """
 
 import threading
@@ -22,11 +22,11 @@ _TAG = 0
 
 
 class GpuLine(Closing):
-    """One end of the connection between two ranks, which either sends or receives.
+    """One end of a connection between two ranks' GPUs, which either sends or receives.
 
-    `pair` is the NCCL communicator. `on_error` is called with an error of the communicator, and
-    returns the one to raise. The sending end has `num_buffers` buffers of `num_bytes`, so that as
-    many transfers may be in progress while the GPU computes; the receiving end needs one.
+    `pair` is the NCCL communicator. `on_error` turns an error of the communicator into the
+    ClusterError to raise. The sending end has `num_buffers` buffers of `num_bytes`, so that as many
+    transfers may be in progress while the GPU computes; the receiving end needs one.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class GpuLine(Closing):
         self._turn = 0
 
     def send(self, values: Passed) -> None:
-        """Sends values, as soon as the device has computed them; returns before that.
+        """Queues a transfer of hidden states that the device computes, and returns at once.
 
         The values are copied first, so the device's next step may overwrite them. Raises
         ClusterError if the other rank is lost.
@@ -71,7 +71,7 @@ class GpuLine(Closing):
         self._count.sent_bytes += num_bytes
 
     def receive(self, rows: int, width: int) -> GpuValues:
-        """Returns the next values (rows, width); work queued later on the device waits for them.
+        """Returns the next hidden states (rows, width); kernels queued later wait for them.
 
         They stay valid until the next call. Raises ClusterError for more values than a step can
         have, and if the other rank is lost.
@@ -98,7 +98,7 @@ class GpuLine(Closing):
     def abort(self) -> None:
         """Ends all transfers, also those for which the device waits; any thread may call it.
 
-        What the device computes from values that did not come is nonsense.
+        What the device computes from values that have not arrived is invalid.
         """
         start_native(threading.Thread(target=self._abort, name="abort", daemon=True))
 
@@ -107,7 +107,7 @@ class GpuLine(Closing):
             self._pair.abort()
 
     def close(self) -> None:
-        """Frees the communicator, once the device has done its work."""
+        """Waits for the device's work, and frees the communicator."""
         with suppress(Exception):  # a GPU that has failed
             self.device.synchronise()
         self._abort()

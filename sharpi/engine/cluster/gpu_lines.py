@@ -1,4 +1,4 @@
-"""GpuLines: connects ranks' GPUs where both ranks have one and a trial transfer works."""
+"""GpuLines: connects the GPUs of adjacent ranks over NCCL, where a trial transfer works."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Open = Callable[[Group, Edge], Any]
 
 
 class GpuEnds(Struct, frozen=True):
-    """One rank's statement about the GPUs at both ends of its layers."""
+    """The facts that a rank publishes about the GPUs of its first and last layers."""
 
     takes: bool  # the first layer that gets values from another rank is on a GPU
     gives: bool  # the last layer is on a GPU
@@ -32,9 +32,10 @@ class GpuEnds(Struct, frozen=True):
 
 
 def gpu_edges(ring: Sequence[int], ends: Sequence[GpuEnds]) -> list[Edge]:
-    """Returns the edges of the ring whose values may go from GPU to GPU, in the order of the ring.
+    """Returns the (sender, receiver) pairs of ranks whose GPUs may exchange hidden states.
 
-    All ranks derive the same ones. Raises ClusterError if a rank requires NCCL and a rank lacks it.
+    The pairs are adjacent in the ring, and listed in its order; all ranks derive the same ones.
+    Raises ClusterError if a rank requires NCCL and a rank lacks it.
     """
     if any(ends[rank].wish == "host" for rank in ring):
         return []
@@ -50,16 +51,16 @@ def gpu_edges(ring: Sequence[int], ends: Sequence[GpuEnds]) -> list[Edge]:
 
 
 def open_nccl(group: Group, edge: Edge) -> Any:
-    """Returns this rank's end of a communicator for one edge."""
+    """Returns this rank's end of an NCCL communicator for a (sender, receiver) pair of ranks."""
     store = group.store_for(f"gpus {edge[0]} {edge[1]}")
     return open_pair(group.torch, store, group.interface.name, sends=edge[0] == group.rank)
 
 
 class GpuLines:
-    """The connections of one rank's GPUs: `into` receives and `out` sends.
+    """One rank's NCCL connections to other ranks' GPUs: `into` receives and `out` sends.
 
-    Each is None where values go from host to host. `open_end` opens one end of an edge; tests
-    replace it.
+    Each is None where hidden states go from host to host. `open_end` opens one end of an edge;
+    tests replace it.
     """
 
     def __init__(
@@ -79,11 +80,11 @@ class GpuLines:
         self._edges = gpu_edges(ring, self._all_ends)
 
     def open(self, into: Device | None, out: Device | None, num_bytes: int) -> None:
-        """Opens this rank's lines for messages of `num_bytes` at most, and tries each of them.
+        """Opens and tries this rank's connections, for transfers of at most `num_bytes`.
 
-        `into` is the GPU that receives values, and `out` the one that sends them. If a trial fails
-        on any rank, no rank has a line, and `notes` say why; if a rank requires NCCL, that raises
-        ClusterError.
+        `into` is the GPU that receives hidden states, and `out` the one that sends them. If a trial
+        fails on any rank, all ranks send them over the hosts, and `notes` has the reason; if a rank
+        requires NCCL, ClusterError is raised instead.
         """
         for edge in self._edges:
             device = {edge[0]: out, edge[1]: into}.get(self._group.rank)
@@ -98,7 +99,10 @@ class GpuLines:
             self.notes = (f"hidden values go from GPU to GPU over NCCL, from rank {names}",)
 
     def _fault_of(self, device: Device, edge: Edge, num_bytes: int) -> str:
-        """Tries an edge, on another thread as NCCL may hang; returns what is wrong, or ""."""
+        """Tries an edge by a transfer; returns the error's text, empty if the transfer works.
+
+        The trial runs on another thread, since NCCL may hang.
+        """
         faults: list[str] = []
 
         def attempt() -> None:
@@ -115,7 +119,7 @@ class GpuLines:
         return faults[0] if faults else ""
 
     def _try(self, device: Device, edge: Edge, num_bytes: int) -> None:
-        """Sends known values over an edge, and compares them at the other end."""
+        """Opens an edge, sends known values over it, and compares them at the receiving end."""
         group, sends = self._group, edge[0] == self._group.rank
         pair = self._open_end(group, edge)
         line = GpuLine(
@@ -133,14 +137,17 @@ class GpuLines:
                 raise ClusterError("NCCL delivered other values than were sent")
 
     def _failed(self, rank: int, error: Exception) -> ClusterError:
-        """Returns the error for a broken line to another rank; tells all ranks if it was in use."""
+        """Returns the error for a broken connection to `rank`; tells all ranks if it was in use."""
         fault = f"rank {rank} on {self._group.hosts[rank]} cannot be reached: {_first_line(error)}"
         if self._is_open:
             self._group.fail(fault)
         return ClusterError(fault)
 
     def _give_up(self, said: Sequence[str]) -> None:
-        """Lets all values go from host to host; raises ClusterError if a rank requires NCCL."""
+        """Closes all connections of GPUs, so that hidden states go from host to host.
+
+        `said` has each rank's error. Raises ClusterError if a rank requires NCCL.
+        """
         self.abort()
         self.into = self.out = None
         rank, why = next((rank, each) for rank, each in enumerate(said) if each)

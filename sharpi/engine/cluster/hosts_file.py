@@ -25,7 +25,7 @@ from sharpi.units import parse_size
 
 
 class Host(Struct, frozen=True, forbid_unknown_fields=True):
-    """One machine of the file."""
+    """One machine of a hosts file; sizes and rates are texts such as 64GiB."""
 
     name: str
     ram: str

@@ -1,4 +1,4 @@
-"""LendingRound: ranks publish their spare RAM, and derive and time who lends which experts."""
+"""LendingRound: ranks publish their spare RAM, derive who lends which experts, and time it."""
 
 from collections.abc import Callable, Sequence
 
@@ -31,7 +31,7 @@ def room_of(
     wish: Wish = "auto",
     absent: frozenset[int] = frozenset(),
 ) -> Room:
-    """Returns what a rank publishes about its spare RAM and missing experts, after planning."""
+    """Returns the spare RAM and the layers with missing experts, which a rank publishes."""
     if plan is None:
         return Room(0, (), instruction_set, wish, absent)
     spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0
@@ -43,13 +43,13 @@ def room_of(
 
 
 def expert_sizes(file: GgufFile, num_layers: int) -> dict[int, tuple[int, int]]:
-    """Returns the number of experts and the bytes of one, by layer."""
+    """Returns, by layer, the number of experts and the bytes of one expert."""
     sizes = enumerate(read_layout(file, num_layers).layers)
     return {index: (each.num_experts, each.expert_bytes) for index, each in sizes}
 
 
 class LoadedModel(Struct, frozen=True):
-    """A rank's loaded model; `tier` is None where all experts are mapped."""
+    """A rank's loaded model; `tier` has the slots in RAM, None if all experts are mapped."""
 
     file: GgufFile
     config: ModelConfig
@@ -61,9 +61,11 @@ class LoadedModel(Struct, frozen=True):
 
 
 class LendingRound:
-    """One rank's side of lending: `lenders` answer other ranks, `notes` say what was decided.
+    """One rank's part in lending experts, either as a lender or as a borrower.
 
-    `on_note` is called with a line for the user when a lending rank is lost later.
+    `lenders` reply to the requests of ranks that borrow experts. `asker` sends this rank's
+    requests; None if it borrows nothing. `notes` say what was decided. `on_note` is called with a
+    line for the user when a lending rank is lost later.
     """
 
     def __init__(
@@ -97,7 +99,10 @@ class LendingRound:
         return ExpertPrograms(model.weights, model.settings, used, layers)
 
     def _lend(self, loans: Sequence[Loan]) -> None:
-        """Starts a lender for each rank that borrows experts; warms it if that rank will ask."""
+        """Starts a lender for each rank that borrows experts from this rank.
+
+        Reads the lent experts into memory if the borrower has decided to send requests.
+        """
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
             lender = Lender(self._group.line(owner), self._programs(own), own)
@@ -128,7 +133,7 @@ class LendingRound:
             self._choose_again(asker, loans, whom, asks=asks)
 
     def _choose_again(self, asker: Asker, loans: Sequence[Loan], whom: str, *, asks: bool) -> None:
-        """Lets the rank switch between asking and reading later; each switch prints a line."""
+        """Lets the rank switch between requests and disk reads later; each switch prints a line."""
 
         def changed(asks: bool, round_trip: float, read: float) -> None:
             source = f"computed by {whom}" if asks else "read from the disk"
@@ -138,7 +143,7 @@ class LendingRound:
         asker.choose_again(Choice(asker, lambda: self._read_seconds(loans), asks, changed))
 
     def _read_seconds(self, loans: Sequence[Loan]) -> float:
-        """Measures the seconds to read an expert of mean size from disk."""
+        """Returns the measured seconds to read an expert of mean size from disk."""
         num_bytes = sum(self._sizes[loan.layer][1] for loan in loans) / len(loans)
         rate = measure_disk(self._model.file.parts[0], _DISK_SECONDS).bytes_per_second
         return num_bytes / rate

@@ -1,4 +1,4 @@
-"""Predicts which experts the machines of a plan could lend each other, as a start would decide."""
+"""Predicts which experts the machines of a plan could lend each other, by the rules of a run."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,7 +26,7 @@ def planned_loans(
     division: Division,
     hosts: Sequence[Host],
 ) -> Iterator[str]:
-    """Yields a line for each pair of a machine that could lend and one that would borrow.
+    """Yields a line of text for each pair of a machine that could lend and one that would borrow.
 
     It assumes that all machines have the same kernels.
     """

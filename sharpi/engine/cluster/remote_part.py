@@ -1,8 +1,8 @@
 """RemotePart: the layers that other ranks run, as one part of the first rank's model.
 
 A step passes from rank to rank, and the last rank returns the values of the step's outputs. Several
-steps of different sequences may be in progress at once, so that all ranks work. Nothing waits for
-steps without outputs; most steps of a long prompt have none.
+steps of different sequences may be in progress at once, so that all ranks work. The first rank does
+not wait for steps without outputs, such as most steps of a long prompt.
 """
 
 from collections.abc import Callable
@@ -97,11 +97,15 @@ class RemotePart:
         self._arrived.pop(number, None)
 
     def require_sound(self) -> None:
-        """Raises ClusterError once a rank is lost: values from its GPU are then nonsense."""
+        """Raises ClusterError once a rank is lost: values from its GPU are then invalid."""
         self._channel.require_sound()
 
     def _take(self, message: Message, awaited: int) -> None:
-        """Stores a step's outputs, unless `forget` was called for it; raises ClusterError."""
+        """Handles a message, and stores a step's outputs unless `forget` was called for it.
+
+        Outputs of steps other than `awaited` are copied to the host. Raises ClusterError if the
+        message says that a rank has failed.
+        """
         if message.kind is Kind.FAILED:
             raise ClusterError(bytes(message.body).decode(errors="replace"))
         if message.kind is Kind.OUTPUTS and message.number in self._wanted:
@@ -153,7 +157,7 @@ class RemotePart:
         """Does nothing: the other ranks prepare while they wait for the first step."""
 
     def close(self) -> None:
-        """Makes the other ranks end, and leaves the group; a second call does nothing."""
+        """Ends the run on the other ranks, and leaves the group; a second call does nothing."""
         if self._has_left:
             return
         self._has_left = True

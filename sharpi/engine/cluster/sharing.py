@@ -65,9 +65,10 @@ class Sharing(Closing):
         return self._group.rank == 0
 
     def complete(self, file: GgufFile) -> GgufFile:
-        """Returns the file, with tensors added from parts that only other ranks have.
+        """Returns the file with the tensors of all parts of a split model.
 
-        These are the parts of a split model. Raises ClusterError for a part that no rank has.
+        Other ranks describe the parts that this machine lacks. Raises ClusterError for a part that
+        no rank has.
         """
         parts = self._group.exchange("parts", own_parts(file))
         return completed(file, parts, self._group.hosts)
@@ -83,8 +84,8 @@ class Sharing(Closing):
     ) -> EngineSettings:
         """Compares the ranks and divides the layers; returns the settings that all ranks share.
 
-        `gpus` has this rank's VRAM for layers, and how fast it is read.
-        Raises ClusterError if a rank has another model or version, or if the first rank refuses.
+        `gpus` has this rank's VRAM for layers, and how fast it is read. Raises ClusterError if a
+        rank has another model or version, or if the first rank finds that the run cannot begin.
         """
         group = self._group
         own = own_statement(file, hardware, config, gpus)
@@ -159,7 +160,10 @@ class Sharing(Closing):
         return [*own, self.remote, make_output(own[-1], model, loaded.weights, settings)]
 
     def _open_lines(self, own: Sequence[ModelPart], num_bytes: int) -> None:
-        """Opens lines to the GPUs of other ranks, if there are some, for steps of `num_bytes`."""
+        """Opens connections to the GPUs of other ranks, for transfers of at most `num_bytes`.
+
+        Does nothing if only one rank runs layers.
+        """
         if len(self._ring) < 2:
             return
         group = self._group
@@ -175,7 +179,7 @@ class Sharing(Closing):
             hand_on(own[-1])
 
     def _lend(self, loaded: LoadedModel) -> None:
-        """Agrees with the other ranks which experts are lent, and starts asker and lenders."""
+        """Agrees with the other ranks which experts are lent, and starts the threads for that."""
         self._round = LendingRound(self._group, loaded, self._config.remote_experts, tell)
         self.notes = (*self.notes, *self._round.notes)
         asker = self._round.asker
@@ -248,7 +252,7 @@ class Sharing(Closing):
 
 
 def _require_sound(terms: Terms, model: ModelConfig, size: int) -> None:
-    """Raises ClusterError if the terms do not divide this model's layers among this group."""
+    """Raises ClusterError unless `terms` divide all layers of the model among `size` ranks."""
     ends = [0, *(end for _, end in terms.layers)]
     is_whole = [first for first, _ in terms.layers] == ends[:-1] and ends[-1] == model.num_layers
     if len(terms.layers) != size or not is_whole or min(terms.context_size, terms.batch_size) < 1:

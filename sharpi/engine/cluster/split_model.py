@@ -21,7 +21,7 @@ class Parts(Struct, frozen=True):
 
 
 def own_parts(file: GgufFile) -> Parts:
-    """Returns the parts of this rank's file, for the other ranks."""
+    """Returns the number of parts of the model, and the tensors of those on this machine."""
     return Parts(len(file.parts), file.infos() if len(file.parts) > 1 else {})
 
 

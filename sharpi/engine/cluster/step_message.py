@@ -23,14 +23,17 @@ _NO_STATE = -1
 
 
 class SentStep(NamedTuple):
-    """A received step; the values (tokens, hidden) that came with it are `step.incoming`."""
+    """A received step; hidden states (tokens, hidden) in its message are `step.incoming`."""
 
     step: StepOfPart
     max_outputs: int
 
 
 def step_body(step: StepOfPart, values: Values | None, max_outputs: int) -> bytes:
-    """Returns the body for a step whose next layers take `values` (tokens, hidden)."""
+    """Returns the message body of a step, with the hidden states `values` (tokens, hidden).
+
+    Without `values`, they are sent from GPU to GPU.
+    """
     pages = [_used_pages(segment) for segment in step.segments]
     counts = [
         len(step.segments),
@@ -76,7 +79,10 @@ def _used_pages(segment: Segment) -> IntArray:
 
 
 def read_step(body: bytes | memoryview, width: int, *, has_values: bool = True) -> SentStep:
-    """Reads a step with values of `width`; raises ClusterError if its lengths disagree."""
+    """Parses the message body of a step; raises ClusterError if its lengths disagree.
+
+    With `has_values` it includes the hidden states (tokens, `width`).
+    """
     if len(body) % 4 or len(body) < 4 * _COUNTS:
         raise _malformed()
     numbers: npt.NDArray[np.int32] = np.frombuffer(body, _INT)
@@ -137,12 +143,12 @@ def _malformed() -> ClusterError:
 
 
 def pair_body(first: int, second: int) -> bytes:
-    """Returns the body of a message with two numbers."""
+    """Returns the body of a message with two numbers, as int32."""
     return np.array([first, second], _INT).tobytes()
 
 
 def read_pair(body: bytes | memoryview) -> tuple[int, int]:
-    """Reads two numbers; raises ClusterError for another length."""
+    """Parses a body of two numbers; raises ClusterError for another length."""
     if len(body) != 2 * _INT.itemsize:
         raise _malformed()
     first, second = np.frombuffer(body, _INT).tolist()
@@ -150,12 +156,12 @@ def read_pair(body: bytes | memoryview) -> tuple[int, int]:
 
 
 def values_body(values: Values) -> bytes:
-    """Returns the body of a message with the values of outputs."""
+    """Returns the body of a message with the hidden states (outputs, hidden) of outputs."""
     return values.tobytes()
 
 
 def read_values(body: bytes | memoryview, width: int) -> Values:
-    """Reads values of `width`; raises ClusterError for a length that is no multiple of it."""
+    """Returns the values (outputs, width) of a body; raises ClusterError for a partial row."""
     if len(body) % (_FLOAT.itemsize * width):
         raise _malformed()
     return np.frombuffer(body, _FLOAT).reshape(-1, width)

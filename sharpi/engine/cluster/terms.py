@@ -60,7 +60,7 @@ class Terms(Struct, frozen=True):
     counts_experts: bool = False  # the first rank writes statistics of all ranks
 
     def applied(self, settings: EngineSettings) -> EngineSettings:
-        """Returns a rank's own settings with the shared ones replaced by the terms'."""
+        """Returns a rank's settings, with those that all ranks share taken from the terms."""
         return replace(settings, **{name: getattr(self, name) for name in _SHARED})
 
 
@@ -95,7 +95,7 @@ def own_statement(
 
 
 def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
-    """Raises ClusterError for a rank of another version, byte order or model."""
+    """Raises ClusterError for a rank of another version, byte order, model or RoPE option."""
     first = statements[0]
     for rank, own in enumerate(statements):
         if own.version != first.version or own.byte_order != first.byte_order:

@@ -21,7 +21,7 @@ _PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
 
 
 class GpuRoom(Struct, frozen=True, order=True):
-    """The room that GPUs have beside the keys and values of a whole context, for one KV type.
+    """The layers and slots for which GPUs have room beside a whole context's keys and values.
 
     `num_layers` counts the layers on GPUs. `slots` is the fewest expert slots of any layer with
     slots, but at most `recommended`. Both numbers of slots are 0 if no layer has slots.
@@ -33,7 +33,10 @@ class GpuRoom(Struct, frozen=True, order=True):
 
 
 class KvOnGpu(Struct, frozen=True):
-    """The layers that GPUs compute, and why f16 takes too much VRAM; None if it does not."""
+    """The layers that GPUs compute, and the reason why f16 takes too much VRAM.
+
+    `why_not_f16` is None if it does not.
+    """
 
     layers: frozenset[int] = frozenset()
     why_not_f16: str | None = None
@@ -47,9 +50,9 @@ def choose_on_gpu(
     positions: int,
     window_pages: int = 0,
 ) -> KvOnGpu:
-    """Returns the layers on GPUs with f16 keys and values of a whole context.
+    """Returns the layers that GPUs compute with f16 keys and values of a whole context.
 
-    `why_not_f16` is set if q8_0 leaves more room. Without a GPU nothing is planned.
+    `why_not_f16` is set if q8_0 leaves room for more. Without a GPU there are no layers.
     `window_pages` is as for `kv_bytes`.
     """
     if not _request(config, hardware, positions).vram:
@@ -65,7 +68,7 @@ def choose_on_gpu(
 def _why_not(
     f16_plan: TierPlan, q8_plan: TierPlan, num_layers: int, f16_bytes: int, vram: int
 ) -> str | None:
-    """Returns why f16 takes too much VRAM, if q8_0 takes less; None if it does not."""
+    """Returns the reason against f16 if q8_0 leaves room for more layers or slots, else None."""
     f16, q8 = _room(f16_plan), _room(q8_plan)
     if q8 <= f16:
         return None
@@ -96,9 +99,9 @@ def gpu_request(
     positions: int,
     window_pages: int = 0,
 ) -> TierRequest:
-    """Returns the planner's request with keys and values of whole contexts.
+    """Returns the planner's input for a KV cache of `positions` positions.
 
-    A GPU's buffers, which the plan counts later, are estimated here, slightly too high.
+    A GPU's buffers, which the final plan counts, are estimated here, slightly too high.
     """
     request = replace(_request(config, hardware, positions), window_pages=window_pages)
     largest = max((kv_bytes([shape], positions) for shape in model.attention), default=0)

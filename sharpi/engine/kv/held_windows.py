@@ -1,4 +1,4 @@
-"""HeldWindows: the pages that one text holds for layers with sliding windows."""
+"""HeldWindows: the pages that one text keeps in use for its sliding-window layers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class HeldWindows:
-    """Holds the pages that sliding-window layers read for the next tokens.
+    """Keeps the pages in use that sliding-window layers read for a text's next tokens.
 
     `path` lists the pages of the text.
     """
@@ -21,7 +21,8 @@ class HeldWindows:
     def hold(self, length: int, end: int) -> None:
         """Holds only the pages that a step from `length` to `end` and the next token read.
 
-        In a step of many tokens, the pages that later tokens do not read are not held.
+        In a step of more tokens than a batch, pages that only tokens of that step read are not
+        held.
         """
         self._end_step()
         passing = self._windows.passing(length, end)

@@ -55,7 +55,10 @@ def _why_not_in_ram(needed: int, room: int) -> str | None:
 def _room(
     config: RunConfig, file: GgufFile, hardware: HardwareInfo, on_gpu: Collection[int]
 ) -> int:
-    """Returns the bytes of RAM beside the dense weights; routed experts may stay on disk."""
+    """Returns the bytes of RAM that the dense weights leave free.
+
+    Routed experts are not counted, as they may stay on disk.
+    """
     ram = default_ram(hardware) if config.ram is None else config.ram
     tensors = file.tensors.items()
     dense = sum(t.num_bytes for name, t in tensors if _is_dense_in_ram(name, on_gpu))

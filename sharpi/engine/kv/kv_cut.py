@@ -13,7 +13,7 @@ from sharpi.ops.kv_keep import KEEP_WINDOW
 
 
 class Cut(NamedTuple):
-    """The cut of a prompt of `length` tokens, of which each head keeps `num_kept` positions."""
+    """The cut of a prompt's KV cache: of `length` positions, each head keeps `num_kept`."""
 
     length: int
     num_kept: int
@@ -40,7 +40,10 @@ def cut_of(num_prompt_tokens: int, num_kept: int) -> Cut | None:
 
 
 def checked_keep(config: RunConfig, model: ModelConfig) -> int:
-    """Returns the positions to keep, 0 for all; raises UsageError if none can be dropped."""
+    """Returns how many positions of a prompt each head keeps, 0 for all.
+
+    Raises UsageError if the request is too low, or if this model cannot drop positions.
+    """
     if config.kv_keep is None:
         return 0
     if config.kv_keep < 2 * KEEP_WINDOW:
@@ -72,7 +75,7 @@ def _why_not(config: RunConfig, model: ModelConfig) -> str | None:
 
 
 def on_cpu(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
-    """Returns the configuration, without a GPU if keys are dropped, and a note if that changed it.
+    """Returns the configuration, set to the CPU if keys are dropped, and a note on that change.
 
     Raises UsageError if keys are dropped and a GPU was requested.
     """

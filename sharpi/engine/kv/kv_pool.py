@@ -21,7 +21,7 @@ def kv_pages(
     types: KvTypes,
     window_pages: int = 0,
 ) -> tuple[int, tuple[str, ...]]:
-    """Returns the pages for all sequences, at least one context, and notes for the user.
+    """Returns the number of pages for all sequences, at least one context's, and notes on it.
 
     `window_pages` is as for `kv_bytes`.
     """
@@ -45,7 +45,10 @@ def kv_pages(
 
 
 def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
-    """Lists the bytes of each memory that may have to hold the pages of all layers."""
+    """Returns the bytes of RAM and, if a GPU may be used, of VRAM.
+
+    The pages of all layers may have to fit into each of them.
+    """
     memories = [default_ram(hardware) if config.ram is None else config.ram]
     vram = config.vram or hardware.free_vram
     if config.device != "cpu" and vram:

@@ -12,7 +12,7 @@ State: TypeAlias = int  # a number of the recurrent layers' state, alike in all 
 
 
 class Pool:
-    """Hands out `size` numbers, from `first` on, and takes them back.
+    """A pool of `size` page or state numbers, counted from `first`.
 
     `reclaimers` are called in turn when no number is free. Each may give back a number whose
     contents are only cached, and returns True if it did.
@@ -25,17 +25,17 @@ class Pool:
 
     @property
     def num_free(self) -> int:
-        """The count of free numbers."""
+        """The number of free pages or states."""
         return len(self._free)
 
     def take(self) -> int | None:
-        """Hands out a free number; None when all are in use."""
+        """Returns a free page or state number and marks it as used; None when all are in use."""
         if self._free or any(reclaim() for reclaim in self.reclaimers):
             return self._free.pop()
         return None
 
     def give_back(self, *numbers: int) -> None:
-        """Returns numbers to the pool."""
+        """Marks these numbers as free."""
         self._free.extend(numbers)
 
 
@@ -86,9 +86,10 @@ class CachedPage:
         return best, longest
 
     def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
-        """Returns the largest number of leading `tokens` with a state after them, and the child.
+        """Finds the child that has a state after the most leading `tokens`.
 
-        It is 0, and the child None, if no child has such a state.
+        Returns the number of these tokens and the child, or 0 and None if no child has such a
+        state.
         """
         found: tuple[int, CachedPage | None] = 0, None
         for child in self.children:

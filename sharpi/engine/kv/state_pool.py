@@ -5,10 +5,10 @@ from sharpi.errors import ContextFullError
 
 
 class StatePool(Pool):
-    """The states of recurrent layers; a model without such layers has none."""
+    """A pool of the recurrent layers' states; empty for a model without such layers."""
 
     def take(self) -> State:
-        """Hands out a state of undefined contents; raises ContextFullError when there is none."""
+        """Returns a free state of undefined contents; raises ContextFullError if all are in use."""
         state = super().take()
         if state is None:
             raise ContextFullError(

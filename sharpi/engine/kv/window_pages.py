@@ -59,10 +59,11 @@ def window_pages(config: RunConfig, model: ModelConfig) -> int:
 
 
 class WindowPages:
-    """Calls `drop` for unused pages while more than `limit` are present; 0 keeps all.
+    """Drops the keys and values of sliding-window layers in unused pages, beyond `limit` pages.
 
-    `window`: the most positions that a token reads, its own included. Steps have up to `batch_size`
-    tokens, unless a GPU computes them in batches.
+    With `limit` 0 all pages keep them. `drop` frees the memory of a page in these layers. `window`:
+    the most positions that a token reads, its own included. Steps have up to `batch_size` tokens,
+    unless a GPU computes them in batches.
     """
 
     def __init__(self, window: int, limit: int, drop: Drop, batch_size: int = 1 << 62) -> None:
@@ -90,10 +91,11 @@ class WindowPages:
         return first_page_read(length, self.window)
 
     def passing(self, length: int, end: int) -> range:
-        """Returns the pages that only tokens of a long step itself read; no text holds them.
+        """Returns the indices of pages that only tokens within one long step read.
 
-        Makes room for a batch of these pages, since the processors need them while the batch is
-        computed.
+        The step computes positions `length` to `end`; the range is empty if it fits a batch. No
+        text holds these pages. Makes room for a batch of them, since the processors need them while
+        the batch is computed.
         """
         if end - length <= self._batch_size:
             return range(0)
@@ -102,14 +104,17 @@ class WindowPages:
         return pages
 
     def pass_by(self, page: int) -> None:
-        """Drops what sliding-window layers have in a page that nobody held."""
+        """Drops a page's keys and values in sliding-window layers after a step that passed it.
+
+        Does nothing if a text has begun to hold or to write the page since.
+        """
         if page not in self._present:
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
     def usable(self, pages: Sequence[int], length: int) -> int:
         """Returns the most tokens, up to `length`, after which a text in these pages can continue.
 
-        The token after them must find all positions of its window.
+        The next token must find all positions of its window in pages that still have them.
         """
         return self.usable_of([self.has(page) for page in pages], length)
 
@@ -124,23 +129,23 @@ class WindowPages:
         return length
 
     def is_snapshot(self, index: int) -> bool:
-        """Returns True if the token after a snapshot reads page `index` of a text.
+        """Returns True if page `index` of a text is saved before sliding-window layers drop it.
 
-        Snapshots end at whole pages, so far apart that their windows take at most a quarter of all
-        pages.
+        The text can then be continued at the end of the pages saved together on disk. Such
+        snapshots are so far apart that they take at most a quarter of all pages.
         """
         count = -(-(self.window - 1) // PAGE_POSITIONS)
         apart = max(SNAPSHOT_PAGES, 4 * count)
         return index % apart >= apart - count
 
     def begin(self, page: int) -> None:
-        """Records that a page without users is about to be written."""
+        """Marks a page that is about to be written as present; it has no users yet."""
         if self.is_on and page not in self._present:
             self._present.add(page)
             self._left[page] = None
 
     def hold(self, *pages: int) -> None:
-        """Counts one more user of each page; drops no page before all of them are counted.
+        """Counts one more user of each page; drops other pages only after that.
 
         A page may also be one that is about to be written.
         """
@@ -153,7 +158,7 @@ class WindowPages:
         self.trim()
 
     def let_go(self, page: int) -> None:
-        """Counts one user less; a page without users may then be dropped."""
+        """Counts one user of a page less; a page without users may then be dropped."""
         if not self.is_on or page not in self._users:
             return
         self._users[page] -= 1
@@ -173,6 +178,9 @@ class WindowPages:
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
     def trim(self, room: int = 0) -> None:
-        """Drops the least recently used pages until `room` more pages fit within `limit`."""
+        """Makes sliding-window layers drop the least recently used pages until `room` more fit.
+
+        They have at most `limit` pages in all.
+        """
         while len(self._present) + room > self._limit and self._left:
             self.lose(next(iter(self._left)))

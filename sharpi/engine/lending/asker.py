@@ -1,7 +1,8 @@
-"""Asker: the threads that send a step's questions to the ranks that lend experts.
+"""Asker: the threads that request outputs of experts from the ranks that lend these experts.
 
-If a rank is lost, this machine answers the questions that were meant for it, from the mapped file,
-and later steps do not ask it. The values are the same; only reading from disk is slower.
+If a rank is lost, this machine itself computes the replies that the rank still owes, from the
+mapped file, and later steps send it no requests. The values are the same; only reading from disk is
+slower.
 """
 
 import statistics
@@ -21,15 +22,16 @@ from sharpi.experts.stats.remote_stats import RemoteStats
 from sharpi.system.closing import Closing
 from sharpi.system.native_threads import start_native
 
-_PROBES = 7  # questions, of which the first ones find pages and caches cold
+_PROBES = 7  # requests, of which the first ones find pages and caches cold
 _COUNTED = 5
 _LEAVE_SECONDS = 5.0
 
 
 class Asker(Closing):
-    """Asks on `lines` for the experts of `loans`; `names` has a name for the rank of each line.
+    """Requests the outputs of the experts in `loans` from other ranks.
 
-    `on_note` is called with a line for the user about each rank that is lost.
+    `lines` are the connections to these ranks, and `names` their names for the user. `on_note` is
+    called with a line for the user about each rank that is lost.
     """
 
     def __init__(
@@ -65,17 +67,20 @@ class Asker(Closing):
         self._choice = choice
 
     def count(self, num_tokens: int) -> None:
-        """Counts the tokens of a step."""
+        """Passes the number of tokens of a step to the `Choice`, if there is one."""
         if self._choice is not None:
             self._choice.count(num_tokens)
 
     def pause(self) -> None:
-        """Asks nobody from the next step on; any thread may call it."""
+        """Makes steps send no requests from the next one on; any thread may call it."""
         for index in range(len(self._lines)):
             self.remote.forget(index)
 
     def resume(self) -> None:
-        """Asks again; tells the other ranks to read what they lend. Any thread may call it."""
+        """Makes steps send requests again, and other ranks read the experts that they lend.
+
+        Any thread may call it.
+        """
         for index, line in enumerate(self._lines):
             if not self._lost[index]:
                 with self._line_locks[index]:
@@ -83,7 +88,10 @@ class Asker(Closing):
         self._let_ask()
 
     def round_trip(self) -> float:
-        """Returns the median seconds from a question to its answer, for the slowest rank."""
+        """Returns the median seconds from a request to its reply, for the slowest rank.
+
+        Infinite if all ranks are lost.
+        """
         seconds = []
         for index, line in enumerate(self._lines):
             if self._lost[index]:
@@ -100,7 +108,7 @@ class Asker(Closing):
         self._on_close = on_close
 
     def start(self, feed: ExpertFeed) -> None:
-        """Makes the steps of `feed` ask other ranks, and starts a thread for each line."""
+        """Makes the steps of `feed` send requests, and starts a thread for each connection."""
         self.remote.let_ask(feed)
         for index in range(len(self._lines)):
             self._begin(self._ask_all, index)
@@ -111,7 +119,7 @@ class Asker(Closing):
         start_native(thread)
 
     def _ask_all(self, index: int) -> None:
-        """Sends one line's questions to its rank, until the end or until the rank is lost."""
+        """Sends the requests of one connection, until the run ends or the rank is lost."""
         line = self._lines[index]
         while (question := self.remote.take(index)) is not None:
             self._pending[index] = question
@@ -130,7 +138,7 @@ class Asker(Closing):
             self._end(line)
 
     def lost(self, rank: int) -> None:
-        """Answers a lost rank's questions here from now on, also a question already sent to it.
+        """Computes a lost rank's replies here from now on, also that to a request already sent.
 
         Any thread may call it, for any rank, more than once.
         """
@@ -166,7 +174,7 @@ class Asker(Closing):
 
     @property
     def stats(self) -> RemoteStats:
-        """The counts of what other ranks computed so far."""
+        """The requests to other ranks so far: their number, bytes and seconds."""
         counts = self.remote.counts()
         return RemoteStats(
             questions=sum(each.questions for each in counts),
@@ -177,7 +185,7 @@ class Asker(Closing):
         )
 
     def close(self) -> None:
-        """Ends the threads and the lines; no step may ask any more."""
+        """Ends the threads and the connections; steps may send no more requests."""
         if self._choice is not None:
             self._choice.close()
         self.remote.end()

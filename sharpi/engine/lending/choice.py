@@ -1,4 +1,4 @@
-"""Choice: switches between asking other ranks for experts and reading them, while a model runs."""
+"""Choice: decides during a run if other ranks compute missing experts or the disk is read."""
 
 import threading
 from collections.abc import Callable
@@ -13,30 +13,35 @@ _LEAVE_SECONDS = 5.0
 
 
 class ExpertAccess(Protocol):
-    """Gets missing experts' outputs from other ranks, or the experts from the disk."""
+    """Switches between two sources of missing experts: other ranks that compute, and the disk."""
 
     def round_trip(self) -> float:
-        """Measures the seconds from a question to its answer; raises if a rank is lost."""
+        """Measures the seconds from a request to its reply; raises if a rank is lost."""
 
     def resume(self) -> None:
-        """Asks the other ranks from now on."""
+        """Makes steps send requests to the other ranks from now on."""
 
     def pause(self) -> None:
-        """Reads the experts from the disk from now on."""
+        """Makes steps read experts from the disk from now on."""
 
 
 def still_asks(asks: bool, round_trip: float, read: float) -> bool:
-    """Returns True if asking is faster than reading; similar times leave the choice as `asks`."""
+    """Returns True if steps should send requests to other ranks, rather than read the disk.
+
+    `asks` is the present choice, which changes only if the other source is clearly faster.
+    `round_trip` and `read` are the seconds of a request and of a read.
+    """
     if asks:
         return round_trip <= HYSTERESIS * read
     return HYSTERESIS * round_trip < read
 
 
 class Choice(Closing):
-    """Measures on a thread of its own whenever `TOKENS_BETWEEN` tokens have passed.
+    """Compares requests to other ranks with disk reads every `TOKENS_BETWEEN` tokens.
 
-    `read` measures the seconds of a read. `on_change` is called with True if other ranks are asked
-    from now on, and with the seconds of a question and of a read.
+    It measures on its own thread. `read` measures the seconds of a disk read. After a change
+    `on_change` is called with True if requests are sent from now on, and with the seconds of a
+    request and of a read.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class Choice(Closing):
         start_native(self._thread)
 
     def count(self, num_tokens: int) -> None:
-        """Counts the tokens of a step."""
+        """Counts the tokens of a step, and begins a measurement if one is due."""
         self._num_tokens += num_tokens
         if self._num_tokens >= TOKENS_BETWEEN:
             self._num_tokens = 0
@@ -68,7 +73,7 @@ class Choice(Closing):
                 return
 
     def decide(self) -> None:
-        """Measures a question and a read, and changes to the faster one if it is clearly faster."""
+        """Measures a request and a disk read, and switches to the one that is clearly faster."""
         round_trip, read = self._access.round_trip(), self._read()
         asks = still_asks(self.asks, round_trip, read)
         if asks == self.asks or self._has_ended:

@@ -1,6 +1,6 @@
-"""ExpertPrograms: computes the outputs of single experts for the input rows in a question.
+"""ExpertPrograms: computes the outputs of single experts for the input rows in a request.
 
-A rank uses it to answer other ranks, and to answer its own questions after a lender is lost. The
+A rank uses it to reply to other ranks, and to its own requests after a lending rank is lost. The
 bits of the results are the same in both cases.
 """
 
@@ -26,7 +26,7 @@ _OF_ITEM = 3  # token, expert, and weight
 
 
 class ExpertPrograms:
-    """A program for each of `layers`, over the mapped file; for one thread at a time."""
+    """Computes experts of `layers` from the mapped file; for one thread at a time."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ExpertPrograms:
 
     @property
     def max_question_bytes(self) -> int:
-        """The size of the largest question."""
+        """The bytes of the largest request."""
         return 4 * (_HEADER + _OF_ITEM * self.max_items) + self._rows.nbytes
 
     def _program(self, experts: ExpertWeights, activation: Activation) -> Program:
@@ -74,9 +74,11 @@ class ExpertPrograms:
         return program
 
     def answer(self, question: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
-        """Returns the values (items, rows) for a question as a view; None for the empty question.
+        """Returns the experts' outputs (items, rows) for a request; None for the empty request.
 
-        Raises ClusterError if the question is malformed, or about experts that are not here.
+        An item is a token with one of its experts; the result is a view that the next call
+        overwrites. Raises ClusterError if the request is malformed, or asks for experts that are
+        not here.
         """
         numbers = question[: len(question) // 4 * 4].view(np.int32)
         if len(numbers) < _HEADER or not numbers[2]:
@@ -102,7 +104,7 @@ class ExpertPrograms:
         return self._values[: num_items * rows].reshape(num_items, rows)
 
     def probe(self, layer: int, expert: int) -> tuple[bytes, int]:
-        """Returns a question about one expert, and the size of its answer in bytes."""
+        """Returns a request for one expert, and the size of its reply in bytes."""
         experts = self._found[layer]
         header = np.array([layer, 1, 1, experts.up.columns, 0, expert], np.int32)
         values = np.ones(1 + experts.up.columns, np.float32)

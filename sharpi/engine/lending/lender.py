@@ -1,4 +1,4 @@
-"""Lender: answers another rank's questions about experts that this rank has in memory."""
+"""Lender: replies to another rank's requests for experts that this rank has in memory."""
 
 import threading
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _LEAVE_SECONDS = 5.0
 
 
 class Lender(Closing):
-    """Answers another rank's questions, on a thread of its own."""
+    """Replies to another rank's requests, on its own thread."""
 
     def __init__(self, line: QuestionLine, programs: ExpertPrograms, loans: Sequence[Loan]) -> None:
         self._line, self._programs, self._loans = line, programs, loans
@@ -24,7 +24,7 @@ class Lender(Closing):
 
     @property
     def is_at_work(self) -> bool:
-        """True until the other rank has sent the empty question, or is lost."""
+        """True until the other rank has sent the empty request, or is lost."""
         return self._thread.is_alive()
 
     def warm(self) -> None:
@@ -53,7 +53,7 @@ class Lender(Closing):
             return
 
     def close(self) -> None:
-        """Frees the programs, unless a question is still being answered."""
+        """Frees the programs, unless a reply is still being computed."""
         self._thread.join(_LEAVE_SECONDS)
         if not self._thread.is_alive():
             self._programs.close()

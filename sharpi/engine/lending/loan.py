@@ -9,7 +9,7 @@ Wish = Literal["auto", "on", "off"]
 
 
 class Room(Struct, frozen=True):
-    """The facts that one rank publishes after it has planned its own layers."""
+    """A rank's spare RAM and missing experts, published after it has planned its layers."""
 
     spare: int  # bytes of RAM that its own layers leave free
     lacking: tuple[int, ...]  # its layers with experts that have no slot
@@ -29,7 +29,7 @@ class Loan(Struct, frozen=True):
 
 
 def lend(rooms: Sequence[Room], experts: Mapping[int, tuple[int, int]]) -> tuple[Loan, ...]:
-    """Returns the loans; `experts`: by layer, the number of experts and the bytes of one.
+    """Returns all loans; `experts`: by layer, the number of experts and the bytes of one.
 
     A rank lends the same fraction of each layer's experts, beginning with the highest ids, as far
     as its spare RAM goes. Experts without a lender stay on disk.
@@ -52,7 +52,7 @@ def lend(rooms: Sequence[Room], experts: Mapping[int, tuple[int, int]]) -> tuple
 
 
 def share_text(loans: Sequence[Loan], experts: Mapping[int, tuple[int, int]]) -> str:
-    """Returns as text how many experts are lent, out of all experts in the same layers."""
+    """Returns how many experts are lent, out of all experts in the same layers, as text."""
     num_lent = sum(loan.end - loan.first for loan in loans)
     num_all = sum(experts[layer][0] for layer in {loan.layer for loan in loans})
     return f"{num_lent} of {num_all} experts in layers without a slot for each"
@@ -65,7 +65,11 @@ def _loans(
     experts: Mapping[int, tuple[int, int]],
     spare: int,
 ) -> Iterator[Loan]:
-    """Yields one rank's loans to another; of each layer, experts [0, end) have no lender yet."""
+    """Yields one rank's loans to another.
+
+    `ends`: experts [0, end) of each layer have no lender yet. `spare` is the lender's spare RAM in
+    bytes.
+    """
     wanted = sum(end * experts[layer][1] for layer, end in ends.items())
     share = min(1.0, max(0, spare) / wanted) if wanted else 0.0
     for layer, end in dict(ends).items():

@@ -33,7 +33,10 @@ class Benchmark:
         self._processor = processor_of(engine, self._traffic)
 
     def run(self, test: BenchmarkTest) -> BenchmarkRow:
-        """Runs one test; measures limits before and after it, and uses the higher ones."""
+        """Runs one test, and measures the processor's limits before and after it.
+
+        The higher limits count.
+        """
         passes = self._passes(test)
         threads = self._threads(test)
         try:
@@ -67,7 +70,7 @@ class Benchmark:
         return [ids[i : i + size] for i in range(0, len(ids), size)]
 
     def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> tuple[Traffic, int]:
-        """Returns what all passes read, and how many of those bytes cross a GPU's bus."""
+        """Runs all passes once; returns what they read, and the bytes that crossed a GPU's bus."""
         total, bus_bytes = Traffic(), 0
         for ids in passes:
             self._extend(test, ids)
@@ -136,7 +139,7 @@ class Benchmark:
         )
 
     def _launches(self, test: BenchmarkTest) -> int | None:
-        """Returns the number of launches of the last token of a decode."""
+        """Returns the kernel launches of the last token of a decode test; None for other tests."""
         return self._processor.launches(test.num_positions - 1) if test.kind == "tg" else None
 
     def _int8_rates(
@@ -158,7 +161,10 @@ class Benchmark:
 def run_benchmark(
     engine: Engine, tests: Sequence[BenchmarkTest], repetitions: int
 ) -> Iterator[BenchmarkRow]:
-    """Yields one row per test as it is done; raises ContextFullError."""
+    """Yields one row per test as it is done; raises ContextFullError.
+
+    Tests of more drafts than a step may check are skipped.
+    """
     benchmark = Benchmark(engine, repetitions)
     for test in tests:
         if test.kind == "ck" and test.num_tokens > 1 + engine.runner.settings.max_drafts:

@@ -33,15 +33,18 @@ class Processor:
         return 0
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """Returns the highest rate of reading weights if `bus_bytes` of them cross the bus."""
+        """Returns the highest rate of reading weights; None if there is no limit to compare with.
+
+        `bus_bytes` of the `weight_bytes` cross a GPU's bus.
+        """
         return None
 
     def operations_per_second(self, num_threads: int) -> float | None:
-        """Returns the highest rate of int8 operations."""
+        """Returns the highest rate of int8 operations; None if it is not measured."""
         return None
 
     def launches(self, position: int) -> int | None:
-        """Returns the number of kernels that a token at a position launches."""
+        """Returns how many kernels are launched for a token at a position; None if not known."""
         return None
 
 
@@ -101,7 +104,10 @@ class GpuProcessor(Processor):
         return self._bus.of_pass(routes)
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """Returns the rate; VRAM and bus work at the same time, so the slower one limits it."""
+        """Returns the highest rate of reading weights in VRAM and RAM.
+
+        VRAM and bus work at the same time, so the slower one limits it.
+        """
         seconds = (weight_bytes - bus_bytes) / self._limits.bytes_per_second
         if bus_bytes:
             seconds = max(seconds, bus_bytes / self._limits.bus_bytes_per_second)

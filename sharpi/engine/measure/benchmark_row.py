@@ -1,4 +1,4 @@
-"""BenchmarkTest and BenchmarkRow: a test, and its result."""
+"""BenchmarkTest and BenchmarkRow: a test of a benchmark, and its result."""
 
 from collections.abc import Sequence
 from statistics import stdev
@@ -38,7 +38,7 @@ class BenchmarkTest(Struct, frozen=True):
 
     @property
     def pass_size(self) -> int | None:
-        """The tokens of a step; None for as many as a batch takes."""
+        """The tokens of a step; None for whole batches."""
         return {"tg": 1, "ck": self.num_tokens}.get(self.kind)
 
 

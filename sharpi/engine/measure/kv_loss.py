@@ -30,11 +30,15 @@ class KvLoss(Struct, frozen=True):
 
     @property
     def reference_perplexity(self) -> float:
-        """The reference's own perplexity."""
+        """The perplexity of the reference engine over the same tokens."""
         return float(np.exp(self.reference_nll_sum / self.num_tokens))
 
     def plus(self, logits: Logits, reference: Logits, targets: npt.NDArray[np.int32]) -> "KvLoss":
-        """Adds tokens: the logits (tokens, vocabulary) of both engines, and next ids (tokens,)."""
+        """Returns the sums with more tokens added.
+
+        `logits` and `reference` (tokens, vocabulary) are the logits of both engines, and `targets`
+        (tokens,) the ids of the tokens that follow.
+        """
         nll = token_losses(reference, targets)
         agreeing = int((logits.argmax(axis=1) == reference.argmax(axis=1)).sum())
         return KvLoss(

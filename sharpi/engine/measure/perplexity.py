@@ -18,12 +18,12 @@ from sharpi.errors import UsageError
 
 
 class WindowScore(Struct, frozen=True):
-    """Totals up to window `index` of `count`."""
+    """The scores of all windows up to window `index` of `count`."""
 
     index: int
     count: int
     num_tokens: int
-    nll: float
+    nll: float  # mean negative log-likelihood of a token
     perplexity_so_far: float
     error: float  # one standard error
     loss: KvLoss | None = None  # against the reference engine, if there is one
@@ -60,7 +60,7 @@ def perplexity_windows(
 
 
 def scored_logits(engine: Engine, ids: npt.NDArray[np.int32]) -> Logits:
-    """Returns the logits (tokens, vocabulary) after each id of the second half but the last."""
+    """Returns the logits (tokens, vocabulary) after each token of the second half but the last."""
     inputs = ids.copy()
     bos_id = engine.tokenizer.bos_id
     if engine.tokenizer.add_bos and bos_id is not None:

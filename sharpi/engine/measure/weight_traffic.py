@@ -13,7 +13,7 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 
 class Traffic(Struct, frozen=True):
-    """The bytes that passes read, and the operations that they compute."""
+    """The bytes of weights that passes read, and the operations that they compute."""
 
     weight_bytes: int = 0  # as they are encoded
     operations: int = 0  # two for each weight and token
@@ -23,7 +23,7 @@ class Traffic(Struct, frozen=True):
 
 
 class WeightTraffic:
-    """Counts passes of one model; a weight is read once per pass, for all tokens together.
+    """Counts the traffic of a model's passes; a pass reads a weight once, for all its tokens.
 
     The last layer's feed-forward and the output are computed only for the token whose logits are
     needed. Attention over the KV cache is not counted.

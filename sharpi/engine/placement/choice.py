@@ -35,7 +35,10 @@ def is_there() -> bool:
 
 
 class GpuChoice:
-    """Chooses GPUs as `devices`, none for the CPU; `notes` say why no GPU is used."""
+    """Chooses the GPUs to use; `devices` is empty if the CPU computes everything.
+
+    `notes` say why a GPU is not used.
+    """
 
     def __init__(
         self, config: RunConfig, open_device: OpenGpu, is_there: Callable[[], bool] = is_there
@@ -78,9 +81,10 @@ class GpuChoice:
         hardware: HardwareInfo,
         layers: range | None = None,
     ) -> Placed:
-        """Returns the plan to run by and a warning; raises UsageError like `running_plan`.
+        """Returns the placement, the plan to run by and a warning.
 
-        With `layers`, other machines run the other layers.
+        Uses the CPU alone if the GPUs cannot run the model and none was requested. With `layers`,
+        other machines run the other layers. Raises UsageError like `running_plan`.
         """
 
         def plan(config: RunConfig, hardware: HardwareInfo) -> Placed:
@@ -114,13 +118,16 @@ class GpuChoice:
         return placed
 
     def _measured(self, hardware: HardwareInfo) -> HardwareInfo:
-        """Returns the hardware with what the GPUs have free now, and how fast they are."""
+        """Returns the hardware info with the GPUs' free VRAM and measured read rates."""
         frees = tuple(device.free_bytes for device in self.devices)
         rates = () if self._config.tensor_split else measured_rates(self.devices)
         return replace(hardware, free_vram=frees[0], free_vrams=frees, vram_rates=rates)
 
     def description(self, plan: TierPlan | None) -> str | None:
-        """Returns the GPUs' names and first layers, on which the results' bits depend, or None."""
+        """Returns the GPUs' names and first layers, on which result bits depend.
+
+        Returns None on the CPU.
+        """
         if not self.devices:
             return None
         first, *others = plan.gpus if plan is not None else ()

@@ -63,5 +63,5 @@ def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies 
 
 
 def _reads_embedding(plan: TierPlan) -> bool:
-    """Returns True if a GPU has all layers, and no room for the embedding."""
+    """Returns True if one GPU has all layers, but no room for the embedding."""
     return len(plan.gpus) == 1 and plan.first_gpu_layer == 0 and not plan.gpus[0].embeds

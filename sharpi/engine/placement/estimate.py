@@ -43,7 +43,7 @@ def least_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> in
 
 
 def approximate_facts(entry: CatalogueEntry, quant: str) -> ModelFacts:
-    """Returns sizes from counts of parameters, with all layers alike."""
+    """Returns a model's approximate sizes from its parameter counts, with all layers alike."""
     per_weight = BITS[quant] / 8
     expert = _expert_parameters(entry) * per_weight
     table = int(entry.vocabulary * entry.hidden_size * per_weight)
@@ -87,7 +87,7 @@ def _widths(entry: CatalogueEntry) -> BufferWidths:
 
 
 def _beside_weights(facts: ModelFacts, hardware: HardwareInfo) -> int:
-    """Returns the bytes of the KV cache and the buffers."""
+    """Returns the bytes of the KV cache and the buffers for a context of 4096 tokens."""
     pages = CONTEXT // PAGE_POSITIONS
     scratch = scratch_bytes(
         facts.widths,

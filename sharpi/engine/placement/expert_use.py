@@ -23,17 +23,20 @@ _ONLY_PROMPTS = ("perplexity", "logits")  # commands that decode nothing
 
 
 class SlotUse(Struct, frozen=True):
-    """How the slots of one tier are used."""
+    """The policy, predictor and number of one tier's slots."""
 
     policy: str
     predictor: str | None = None  # None if nothing is predicted
     warm_pin: int = 0  # experts that a layer pins
-    num_slots: int = 0  # of the layer with the fewest, of those that have some
+    num_slots: int = 0  # the fewest of any layer that has some
     all_fit: bool = False  # each expert has a slot
 
 
 class ExpertUse(Struct, frozen=True):
-    """The use of a model's experts; slots are None where a tier has none."""
+    """The facts about a model's experts on which the effect of flags depends.
+
+    `gpu` and `ram` describe the slots of these tiers; None if a tier has none.
+    """
 
     num_experts: int = 0  # of a layer; 0 in a dense model
     first_gpu_layer: int | None = None  # None without a GPU
@@ -48,7 +51,7 @@ class ExpertUse(Struct, frozen=True):
 
     @property
     def slots(self) -> SlotUse | None:
-        """The slots that the flags' policy applies to: the GPU's, or without these the RAM's."""
+        """The slots whose policy the flags set: those on the GPU, or otherwise those in RAM."""
         return self.gpu if self.gpu is not None and self.gpu.num_slots else self.ram
 
     @property
@@ -65,7 +68,7 @@ def expert_use(
     gpu: "GpuSlots | None",
     ram_policy: PolicySettings | None,
 ) -> ExpertUse:
-    """Returns how the experts are used.
+    """Returns the facts about a model's experts on which the effect of flags depends.
 
     `gpu`: the slots on a GPU, and `ram_policy`: the policy of slots in RAM; None without such
     slots.

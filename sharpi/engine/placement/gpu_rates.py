@@ -22,7 +22,10 @@ NO_GPUS = GpuRates(0, 0.0)
 
 
 def gpu_rates(devices: Sequence[Device], config: RunConfig) -> GpuRates:
-    """Measures the GPUs that a rank uses; their buffers for steps are not known yet."""
+    """Returns the VRAM that GPUs have for layers, and the measured rate of reading it.
+
+    Buffers for steps, whose size is not known yet, are not subtracted.
+    """
     limits = config.vrams or (config.vram,) * len(devices)
     rooms = [
         max(0, min(device.free_bytes, limit or device.free_bytes) - RESERVE_BYTES)

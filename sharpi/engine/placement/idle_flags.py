@@ -91,7 +91,7 @@ def _without_gpu(config: RunConfig, use: ExpertUse) -> bool:
 
 
 def _unasked_without_gpu(config: RunConfig, use: ExpertUse) -> bool:
-    """Returns True if no GPU is used, and this is a plan or the user asked for the CPU."""
+    """Returns True if no GPU is used, and the command is `plan` or the user chose the CPU."""
     asks = config.given.command != "plan" and config.device != "cpu"
     return use.first_gpu_layer is None and not asks
 

@@ -16,7 +16,7 @@ from sharpi.ops.state_layout import num_states, state_bytes
 def gpu_kv_bytes(
     config: ModelConfig, settings: EngineSettings, layers: range | None = None
 ) -> tuple[int, ...]:
-    """Returns the bytes of each layer's KV cache on a GPU, and of its recurrent states.
+    """Returns, for each layer, the bytes of its KV cache and recurrent states on a GPU.
 
     Layers outside of `layers` have 0 there, as other machines run them.
     """
@@ -45,7 +45,7 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
 
 
 def _library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
-    """Returns the bytes that the library allocates for a call.
+    """Returns the most bytes that a library kernel allocates in one call.
 
     Fused attention needs reordered keys, values and queries, and a result. A grouped matmul needs a
     result.

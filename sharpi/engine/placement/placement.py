@@ -22,10 +22,10 @@ _COUNT_BYTES = 4  # of how often an expert followed another one
 
 
 class Placement:
-    """Collects the planner's inputs; planning itself takes hardly any time.
+    """Collects the planner's inputs, from which `plan` computes a plan quickly.
 
-    With `layers`, other machines run the model's other layers, which take no memory here.
-    Raises UnsupportedModelError if a GPU is requested that has no kernels for the model.
+    With `layers`, other machines run the model's other layers, which take no memory here. Raises
+    UnsupportedModelError if a GPU is requested that has no kernels for the model.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Placement:
 
 
 def _learned_sizes(config: RunConfig, model: ModelConfig) -> dict[str, int]:
-    """Returns the bytes of a layer that policies learn, as fields of the TierRequest."""
+    """Returns the bytes per layer of what policies learn, as arguments for TierRequest."""
     if not model.is_moe:
         return {}
     usual, least = learned_sizes(config.experts, model.num_experts, on_gpu=False)
@@ -87,7 +87,7 @@ def _learned_sizes(config: RunConfig, model: ModelConfig) -> dict[str, int]:
 
 
 def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...], ...]:
-    """Returns each layer's shares of use from the profile, if there is one already."""
+    """Returns each layer's cumulative shares of expert uses; empty without a profile."""
     path = config.experts.profile
     if path is None or not model.is_moe:
         return ()

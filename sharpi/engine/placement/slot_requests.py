@@ -1,4 +1,4 @@
-"""Decides about the requests for slots in each tier: on a GPU, and in RAM."""
+"""Decides which slots to use, and by which policy, in each tier: on a GPU, and in RAM."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
-    """Returns the request for slots in RAM.
+    """Returns the options for experts as they apply to the slots in RAM.
 
     With a GPU these slots only get a plain policy: they see the GPU's misses alone, which are too
     few to learn from. They pin no experts if VRAM does, unless a fixed set was asked for. If GPUs
@@ -77,10 +77,10 @@ def has_gpu_layers(plan: TierPlan) -> bool:
 def gpu_request(
     config: RunConfig, model: ModelConfig, plan: TierPlan | None, profile: ExpertProfile | None
 ) -> "GpuSlots | None":
-    """Decides about the slots on GPUs as planned; imports modules only if there is a GPU.
+    """Returns the planned slots of the first GPU that lacks experts; None if none does.
 
-    Returns the slots of the first GPU that lacks experts; all GPUs use theirs alike. For a loaded
-    model the driver may limit the choice further: see `find_reach`.
+    All GPUs use their slots alike. Modules are imported only if there is a GPU. For a loaded model
+    the driver may limit the choice further: see `find_reach`.
     """
     if plan is None or not has_gpu_layers(plan):
         return None
@@ -100,7 +100,7 @@ def gpu_request(
 def ram_policy(
     config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
 ) -> PolicySettings | None:
-    """Returns the policy of the slots in RAM for a plan alone, without loading the model."""
+    """Returns the policy of the slots in RAM, from a plan alone; None if all experts are mapped."""
     if plan.is_mapped:
         return None
     shape = ExpertShape(

@@ -23,7 +23,7 @@ def answer_file(text: str) -> str:
 
 
 class AnswerIds:
-    """The tokens of answers in one model's folder; errors of files are ignored."""
+    """The tokens of answers in one model's folder; I/O errors are ignored."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class AnswerIds:
             write_atomically(self._folder / answer_file(text), data + _digest(data))
 
     def find(self, text: str) -> list[int]:
-        """Returns the tokens of an answer; an empty list if they are not known."""
+        """Returns the tokens of an answer; an empty list if they were not stored."""
         path = self._folder / answer_file(text)
         with suppress(OSError, ValueError):
             content = path.read_bytes()

@@ -27,7 +27,7 @@ _PACKAGES = ("model", "ops", "engine/backends", "device")  # whose code decides 
 def arithmetic_of(
     config: RunConfig, settings: EngineSettings, model: ModelConfig, gpu: str | None
 ) -> str:
-    """Names the arithmetic of a loaded model; models of equal names compute the same bits.
+    """Returns a name for the arithmetic of a loaded model; equal names mean equal bits.
 
     `gpu`: the GPUs' names and layers, see `GpuChoice.description`; None without a GPU.
     """
@@ -61,7 +61,7 @@ def arithmetic_files() -> Iterator[Path]:
 
 @cache
 def processor_name() -> str:
-    """Returns the processor's model, since approximate instructions differ between makers."""
+    """Returns the model name of the CPU, since approximate instructions differ between makers."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:

@@ -37,10 +37,10 @@ class StoredFile(NamedTuple):
 
 
 class ModelFolder(Struct, frozen=True):
-    """The pages of one model, for a list."""
+    """One model's folder in the prompt cache, as a list of models shows it."""
 
     path: Path
-    about: dict[str, Any]  # what was written of it; empty where that is unreadable
+    about: dict[str, Any]  # the facts in its about.json; empty if that cannot be read
     num_files: int
     num_bytes: int
     last_use_ns: int
@@ -52,7 +52,10 @@ class ModelFolder(Struct, frozen=True):
 
 
 class CacheFolder:
-    """Opens the folder, and creates it for its owner alone; raises UsageError."""
+    """The folder of a prompt cache, within a budget of `max_bytes`.
+
+    It is created if it is missing, for its owner alone. Raises UsageError if that fails.
+    """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path, self.max_bytes = path, max_bytes
@@ -75,7 +78,7 @@ class CacheFolder:
         return self.path / f"{_PREFIX}{key.hex()}"
 
     def add_model(self, key: bytes, about: dict[str, Any]) -> None:
-        """Creates a model's folder, with the facts `about` it for a list; raises OSError."""
+        """Creates a model's folder and writes `about`, facts for a list; raises OSError."""
         folder = self.of_model(key)
         folder.mkdir(mode=0o700, exist_ok=True)
         if not (folder / ABOUT).exists():
@@ -112,7 +115,7 @@ class CacheFolder:
         return total
 
     def files(self) -> Iterator[StoredFile]:
-        """Yields all records, and the temporary files of writers that were killed."""
+        """Yields all files that count: records, tokens of answers, and temporary files."""
         for folder in self._model_folders():
             yield from _files(folder)
 

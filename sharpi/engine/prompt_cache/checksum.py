@@ -18,7 +18,7 @@ _FIRST = np.arange(1, 9, dtype=np.uint64)
 
 
 class Checksum:
-    """Takes data in pieces; all but the last must be whole rows of 64 bytes.
+    """A digest of data that is added in pieces; all but the last are whole rows of 64 bytes.
 
     The native library mixes the data into eight lanes of 64 bits, and BLAKE2 makes the digest of
     the lanes. It detects accidental changes, but is not secure against forged data.
@@ -40,7 +40,7 @@ class Checksum:
         self._num_bytes += data.nbytes
 
     def digest(self) -> bytes:
-        """Returns the 16 bytes of the digest of all added bytes."""
+        """Returns the digest of all added bytes, 16 bytes long."""
         length = self._num_bytes.to_bytes(8, "little")
         return blake2b(self._lanes.tobytes() + length, digest_size=DIGEST_BYTES).digest()
 

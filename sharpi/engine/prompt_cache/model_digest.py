@@ -30,7 +30,7 @@ class ModelDigest:
         self._path = folder / _FOLDER / f"{name}.digest"
 
     def known(self) -> bytes | None:
-        """Returns the digest if it was computed before."""
+        """Returns the stored digest; None if it was not computed before."""
         with suppress(OSError):
             data = self._path.read_bytes()
             if len(data) == 2 * DIGEST_BYTES and data[DIGEST_BYTES:] == _check(data[:DIGEST_BYTES]):
@@ -38,7 +38,7 @@ class ModelDigest:
         return None
 
     def compute(self, should_stop: threading.Event | None = None) -> bytes | None:
-        """Reads the file and keeps its digest.
+        """Computes the digest from all bytes of the model, stores it and returns it.
 
         Returns None if `should_stop` is set, or if a file is changed meanwhile. Raises OSError.
         """

@@ -1,4 +1,4 @@
-"""PromptCache: pages and states on disk, found by the tokens of their text.
+"""PromptCache: KV pages and recurrent states on disk, found by the tokens of their text.
 
 One background thread writes the pages of ended texts. Reads happen in the call that needs them.
 """
@@ -58,7 +58,7 @@ class PromptCache(Closing):
     """The pages of one model on disk; all methods are for the engine's thread.
 
     Until the model's digest is known, no page is found, and pages to be saved wait. `close` returns
-    when all are written; after that `notes` has sentences about what went wrong.
+    when all pages are written; after that `notes` has sentences about what went wrong.
     """
 
     def __init__(self, folder: CacheFolder, memory: ModelMemory, identity: ModelIdentity) -> None:
@@ -96,30 +96,43 @@ class PromptCache(Closing):
 
     @property
     def answers(self) -> AnswerIds | None:
-        """The tokens of answers; None while the model's digest is not known."""
+        """The stored tokens of answers; None while the model's digest is not known."""
         return None if self._key is None else AnswerIds(self._folder.of_model(self._key))
 
     # What is on disk.
 
     def refresh(self) -> bool:
-        """Finds what other processes wrote; returns False while the digest is not known."""
+        """Updates the index with the files of other processes.
+
+        Returns False while the model's digest is not known.
+        """
         if self._key is None or self._index is None:
             return False
         self._index.refresh()
         return True
 
     def has_page(self, parent: bytes, own: bytes) -> bool:
-        """Returns True if the whole page between links `parent` and `own` is on disk."""
+        """Returns True if the whole page between links `parent` and `own` is on disk.
+
+        A link is a digest of all tokens up to a position of a text.
+        """
         name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, has_state=False)
         return self._index is not None and self._index.has(name)
 
     def has_partial(self, parent: bytes, own: bytes) -> bool:
-        """Returns True if the page is on disk without its sliding-window layers."""
+        """Returns True if the page between links `parent` and `own` is on disk as a partial record.
+
+        A partial record lacks the page's sliding-window layers. A link is a digest of all tokens up
+        to a position of a text.
+        """
         name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, False, is_partial=True)
         return self._index is not None and self._index.has(name)
 
     def longest(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> int:
-        """Returns how many of `tokens` the longest record after link `parent` has; 0 if none."""
+        """Returns how many of `tokens` the longest record after link `parent` has; 0 if none.
+
+        The link is the digest of all tokens that precede `tokens`.
+        """
         found = self._index.after(parent, tokens, has_state=has_state) if self._index else []
         return found[0].num_tokens if found else 0
 
@@ -146,7 +159,10 @@ class PromptCache(Closing):
         has_state: bool = False,
         is_partial: bool = False,
     ) -> Record:
-        """Returns the header of this model's record for `tokens` after the link `parent`."""
+        """Returns the header of this model's record for `tokens`, the first of them at `position`.
+
+        `parent` is the link before them, the digest of all tokens that precede `tokens`.
+        """
         assert self._key is not None
         page_bytes, state_bytes = self._sizes
         size = self._memory.partial_bytes if is_partial else page_bytes
@@ -205,9 +221,9 @@ class PromptCache(Closing):
         return Record(b"", link, position, page.tokens, size, is_partial=is_partial)
 
     def save_page(self, page: EndedPage, link: bytes, position: int) -> None:
-        """Copies a whole page before its windows are dropped.
+        """Queues a whole page to be written, before its sliding-window layers are dropped.
 
-        `link` is the link before the page, whose first token is at `position`.
+        `link` is the digest of all tokens before the page, whose first token is at `position`.
         """
         if not self._can_write or self._failure is not None:
             return
@@ -215,19 +231,25 @@ class PromptCache(Closing):
         self._queue.add([Pending(record, page.page, None, time.time_ns())])
 
     def windows_change(self, page: int) -> None:
-        """Copies or drops a page's waiting records before its sliding-window layers are dropped."""
+        """Copies or drops a page's waiting records before its sliding-window layers are dropped.
+
+        Partial records of the page, which lack these layers, stay as they are.
+        """
         self._queue.forget_windows(page)
 
     def page_changes(self, page: int) -> None:
-        """Copies or drops waiting records of a page before it is overwritten or shortened."""
+        """Copies or drops a page's records that wait to be written, before the page changes."""
         self._queue.forget_page(page)
 
     def state_changes(self, state: State) -> None:
-        """Copies or drops waiting records of a state before it is overwritten."""
+        """Copies or drops a state's records that wait to be written, before the state changes."""
         self._queue.forget_state(state)
 
     def copy_some(self) -> None:
-        """Copies waiting pages and states from a GPU; on the engine's thread, between steps."""
+        """Copies pages and states that wait to be written from a GPU to RAM.
+
+        For the engine's thread, between steps.
+        """
         self._queue.copy_some()
 
     def _write_all(self) -> None:
@@ -274,9 +296,10 @@ class PromptCache(Closing):
                     (self._folder.of_model(record.key) / str(name)).unlink()
 
     def close(self) -> None:
-        """Waits until all is written; a second call does nothing. An interrupt drops the rest.
+        """Waits until all records are written; an interrupt drops those that still wait.
 
-        The memory of the pages must still exist, and no step may write to it.
+        A second call does nothing. The memory of the pages must still exist, and no step may write
+        to it.
         """
         self._queue.close()
         try:
@@ -291,7 +314,10 @@ class PromptCache(Closing):
 
 
 def _replaced(record: Record, index: RecordIndex) -> list[RecordName]:
-    """Lists the records that this one makes superfluous: shorter or partial ones of its page."""
+    """Lists the records on disk that `record` makes superfluous.
+
+    They are shorter or partial records of the same page.
+    """
     if record.state_bytes or record.is_partial:
         return []
     partial = record.name._replace(is_partial=True)

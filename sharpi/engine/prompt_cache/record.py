@@ -1,8 +1,9 @@
 """Record: one page of the KV cache on disk, perhaps with a state of the recurrent layers after it.
 
-A record's file has a header of 512 bytes, then the page's bytes, then the state's. The header names
-the model by its fingerprint, has the page's tokens, and ends with a digest of itself. A partial
-record has the page's bytes of layers without windows alone: the other layers had dropped theirs.
+A record's file has a header of 512 bytes, then the page's bytes, then the state's. The header has
+the key of the model and its arithmetic and the page's tokens, and ends with a digest of itself. A
+partial record only has the bytes of layers without windows, since the page's sliding-window layers
+were dropped.
 """
 
 import re
@@ -27,11 +28,14 @@ _NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})-([0-9]{1,2})([sp]?)\.kv")
 
 
 class RecordFault(Exception):
-    """A file that is not a whole record of this model; the message names the fault."""
+    """An error: a file is not a whole record of this model. The message names the fault."""
 
 
 class RecordName(NamedTuple):
-    """The name of a record's file: links before and after its tokens, their number, its kind."""
+    """The name of a record's file: links before and after its tokens, their number, its kind.
+
+    A link is a digest of all tokens of a text up to a position.
+    """
 
     parent: str  # in hexadecimal, as `own`
     own: str
@@ -53,7 +57,7 @@ def parse_name(name: str) -> RecordName | None:
 
 
 class Record(Struct, frozen=True):
-    """The header of a record; `parent` is the link of the text's tokens before `position`."""
+    """The header of a record; `parent` is the digest of the text's tokens before `position`."""
 
     key: bytes  # of the model and its arithmetic
     parent: bytes
@@ -72,7 +76,7 @@ class Record(Struct, frozen=True):
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of page and state."""
+        """The bytes of the page and of the state, if there is one."""
         return self.page_bytes + self.state_bytes
 
     def header(self, checksum: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Reads and writes the files of records: whole or not at all."""
+"""Reads and writes the files of records; a file is written completely or not at all."""
 
 import os
 import stat
@@ -61,7 +61,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 def read_record(path: Path, expected: Record, data: Bytes) -> None:
     """Reads the page and the state of the expected record into `data`.
 
-    Raises RecordFault for a file that is not this whole record, and OSError.
+    Raises RecordFault for a file that does not have exactly this record, and OSError.
     """
     with opened(path) as (descriptor, size):
         record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, 0))

@@ -1,4 +1,4 @@
-"""RecordIndex: which records of one model are on disk, by the link before their tokens."""
+"""RecordIndex: which records of one model are on disk, by the digest of the tokens before them."""
 
 import os
 import threading
@@ -23,7 +23,7 @@ class RecordIndex:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Updates the index by what this and other processes have added and removed."""
+        """Updates the index from the folder, in which other processes add and remove files."""
         try:
             time_ns = os.stat(self._folder).st_mtime_ns
             names = set(os.listdir(self._folder)) if time_ns != self._time_ns else self._names
@@ -53,9 +53,9 @@ class RecordIndex:
         return name in self._by_parent.get(name.parent, ())
 
     def after(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> list[RecordName]:
-        """Returns the records that follow a link and continue with `tokens`, the longest first.
+        """Returns the records after link `parent` that `tokens` begin with, the longest first.
 
-        None of them is partial.
+        A link is the digest of all tokens before a page. Partial records are left out.
         """
         with self._lock:
             following = list(self._by_parent.get(parent.hex(), ()))

@@ -14,7 +14,7 @@ _READERS = 2
 
 
 class RecordReader:
-    """Reads the files that `path_of` names; its threads begin at the first read."""
+    """Reads the files of records, whose paths `path_of` returns, on its own threads."""
 
     def __init__(self, path_of: Callable[[Record], Path]) -> None:
         self._path_of = path_of
@@ -48,5 +48,5 @@ class RecordReader:
         return None
 
     def close(self) -> None:
-        """Ends the threads, once they have read what was begun."""
+        """Waits for the reads that have begun, and ends the threads."""
         self._pool.shutdown()

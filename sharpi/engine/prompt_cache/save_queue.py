@@ -31,7 +31,7 @@ class Pending(Struct, eq=False):
 
 
 class SaveQueue:
-    """The records to write, in order; a record for which `is_stored` is True is not copied."""
+    """The records to write, in order; those for which `is_stored` is True are on disk already."""
 
     def __init__(self, memory: ModelMemory, is_stored: Callable[[Record], bool]) -> None:
         self._memory, self._is_stored = memory, is_stored
@@ -41,14 +41,17 @@ class SaveQueue:
         self._is_closed = False
 
     def add(self, pending: list[Pending]) -> None:
-        """Adds records; copies those outside host memory. Only for the engine's thread."""
+        """Adds records, and copies pages that are not in host memory; for the engine's thread."""
         with self._changed:
             self._pending += pending
             self._changed.notify()
         self.copy_some()
 
     def copy_some(self) -> None:
-        """Copies waiting records outside host memory, up to the limit; on the engine's thread."""
+        """Copies waiting records that are not in host memory, up to the limit of bytes.
+
+        For the engine's thread only.
+        """
         if self._memory.is_host_memory:
             return
         with self._changed:
@@ -63,7 +66,10 @@ class SaveQueue:
             self._forget(lambda each: each.page == page)
 
     def forget_windows(self, page: int) -> None:
-        """Copies or drops the waiting records of a page that sliding-window layers are to drop."""
+        """Copies or drops a page's waiting records before its sliding-window layers are dropped.
+
+        Partial records, which have no keys and values of sliding-window layers, stay as they are.
+        """
         if self._pending:
             self._forget(lambda each: each.page == page and not each.record.is_partial)
 
@@ -82,7 +88,7 @@ class SaveQueue:
             self._changed.notify()
 
     def _copy_within_limit(self, pending: Pending) -> bool:
-        """Copies a record's data unless it is stored; returns False if the limit is reached."""
+        """Copies a record's data unless it is on disk; returns False if the limit is reached."""
         if pending.data is not None or self._is_stored(pending.record):
             return True
         if self._num_copied + pending.record.num_bytes > MAX_COPIED_BYTES and self._num_copied:
@@ -132,7 +138,7 @@ class SaveQueue:
             self._changed.notify()
 
     def close(self) -> None:
-        """Lets `take` end after the last record."""
+        """Makes `take` return None after the last record."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

@@ -1,4 +1,7 @@
-"""A slot's file: the pages of one text, record after record, that a client saved by name."""
+"""The file of a server's slot: the KV pages of one text, which a client saved by name.
+
+It has one record after another, each with its header.
+"""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,7 +17,10 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class PageSizes(NamedTuple):
-    """The bytes of a page, of a state, and of a page without windows, 0 where none are dropped."""
+    """The bytes of a page, of a state, and of a page without sliding-window layers.
+
+    The last number is 0 if these layers keep all pages.
+    """
 
     page_bytes: int
     state_bytes: int
@@ -22,7 +28,10 @@ class PageSizes(NamedTuple):
 
 
 def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
-    """Writes the records atomically; returns their bytes. OSError leaves any old file as it was."""
+    """Writes the records to a file atomically; returns the number of bytes.
+
+    If it raises OSError, an older file stays as it was.
+    """
     num_bytes = 0
     with replacing(path) as descriptor:
         for record, data in records:

@@ -32,7 +32,7 @@ _WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the 
 
 
 class ExpertRecords:
-    """Records one run of one model; `expert_bytes` has one expert's bytes by layer index."""
+    """Records the use of experts in one run; `expert_bytes`: by layer, the bytes of one expert."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ExpertRecords:
         return Skew(self._model.num_experts, batch_size)
 
     def watch(self, gpu: SlotTier | None) -> None:
-        """Takes all counts from these GPU slots from now on; None if no expert has a GPU slot."""
+        """Makes these GPU slots the source of all counts; None if no expert has a GPU slot."""
         self._gpu = gpu
         if self._asked.trace_routes:
             from sharpi.engine.records.route_printer import RoutePrinter
@@ -75,7 +75,10 @@ class ExpertRecords:
             self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
 
     def report_uses(self) -> None:
-        """Counts experts, for a report to the first rank, which writes the statistics of all."""
+        """Counts experts from now on, for a report to the first rank.
+
+        The first rank writes the statistics of all ranks.
+        """
         self._is_reported = self._counts_uses = True
 
     def stats_to_report(self) -> "ExpertStats | None":

@@ -14,7 +14,7 @@ from sharpi.ops.interface import Scoring
 
 
 class RouteLog:
-    """Writes each generation as a whole, even if steps held tokens of several sequences."""
+    """Writes a prompt and its answer together, even if steps held tokens of several sequences."""
 
     def __init__(self, path: Path, model: ModelConfig, expert_bytes: tuple[int, ...]) -> None:
         self._path = path

@@ -29,7 +29,7 @@ class RoutePrinter:
                 print(f"{line[1]}{slots.get(line[0], '')}", file=sys.stderr)
 
     def _slots(self) -> dict[int, str]:
-        """Returns each layer's loads and pins, for layers that have slots."""
+        """Returns each layer's number of loads and its pins as text, for layers that have slots."""
         if self._gpu is not None:
             states = self._gpu.loads_and_pins()
         elif self._tier is not None and not self._tier.is_mapped:
@@ -49,7 +49,10 @@ class RoutePrinter:
 def _lines(
     of: SegmentRoutes, moe_layers: tuple[int, ...], *, trims: bool
 ) -> Iterator[tuple[int, str]]:
-    """Yields a layer and its line for each token; if `trims`, the last layer only has outputs."""
+    """Yields, for each token and layer, the layer and a line with its experts.
+
+    If `trims`, the last layer only has rows for outputs.
+    """
     segment = of.segment
     outputs = segment.outputs.tolist()
     for token in range(len(segment.ids)):

@@ -1,4 +1,4 @@
-"""Filters an answer's candidates: top-k, top-p, then min-p, as llama.cpp does by default.
+"""Filters the candidates for a token: top-k, top-p, then min-p, as llama.cpp does by default.
 
 Every filter is a function from candidates to fewer candidates.
 """
@@ -48,7 +48,7 @@ def top_k(logits: FloatArray, k: int) -> IdArray:
 
 
 def _promising(logits: FloatArray, k: int) -> IdArray:
-    """Returns some ids in ascending order, which include those of the k largest logits.
+    """Returns ids in ascending order, among them those of the k largest logits.
 
     The logits are laid out in columns, and a column is kept if its maximum is one of the k largest
     maxima: one pass over a large vocabulary, in a sixth of the time of partitioning it.
@@ -67,10 +67,10 @@ def _kth_largest(values: FloatArray, k: int) -> np.float32:
 
 
 def top_p(scores: FloatArray, p: float) -> int:
-    """Counts how many of the sorted scores reach the probability p together; at least one."""
+    """Returns how many of the sorted scores together reach the probability p; at least one."""
     return int(np.searchsorted(np.cumsum(softmax(scores)), p) + 1)
 
 
 def min_p(scores: FloatArray, p: float) -> int:
-    """Counts the sorted scores with at least p times the best one's probability."""
+    """Returns how many of the sorted scores have at least p times the best one's probability."""
     return max(1, int(np.count_nonzero(scores >= scores[0] + np.log(np.float32(p)))))

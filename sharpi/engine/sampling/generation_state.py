@@ -81,11 +81,14 @@ class GenerationState:
             self.finish_reason = "length"
 
     def add(self, logits: npt.NDArray[np.float32]) -> TextDelta:
-        """Chooses a token by logits (vocabulary,); raises what `Sampler.choose` does."""
+        """Chooses a token by logits (vocabulary,), and returns its text delta.
+
+        Raises what `Sampler.choose` raises.
+        """
         return self._add(self._sampler.choose(logits))
 
     def add_largest(self, token: int) -> TextDelta:
-        """Adds the token of the largest logit, found by the caller."""
+        """Adds the token that the caller found to have the largest logit; returns its delta."""
         return self._add(self._sampler.accept(token))
 
     def _add(self, choice: SampledToken) -> TextDelta:

@@ -48,7 +48,7 @@ class Sampler:
         return is_free and self._params.temperature <= 0 and not self._has_penalties
 
     def accept(self, token: int) -> SampledToken:
-        """Returns the token that the caller found to have the largest logit as the chosen one."""
+        """Records `token`, which the caller found to have the largest logit, as the chosen one."""
         self._recent.append(token)
         return SampledToken(token)
 
@@ -124,7 +124,7 @@ def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
 
 
 def with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
-    """Adds the log probabilities of the token and of the `count` most likely tokens.
+    """Returns the token with its log probability and those of the `count` most likely tokens.
 
     They are by the model's softmax, before any filter.
     """

@@ -1,4 +1,4 @@
-"""CutPages: the pages for the positions that a prompt's cut keeps, reserved before the cut."""
+"""CutPages: the pages for the KV positions that each head keeps at the cut of a long prompt."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,10 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
 
 class CutPages:
-    """The cut of a prompt; `num_dropped` counts the positions that it dropped, 0 before it."""
+    """Reserves the pages of a cut, at which each head keeps only some KV positions of a prompt.
+
+    `num_dropped` counts the positions that were dropped, 0 before the cut.
+    """
 
     def __init__(self, cache: PrefixCache, cut: Cut) -> None:
         self._cache, self._cut = cache, cut
@@ -19,15 +22,18 @@ class CutPages:
         self.num_dropped = 0
 
     def findable(self, tokens: Sequence[int]) -> Sequence[int]:
-        """Returns the tokens that may come from the prefix cache: those before the window."""
+        """Returns the tokens whose pages may come from the prefix cache.
+
+        They end before the window, whose queries choose the positions to keep.
+        """
         return tokens[: self._cut.window]
 
     def is_at(self, length: int) -> bool:
-        """Returns True if the cut comes after `length` tokens."""
+        """Returns True if the cut happens after `length` tokens."""
         return length == self._cut.length
 
     def reserve(self) -> bool:
-        """Reserves the pages; returns False if there are not enough."""
+        """Reserves the pages of the kept positions; returns False if there are not enough."""
         while len(self._pages) < self._cut.num_pages:
             page = self._cache.grow(self._pages[-1] if self._pages else self._cache.apart)
             if page is None:
@@ -41,7 +47,7 @@ class CutPages:
         return 0 if self.num_dropped else self._cut.num_pages - len(self._pages)
 
     def next_count(self, length: int, budget: int) -> int:
-        """Returns the tokens of the next step, at most `budget`.
+        """Returns the number of tokens of the next step, at most `budget`.
 
         The window before the cut has to be one step: the result is 0 if it exceeds the budget.
         """
@@ -53,7 +59,7 @@ class CutPages:
         return rest if budget >= rest else 0
 
     def added_to(self, segment: Segment) -> Segment:
-        """Returns a segment that ends at the cut, with the pages to copy to."""
+        """Returns `segment`, which ends at the cut, with the pages for the kept positions."""
         pages = np.array([page.page for page in self._pages], np.int32)
         return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
 

@@ -1,4 +1,4 @@
-"""Drafting: gives the requests of a step drafts of their next tokens to check."""
+"""Drafting: adds drafts of next tokens to the requests of a step, which checks the drafts."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, Ste
 
 
 class Drafted(NamedTuple):
-    """The shares of a step with drafts added, and the `drafts` as `learn` needs them.
+    """The shares of a step, one for each request, with drafts added; `learn` learns from `drafts`.
 
     If `may_go_on`, a GPU may begin the next step, of one token, before the host knows that token.
     """
@@ -22,7 +22,7 @@ class Drafted(NamedTuple):
 
 
 class Drafting:
-    """Drafts for the requests of one scheduler, whose steps the `runner` computes.
+    """Adds drafts to the steps of one scheduler, which the `runner` computes.
 
     `follows_prompts`: an MTP head needs the hidden states of steps without outputs, too.
     """
@@ -89,9 +89,9 @@ class Drafting:
         return room
 
     def computed(self, begun: Begun) -> None:
-        """Begins to learn from a step, before its tokens are chosen.
+        """Prepares for `learn`, after a step and before its tokens are chosen.
 
-        The MTP head, if there is one, gets the hidden states of computed prompts.
+        The MTP head, if there is one, receives the hidden states of computed prompts.
         """
         self._num_before = [len(share.request.generation_state.ids) for share in begun.shares]
         self._is_whole = all(begun.is_wanted(row) for row in range(len(begun.shares)))
@@ -99,7 +99,7 @@ class Drafting:
             self._heads.take_prompts(begun)
 
     def learn(self, begun: Begun, seconds: float) -> None:
-        """Learns from a step, after its tokens have been chosen."""
+        """Passes a step's seconds and chosen tokens to the speculator, which learns from them."""
         if self._heads is not None:
             self._heads.take_decoded(begun)
         if begun.drafts is None or not self._is_whole:
@@ -117,7 +117,7 @@ class Drafting:
                 self.end(request)
 
     def end(self, request: Request) -> None:
-        """Ends drafting for a request, and remembers the new part of its text."""
+        """Ends drafting for a request; later drafts may come from the new part of its text."""
         num_seen = request.generation_state.timings.num_cached_tokens
         if request.drafts is not None:
             self._tell_rested(request, request.drafts)

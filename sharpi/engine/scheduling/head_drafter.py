@@ -1,4 +1,4 @@
-"""HeadDrafter: the model's own head for multi-token prediction (MTP) drafts for one sequence."""
+"""HeadDrafter: drafts for one sequence by the model's head for multi-token prediction (MTP)."""
 
 from collections.abc import Sequence as Ids
 from contextlib import suppress
@@ -20,11 +20,11 @@ class HeadDrafter:
     """Drafts the tokens that the head finds most likely.
 
     The head has its own keys and values for the same positions as the model. After each step the
-    drafter gets the hidden states of all tokens but rejected drafts. In a prompt the head processes
-    them at once; in decoding only when it drafts, or when many are waiting. So a head whose drafts
-    are not wanted costs nothing. Its keys and values are kept in the model's pages, and shared with
-    them. The last shared entry may have been computed with another next token, which only makes
-    drafts less accurate.
+    drafter receives the hidden states of all tokens but rejected drafts. In a prompt the head
+    processes them at once; in decoding only when it drafts, or when many are waiting. So a head
+    whose drafts are not wanted costs nothing. Its keys and values are kept in the model's pages,
+    and shared with them. Those at the last position of a shared prefix may have been computed with
+    another next token, which only makes drafts less accurate.
 
     Gemma 4's assistant has no keys and values, and drafts all tokens at one position.
 
@@ -48,7 +48,7 @@ class HeadDrafter:
     def computed(
         self, table: PageTable, first: int, hidden: Values, tokens: Ids[int], *, is_prompt: bool
     ) -> None:
-        """Takes a copy of the hidden states (tokens, hidden) from position `first` on.
+        """Copies the hidden states (tokens, hidden) from position `first` on, for later drafts.
 
         `tokens` is the list of the whole sequence's tokens; the caller may append the token after
         the last hidden state later.
@@ -64,7 +64,7 @@ class HeadDrafter:
                 self._fill(table)
 
     def _fill(self, table: PageTable) -> None:
-        """Fills the head's keys and values from all waiting hidden states but the last."""
+        """Computes the head's keys and values from all waiting hidden states but the last."""
         hidden, count = np.concatenate(self._waiting), self._num_waiting - 1
         self._head.fill(self._next_ids(count), self._first, table.pages, hidden[:count])
         self._first, self._num_waiting = self._first + count, 1
@@ -87,7 +87,10 @@ class HeadDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, table: PageTable, most: int) -> tuple[list[int], list[int]]:
-        """Runs the head over the waiting hidden states, then over its own drafts."""
+        """Returns at most `most` drafted tokens, and a level of probability for each.
+
+        Runs the head over the waiting hidden states, then over its own drafts.
+        """
         found = self._first_prediction(table)
         at, step = self._first - 1, int(self._head.follows_drafts)
 
@@ -100,7 +103,7 @@ class HeadDrafter:
         return likely_tokens(found.logits, after, most, self._vocab_size, self._least)
 
     def _first_prediction(self, table: PageTable) -> HeadOutput:
-        """Runs the head over all waiting hidden states, and clears them."""
+        """Runs the head over all waiting hidden states, clears them, and returns its output."""
         ids, hidden = self._next_ids(self._num_waiting), np.concatenate(self._waiting)
         found = self._head.predict(ids, self._first, table.pages, hidden)
         self._first, self._num_waiting = self._first + len(ids), 0

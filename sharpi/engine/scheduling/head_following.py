@@ -31,7 +31,7 @@ class HeadFollowing:
                 self._take(share.request, segment.position, hidden[:count], is_prompt=False)
 
     def _rows(self, begun: Begun) -> Iterator[tuple[Share, Segment, Values]]:
-        """Yields the shares whose requests have not ended since, with their hidden states."""
+        """Yields shares whose requests have not ended since the step began, with hidden states."""
         hidden, first = self._runner.hidden, 0
         for row, (share, segment) in enumerate(zip(begun.shares, begun.segments, strict=True)):
             end = first + len(segment.ids)

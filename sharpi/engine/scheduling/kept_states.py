@@ -37,11 +37,14 @@ class KeptStates:
         return state, True
 
     def give_back(self, state: State) -> None:
-        """Returns a state from `take` whose contents are not worth keeping."""
+        """Frees a state from `take` without keeping its contents."""
         self._pool.give_back(state)
 
     def remember(self, page: CachedPage, offset: int, state: State) -> None:
-        """Keeps a copy of the state after `offset` tokens of a page, if there is room."""
+        """Keeps a copy of the state after `offset` tokens of a page, if a state can be had for it.
+
+        Other snapshots may be evicted for that.
+        """
         has_room = self._pool.num_free or self._states
         if offset not in page.states and has_room:
             kept = self._pool.take()
@@ -79,7 +82,7 @@ class KeptStates:
         return True
 
     def _evict(self) -> bool:
-        """Frees one snapshot; returns False if there is none."""
+        """Frees the snapshot that is first in the order of eviction; returns False without any."""
         if self._states:
             self._pool.give_back(self._forget(*next(iter(self._states))))
             return True

@@ -23,8 +23,8 @@ class PageTable:
     """The pages of the `length` tokens computed so far, and pages reserved for next tokens.
 
     It begins with the longest cached prefix of `tokens`, but never has the last token, whose logits
-    are wanted. The cache has keys and values of the first `num_shared` tokens. With recurrent
-    layers `length` may be smaller, as a state must be known after these tokens.
+    are wanted. The prefix cache has keys and values of the first `num_shared` tokens. With
+    recurrent layers `length` may be smaller, as a state must be known after these tokens.
 
     At a `cut` each head keeps only some positions, which are copied to pages of this table alone;
     `_num_dropped` positions are gone. Such pages are never found as a prefix. The whole pages of
@@ -51,7 +51,7 @@ class PageTable:
 
     @property
     def num_pages(self) -> int:
-        """Pages in the table."""
+        """The number of pages in the table."""
         return len(self._path)
 
     def _begin(self, prefix: Prefix) -> None:
@@ -79,7 +79,10 @@ class PageTable:
             self.length = usable
 
     def _share_last(self, page: CachedPage, count: int) -> bool:
-        """Appends a partly filled page if it is unused, or else a copy of its `count` tokens."""
+        """Appends a partly filled page if it is unused, or else a copy of its `count` tokens.
+
+        Returns False if no page is free for a copy, or if so few tokens are not worth one.
+        """
         if page.can_go and len(page.tokens) == count:
             self._cache.changes(page)
             self._cache.hold(page)
@@ -96,7 +99,10 @@ class PageTable:
         return copy is not None
 
     def _recall(self, page: CachedPage | None, offset: int) -> None:
-        """Takes a state with the contents after `offset` tokens of the page."""
+        """Restores the recurrent state after `offset` tokens of the page.
+
+        If it is not known, the table becomes empty.
+        """
         try:
             self._state = TableState(self._cache, page if self.length else None, offset)
         except ContextFullError:
@@ -130,7 +136,10 @@ class PageTable:
         return max(0, missing + (self._cut.num_missing if self._cut is not None else 0))
 
     def next_count(self, budget: int) -> int:
-        """Limits a step to `budget` tokens, or to those that a cut allows; see `CutPages`."""
+        """Returns the most tokens of the next step: `budget`, or fewer near a cut.
+
+        See `CutPages.next_count`.
+        """
         return budget if self._cut is None else self._cut.next_count(self.length, budget)
 
     def segment(
@@ -234,7 +243,7 @@ class PageTable:
         return self._state is None or self._state.is_sound
 
     def release(self) -> None:
-        """Gives everything back; computed pages stay in the prefix cache while there is room."""
+        """Gives back pages and state; computed pages stay in the prefix cache while it has room."""
         if self._state is not None:
             self._state.release(self._last_place() if self.length else None)
             self._state = None

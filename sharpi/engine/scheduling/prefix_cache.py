@@ -1,6 +1,6 @@
 """The pages of the KV cache as a tree of prefixes, which requests share and LRU evicts.
 
-A page stays after its request has ended, until another one needs room: the least recently used
+A page stays after its request has ended, until another request needs room: the least recently used
 page is evicted, beginning at the ends of conversations.
 """
 
@@ -19,9 +19,10 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 def link_before(page: CachedPage) -> bytes:
-    """Returns the link before a page; stores it and the links before the pages that precede it.
+    """Returns the link before a page, which is a digest of all tokens before it.
 
-    They stay valid, since the tokens of a page that another page follows never change.
+    Stores the link, and those of the pages that precede it. They stay valid, since the tokens of a
+    page that another page follows never change.
     """
     path = page.path()
     known = max((i for i, each in enumerate(path) if each.link is not None), default=0)
@@ -42,7 +43,7 @@ class Prefix(NamedTuple):
 
 
 class PrefixCache:
-    """The pages that one owner has computed, in use or kept, and the `states` after them.
+    """The KV pages of one scheduler or conversation, in use or kept, and the `states` after them.
 
     With `has_branches` it keeps different continuations of the same beginning. Without, as for a
     lone conversation, it keeps only the newest text. The pages of ended texts are saved to `disk`,
@@ -69,17 +70,17 @@ class PrefixCache:
 
     @property
     def num_pages(self) -> int:
-        """Pages of the whole KV cache."""
+        """The number of pages of the whole KV cache."""
         return self._runner.pages.size
 
     @property
     def num_available(self) -> int:
-        """Pages that are free or may be evicted."""
+        """The number of pages that are free or may be evicted."""
         return self._runner.pages.num_free + self.num_kept
 
     @property
     def num_in_use(self) -> int:
-        """Pages of running requests, and pages that other owners have taken."""
+        """The number of pages that running requests use, or that other prefix caches have taken."""
         return self.num_pages - self.num_available
 
     def reuse(self, tokens: Sequence[int]) -> tuple[Prefix, int]:
@@ -123,7 +124,7 @@ class PrefixCache:
         return Prefix([], None, 0)
 
     def cut_to_windows(self, prefix: Prefix) -> Prefix:
-        """Cuts the prefix to where sliding-window layers have all that the next token reads."""
+        """Cuts the prefix to where the next token finds all positions of its sliding windows."""
         path = [*prefix.whole, *([prefix.last] if prefix.last else [])]
         length = self.windows.usable([page.page for page in path], prefix.length)
         if length == prefix.length:
@@ -131,7 +132,7 @@ class PrefixCache:
         return Prefix(prefix.whole[: length // PAGE_POSITIONS], None, length)
 
     def _prune(self, prefix: Prefix) -> None:
-        """Gives back the pages that the prefix does not need, and cuts its last page to it."""
+        """Gives back the pages that the prefix does not need, and shortens its last page."""
         needed = {*prefix.whole, prefix.last}
         for page in reversed(list(self.pages())):  # the last pages first
             if page not in needed and page.can_go:
@@ -170,7 +171,7 @@ class PrefixCache:
         )
 
     def _windows_go(self, number: int) -> None:
-        """Saves to disk what sliding-window layers are about to drop, where a snapshot needs it."""
+        """Saves page `number` to disk, if a snapshot needs it, before windowed layers drop it."""
         page = self._by_number.get(number)
         if page is None or self.disk is None:
             return
@@ -181,17 +182,20 @@ class PrefixCache:
             self.disk.windows_change(number)
 
     def changes(self, page: CachedPage) -> None:
-        """Copies or drops what waits to be saved of a page, before the page is overwritten."""
+        """Copies or drops a page's records that wait to be saved, before it is overwritten."""
         if self.disk is not None:
             self.disk.page_changes(page.page)
 
     def hold(self, page: CachedPage) -> None:
-        """Counts one more user of the page."""
+        """Counts one more user of the page, which is not evicted while it has users."""
         self.num_kept -= page.num_users == 0
         page.num_users += 1
 
     def let_go(self, page: CachedPage) -> None:
-        """Counts one user less; an unused page may be evicted, and an empty one is freed now."""
+        """Counts one user of a page less; an unused page may be evicted.
+
+        An unused page without tokens is freed at once.
+        """
         page.num_users -= 1
         page.last_use = next(self._clock)
         self.num_kept += page.num_users == 0

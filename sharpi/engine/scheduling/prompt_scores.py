@@ -1,4 +1,4 @@
-"""PromptScores: the log probability of each token of a prompt, computed between the steps."""
+"""PromptScores: the log probability of each token of a prompt, computed between other steps."""
 
 from collections.abc import Sequence
 
@@ -52,5 +52,5 @@ class PromptScores:
         ]
 
     def close(self) -> None:
-        """Gives the pages back."""
+        """Gives the KV pages of the prompt back."""
         self._table.release()

@@ -31,8 +31,9 @@ class RequestId(Struct, frozen=True):
 
 
 class Request:
-    """`tokens` are the prompt and the tokens chosen since; `table` has those that are computed.
+    """A request in the scheduler: its tokens, pages, drafts and callbacks.
 
+    `tokens` are the prompt and the tokens chosen since; `table` has those that are computed.
     Without a table the request has not begun, or it lost its pages and has to begin again.
     """
 
@@ -64,21 +65,24 @@ class Request:
 
     @property
     def num_computed(self) -> int:
-        """Tokens in the KV cache."""
+        """The number of its tokens in the KV cache."""
         return self.table.length if self.table else 0
 
     @property
     def num_pending(self) -> int:
-        """Tokens to compute before the next one is chosen."""
+        """The number of tokens to compute before the next one is chosen."""
         return len(self.tokens) - (self.table.length if self.table else 0)
 
     @property
     def is_decoding(self) -> bool:
-        """True if a step of one token yields the next."""
+        """True if only the newest token has to be computed before the next one is chosen."""
         return self.table is not None and len(self.tokens) - self.table.length == 1
 
     def restore(self, cache: PrefixCache, max_bytes: int | None) -> bool:
-        """Reads pages from disk, about `max_bytes` a call; returns True once all are read."""
+        """Reads pages from the prompt cache on disk, about `max_bytes` a call.
+
+        Returns True once all pages are read.
+        """
         if cache.disk is None:
             return True
         if self._restoring is None:
@@ -91,7 +95,7 @@ class Request:
         return True
 
     def open(self, cache: PrefixCache, max_pages: int) -> PageTable:
-        """Makes the table, which begins with the cached prefix; raises ContextFullError."""
+        """Creates the page table, which begins with the cached prefix; raises ContextFullError."""
         self.table = table = PageTable(cache, self.tokens, max_pages, self._cut)
         self._marks = self._places_to_remember(table) if cache.states.are_needed else []
         if not self.is_prefilled:
@@ -102,7 +106,10 @@ class Request:
         return table
 
     def _places_to_remember(self, table: PageTable) -> list[int]:
-        """Returns where to keep snapshots: after the shared prefix, and near the prompt's end."""
+        """Returns after how many tokens to keep snapshots of the recurrent state.
+
+        One is kept after a shared prefix, and one near the end of a long prompt.
+        """
         places = []
         if table.num_shared - table.length >= _SHARED_TOKENS:
             places.append(table.num_shared)
@@ -111,7 +118,10 @@ class Request:
         return sorted(places)
 
     def next_count(self, budget: int) -> int:
-        """Returns the tokens of the next step, at most `budget`; it ends at a snapshot's place."""
+        """Returns the number of tokens of the next step, at most `budget`.
+
+        The step ends where a snapshot is to be kept.
+        """
         assert self.table is not None
         done = self.num_computed
         return self.table.next_count(
@@ -127,7 +137,10 @@ class Request:
         return len(self.tokens) // PAGE_POSITIONS + 1 + kept
 
     def segment(self, count: int) -> Segment:
-        """Builds the request's segment of a step, with logits if it includes the last token."""
+        """Builds a segment of the next `count` tokens.
+
+        It requests the logits of the last token of `tokens`, if it includes that token.
+        """
         assert self.table is not None
         start = self.table.length
         ids = self.tokens[start : start + count]
@@ -157,7 +170,7 @@ class Request:
         return goes_on and self.tokens[-1] == draft
 
     def release(self) -> None:
-        """Gives up pages and state; computed tokens may be found again in the prefix cache."""
+        """Gives back pages and state; computed tokens may be found again in the prefix cache."""
         if self._restoring is not None:
             self._restoring.close()
             self._restoring = None
@@ -187,7 +200,10 @@ class ContextLimit:
         return self._shifted(prompt)
 
     def checked(self, request: Request, delta: TextDelta) -> TextDelta:
-        """Returns a new token's delta; shifts a full context, or ends the answer."""
+        """Handles a full context after a new token: shifts it, or ends the answer.
+
+        Returns the delta, to which the end of the answer adds held-back text.
+        """
         if len(request.tokens) <= self._size:
             return delta
         if not self._shifts:

@@ -29,7 +29,10 @@ def restoration(cache: PrefixCache, tokens: Sequence[int]) -> Generator[int, Non
 def _restored(
     cache: PrefixCache, disk: PromptCache, tokens: Sequence[int]
 ) -> Generator[int, None, bool]:
-    """Reads the longest beginning on disk; returns False if a record could not be used."""
+    """Reads the longest beginning of `tokens` on disk, and yields the bytes of each record.
+
+    Returns False if a record could not be used.
+    """
     text = Beginning(cache, disk, tokens, cache.find(tokens), page_links(tokens))
     plan = plan_with_windows(text) if cache.windows.is_on else _plan(text)
     if not plan:
@@ -86,7 +89,8 @@ def place(
 ) -> CachedPage | None:
     """Puts a record's page after its parent and holds it; returns None if there is no room.
 
-    If the page is in memory, it only gets back what sliding-window layers have dropped.
+    If the page is in memory, only keys and values that its sliding-window layers have dropped are
+    restored.
     """
     page, same = parent.best_child(list(record.tokens))
     is_known = page is not None and same == len(record.tokens)

@@ -47,7 +47,7 @@ class RunQueue:
             self.waiting.remove(request)
 
     def admit(self) -> None:
-        """Starts waiting requests, in order, until there is no room for the next."""
+        """Starts waiting requests, until pages or slots do not suffice for the next one."""
         while self.waiting and len(self.running) < self._max_parallel:
             request = self._next()
             if self.running and not self._fits(request):
@@ -84,7 +84,7 @@ class RunQueue:
         return promised + request.pages_to_come - shared <= self._cache.num_available
 
     def share(self, request: Request, budget: int) -> int:
-        """Reserves pages for the request's next tokens, at most `budget`; returns their number.
+        """Reserves pages for the request's next tokens, at most `budget`; returns how many tokens.
 
         Preempts the youngest requests if pages are short. Returns 0 if this request was preempted
         itself, if its pages are still being read from disk, or if its next tokens need one step and
@@ -112,7 +112,7 @@ class RunQueue:
 
 
 class Inbox:
-    """Orders to the scheduler: new requests, and requests to cancel.
+    """New requests, and the ids of requests to cancel, on their way to the scheduler.
 
     Any thread adds to it, and the engine's thread empties it; `has_news` may be read unlocked.
     """
@@ -134,13 +134,13 @@ class Inbox:
             return RequestId(self._last_number)
 
     def put(self, request: Request) -> None:
-        """Adds a request."""
+        """Adds a new request, which the engine's thread takes out by `empty`."""
         with self._lock:
             self._requests.append(request)
             self.has_news = True
 
     def cancel(self, request_id: RequestId) -> None:
-        """Asks for the end of a request, if it has not ended."""
+        """Adds the id of a request to cancel; has no effect if the request has ended."""
         with self._lock:
             self._cancelled.add(request_id)
             self.has_news = True

@@ -31,11 +31,12 @@ Choice = npt.NDArray[np.float32] | int
 
 
 class Scheduler:
-    """Runs requests; `submit` and `cancel` may be called on any thread, all else on the engine's.
+    """Runs requests, a step at a time.
 
+    `submit` and `cancel` may be called on any thread, all other methods on the engine's thread.
     Requests begin in the order they came, at most `max_parallel` at once and as KV pages allow.
-    When pages run out the youngest request loses its pages, and is computed again later.
-    `cache` has the pages of running requests, and those that are kept for prompts to come.
+    When pages run out the youngest request loses its pages, and is computed again later. `cache`
+    has the pages of running requests, and those that are kept for prompts to come.
 
     `on_delta` and `on_end` are called on the engine's thread; an exception of `on_delta` ends its
     request.
@@ -112,12 +113,12 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that have not begun, or lost their pages."""
+        """The number of requests that have not begun, or lost their pages."""
         return len(self._run_queue.waiting) + len(self._inbox)
 
     @property
     def num_running(self) -> int:
-        """Requests that take part in steps."""
+        """The number of requests that take part in steps."""
         return len(self._run_queue.running)
 
     def step(self) -> bool:

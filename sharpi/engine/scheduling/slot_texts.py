@@ -1,7 +1,7 @@
-"""SlotTexts: the last text of each slot, which clients save to a file and restore by name.
+"""SlotTexts: the last text of each slot of the server, which clients save to a file and restore.
 
-All slots share the prefix cache, so that a restored text is found by any request that begins with
-it.
+As in llama.cpp, each running request has a slot. All slots share the prefix cache, so that a
+restored text is found by any request that begins with it.
 """
 
 from collections.abc import Iterator
@@ -23,15 +23,16 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class SlotTexts:
-    """Saves and restores `texts`, the run queue's tokens of each slot."""
+    """Saves and restores the texts of the server's slots; `texts` has the tokens of each slot."""
 
     def __init__(self, cache: PrefixCache, runner: Runner, texts: list[list[int]]) -> None:
         self._cache, self._memory, self.texts = cache, runner.memory, texts
 
     def save(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
-        """Writes a slot's text, as far as it is in memory; returns how many tokens and bytes.
+        """Writes a slot's text, as far as it is in memory, to a file.
 
-        `key` is the key of the model and its arithmetic. Raises OSError.
+        Returns the numbers of tokens and bytes. `key` is the key of the model and its arithmetic.
+        Raises OSError.
         """
         tokens = self.texts[number]
         prefix = self._cache.find(tokens)
@@ -60,16 +61,16 @@ class SlotTexts:
             node = page
 
     def _record(self, record: Record, page: CachedPage) -> Record:
-        """Completes a page's record, which is partial where windows have been dropped."""
+        """Completes a page's record; it is partial if sliding-window layers have dropped it."""
         if self._cache.windows.has(page.page):
             return replace(record, page_bytes=self._memory.page_bytes)
         return replace(record, page_bytes=self._memory.partial_bytes, is_partial=True)
 
     def restore(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
-        """Reads a slot's text into the prefix cache; returns how many tokens and bytes.
+        """Reads a slot's text from a file into the prefix cache.
 
-        Raises RecordFault for a file that is damaged or of another model, ContextFullError if the
-        KV cache has no room, and OSError.
+        Returns the numbers of tokens and bytes. Raises RecordFault for a file that is damaged or of
+        another model, ContextFullError if the KV cache has no room, and OSError.
         """
         tokens, num_bytes = list[int](), 0
         held: list[CachedPage] = []
@@ -98,7 +99,10 @@ class SlotTexts:
 
 
 def _page_after(parent: CachedPage, tokens: tuple[int, ...], *, needs_state: bool) -> CachedPage:
-    """Returns the child that begins with these tokens; with `needs_state` it has their state."""
+    """Returns the child that begins with these tokens.
+
+    With `needs_state` the child has the recurrent layers' state after them.
+    """
     return next(
         page
         for page in parent.children

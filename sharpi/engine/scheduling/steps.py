@@ -70,7 +70,7 @@ class ChunkPace:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens of the next step beside decoding requests."""
+        """The number of prompt tokens in the next step, if other requests decode in it."""
         return self._sizes[self._at]
 
     def record(self, num_tokens: int, seconds: float) -> None:
@@ -96,7 +96,7 @@ class ChunkPace:
 
 
 class StepShares:
-    """Deals out a step: one token of each decoding request, then parts of prompts.
+    """Divides a step among requests: one token of each decoding one, then parts of prompts.
 
     A request that cannot go on is handed to `fail`, with its error.
     """
@@ -136,7 +136,7 @@ class StepShares:
         return chunk if len(prompts) == 1 else min(chunk, self._runner.batch_size)
 
     def _count(self, request: Request, budget: int) -> int:
-        """Returns the tokens that a request may compute now."""
+        """Returns how many tokens a request may compute in this step; reserves their pages."""
         if not budget or request not in self._queue.running:
             return 0
         try:
@@ -157,7 +157,7 @@ class Begun(Struct, frozen=True):
     drafts: StepDrafts | None = None  # None where no drafts were looked for
 
     def is_wanted(self, row: int) -> bool:
-        """Returns True unless the request of share `row` has ended since, or has lost its pages."""
+        """Returns True if the request of share `row` has neither ended nor lost its pages since."""
         return self.shares[row].request.table is self.tables[row]
 
     def awaits(self, request: Request) -> bool:

@@ -6,7 +6,10 @@ from sharpi.engine.scheduling.request import Request
 
 
 class Suspects:
-    """The suspects; each is cleared once it has computed its tokens of the failed step alone."""
+    """The requests suspected of a failed step's fault.
+
+    A request is no longer suspected once it has computed, alone, its tokens of that step.
+    """
 
     def __init__(self) -> None:
         self.goals: dict[Request, int] = {}  # num_computed at which each is cleared
@@ -23,10 +26,10 @@ class Suspects:
         return [request for request in requests if request in self.goals][:1] or requests
 
     def computed(self, request: Request) -> None:
-        """Clears a request that has computed its tokens of the failed step."""
+        """Ends the suspicion of a request if it has computed its tokens of the failed step."""
         if request.num_computed >= self.goals.get(request, 0):
             self.forget(request)
 
     def forget(self, request: Request) -> None:
-        """Clears a request that has ended."""
+        """Ends the suspicion of a request, as when the request has ended."""
         self.goals.pop(request, None)

@@ -27,7 +27,7 @@ class TableState:
     def begin_step(self, num_tokens: int, num_drafts: int) -> tuple[State, ...]:
         """Begins a step; returns the states to store after each of its tokens.
 
-        There are none if the step has no drafts.
+        The result is empty if the step has no drafts.
         """
         if num_drafts:
             self.after.extend(self._of_drafts.take() for _ in range(num_tokens))
@@ -35,14 +35,14 @@ class TableState:
         return tuple(self.after)
 
     def end_step(self, num_tokens: int) -> None:
-        """Goes on from the state after `num_tokens` more tokens of the step."""
+        """Makes `now` the state after `num_tokens` further tokens of the step."""
         self.is_sound = True
         for _ in range(num_tokens if self.after else 0):
             self._of_drafts.give_back(self.now)
             self.now = self.after.popleft()
 
     def drop_drafts(self) -> None:
-        """Frees the states of drafts that `end_step` did not go on from."""
+        """Frees the states after drafts that were not accepted."""
         while self.after:
             self._of_drafts.give_back(self.after.popleft())
 
@@ -51,7 +51,10 @@ class TableState:
         self._kept.remember(page, offset, self.now)
 
     def release(self, place: tuple[CachedPage, int] | None) -> None:
-        """Gives up the state; a sound one is kept as a snapshot at `place`, the last token's."""
+        """Gives up the state; a sound one is kept as a snapshot at `place`.
+
+        `place` is the last token's page, and the number of its tokens; None without tokens.
+        """
         self.drop_drafts()
         if not self.is_sound or place is None:
             self._kept.give_back(self.now)

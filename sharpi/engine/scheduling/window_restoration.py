@@ -1,8 +1,8 @@
 """Chooses the records to read where sliding-window layers keep only the ends of texts.
 
-A text can be continued where these layers have all positions that its next token reads. On disk
-that is at the end of each text that was saved, and at snapshots. Before that, partial records are
-enough.
+A text can be continued where these layers have all positions that its next token reads. Records on
+disk have them at the end of each text that was saved, and at snapshots. For the pages before,
+partial records are enough.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,17 +31,17 @@ class Beginning(NamedTuple):
         return self.tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
 
     def is_known(self, number: int) -> bool:
-        """Returns True if memory has the whole page, perhaps without its windows."""
+        """Returns True if memory has the whole page, perhaps without its sliding-window layers."""
         return number < len(self.known.whole)
 
     def has_windows(self, number: int) -> bool:
-        """Returns True if memory has the whole page with its windows."""
+        """Returns True if memory has the whole page, sliding-window layers included."""
         return self.is_known(number) and self.cache.windows.has(self.known.whole[number].page)
 
     def record(
         self, number: int, length: int, *, has_state: bool = False, is_partial: bool = False
     ) -> Record:
-        """Returns the record on disk of the first `length` tokens of a page."""
+        """Returns the header of the record on disk with the first `length` tokens of a page."""
         return self.disk.record(
             self.links[number],
             number * PAGE_POSITIONS,
@@ -74,7 +74,10 @@ def plan_with_windows(text: Beginning) -> list[Record]:
 
 
 def _have_windows(text: Beginning) -> Iterator[bool]:
-    """Yields whether each page's windows are in memory or on disk, up to the first lost page."""
+    """Yields, for each page, if memory or disk has it with its sliding-window layers.
+
+    Stops at the first page that is neither in memory nor on disk.
+    """
     for number, link in enumerate(text.links[:-1]):
         own = text.links[number + 1]
         if text.has_windows(number) or text.disk.has_page(link, own):
@@ -88,7 +91,8 @@ def _have_windows(text: Beginning) -> Iterator[bool]:
 def _record(text: Beginning, number: int, length: int) -> Record | None:
     """Returns the record to read for whole page `number`; None if memory has enough of it.
 
-    A page in the window of position `length` also needs what sliding-window layers have there.
+    A page in the window of position `length` also needs its keys and values of sliding-window
+    layers.
     """
     is_in_window = number >= text.cache.windows.first_needed(length)
     if text.is_known(number) and (not is_in_window or text.has_windows(number)):

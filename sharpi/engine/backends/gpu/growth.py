@@ -1,4 +1,4 @@
-"""GpuGrowth: grows a GPU's KV cache on demand, into memory that slots give back."""
+"""GpuGrowth: grows a GPU's KV cache on demand, into memory freed from expert slots."""
 
 from collections.abc import Iterable, Mapping
 
@@ -25,15 +25,15 @@ class GpuGrowth:
         self._num_pages, self._notes = num_pages, notes
 
     def lacks(self, num_pages: int) -> bool:
-        """Returns True if the cache has fewer pages than `num_pages`."""
+        """Returns True if the KV cache has fewer pages than `num_pages`."""
         return num_pages > self._cache.num_pages
 
     def make_room(self, num_pages: int) -> None:
-        """Grows the cache to `num_pages`, or to twice its size if that is more.
+        """Grows the KV cache to `num_pages`, or to twice its size if that is more.
 
         Call it between steps, after forgetting captured graphs, which hold memory. Raises
         DeviceError if there is no room even without slots, as when other programs have taken the
-        GPU's memory. The cache keeps its contents in that case.
+        GPU's memory. The KV cache keeps its contents in that case.
         """
         cache = self._cache
         target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))
@@ -50,7 +50,7 @@ class GpuGrowth:
         return max(self._layers.num_slots(number) for number in self._layers.numbers)
 
     def _grow(self, num_pages: int, slots: Mapping[int, int]) -> None:
-        """Grows the cache; if it does not fit, halves the number of slots until it does."""
+        """Grows the KV cache; if it does not fit, halves the number of slots until it does."""
         slots = {number: slots[number] for number in self._layers.numbers}
         self._layers.shrink(slots)
         while True:
@@ -64,5 +64,5 @@ class GpuGrowth:
 
 
 def pages_of(segments: Iterable[Segment]) -> int:
-    """Returns the number of pages that a cache needs for these segments."""
+    """Returns the least size of a KV cache, in pages, that includes all pages of these segments."""
     return 1 + max((int(each.pages.max()) for each in segments if each.pages.size), default=-1)

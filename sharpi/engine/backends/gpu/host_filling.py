@@ -25,10 +25,11 @@ _NUM_PIECES = 3
 
 
 class HostFilling:
-    """Fills the VRAM slots of `layers` by a policy whose settings cover all layers of the model.
+    """Fills the VRAM slots of `layers` with the experts that a policy on the host wants.
 
-    `below` has the slots in RAM, None if RAM holds all experts. With `may_stop`, tokens are timed,
-    and experts stop moving while moving them costs more time than it saves.
+    `settings` covers all layers of the model. `below` has the slots in RAM; None if RAM holds all
+    experts. With `may_stop`, tokens are timed, and experts stop moving while moving them costs more
+    time than it saves.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class HostFilling:
 
     @property
     def has_pinned(self) -> bool:
-        """True once the warm pin has happened."""
+        """True once the policy has pinned the most used experts."""
         return self.policy.before_pin is not None
 
     def pinned(self, number: int) -> tuple[int, ...]:
@@ -90,7 +91,10 @@ class HostFilling:
         self._layers.moves.publish()
 
     def _move_in_layer(self, number: int, entering: Sequence[int], leaving: list[int]) -> None:
-        """Copies experts to VRAM while slots are left; skips experts that are not in RAM."""
+        """Copies the experts `entering` to VRAM, into free slots or those of the experts `leaving`.
+
+        Stops when no slot is left, and skips experts that are not in RAM.
+        """
         moves = self._layers.moves
         for expert in entering:
             if not leaving and not moves.has_free(number):
@@ -114,7 +118,10 @@ class HostFilling:
         return [pieces[matrix] for matrix in self._layers.moves.matrices(number)]
 
     def _copied_from_vram(self, number: int, victim: int | None) -> list[HostArray] | None:
-        """Returns copies of an evicted expert's gate, up and down; None if RAM has them."""
+        """Returns copies of an evicted expert's gate, up and down; None if RAM has them.
+
+        None, too, if no expert is evicted.
+        """
         store, moves = self._below, self._layers.moves
         if victim is None or store is None or store.stored(number, victim) is not None:
             return None

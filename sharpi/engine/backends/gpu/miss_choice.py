@@ -2,7 +2,7 @@
 
 Every mode first decodes a few tokens. Then the fastest one is used. Once in a while it alternates
 with another mode in a trial, until their times differ clearly. A trial of a slow mode stops early.
-The mode is tried again once the cost of that trial is a small fraction of the time since.
+The slower mode is tried again once the cost of its trial is a small fraction of the time since.
 """
 
 from collections.abc import Generator, Sequence
@@ -128,14 +128,17 @@ class MissChoice:
     def _rest(self, mode: MissMode, excess: float) -> None:
         """Postpones a mode's next trial, by the cost of the last one.
 
-        `excess` is that cost: the number of tokens that the fastest mode would have decoded in that
-        time.
+        `excess` is that cost: the further tokens that the fastest mode would have decoded during
+        the trial.
         """
         rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
         self._due[mode] = self._token + rest
 
     def _watch_drift(self) -> None:
-        """Starts new trials once times drift, by other work here or by a longer context."""
+        """Makes all trials due again once the fastest mode's time per token has changed clearly.
+
+        Other work on the machine or a longer context may change it.
+        """
         if len(self._recent) < RECENT:
             return
         now = median(self._recent)

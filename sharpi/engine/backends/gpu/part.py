@@ -47,9 +47,9 @@ class GpuPart(RecordedPart[GpuProgram]):
     With `has_output` it computes the logits, by default if it has the model's last layer; with
     `keeps_hidden` it then also keeps all tokens' values after the output norm. With `hands_on`
     another GPU runs the next layers, and reads this part's result from this GPU's memory. `slots`
-    describes the layers whose experts are not all on the GPU. `tier` reads the experts that are not
-    all in RAM for the CPU; None if all are in RAM. `embedding` is page-locked RAM where the GPU
-    reads the embedding; None if its own memory has the embedding.
+    describes the layers whose experts are not all on the GPU. `tier` has the RAM slots of experts
+    that the CPU computes; None if RAM holds all experts. `embedding` is page-locked RAM where the
+    GPU reads the embedding; None if its own memory has the embedding.
     """
 
     is_host_memory = False
@@ -220,7 +220,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return [of_layer[number] for number in slotted.numbers]
 
     def prepare(self) -> None:
-        """Prepares the step, fills the slots, and compiles the kernels of a token and a prompt."""
+        """Records the step, fills the slots, and compiles the kernels of a token and a prompt."""
         super().prepare()
         if self.gpu_tier is not None:
             self.gpu_tier.prepare()

@@ -1,4 +1,4 @@
-"""PartMemory: what the layers on a GPU have in its memory, shared by all of their steps."""
+"""PartMemory: a part's weights, KV cache, states and slots on a GPU, shared by all its steps."""
 
 from msgspec import Struct
 
@@ -31,7 +31,10 @@ class PartLayers(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if the GPU embeds tokens and computes logits, so that it can feed tokens back."""
+        """True if the GPU both embeds tokens and computes logits.
+
+        It can then embed a token that it has chosen itself, before the host knows that token.
+        """
         return self.embeds and self.has_output
 
     @property
@@ -41,9 +44,10 @@ class PartLayers(Struct, frozen=True):
 
 
 class PartMemory:
-    """Weights, keys and values, recurrent states, and slots with the tier that decides about them.
+    """A part's weights, KV cache, recurrent states and expert slots in the memory of a GPU.
 
-    `counts` are counts of prompts, for reports. The other arguments are GpuPart's.
+    `gpu_tier` decides about the slots. `counts` are counts of prompts, for reports. The other
+    arguments are GpuPart's.
     """
 
     def __init__(

@@ -25,10 +25,10 @@ class GpuPass(NamedTuple):
 def gpu_passes(
     segments: Sequence[Segment], batch_size: int, most_tokens: int = PRODUCT_TOKENS - 1
 ) -> Iterator[GpuPass]:
-    """Yields one pass for all segments of at most `most_tokens` tokens, then the other segments.
+    """Yields one pass for all short segments, then one for each batch of each longer segment.
 
-    Longer segments belong to prompts, whose matmuls are faster separately, in batches. If
-    `most_tokens` is 0, no segments share a pass.
+    Short segments have at most `most_tokens` tokens; if that is 0, no segments share a pass. Longer
+    segments belong to prompts, whose matmuls are faster separately, in batches of `batch_size`.
     """
     together: dict[int, Segment] = {}
     alone: dict[int, Segment] = {}

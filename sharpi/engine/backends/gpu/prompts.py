@@ -24,7 +24,7 @@ class GpuPrompts:
 
     @property
     def max_tokens(self) -> int:
-        """The maximum number of tokens of one sequence in one call."""
+        """The maximum number of tokens of one sequence that a single run of the part computes."""
         return self._batch_size if self.program is None else self.program.room.max_tokens
 
     def takes(self, num_tokens: int) -> PromptProgram | None:
@@ -41,7 +41,7 @@ class GpuPrompts:
 
 
 def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
-    """Returns the room in the planned stash, in pages of tokens that take `token_bytes` each."""
+    """Returns the capacity of the planned stash, in pages; a token takes `token_bytes`."""
     page_bytes = max(1, token_bytes * plan.page_tokens)
     gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
     host = min(plan.host_pages, plan.host_bytes // page_bytes)

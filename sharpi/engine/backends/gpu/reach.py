@@ -30,17 +30,20 @@ class Reach(Struct, frozen=True):
 
 
 def require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
-    """Raises DeviceError if the CPU has to compute experts, and the GPU cannot ask it to."""
+    """Raises DeviceError if the CPU must compute experts, but the driver does not allow it.
+
+    The GPU requests them by stream memory operations, which some drivers lack.
+    """
     needs = config.cpu_moe or config.num_cpu_moe > 0 or not plan.is_mapped
     if plan.slotted_layers and needs and not device.has_stream_words:
         raise DeviceError(f"{_NO_WORDS}; leave experts to the GPU alone, or use --device cpu")
 
 
 def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: ModelWeights) -> Reach:
-    """Page-locks the experts that the GPU is to read, and returns how it can use them.
+    """Page-locks the experts in RAM that the GPU is to read; returns what the driver allows.
 
-    Raises DeviceError if the GPU can neither read experts from RAM nor ask the CPU. The weights
-    must have been loaded before, since page-locked memory cannot be moved.
+    Raises DeviceError if the GPU can neither read experts from RAM nor request them from the CPU.
+    The weights must have been loaded before, since page-locked memory cannot be moved.
     """
     wants = plan.is_mapped and not config.cpu_moe
     read = [index for index in plan.slotted_layers if index >= config.num_cpu_moe]
@@ -57,7 +60,11 @@ def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: Model
 
 
 def reads_embedding(plan: TierPlan, weights: ModelWeights) -> bool:
-    """Returns True if a GPU has all layers, some of them with slots, but not the embedding."""
+    """Returns True if the plan makes the GPU read the embedding from RAM.
+
+    That is so if one GPU has all layers, some of them with slots, but not the embedding, and the
+    embedding is not also the output matrix.
+    """
     has_all = len(plan.gpus) == 1 and plan.first_gpu_layer == 0 and not plan.gpus[0].embeds
     return has_all and bool(plan.slotted_layers) and weights.embedding is not weights.output
 
@@ -65,7 +72,7 @@ def reads_embedding(plan: TierPlan, weights: ModelWeights) -> bool:
 def _are_page_locked(
     device: Device, weights: ModelWeights, layers: Iterable[int], beside: list[HostArray]
 ) -> bool:
-    """Page-locks the experts of these layers, and `beside` with them if that is possible."""
+    """Page-locks the experts of these layers, and `beside` too if possible; False if refused."""
     arrays: dict[int, HostArray] = {}
     for index in layers:
         experts = weights.layers[index].experts
@@ -83,7 +90,8 @@ def lent_embedding(
     """Returns the embedding in page-locked RAM, from which a GPU without room for it reads rows.
 
     The CPU then computes nothing for a token, and the GPU needs no room for the embedding. Returns
-    None where the driver allows no reads from RAM, or an MTP head keeps the CPU busy.
+    None where the driver allows no reads from RAM, no kernel reads the embedding's quant type, or
+    an MTP head keeps the CPU busy.
     """
     reads = (slots is None or slots.settings.is_reached) and not config.has_head
     if not reads or weights.embedding.quant_type not in GPU_TYPES:

@@ -62,7 +62,11 @@ class GpuReport:
         before_pin: HitCount | None,
         notes: tuple[str, ...],
     ) -> ExpertStats:
-        """Returns all statistics; `predicts` is None if nothing is predicted."""
+        """Returns all statistics of the slots.
+
+        `predicts`: routes are predicted now; None without a predictor. `before_pin` counts the
+        lookups before the most used experts were pinned, and `notes` are further notes.
+        """
         tables, rules = self._layers.tables, self._layers.rules
         counts, states = tables.words.read_phases(), tables.words.read_states()
         totals = {number: each.total for number, each in counts.items()}
@@ -132,7 +136,10 @@ class GpuReport:
         return max(0, self._layers.num_streamed(number) - prompt.staged)
 
     def _phase(self, number: int, counts: SlotCounts) -> PhaseCounts:
-        """Converts counts; a prefetched expert is a hit, or late if it was still in flight."""
+        """Converts the counts of prompts or of decoding.
+
+        A prefetched expert counts as a hit, or as late if it was still in flight.
+        """
         size, loads = self._slots.expert_bytes[number], counts.loads + counts.staged
         return PhaseCounts(
             accesses=counts.accesses,
@@ -148,7 +155,10 @@ class GpuReport:
         )
 
     def _prompt(self, number: int, counts: PhaseSlotCounts) -> PhaseCounts:
-        """Converts counts of prompts, for which whole layers may be streamed through buffers."""
+        """Converts the counts of prompts, for which all experts of a layer may be streamed.
+
+        Experts that were streamed and not used count as wasted prefetches.
+        """
         unused = self._streamed_unused(number, counts.prompt)
         wasted = unused * self._slots.expert_bytes[number]
         return sum_of(

@@ -26,9 +26,10 @@ StepRoutes = Callable[[], list[IntArray]]
 
 
 class GpuTier:
-    """Decides about the slots in `layers`; `passes` has the counts of prompts, for reports.
+    """Decides which experts have slots on a GPU, the miss mode, and if experts are prefetched.
 
-    `below` has the slots in RAM, if the model exceeds RAM as well.
+    `layers` are the layers with slots. `passes` has the counts of prompts, for reports. `below` has
+    the slots in RAM, if the model exceeds RAM as well.
     """
 
     def __init__(
@@ -106,8 +107,8 @@ class GpuTier:
     def may_go_on(self) -> bool:
         """True if the GPU may begin the next token before the host knows the previous one's result.
 
-        It may not while the times of single tokens decide something, where the CPU computes
-        experts, or where the host moves experts.
+        It may not while single tokens are timed to make a choice, where the CPU computes experts,
+        or where the host moves experts.
         """
         is_timed = not self._choice.is_settled or (self.trial and not self.trial.is_settled)
         slots = self._slots
@@ -119,7 +120,10 @@ class GpuTier:
         self._choice = MissChoice(modes)
 
     def begin_step(self, position: int) -> None:
-        """Begins a step of tokens from position `position` on."""
+        """Begins a step; `position` is the lowest position of its tokens.
+
+        At position 0 the policy is told that a new, unrelated text begins.
+        """
         self.prepare()
         if position == 0:
             self._layers.tables.reset_sequence()
@@ -160,7 +164,10 @@ class GpuTier:
         return time.perf_counter() - start
 
     def _pin_if_due(self, due: int) -> None:
-        """Pins if at least `due` lookups were counted; `_num_accesses` is only an upper bound."""
+        """Pins the most used experts if the GPU has counted at least `due` lookups.
+
+        The GPU is asked because `_num_accesses` is only an upper bound.
+        """
         counted, policy = self._report.hit_count(), self._slots.policy
         self._num_accesses = counted.accesses
         if counted.accesses < due:
@@ -175,7 +182,7 @@ class GpuTier:
             announce_pin(policy, counted, "VRAM")
 
     def pin_note(self) -> str | None:
-        """Returns a sentence if the warm pin that the user asked for did not happen."""
+        """Returns a note if the most used experts were to be pinned and were not, else None."""
         if self._before_pin is not None or not self._is_ready:
             return None
         return missed_pin(self._slots.policy, self._report.hit_count().accesses, "VRAM")
@@ -185,7 +192,7 @@ class GpuTier:
         return self._report.residents()
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns each layer's loads so far and its pinned experts; empty before there are slots.
+        """Returns each layer's number of loads and its pinned experts; empty before slots exist.
 
         Waits for the GPU.
         """
@@ -204,7 +211,7 @@ class GpuTier:
         return replace(stats, below=below, failed_reads=below.failed_reads)
 
     def view(self, num_tokens: int) -> ExpertView | None:
-        """Returns which experts have slots and were used, None before there are slots."""
+        """Returns which experts have slots, and their numbers of uses; None before slots exist."""
         return self._report.view(num_tokens) if self._is_ready else None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""TierSteps: what the tiers of experts decide about a GPU's steps, and how long steps take."""
+"""TierSteps: begins, times and ends the steps of a GPU for its expert tiers."""
 
 import time
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ class StepMode(NamedTuple):
 
 
 class TierSteps:
-    """Begins and ends a GPU's steps for its slots and those in RAM, each None if there are none.
+    """Begins and ends a GPU's steps for the slots in VRAM and for those in RAM.
 
+    `gpu_tier` has the slots in VRAM, and `below` those in RAM; each is None if there are none.
     Calls of `begin` and `end` alternate.
     """
 
@@ -28,7 +29,7 @@ class TierSteps:
         self._start = self._end = 0.0  # of the last step
 
     def begin(self, segments: Sequence[Segment], num_tokens: int) -> StepMode:
-        """Begins a step, and decides how it is run."""
+        """Begins a step; returns its miss mode, and whether its layers prefetch experts."""
         self._start, tier = time.perf_counter(), self._gpu_tier
         if tier is not None:
             tier.begin_step(min(segment.position for segment in segments))
