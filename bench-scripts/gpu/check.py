@@ -1,7 +1,7 @@
 """Checks sharpi on a GPU, in steps with time limits, and writes a report; see gpu_check.sh.
 
-A step that fails is reported, and the next one begins. The report is written again after every
-step, so that a limit from outside loses no result. The exit status is 1 if any failed.
+If a step fails, the next step still runs. The report is rewritten after every step, so that no
+result is lost if the check is killed. The exit status is 1 if any step failed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 
 from gpu.check_report import report_path, write_report
 from gpu.check_step import ROOT, Outcome, run_step
-from gpu.check_steps import PART_SECONDS, PARTS, Choice, steps
+from gpu.check_steps import PARTS, Choice, seconds_of, steps
 
 _TINY_SHAPE = {
     "layers": 2,
@@ -37,7 +37,7 @@ _EXPERTS = 128
 
 
 def main() -> None:
-    """Parses the command line and runs the steps."""
+    """Parses the command line, runs the steps, and writes the report after each step."""
     options = _parse_options()
     start, outcomes = time.monotonic(), list[Outcome]()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sharpi-gpu-check-"))
@@ -69,7 +69,8 @@ def _parse_options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--part", type=int, choices=PARTS,
-        help="one of four, in nine minutes each; 0 before them builds and writes models",
+        help="one of four, in nine minutes each; 0 before them names missing packages, builds, and"
+        " writes models",
     )  # fmt: skip
     parser.add_argument("--layers", type=int, default=48, help="of the synthetic model")
     parser.add_argument("--ram", metavar="SIZE", help="RAM to count on for experts, as --ram")
@@ -80,12 +81,12 @@ def _parse_options() -> argparse.Namespace:
     options.output = options.output.resolve()
     options.folder = options.folder and options.folder.resolve()
     if options.seconds is None:
-        options.seconds = PART_SECONDS * (len(PARTS) - 1 if options.part is None else 1)
+        options.seconds = seconds_of(options.part, is_dry=options.dry_run)
     return options
 
 
 def _install(wheels: Path, folder: Path) -> None:
-    """Unpacks wheels into the folder `site`, which every step then imports from."""
+    """Installs wheels into the subfolder `site`, from which every step imports packages."""
     site = folder / "site"
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
     command += ["--no-compile", "--upgrade", "--target", str(site)]
@@ -97,7 +98,7 @@ def _install(wheels: Path, folder: Path) -> None:
 
 
 def _pack_logs(outcomes: Sequence[Outcome], folder: Path, path: Path) -> None:
-    """Packs the output of the steps, of which the report has the last lines only."""
+    """Packs the output of all steps into an archive; the report has only the last lines."""
     with tarfile.open(path, "w:gz") as archive:
         for outcome in outcomes:
             log = folder / f"{outcome.name}.log"
@@ -123,9 +124,10 @@ def _outcomes(options: argparse.Namespace, folder: Path, start: float) -> Iterat
 
 
 def _environment(folder: Path, builds: bool) -> dict[str, str]:
-    """Returns the environment for this checkout, with the library that the build step makes.
+    """Returns the environment variables of the steps, which select this checkout.
 
-    Without that step, and without its library in the folder, sharpi uses the one that it came with.
+    The steps load the native library that the build step makes. If that step is not run and its
+    library does not exist, they load the library installed with sharpi.
     """
     paths = [str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     library = folder / "build" / "libsharpi_cpu.so"
@@ -140,7 +142,10 @@ def _environment(folder: Path, builds: bool) -> dict[str, str]:
 
 
 def _hold_together(outcome: Outcome, tokens: dict[str, list[int]]) -> None:
-    """Fails a step whose greedy tokens differ from those of the first step that had some."""
+    """Marks a step as failed if its greedy tokens differ from those of the first step with any.
+
+    `tokens`: the greedy tokens of the steps so far, by name.
+    """
     found = outcome.findings.figures.get("tokens")
     if found is None:
         return

@@ -1,10 +1,10 @@
-"""The steps of the check, in order: first those that others need, and the most important ones."""
+"""The steps of the check, in order: steps that others need and the most important ones first."""
 
 import hashlib
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu.check_step import ROOT, Step
@@ -13,8 +13,10 @@ PART_SECONDS = 525  # for the steps of a part: under nine minutes with its repor
 # Steps that others need come in every part; made once, they take no time in the next.
 _ALWAYS = ("packages", "build")
 # A build by few or busy cores takes longer than a part has left for it; part 0 then comes first.
-_BUILD_SECONDS = {0: 380.0, None: 460.0}
+_BUILD_SECONDS = {0: 370.0, None: 460.0}
 _USUAL_BUILD_SECONDS = 100.0
+# A dry run compiles emulated kernels at their first use, perhaps on few and busy cores.
+_DRY_RUN_FACTOR = 6
 PARTS = {
     0: ("what needs no GPU", ("synthetic", "skewed")),
     1: ("does it run", ("compile", "graph", "tests", "references", "types")),
@@ -33,7 +35,7 @@ _SKEW, _SKEWED_LAYERS = "0.5", 12  # a quarter of the experts gets two thirds of
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Options of a check."""
+    """The options of a check."""
 
     folder: Path  # of the synthetic model and all other files of the run
     is_dry: bool
@@ -49,21 +51,35 @@ class Choice:
 
     @property
     def skewed_model(self) -> Path:
-        """The path of a smaller model in which some experts are used much more, as in real ones."""
+        """The path of a smaller model with skewed routes, as real models have."""
         return self.folder / "skewed.gguf"
 
 
 def steps(choice: Choice, part: int | None = None) -> Iterator[Step]:
-    """Yields all steps, or those of one part."""
-    always = _ALWAYS if part != 0 else ("build",)
-    wanted = None if part is None else (*always, *PARTS[part][1])
-    for step in _all(choice, _BUILD_SECONDS.get(part, _USUAL_BUILD_SECONDS)):
+    """Yields all steps of a check, or those of one part."""
+    wanted = None if part is None else (*_ALWAYS, *PARTS[part][1])
+    factor = _DRY_RUN_FACTOR if choice.is_dry else 1
+    for step in (_packages(choice, part), *_all(choice, part)):
         if wanted is None or step.name in wanted:
-            yield step
+            yield replace(step, seconds=factor * step.seconds)
 
 
-def _all(choice: Choice, build_seconds: float) -> Iterator[Step]:
-    yield _script("packages", "packages, GPU and driver", 30, choice, "gpu/facts.py", needs=())
+def seconds_of(part: int | None, *, is_dry: bool) -> float:
+    """Returns the time limit of all steps together."""
+    num_parts = len(PARTS) - 1 if part is None else 1
+    return PART_SECONDS * num_parts * (_DRY_RUN_FACTOR if is_dry else 1)
+
+
+def _packages(choice: Choice, part: int | None) -> Step:
+    """Returns the step that names missing packages; part 0 does so before a GPU is there."""
+    facts = "gpu/facts.py"
+    if part == 0:
+        return _script("packages", "packages", 20, choice, facts, "--only-packages", needs=())
+    return _script("packages", "packages, GPU and driver", 30, choice, facts, needs=())
+
+
+def _all(choice: Choice, part: int | None) -> Iterator[Step]:
+    build_seconds = _BUILD_SECONDS.get(part, _USUAL_BUILD_SECONDS)
     yield build_step(choice, build_seconds, unused_sets(_processor_flags()))
     if not choice.is_dry:
         yield _script("compile", "kernels compiled by NVRTC", 60, choice, "gpu/compile.py")
@@ -86,7 +102,10 @@ def _all(choice: Choice, build_seconds: float) -> Iterator[Step]:
 
 
 def build_step(choice: Choice, seconds: float, unused: Sequence[str]) -> Step:
-    """Returns the build of the CPU library, in which `unused` instruction sets are slow."""
+    """Returns the step that builds the CPU library.
+
+    `unused`: instruction sets that are compiled without optimisation, to save time.
+    """
     build = choice.folder / "build"
     jobs = len(os.sched_getaffinity(0))
     commands = (
@@ -101,9 +120,9 @@ def build_step(choice: Choice, seconds: float, unused: Sequence[str]) -> Step:
 
 
 def unused_sets(flags: Collection[str]) -> tuple[str, ...]:
-    """Returns the instruction sets of the library that a processor with these flags never chooses.
+    """Returns the library's instruction sets that a processor with these flags never uses.
 
-    The choice is that of kernels/cpu/isa.cpp; a processor of another kind uses all there are.
+    kernels/cpu/isa.cpp makes this choice. Returns an empty tuple if the processor is unknown.
     """
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}.issubset(flags):
         return ("sse41", "avx2", "avx_vnni")
@@ -120,7 +139,7 @@ def _processor_flags() -> set[str]:
 
 
 def _hash_of(folder: Path) -> str:
-    """Returns a hash of all sources of a folder, with their names."""
+    """Returns a hash of the names and contents of all files in a folder."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -149,7 +168,7 @@ def _synthetic(choice: Choice) -> Iterator[Step]:
 
 
 def _residency(choice: Choice) -> Iterator[Step]:
-    """Yields the steps with shares of the experts in VRAM, in every miss mode."""
+    """Yields the steps that measure shares of the experts in VRAM, in every miss mode."""
     layers = () if choice.is_dry else ("--layers", str(_SKEWED_LAYERS))
     shape = (*choice.shape, *layers, "--skew", _SKEW)
     model = str(choice.skewed_model)

@@ -1,5 +1,6 @@
 """The check of a GPU: steps with limits, their output, and the text of the report."""
 
+import importlib.util
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ from gpu.check_steps import (
     PARTS,
     Choice,
     build_step,
+    seconds_of,
     steps,
     unused_sets,
 )
@@ -258,7 +260,29 @@ def test_a_build_by_few_cores_has_a_part_of_its_own() -> None:
         for part in (None, *PARTS)
     }
     assert min(limits[None], limits[0]) >= 3 * max(limits[part] for part in PARTS if part)
-    assert [step.name for step in steps(choice, 0)] == ["build", "synthetic", "skewed"]
+    first, *others = steps(choice, 0)
+    assert [step.name for step in others] == ["build", "synthetic", "skewed"]
+    assert (first.name, first.command[-1]) == ("packages", "--only-packages")
+
+
+def test_a_dry_run_has_time_to_compile_its_kernels() -> None:
+    real, dry = (Choice(Path("work"), is_dry, (), experts=8) for is_dry in (False, True))
+    limits = {step.name: step.seconds for step in steps(real)}
+    assert all(step.seconds > 5 * limits[step.name] for step in steps(dry))
+    for part in (None, *PARTS):
+        assert sum(step.seconds for step in steps(dry, part)) <= seconds_of(part, is_dry=True)
+
+
+def test_packages_are_looked_at_without_a_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "packages.json"
+    command = [PYTHON, SCRIPTS / "gpu" / "facts.py", "--only-packages", "--json", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = json.loads(path.read_text())
+    assert found["figures"]["packages"].keys() >= {"numpy", "gguf", "hypothesis"}
+    assert "gpu" not in found["figures"]
+    lacks_cupy = importlib.util.find_spec("cupy") is None
+    assert any("cupy-cuda13x" in line for line in found["failures"]) == lacks_cupy
+    assert done.returncode == bool(found["failures"])
 
 
 def test_only_the_sets_that_a_machine_chooses_are_optimised() -> None:
