@@ -1,4 +1,4 @@
-"""Reports the installed packages, the GPU and the driver; one line names what is missing."""
+"""Reports the installed packages, the GPU and the driver, and names missing packages on one line."""
 
 import argparse
 import importlib
@@ -28,23 +28,24 @@ _ATTRIBUTES = (
 
 
 def main() -> None:
-    """Parses the command line and collects the facts."""
+    """Parses the command line and reports packages, GPU and driver."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="without a GPU")
+    parser.add_argument("--only-packages", action="store_true", help="looks at no GPU")
     options = parser.parse_args()
     findings = Findings()
     needed = NEEDED if options.dry_run else NEEDED + NEEDED_FOR_A_GPU
     look_at_packages(findings, needed)
     findings.figures["python"] = platform.python_version()
     findings.figures["commit"] = _commit()
-    if not options.dry_run and not findings.failures:
+    if not (options.dry_run or options.only_packages or findings.failures):
         look_at_gpu(findings)
     sys.exit(findings.finish(options.json))
 
 
 def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
-    """Records the versions of importable packages, and one failure that names all others."""
+    """Records the versions of installed packages, and a failure that lists the missing packages."""
     versions, missing = {}, []
     for name in needed:
         try:
@@ -67,12 +68,12 @@ def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
 
 
 def _python() -> str:
-    """Returns the version of Python that compiled wheels have to be for."""
+    """Returns this Python's version, such as "3.11", for which wheels are to be downloaded."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def look_at_gpu(findings: Findings) -> None:
-    """Records name, sizes and versions, from CuPy and the driver's own library."""
+    """Records the GPU's name, sizes and versions, as CuPy and the driver's library report them."""
     import cupy
 
     from sharpi.errors import SharpiError
@@ -107,7 +108,7 @@ def _attribute(runtime: Any, name: str) -> int | None:
 
 
 def _commit() -> str | None:
-    """Returns the commit that is checked, or None without a repository."""
+    """Returns the commit of the checkout as `git describe` names it; None without a repository."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
