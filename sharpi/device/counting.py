@@ -21,12 +21,12 @@ class NoMemory(NamedTuple):
 
 
 class CountingDevice:
-    """Counts the allocated bytes in `num_bytes`; runs nothing, and has nothing to read back."""
+    """A `Device` that adds up allocated bytes in `num_bytes`, runs nothing and stores nothing."""
 
     name = "none"
     free_bytes = _SOMEWHERE
     has_stream_words = True
-    has_grouped_products = True  # assumes them, because they need the most memory
+    has_grouped_products = True  # because steps with grouped_matmul need the most memory
     num_gpus = 1
 
     def __init__(self) -> None:

@@ -43,8 +43,9 @@ class CudaMemory:
 class CudaDevice:
     """One GPU with its main stream and its side stream.
 
-    `sharpi.device.gpu.open_gpu` opens it. `torch` is a function that returns the module. `first` is
-    the GPU that the process opened first, if that is another one; both share page-locked memory.
+    `sharpi.device.gpu.open_gpu` creates it. `torch` is a function that returns the torch module.
+    `first` is the GPU that the process opened first, None for that GPU itself; both can read each
+    other's page-locked memory.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class CudaDevice:
 
     @cached_property
     def has_stream_words(self) -> bool:
-        """True if streams can write words and wait for them; tried once, on the main stream."""
+        """True if streams can write a uint32 and wait for one; tried once, on the main stream."""
         try:
             memory, host = self.mapped(_PROBE_BYTES)
             return are_supported(self._stream, memory.address, host)
@@ -150,7 +151,7 @@ class CudaDevice:
 
     @cached_property
     def _small(self) -> SmallUpload | None:
-        """The buffers for small uploads, None if the driver refuses page-locked memory."""
+        """The uploader for small arrays; None if the driver refuses page-locked memory."""
         try:
             return SmallUpload(self.mapped, self._to_device, self.mark)
         except DeviceError:
@@ -226,7 +227,7 @@ class CudaDevice:
 
     @cached_property
     def _library(self) -> TorchLibrary:
-        """The library on the main stream; the first use may have to wait for torch's import."""
+        """Torch's matmuls and attention on the main stream; first waits for torch's import."""
         return TorchLibrary(self._import_torch(), self._stream.ptr, self._index)
 
     def write_word(self, word: Span, value: int) -> None:

@@ -1,7 +1,7 @@
-"""Programmatic launches: kernels that begin before the preceding launch has ended.
+"""Programmatic dependent launches: kernels that may start before the preceding one has ended.
 
-CuPy does not wrap them, so the driver is called directly. In a capture they become programmatic
-edges of the graph.
+CuPy does not wrap them, so the driver is called directly. In a graph capture they become
+programmatic edges of the graph.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 class DependentLaunchError(DeviceError):
-    """The driver refused a programmatic launch, possibly because of a capture."""
+    """The driver refused a programmatic dependent launch, possibly because of a graph capture."""
 
 
 def launch_dependent(
@@ -55,7 +55,11 @@ def launch_dependent(
     stream: int,
     arguments: Sequence[np.generic],
 ) -> None:
-    """Launches a function of the driver; raises DependentLaunchError."""
+    """Launches a CUfunction that may start before the preceding kernel on the stream has ended.
+
+    `function` and `stream` are the driver's handles. Raises DependentLaunchError if the driver
+    refuses.
+    """
     attribute = LaunchAttribute(_SERIALISATION, 0, 1)
     config = LaunchConfig(grid, (block, 1, 1), shared_bytes, stream, ctypes.pointer(attribute), 1)
     values = [np.array(argument) for argument in arguments]

@@ -1,6 +1,6 @@
-"""Device: the interface of a processor with memory of its own, which the CUDA engine runs on.
+"""Device: the interface of a processor with separate memory, on which the CUDA engine runs.
 
-It has two implementations: a GPU (`cuda.py`), and the emulator of the tests, which runs on the CPU.
+`cuda.py` implements it for a GPU. The tests have an emulator that runs on the CPU.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,9 +32,9 @@ Work = Callable[[], None]
 
 
 class Device(Protocol):
-    """A processor with memory of its own.
+    """A processor with separate memory, such as a GPU.
 
-    It works in the order of the calls; only work `on_side_stream` runs in parallel.
+    Calls are executed in order; only those given to `on_side_stream` run in parallel.
     """
 
     @property
@@ -63,7 +63,10 @@ class Device(Protocol):
         """Allocates memory, its contents undefined; raises DeviceError if there is too little."""
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
-        """Allocates page-locked memory that kernels can read; returns it and the host's view."""
+        """Allocates page-locked host memory that kernels can read.
+
+        Returns it as the device's memory, and as an array of the host over the same bytes.
+        """
 
     def page_lock(self, arrays: Sequence[HostArray]) -> bool:
         """Page-locks arrays in place, so that `adopt` can return them as memory.
@@ -79,7 +82,7 @@ class Device(Protocol):
         """
 
     def upload(self, target: Span, source: HostArray) -> None:
-        """Copies a host array to the device; the array may be changed once this returns."""
+        """Starts copying a host array to the device; the array may be changed after the call."""
 
     def copy(self, target: Span, source: Span) -> None:
         """Starts a copy between memories that the device sees, page-locked memory included."""
@@ -110,20 +113,20 @@ class Device(Protocol):
 
     @property
     def has_grouped_products(self) -> bool:
-        """True if `grouped_matmul` works, and does not wait."""
+        """True if `grouped_matmul` works and does not block the host."""
 
     def grouped_matmul(
         self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
     ) -> None:
         """Computes out (T, rows) = x (T, columns) weights[e] (rows, columns)^T, all bf16.
 
-        `shape` is (T, matrices, rows, columns). Matrix e has the rows of x from offsets[e] to
-        offsets[e + 1], int32 (matrices + 1,) that begin with 0. Rows after the last offset get
-        undefined values.
+        `shape` is (T, matrices, rows, columns). Matrix e multiplies the rows of x from offsets[e]
+        up to offsets[e + 1]. `offsets` is int32 (matrices + 1,) and starts with 0. Rows of `out`
+        after the last offset are undefined.
         """
 
     def attends(self, shape: AttendShape) -> bool:
-        """Returns True if `attend` supports heads of this shape, for any tokens and positions."""
+        """Returns True if `attend` supports this shape, whatever its `tokens` and `positions`."""
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
@@ -131,42 +134,46 @@ class Device(Protocol):
         """Computes causal attention of many tokens over a paged f16 KV cache, with a library.
 
         q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32, keys and values
-        (pages, KV heads, page positions, dim) f16. The tokens are the last of `shape.positions`.
+        (pages, KV heads, page positions, dim) f16. The queries belong to the last `shape.tokens`
+        of the sequence's `shape.positions` positions.
         """
 
     def torch_stream(self) -> AbstractContextManager[Any]:
         """Returns a context in which torch's calls run in order with the device's other work."""
 
     def tensor(self, span: Span) -> Any:
-        """Returns a tensor of torch over the bytes of a span, which is not copied."""
+        """Returns a uint8 tensor of torch that shares the memory of a span."""
 
     def write_word(self, word: Span, value: int) -> None:
         """Sets a uint32 in page-locked memory once all earlier work is done."""
 
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
-        """Holds later work back until a uint32 in page-locked memory has this value.
+        """Makes later work wait until a uint32 in page-locked memory equals `value`.
 
-        Another thread of the host sets the value. A device that works synchronously waits for that
-        thread by calling `meanwhile`.
+        Another thread of the host sets it. A synchronous device, such as the tests' emulator,
+        calls `meanwhile`, which waits for that thread.
         """
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:
-        """Runs this work after all earlier work, in parallel to later work.
+        """Runs these calls on the side stream, after all earlier work and beside later work.
 
-        Work on the side stream keeps its own order. The returned mark stands for its end.
+        Calls on the side stream run in order. Returns a mark for the end of these calls.
         """
 
     def after(self, mark: Mark) -> None:
-        """Makes later work wait until the work that the mark stands for is done."""
+        """Makes later work of the device wait for a mark, without blocking the host."""
 
     def mark(self) -> Mark:
-        """Returns a mark that stands for the end of all work so far."""
+        """Returns a mark for the end of all work so far, like a recorded CUDA event."""
 
     def wait(self, mark: Mark) -> None:
-        """Waits until the work that the mark stands for is done."""
+        """Blocks the host until all work before the mark is done."""
 
     def record(self, work: Sequence[Work]) -> Work:
-        """Records these calls as one, a CUDA graph where the device has graphs, and returns it."""
+        """Records these calls, and returns one call that repeats them.
+
+        On a GPU the returned call launches a CUDA graph.
+        """
 
     def synchronise(self) -> None:
-        """Waits until all work so far is done."""
+        """Blocks the host until all work so far is done."""

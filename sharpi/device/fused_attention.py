@@ -17,10 +17,10 @@ _MULTIPLE = 8  # kernels need head widths that are multiples of this
 
 
 def fused_kernel(torch: Any, shape: AttendShape) -> FusedKernel | None:
-    """Returns torch's kernel for heads of this shape on this GPU; None if it has none.
+    """Returns the name of torch's fused kernel for this shape on this GPU; None if none fits.
 
-    The flash kernel needs sm_80 and keys as wide as values. The memory-efficient kernel does not
-    support grouped heads.
+    The flash kernel needs sm_80 and key_dim equal to value_dim. The memory-efficient kernel does
+    not support grouped-query attention.
     """
     s = shape
     if s.key_dim % _MULTIPLE or s.value_dim % _MULTIPLE:
@@ -40,13 +40,19 @@ def fused_kernel(torch: Any, shape: AttendShape) -> FusedKernel | None:
 
 
 def flash(torch: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
-    """Returns the attention of the last tokens by the flash kernel, with a lower-right mask."""
+    """Returns the causal attention of a sequence's last tokens, from torch's flash kernel.
+
+    All tensors are f16 (1, heads, tokens or positions, dim).
+    """
     call = torch.ops.aten._scaled_dot_product_flash_attention
     return call(q, k, v, 0.0, True, False, scale=scale)[0]
 
 
 def efficient(torch: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
-    """Returns the attention of the last tokens by the memory-efficient kernel."""
+    """Returns the causal attention of a sequence's last tokens, from the memory-efficient kernel.
+
+    All tensors are f16 (1, heads, tokens or positions, dim).
+    """
     call = torch.ops.aten._efficient_attention_forward
     turned = (each.transpose(1, 2) for each in (q, k, v))
     out = call(*turned, None, None, None, None, None, 0.0, _LOWER_RIGHT, False, scale=scale)

@@ -1,4 +1,4 @@
-"""Opens a GPU, or says in one line what is missing."""
+"""Opens a GPU, or raises a one-line error that names what is missing."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -13,10 +13,10 @@ _MOST_CHARACTERS = 300
 
 
 class GpuErrors:
-    """Translates errors of CuPy, the driver and torch that are raised within a `with`.
+    """A context manager that turns errors of CuPy, the driver and torch into DeviceErrors.
 
-    These are RuntimeErrors, and CuPy's own classes for compiler errors, too little memory and
-    missing libraries. Other errors, such as ValueError, pass unchanged.
+    It translates RuntimeError, MemoryError, ImportError, OSError and the compiler errors of CuPy.
+    Other errors, such as ValueError, pass unchanged.
     """
 
     def __init__(self, cupy: Any, free_bytes: Callable[[], int]) -> None:
@@ -39,7 +39,10 @@ class GpuErrors:
             raise self.translated(error) from error
 
     def translated(self, error: BaseException, num_bytes: int | None = None) -> DeviceError:
-        """Returns the error in one line; `num_bytes` is a failed allocation's size, if known."""
+        """Returns a DeviceError that describes `error` in one line.
+
+        `num_bytes` is the size of a failed allocation, if known.
+        """
         if isinstance(error, self._of_compiler):
             return DeviceError(f"a GPU kernel cannot be compiled: {_one_line(error)}")
         if _is_out_of_memory(error):

@@ -27,8 +27,8 @@ _COMPILERS = 16  # threads; NVRTC compiles without Python's lock
 class GpuKernels:
     """Compiles a kernel's module at its first launch, and launches on the current stream.
 
-    The owner sets `is_capturing` while it captures a graph. `has_early_launches` is true
-    until the driver refuses a programmatic launch, on GPUs that should support them.
+    The caller sets `is_capturing` while it captures a graph. `has_early_launches` is true on GPUs
+    from sm_90 on, until the driver refuses a programmatic dependent launch.
     """
 
     def __init__(self, cupy: Any, index: int, errors: GpuErrors, capability: int) -> None:
@@ -48,7 +48,10 @@ class GpuKernels:
             function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
 
     def _allow_shared(self, function: Any, launch: Launch) -> None:
-        """Increases a kernel's limit of shared memory if needed; graphs may rely on the limit."""
+        """Raises a kernel's limit of dynamic shared memory if the launch needs more.
+
+        The limit is never lowered, because captured graphs may need it.
+        """
         if launch.shared_bytes > self._shared_bytes.get(launch.kernel, _PLAIN_SHARED_BYTES):
             function.max_dynamic_shared_size_bytes = launch.shared_bytes
             self._shared_bytes[launch.kernel] = launch.shared_bytes
@@ -56,9 +59,10 @@ class GpuKernels:
     def _launched_early(
         self, function: Any, launch: Launch, arguments: Sequence[np.generic], stream: int
     ) -> bool:
-        """Launches a kernel that may begin early; returns False if the driver does not support it.
+        """Launches a kernel as a programmatic dependent launch; returns False if that fails.
 
-        Within a capture a refusal is an error instead, since it ends the capture.
+        During a graph capture it raises DependentLaunchError instead, since a failure ends the
+        capture.
         """
         if not self.has_early_launches:
             return False
@@ -94,7 +98,7 @@ class GpuKernels:
 
 
 def _as_passed(argument: Argument) -> np.generic:
-    """Returns the argument as CuPy takes it: addresses as 8 bytes, scalars in their own size."""
+    """Returns the argument as CuPy's launches expect it: a uint64 address, or the scalar itself."""
     if argument is None:
         return np.uint64(0)
     return np.uint64(argument.address) if isinstance(argument, Span) else argument

@@ -20,10 +20,10 @@ class GraphCapture:
         self._errors, self._kernels, self._stream = errors, kernels, stream
 
     def record(self, work: Sequence[Work]) -> Work:
-        """Captures the calls, and returns the call that launches the graph.
+        """Captures the calls, and returns a function that launches the graph.
 
         The kernels must have run before, because none may be loaded during a capture. If the driver
-        cannot capture stream words, the replay makes the calls one by one.
+        cannot capture stream memory operations, the returned function repeats the calls one by one.
         """
         try:
             return self._captured(work)

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-# On other GPUs torch multiplies one by one, and waits for sizes.
+# On other GPUs torch multiplies matrix by matrix, and blocks the host to read `ends`.
 _LEAST_CAPABILITY, _BEYOND = 90, 120
 _TRIED = 16  # rows and columns of a trial
 
 
 def has_grouped_products(torch: Any, capability: int) -> bool:
-    """Returns True if this GPU's torch has a grouped GEMM that does not wait; tries it once.
+    """Returns True if torch has a grouped GEMM for this GPU that does not block the host.
 
-    The function is private in torch, so another version may lack it or take other arguments.
+    Tries torch's private function once, because another version may lack it or change its
+    arguments. `capability` is 90 for sm_90.
     """
     if not _LEAST_CAPABILITY <= capability < _BEYOND:
         return False
@@ -25,9 +26,10 @@ def has_grouped_products(torch: Any, capability: int) -> bool:
 
 
 def grouped_product(torch: Any, x: Any, weights: Any, ends: Any, out: Any) -> None:
-    """Computes out (T, rows) = x (T, columns) weights[e]^T, where each row has its own matrix e.
+    """Computes out (T, rows) = x (T, columns) weights[e]^T, with one matrix e per range of rows.
 
-    `weights` is (matrices, rows, columns). Matrix e has the rows of x from ends[e - 1], or 0, up to
-    ends[e]; `ends` is int32 (matrices,). Rows after the last end get undefined values.
+    `weights` is (matrices, rows, columns), `ends` int32 (matrices,). Matrix e multiplies the rows
+    of x from ends[e - 1], or 0 for the first matrix, up to ends[e]. Rows of `out` after the last
+    end are undefined.
     """
     out.copy_(torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends))

@@ -1,6 +1,6 @@
 """The source of a CUDA kernel with its local headers inlined.
 
-CuPy's cache of compiled kernels depends on this text only, not on headers that it includes.
+CuPy's cache of compiled kernels has this text as its key, and ignores changes of included headers.
 """
 
 import re
@@ -14,9 +14,9 @@ _LOCAL_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 @cache
 def kernel_source(name: str) -> str:
-    """Returns `<name>.cu` of `kernels/cuda` with each local header once, at its first include.
+    """Returns the text of `<name>.cu`, with each local header inlined at its first include.
 
-    Raises FileNotFoundError if there is no such kernel.
+    The file may be in any folder of `kernels/cuda`. Raises FileNotFoundError if it does not exist.
     """
     folder = kernels_folder()
     path = _kernels(folder).get(name)
@@ -27,13 +27,16 @@ def kernel_source(name: str) -> str:
 
 @cache
 def waits_for_last_launch(name: str) -> bool:
-    """Returns True if a file's kernels begin with `wait_for_last_launch` (launch_order.cuh)."""
+    """Returns True if the kernels of `<name>.cu` wait for the preceding launch by themselves.
+
+    They do so by calling `wait_for_last_launch` of launch_order.cuh.
+    """
     return "wait_for_last_launch();" in kernel_source(name)
 
 
 @cache
 def _kernels(folder: Path) -> dict[str, Path]:
-    """Returns the file of each kernel, by name, from all folders."""
+    """Returns the path of each .cu file under `kernels/cuda`, by name without suffix."""
     return {path.stem: path for path in (folder / "cuda").rglob("*.cu")}
 
 
@@ -53,6 +56,6 @@ def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
 
 
 def _find(name: str, path: Path, folder: Path) -> Path:
-    """Finds a header beside the including file, in `kernels/cuda`, or else in `kernels`."""
+    """Returns a header's path: beside the including file `path`, in `kernels/cuda` or `kernels`."""
     places = (path.parent / name, folder / "cuda" / name)
     return next((place for place in places if place.exists()), folder / name)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sharpi.errors import DeviceError
 
-MAX_GRID = (2**31 - 1, 65_535, 65_535)  # the most blocks in x, y and z that every CUDA GPU takes
+MAX_GRID = (2**31 - 1, 65_535, 65_535)  # the most blocks in x, y and z on every CUDA GPU
 MAX_BLOCK = 1024  # threads
 
 Scalar: TypeAlias = np.int32 | np.int64 | np.float32
@@ -26,7 +26,7 @@ class Memory(Protocol):
 
 
 class Span(Struct, frozen=True):
-    """A range of a memory; a kernel may access nothing outside its arguments' spans."""
+    """A byte range of an allocation; a kernel may only access the spans among its arguments."""
 
     memory: Memory
     offset: int
@@ -38,7 +38,10 @@ class Span(Struct, frozen=True):
         return self.memory.address + self.offset
 
     def part(self, offset: int, num_bytes: int) -> "Span":
-        """Returns a part of this span; raises ValueError for bytes outside it."""
+        """Returns the span of `num_bytes` at `offset` in this span.
+
+        Raises ValueError for bytes outside this span.
+        """
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             raise ValueError(f"bytes {offset}..{offset + num_bytes} of a span of {self.num_bytes}")
         return Span(self.memory, self.offset + offset, num_bytes)
@@ -55,7 +58,7 @@ def is_same_place(one: Argument, other: Argument) -> bool:
 
 
 class Kernel(Struct, frozen=True):
-    """An entry point of `<file>.cu` in `kernels/cuda`."""
+    """A `__global__` function: `entry` in `<file>.cu` of `kernels/cuda`."""
 
     file: str
     entry: str
@@ -73,8 +76,8 @@ class Launch(Struct, frozen=True):
     arguments: tuple[Argument, ...]
     writes: frozenset[int]  # indices of the arguments that the kernel writes
     shared_bytes: int = 0
-    reaches: tuple[Span, ...] = ()  # memory that the kernel finds through a table of addresses
-    # The kernel may begin before the preceding launch has ended; it waits for that itself.
+    reaches: tuple[Span, ...] = ()  # memory that the kernel accesses through addresses in a table
+    # A programmatic dependent launch: the kernel itself waits for the end of the preceding launch.
     is_dependent: bool = False
 
     def __post_init__(self) -> None:

@@ -2,9 +2,10 @@
 
 
 def defines(quant_type: str | None) -> tuple[str, ...]:
-    """Returns the macros that compile a file for one quant type ("q4_k") or several.
+    """Returns the macros that restrict a .cu file to one quant type, or to a combination.
 
-    Joined types ("q4_k+q6_k") are for kernels that read matrices of two or three types.
+    "q4_k" names one type, "q4_k+q6_k" a kernel that reads matrices of two or three types. None
+    returns no macros, so that the file is compiled for all types.
     """
     match [] if quant_type is None else quant_type.upper().split("+"):
         case []:

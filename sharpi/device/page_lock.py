@@ -1,7 +1,7 @@
 """Page-locks host memory in place, so that the GPU reads it without a second copy.
 
-Driver, kernel and GPU decide what can be page-locked. Anonymous memory nearly always can; a
-read-only file mapping can only if the GPU has an attribute for it.
+Anonymous memory can nearly always be page-locked. A read-only file mapping can be page-locked only
+if the GPU has cudaDevAttrHostRegisterReadOnlySupported.
 """
 
 import mmap
@@ -22,7 +22,7 @@ _MOST_BETWEEN = 1 << 20  # the most bytes between two arrays that are page-locke
 
 
 class _Range(Struct, frozen=True):
-    """Whole pages around adjacent arrays, which own the bytes."""
+    """A range of system pages that contains some arrays; it keeps those arrays alive."""
 
     begin: int
     end: int
@@ -51,14 +51,17 @@ class _Pages:
 
 
 class AdoptedMemory:
-    """Bytes within registered pages; kernels use the host's address for them."""
+    """Host memory within page-locked pages; its address is the same for kernels and host."""
 
     def __init__(self, pages: _Pages, address: int, num_bytes: int) -> None:
         self._pages, self.address, self.num_bytes = pages, address, num_bytes
 
 
 class PageLock:
-    """Registers nearby arrays as one range, because a copy must not cross the end of a range."""
+    """Page-locks host arrays in place with cudaHostRegister.
+
+    Arrays near each other are registered as one range, because no copy may cross a range's end.
+    """
 
     def __init__(self, runtime: Any, index: int = 0) -> None:
         self._runtime, self._index = runtime, index
@@ -76,7 +79,10 @@ class PageLock:
         return True
 
     def adopt(self, array: HostArray) -> Memory | None:
-        """Returns the array as memory that kernels can read; None if the driver refuses."""
+        """Page-locks the array if it is not yet, and returns it as memory that kernels can read.
+
+        Returns None if the array is empty or the driver refuses.
+        """
         if not array.nbytes:
             return None
         start = int(array.ctypes.data)
@@ -89,7 +95,7 @@ class PageLock:
         return next((p for p in self._pages if p.begin <= begin and end <= p.end), None)
 
     def _registered(self, wanted: _Range) -> _Pages | None:
-        """Registers a range; returns None if the driver cannot do it, or refuses."""
+        """Page-locks a range, and returns it; None if the driver cannot do it, or refuses."""
         if not self._attribute(_REGISTER_SUPPORTED, unknown=True):
             return None
         if not wanted.is_writable and not self._attribute(_READ_ONLY_SUPPORTED, unknown=False):
@@ -108,7 +114,10 @@ class PageLock:
 
 
 def _ranges(arrays: Sequence[HostArray]) -> Iterator[_Range]:
-    """Yields whole pages around the arrays; those near each other in one mapping share a range."""
+    """Yields the ranges of system pages that contain the arrays.
+
+    Arrays of one mapping that are near each other share a range.
+    """
     known, last = mappings(), None
     for array in sorted(arrays, key=lambda each: int(each.ctypes.data)):
         if not array.nbytes:

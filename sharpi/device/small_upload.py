@@ -1,7 +1,7 @@
-"""SmallUpload: small uploads through page-locked buffers, without waiting on the host.
+"""SmallUpload: copies small arrays to the GPU without blocking the host.
 
-The driver copies pageable memory through its own buffer, and the host would have to wait for that
-before changing the source.
+The bytes first go to a page-locked buffer. A copy from pageable memory would block the host until
+the driver has read the source.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _BUFFERS = 8
 class SmallUpload:
     """Uploads through a ring of buffers; a buffer is reused once its last copy has ended.
 
-    `mapped`, `copy` and `mark` are those of StagedUpload.
+    `mapped`, `copy` and `mark` are the functions that StagedUpload describes.
     """
 
     def __init__(
@@ -33,7 +33,10 @@ class SmallUpload:
         self._next = 0
 
     def upload(self, target: int, data: Bytes) -> None:
-        """Starts a copy of at most SMALL_BYTES flat bytes; reads them before it returns."""
+        """Starts a copy of `data`, at most SMALL_BYTES bytes, to an address of the device.
+
+        The caller may change `data` afterwards.
+        """
         index, self._next = self._next, (self._next + 1) % _BUFFERS
         if self._last[index] is not None:
             self._last[index].synchronize()

@@ -1,7 +1,7 @@
-"""StagedUpload: large uploads through a few page-locked buffers, which threads fill in turn.
+"""StagedUpload: large uploads through a few page-locked buffers, which several threads fill.
 
-The driver would copy pageable memory through its own buffer, on one thread, waiting for each copy.
-Here, threads fill the next buffers while the bus carries the previous ones.
+The driver copies pageable memory through a buffer on one thread, and waits for each copy. Here,
+threads fill the next buffers while the previous ones are copied over the bus.
 """
 
 from collections import deque
@@ -20,9 +20,9 @@ BUFFERS, THREADS = 8, 4
 class StagedUpload:
     """Uploads through buffers of `chunk_bytes` bytes, which `mapped` allocates.
 
-    `mapped` returns page-locked memory and the host's view of it. `copy(target, source, bytes)`
-    starts a copy on the device's stream. `mark` returns an event; its method `synchronize` waits
-    for the work so far.
+    `mapped(bytes)` returns page-locked memory, and a host array over it. `copy(target, source,
+    bytes)` starts a copy between addresses on the device's stream. `mark` returns a CUDA event
+    after the copies so far.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class StagedUpload:
         self._threads = ThreadPoolExecutor(THREADS, "upload")
 
     def upload(self, target: int, data: Bytes) -> None:
-        """Starts the copies of flat bytes to an address of the device.
+        """Starts the copies of `data` to an address of the device.
 
-        When it returns, all bytes of `data` have been read.
+        The caller may change `data` afterwards.
         """
         filling: deque[tuple[Future[int], int, int]] = deque()
         for number, start in enumerate(range(0, data.nbytes, self._chunk_bytes)):

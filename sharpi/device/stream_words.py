@@ -1,7 +1,7 @@
-"""Driver calls by which a stream writes a word in page-locked memory, or waits for its value.
+"""Stream memory operations: a stream writes a uint32 in page-locked memory, or waits for its value.
 
-CuPy does not wrap them, so the driver is called directly. Graphs can capture them, and no GPU
-thread has to spin.
+CuPy does not wrap cuStreamWriteValue32 and cuStreamWaitValue32, so the driver is called directly.
+Graphs can capture both, and no kernel has to spin.
 """
 
 import ctypes
@@ -32,10 +32,10 @@ def await_word(stream: int, address: int, value: int) -> None:
 
 
 def are_supported(stream: Any, address: int, host: npt.NDArray[np.uint8]) -> bool:
-    """Returns True if a stream can wait for a word's value, and then write another word.
+    """Returns True if a stream can wait for a uint32's value, and then write another uint32.
 
-    `host` is the host's view of page-locked memory, which the GPU finds at `address`. Raises
-    StreamWordError, or DeviceError without a driver.
+    `host` is an array over page-locked memory, `address` its address on the GPU. Raises
+    StreamWordError if the driver refuses, and DeviceError without a driver.
     """
     words = host.view(np.uint32)
     words[:2] = 1, 0
@@ -46,7 +46,7 @@ def are_supported(stream: Any, address: int, host: npt.NDArray[np.uint8]) -> boo
 
 
 class StreamWordError(DeviceError):
-    """The driver refused a stream operation, possibly because of a capture."""
+    """The driver refused a stream memory operation, possibly because of a graph capture."""
 
 
 def _check(what: str, result: int) -> None:

@@ -1,4 +1,4 @@
-"""Imports torch on a thread: that takes seconds, and only loaded weights need torch."""
+"""Imports torch on a background thread, because the import takes seconds."""
 
 import importlib
 import importlib.util
@@ -15,10 +15,10 @@ _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
 
 
 class TorchImport:
-    """Begins to import torch; `extra` is the install extra that provides it on this machine.
+    """Starts importing torch on a thread when it is created.
 
-    Raises MissingPackageError without torch, and DeviceError for a build without CUDA, both before
-    importing anything.
+    `extra` is the install extra of sharpi that provides torch on this machine. The constructor
+    raises MissingPackageError without torch, and DeviceError for a build without CUDA.
     """
 
     def __init__(self, extra: str) -> None:
@@ -47,7 +47,10 @@ class TorchImport:
             self._error = error
 
     def module(self) -> Any:
-        """Returns torch once it is imported; raises DeviceError if it cannot use the GPU."""
+        """Waits for the import, and returns torch.
+
+        Raises DeviceError if torch cannot use the GPU, and MissingPackageError if it is broken.
+        """
         self._thread.join()
         if self._error is not None:
             raise MissingPackageError(
@@ -59,7 +62,10 @@ class TorchImport:
 
 
 def _version_file() -> str | None:
-    """Returns the text of torch/version.py, None if there is none; raises MissingPackageError."""
+    """Returns the text of torch/version.py; None if there is no such file.
+
+    Raises MissingPackageError if torch is not installed.
+    """
     spec = importlib.util.find_spec("torch")
     if spec is None:
         raise MissingPackageError(

@@ -1,4 +1,4 @@
-"""TorchLibrary: the products and the attention that torch computes, on one stream of a GPU."""
+"""TorchLibrary: the matmuls and the attention that torch computes, on one stream of a GPU."""
 
 import math
 from contextlib import AbstractContextManager
@@ -18,7 +18,7 @@ from sharpi.device.launch import Span
 
 
 class TorchLibrary:
-    """Calls torch on spans of the GPU's memory; the methods of `Device` say what they compute.
+    """Calls torch on spans of the GPU's memory; `Device` documents the methods of the same names.
 
     `stream` is the handle of the stream, `index` CUDA's index of the GPU.
     """
@@ -34,11 +34,11 @@ class TorchLibrary:
         return self._torch.cuda.ExternalStream(self._stream_handle, device=self._index)
 
     def stream(self) -> AbstractContextManager[Any]:
-        """Selects the stream for torch within a `with`."""
+        """Returns a context manager that makes torch use the stream."""
         return cast(AbstractContextManager[Any], self._torch.cuda.stream(self._external_stream))
 
     def bytes_of(self, span: Span) -> Any:
-        """Returns a tensor of uint8 over a span; to be called within `stream`."""
+        """Returns a uint8 tensor that shares a span's memory; to be called within `stream`."""
         return self._tensor(span, "|u1", (span.num_bytes,))
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
@@ -52,7 +52,7 @@ class TorchLibrary:
     def batched_matmul(
         self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
     ) -> None:
-        """Computes the products of each matrix with its own row of every token, all f16."""
+        """Computes out[:, m] = x[:, m] weights[m]^T for each matrix m, all f16."""
         tokens, matrices, rows, columns = shape
         with self.stream():
             a = self._halves(x, tokens, matrices, columns).transpose(0, 1)
@@ -61,14 +61,14 @@ class TorchLibrary:
             self._torch.bmm(a, b, out=result)
 
     def has_grouped_products(self, capability: int) -> bool:
-        """Returns True if torch has a grouped GEMM; tries it once."""
+        """Returns True if torch has a grouped GEMM that does not block the host; runs it once."""
         with self.stream():
             return has_grouped_products(self._torch, capability)
 
     def grouped_matmul(
         self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
     ) -> None:
-        """Computes the products of many matrices in bf16."""
+        """Computes out = x weights[e]^T in bf16, where `offsets` delimits the rows of matrix e."""
         tokens, matrices, rows, columns = shape
         with self.stream():
             grouped_product(
@@ -123,7 +123,7 @@ class TorchLibrary:
 
 
 class _ForeignArray:
-    """A span that torch can read: it has the CUDA array interface, without a stream.
+    """A span with the CUDA array interface, so that torch can use its memory without a copy.
 
     If the first size in `shape` is -1, it follows from the size of the span.
     """

@@ -9,9 +9,9 @@ Array = npt.NDArray[Any]
 
 
 def hadamard(x: Array, block: int) -> Array:
-    """Applies the transform, its own inverse, to each block of the last dimension of x.
+    """Applies the Hadamard transform to each block of `block` numbers of x's last dimension.
 
-    `block` is a power of two that divides the last dimension.
+    `block` is a power of two that divides this dimension. Applying the transform twice yields x.
     """
     matrix = np.ones((1, 1))
     while len(matrix) < block:

@@ -1,8 +1,8 @@
-"""Ops: the operations that models are written in, with several implementations.
+"""Ops: the interface of the operations that model code calls, which has several implementations.
 
 `X` is a value with one row per token or, after `select_outputs`, one row per output: an array in
-the NumPy reference, a buffer in a recorder. The shapes below are those of one row. Weights stay in
-their quant blocks.
+the NumPy reference, a buffer in a recorder. Docstrings give the shape of one row. Weights stay in
+quant blocks.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ X = TypeVar("X")
 
 
 class HeadGate(IntEnum):
-    """The activation of gates after attention; the numbers are those of the ABI."""
+    """The activation of gates after attention; the native library uses the same numbers."""
 
     SIGMOID = 0
     SOFTPLUS = 1
 
 
 class Activation(IntEnum):
-    """The activation of a feed-forward; the numbers are those of the ABI.
+    """The activation of a feed-forward; the native library uses the same numbers.
 
-    CLAMPED_SWIGLU is x * sigmoid(1.702 x) of the gate, clamped to at most 7. It multiplies up + 1,
-    with up clamped to -7..7 (gpt-oss). LIMITED_SILU_7 and LIMITED_SILU_16 are silu, clamped
-    to at most 7 or 16. They multiply up, clamped to -7..7 or -16..16 (Step 3.5).
+    CLAMPED_SWIGLU (gpt-oss) is g * sigmoid(1.702 g), where g is the gate clamped to at most 7. It
+    multiplies up + 1, with up clamped to -7..7. LIMITED_SILU_7 and LIMITED_SILU_16 (Step 3.5) are
+    silu(gate), clamped to at most 7 or 16. They multiply up, clamped to -7..7 or -16..16.
     """
 
     SILU = 0
@@ -47,10 +47,10 @@ class Activation(IntEnum):
 
 
 class Scoring(IntEnum):
-    """The function that turns router logits into scores; the numbers are those of the ABI.
+    """The function that turns router logits into scores; the native library uses the same numbers.
 
-    SPARSE_MIXER chooses one expert after the other. The weight of each is its softmax over those
-    remaining experts whose logits are near the best one's (Phi-3.5 MoE; arXiv 2409.12136).
+    SPARSE_MIXER (Phi-3.5 MoE, arXiv 2409.12136) chooses the remaining expert with the largest
+    logit, one by one. Its weight is the softmax over remaining experts with logits near its own.
     """
 
     SOFTMAX = 0
@@ -72,14 +72,14 @@ class Matrix(Struct, frozen=True):
 
 
 class StackedMatrix(Struct, frozen=True):
-    """Matrices of equal shape, (experts, rows, columns), in quant blocks."""
+    """The equal matrices of all experts (or heads): (experts, rows, columns) in quant blocks."""
 
     name: str
     quant_type: QuantType
     num_experts: int
     rows: int
     columns: int
-    data: npt.NDArray[np.uint8]  # may also hold other rows of each expert
+    data: npt.NDArray[np.uint8]  # may also hold rows of other matrices of each expert
     bias: FloatArray | None = None  # (experts, rows)
     scales: FloatArray | None = None  # (experts,), multiplies the dequantised blocks
     first_row: int = 0  # where these rows begin among an expert's rows in `data`
@@ -91,12 +91,12 @@ class StackedMatrix(Struct, frozen=True):
 
     @property
     def shares_data(self) -> bool:
-        """True if `data` holds other matrices as well."""
+        """True if `data` also holds other matrices, as a tensor of gate and up does."""
         return self.data.nbytes != self.num_experts * self.expert_bytes
 
 
 class ExpertWeights(Struct, frozen=True):
-    """The matrices of a feed-forward; those of a dense one are stacked matrices of one expert."""
+    """The gate, up and down matrices of a feed-forward; a dense one has a single expert."""
 
     gate: StackedMatrix | None  # None if the activation is applied to `up`
     up: StackedMatrix
@@ -106,14 +106,15 @@ class ExpertWeights(Struct, frozen=True):
 
 
 class ExpertSource(Protocol):
-    """Provides routed experts that are not all in memory.
+    """Loads routed experts that are not all in memory.
 
-    Where code takes a source or None, None means that all experts are in the mapped file.
+    Where a parameter is a source or None, None means that all experts are read from the mapped
+    file.
     """
 
     @property
     def handle(self) -> int:
-        """The pointer to the native expert feed."""
+        """The pointer to the native object that loads experts during a step."""
 
     def table(self, layer: int, piece: int) -> int:
         """Returns the address of an array with the address of each expert's matrix in a layer.
@@ -123,14 +124,14 @@ class ExpertSource(Protocol):
 
     @property
     def asks_router(self) -> bool:
-        """True if a layer's router predicts its routes from the previous layer's hidden state."""
+        """True if each step has to run the next layer's router early, to predict its experts."""
 
 
 class Router(Struct, frozen=True):
-    """The rules by which a layer chooses experts.
+    """The rules by which a layer chooses experts from router logits.
 
-    With groups, a token chooses among the experts of the `groups_used` best groups. A group's score
-    is the sum of its two best experts' scores; with softmax it is its best expert's score.
+    With `num_groups` > 1, a token chooses among the experts of the `groups_used` best groups. A
+    group's score is the sum of its two best experts' scores; for SOFTMAX, its best expert's score.
     """
 
     num_experts: int
@@ -153,9 +154,9 @@ class AttentionShape(Struct, frozen=True):
     key_dim: int
     value_dim: int
     scale: float
-    window: int = 0  # positions that a token sees, including its own; 0 for all
+    window: int = 0  # positions that a token attends to, including itself; 0 for all
     soft_cap: float = 0.0  # soft cap of the scores, 0 for none
-    is_chunked: bool = False  # windows are chunks: a token sees only positions of its own chunk
+    is_chunked: bool = False  # windows start at multiples of their size (chunked attention)
     values_in_keys: bool = False  # the first `value_dim` values of a key are its value
 
 
@@ -170,7 +171,7 @@ class Ops(Protocol[X]):
     """The operations that `sharpi.model` computes with."""
 
     def embed(self, table: Matrix, scale: float) -> X:
-        """Looks up the rows of the table for the step's ids, times `scale`: (columns,)."""
+        """Computes scale * the embedding of each of the step's token ids: (columns,)."""
 
     def rms_norm(self, x: X, weight: FloatArray, epsilon: float, groups: int = 1) -> X:
         """Computes x / rms(x) * weight over each of `groups` parts of x.
@@ -185,10 +186,13 @@ class Ops(Protocol[X]):
         """Computes residual + scale * (W x + bias): (rows,)."""
 
     def rope_angles(self, table: RopeTable) -> X:
-        """Computes cosines and sines for the step's positions."""
+        """Computes the cosines and sines of a rotary embedding for the step's positions."""
 
     def rope(self, x: X, num_heads: int, angles: X, interleaved: bool) -> X:
-        """Rotates each head's leading values: pairs (i, i + half), or (2i, 2i + 1)."""
+        """Applies RoPE to the first 2 * half numbers of each head, by the angles of `rope_angles`.
+
+        Pairs are (i, i + half), or (2i, 2i + 1) if `interleaved`.
+        """
 
     def attention(
         self,
@@ -200,9 +204,9 @@ class Ops(Protocol[X]):
     ) -> X:
         """Stores k and v in the KV cache, then computes attention: (num_heads * value_dim,).
 
-        Without k and v nothing is stored, and attention reads the keys and values that an earlier
-        layer stored. Without v alone, the values are part of the keys. `sinks` (num_heads,) is a
-        logit of each head that takes part in the softmax but has no value.
+        If k and v are None, nothing is stored, and attention reads the keys and values that an
+        earlier layer stored. If only v is None, the values are part of the keys. `sinks`
+        (num_heads,) are attention sinks: one more logit in each head's softmax, without a value.
         """
 
     def route(self, logits: X, router: Router) -> tuple[X, X]:
@@ -211,9 +215,10 @@ class Ops(Protocol[X]):
     def predict_routes(
         self, x: X, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        """Predicts a later layer's routes from an earlier x, with that layer's norm and router.
+        """Predicts the routes of a later layer from x, a hidden state of an earlier layer.
 
-        The prediction is a hint for prefetching; an implementation may ignore it.
+        `norm`, `matrix` and `router` belong to the later layer. The prediction is a hint for
+        prefetches; an implementation may ignore it.
         """
 
     def experts(
@@ -249,10 +254,13 @@ class Ops(Protocol[X]):
         """Computes cap * tanh(x / cap)."""
 
     def select_outputs(self, x: X) -> X:
-        """Selects the rows whose logits are wanted."""
+        """Selects the rows of x for tokens whose logits are requested."""
 
     def split(self, x: X, widths: Sequence[int], groups: int = 1) -> list[X]:
-        """Splits x, which is `groups` runs of sum(widths) values: (groups * widths[i],) each."""
+        """Splits each of `groups` equal parts of x into pieces of the given widths.
+
+        Result i joins piece i of every part: (groups * widths[i],).
+        """
 
     def gated(self, gate: X, x: X, activation: Activation) -> X:
         """Computes activation(gate) * x."""
@@ -268,23 +276,25 @@ class Ops(Protocol[X]):
     ) -> X:
         """Computes act(bias + sum over j of weight[j] * x[t - (kernel - 1 - j)]) for token t.
 
-        x and the result are (channels,), weight (kernel, channels). Earlier tokens are those of the
-        same sequence; before its start, x is zero.
+        x and the result are (channels,), weight (kernel, channels), and act is silu or the
+        identity. x[t] is that of token t of the sequence, and zero before its start.
         """
 
     def delta_net(self, qkv: X, beta: X, alpha: X, rates: DecayRates, shape: DeltaNetShape) -> X:
-        """Applies the gated delta rule, head by head: (num_value_heads * value_dim,).
+        """Computes the gated delta rule for each head: (num_value_heads * value_dim,).
 
-        qkv is (2 * num_key_heads * key_dim + num_value_heads * value_dim,); q and k are scaled to
-        unit length, then q is divided by sqrt(key_dim). beta and alpha (num_value_heads,) are given
-        before their sigmoid and softplus. S = decay S, S += k sigmoid(beta) (v - k S), out = q S.
+        qkv is (2 * num_key_heads * key_dim + num_value_heads * value_dim,). q and k are scaled to
+        unit length, then q is divided by sqrt(key_dim). beta and alpha are (num_value_heads,). The
+        decay is that of `DecayRates` with x = alpha. S = decay S, S += k sigmoid(beta) (v - k S),
+        out = q S.
         """
 
     def mamba2(self, xbc: X, dt: X, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape) -> X:
-        """Computes the state space step, head by head: (num_heads * head_dim,).
+        """Computes the state space model of Mamba-2 for each head: (num_heads * head_dim,).
 
-        xbc is (num_heads * head_dim + 2 * num_groups * state_size,), dt (num_heads,) is given
-        before its softplus, skip is (num_heads,). S = decay S + B dt x, out = C S + skip x.
+        xbc is x, B and C, (num_heads * head_dim + 2 * num_groups * state_size,). dt and skip are
+        (num_heads,). Let dt' = softplus(dt + dt_bias) and decay = e^(a dt'). Then S = decay S + B
+        dt' x, out = C S + skip x.
         """
 
     def layer_norm(self, x: X, weight: FloatArray, bias: FloatArray, epsilon: float) -> X:
@@ -294,13 +304,16 @@ class Ops(Protocol[X]):
         """Computes x * (1 + rate * ln(1 + floor((position + offset) / interval)))."""
 
     def gate_heads(self, gate: X, x: X, activation: HeadGate) -> X:
-        """Multiplies each run of x (gates * width,) by the activation of its gate, (gates,)."""
+        """Multiplies each of `gates` equal parts of x by the activation of its gate.
+
+        x is (gates * width,), gate (gates,).
+        """
 
     def head_linear(self, x: X, stacked: StackedMatrix) -> X:
         """Multiplies head h of x (heads * columns,) by the matrix stacked[h]: (heads * rows,)."""
 
     def join(self, first: X, second: X, groups: int = 1) -> X:
-        """Joins two values in each of `groups` runs; the inverse of `split`."""
+        """Concatenates two values in each of `groups` equal parts; the inverse of `split`."""
 
     def part(self, x: X, begin: int, width: int) -> X:
-        """Takes `width` values of each row, from index `begin` on: (width,)."""
+        """Returns columns `begin` up to `begin` + `width` of each row: (width,)."""

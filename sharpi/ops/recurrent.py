@@ -1,7 +1,8 @@
 """The shapes of recurrent layers and of their states.
 
-Every state is float32. A head's values, padded to a multiple of 16, are split into panels of 32
-values (the last may have 16), each of shape (keys, panel); see kernels/cpu/vector/vector_ops.h.
+Every state is float32. The state of a head is a matrix (keys, values), whose columns are padded to
+a multiple of 16. It is stored as panels of 32 columns (the last may have 16), one after the other;
+see kernels/cpu/vector/vector_ops.h.
 """
 
 from typing import Literal, TypeAlias
@@ -16,7 +17,7 @@ HeadOrder: TypeAlias = Literal["grouped", "tiled"]
 
 
 class DecayRates(Struct, frozen=True):
-    """The decay of heads: decay = e^(a * softplus(x + dt_bias))."""
+    """The parameters of each head's decay: e^(a * softplus(x + dt_bias)) for an input x."""
 
     a: npt.NDArray[np.float32]  # (heads,), below 0
     dt_bias: npt.NDArray[np.float32]  # (heads,)
@@ -38,14 +39,14 @@ class ConvolutionShape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values per token that are in memory at a time: inputs and outputs."""
+        """The floats per token that a step needs for inputs and outputs."""
         return 2 * self.channels
 
 
 class DeltaNetShape(Struct, frozen=True):
-    """One gated delta net (arXiv 2412.06464).
+    """The shape of a gated delta net layer (arXiv 2412.06464).
 
-    Its state is (num_value_heads, panels of key_dim keys).
+    Its state is a matrix (key_dim, value_dim) for each value head, stored in panels.
     """
 
     layer: int
@@ -68,21 +69,21 @@ class DeltaNetShape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values per token that are in memory beside the convolution's: gate, output and rates."""
+        """The floats per token for gate, output and rates, without those of the convolution."""
         return 3 * self.num_value_heads * self.value_dim + 4 * self.num_value_heads
 
     def key_head(self, value_head: int) -> int:
-        """Returns the key head of a value head."""
+        """Returns the index of the key head that value head `value_head` uses."""
         if self.head_order == "tiled":
             return value_head % self.num_key_heads
         return value_head * self.num_key_heads // self.num_value_heads
 
 
 class Mamba2Shape(Struct, frozen=True):
-    """One state space layer (arXiv 2405.21060).
+    """The shape of a Mamba-2 layer (arXiv 2405.21060).
 
-    Its state is (num_heads, panels of state_size keys). The heads of a group are adjacent and share
-    B and C.
+    Its state is a matrix (state_size, head_dim) for each head, stored in panels. The heads of a
+    group are adjacent and share B and C.
     """
 
     layer: int
@@ -102,7 +103,7 @@ class Mamba2Shape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values per token that are in memory beside the convolution's: gate, output and rates."""
+        """The floats per token for gate, output and rates, without those of the convolution."""
         return 3 * self.num_heads * self.head_dim + self.num_heads
 
 

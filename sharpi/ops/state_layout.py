@@ -1,4 +1,4 @@
-"""StateLayout: the places of the recurrent layers' states in the memory of one sequence."""
+"""StateLayout: the offsets of the recurrent layers within the state of one sequence."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,10 @@ MAX_STATES = 4  # for one sequence: its current state, and snapshots of earlier 
 
 
 class StateLayout:
-    """The `offsets` of the shapes within a state, and the state's `num_floats`, all in floats."""
+    """The offset of each recurrent layer within a sequence's state, in floats.
+
+    `offsets` maps a layer's shape to its offset. `num_floats` is the size of the state.
+    """
 
     def __init__(self, shapes: Iterable[RecurrentShape]) -> None:
         self.offsets: dict[RecurrentShape, int] = {}
@@ -27,7 +30,10 @@ def num_states(num_parallel: int, max_drafts: int = 0) -> int:
 
 
 def num_draft_states(num_parallel: int, max_drafts: int) -> int:
-    """Returns the number of states that a check of drafts leaves, one after each token."""
+    """Returns the number of states that a check of drafts stores: one after each of its tokens.
+
+    Returns 0 without drafts.
+    """
     return max_drafts + num_parallel if max_drafts else 0
 
 

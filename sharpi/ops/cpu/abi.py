@@ -1,6 +1,6 @@
-"""The C structs of kernels/cpu/operations/ops.h and stage.h, field by field.
+"""The C structs of kernels/cpu/operations/ops.h and runtime/stage.h, as ctypes structures.
 
-The library reports the offsets of its fields, which must equal these when it is loaded.
+When the native library is loaded, its field offsets are compared with the ones here.
 """
 
 from ctypes import POINTER, Structure, c_float, c_int32, c_uint64, c_void_p
@@ -11,7 +11,7 @@ MAX_PARTS = 4
 
 
 class OpKind(IntEnum):
-    """The ids of the recorded operations."""
+    """The numbers by which the native library identifies operations."""
 
     EMBED = 0
     RMS_NORM = 1
@@ -43,7 +43,11 @@ class OpKind(IntEnum):
 
 
 class Rows(IntEnum):
-    """The rows of a value: one per token, per wanted output, or per token with a prediction."""
+    """The number of rows of a value in a step.
+
+    TOKENS is one row per token, OUTPUTS one per token whose logits are requested, and PREDICTED one
+    per token for which routes of later layers are predicted.
+    """
 
     TOKENS = 0
     OUTPUTS = 1
@@ -51,7 +55,7 @@ class Rows(IntEnum):
 
 
 class Step(Structure):
-    """The inputs of one replay."""
+    """The inputs of one step; `Step` of kernels/cpu/runtime/stage.h describes the fields."""
 
     _fields_ = (
         ("num_tokens", c_int32),
@@ -72,7 +76,7 @@ class Step(Structure):
 
 
 class ThreadPlace(Structure):
-    """The cores of a thread, and its shared caches (kernels/cpu/threads/thread_place.h)."""
+    """A thread's cores, NUMA node, cache group and speed (kernels/cpu/threads/thread_place.h)."""
 
     _fields_ = (
         ("cores", POINTER(c_int32)),

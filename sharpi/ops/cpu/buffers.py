@@ -10,7 +10,7 @@ ALIGNMENT = 64
 
 
 class Buffer(Struct):
-    """The memory of a value in a recording."""
+    """The memory of one intermediate value of a recorded step."""
 
     num_bytes: int
     width: int  # numbers in a row
@@ -19,11 +19,14 @@ class Buffer(Struct):
     last: int  # the index of the last operation that uses it
     kept: bool = False  # its memory is never reused
     offset: int = -1  # bytes from the start of the arena
-    row_bytes: int = 0  # of each row; 0 where it has no rows
+    row_bytes: int = 0  # bytes of each row; 0 if the buffer has no rows
 
 
 def assign_offsets(buffers: list[Buffer]) -> int:
-    """Assigns each buffer an offset by first fit among live buffers; returns the arena's bytes."""
+    """Sets each buffer's offset in the arena by first fit, and returns the arena's size in bytes.
+
+    Buffers that are not in use at the same time may overlap.
+    """
     placed: list[Buffer] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: (b.first, -b.num_bytes)):

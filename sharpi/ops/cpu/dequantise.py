@@ -1,4 +1,4 @@
-"""Dequantises rows of weights outside of steps, with the kernels' own decoding."""
+"""Dequantises rows of weights outside of a model's steps, with the decoding of the CPU kernels."""
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_float, c_int, c_void_p
@@ -14,7 +14,7 @@ _SIGNATURE = (c_int, [c_char_p, c_int, c_void_p, c_int, POINTER(c_float)])
 
 
 def dequantise_rows(quant_type: QuantType, rows: npt.NDArray[np.uint8], columns: int) -> FloatArray:
-    """Returns rows (..., bytes of a row) as float32 (..., columns)."""
+    """Returns quantised rows, (..., bytes of a row), as float32 (..., columns)."""
     library = declare(open_library(), {"sharpi_dequantise": _SIGNATURE})
     data = np.ascontiguousarray(rows)
     values = np.empty((*data.shape[:-1], columns), np.float32)

@@ -1,7 +1,8 @@
 """The KV cache of the CPU engine: pages of 64 positions, which callers assign to sequences.
 
-A page has each KV head's keys, then its values unless they are part of the keys. Their types may
-differ (kernels/cpu/attention/kv_pages.h). A page of a layer is one row of bytes.
+A page of a layer is one row of bytes. For each KV head it stores the keys, then the values, unless
+the values are part of the keys. The KV types of keys and values may differ
+(kernels/cpu/attention/kv_pages.h).
 """
 
 from collections.abc import Collection, Iterable
@@ -26,12 +27,12 @@ class KvFormat(Struct, frozen=True):
 
     code: int  # the same in the native library and in the CUDA kernels
     bits: int
-    scales_per_block: int = 0  # scales of 32 numbers: a scale, or a scale and a minimum
-    scales_per_row: int = 0
+    scales_per_block: int = 0  # per 32 numbers: 1 for a scale, 2 for a scale and a minimum
+    scales_per_row: int = 0  # per position and head
 
     @property
     def is_packed(self) -> bool:
-        """True if numbers are stored as codes, in blocks."""
+        """True if numbers are quantised to fewer than 16 bits."""
         return self.bits < 16
 
     def row_bytes(self, dim: int) -> int:
@@ -52,16 +53,16 @@ KV_FORMATS: dict[KvType, KvFormat] = {
 
 
 def value_stride(shape: AttentionShape) -> int:
-    """Returns the width of a position's values, padded to a multiple of 16."""
+    """Returns the numbers stored for one position's value in one head: a multiple of 16."""
     return (shape.value_dim + 15) // 16 * 16
 
 
 def rotation_sizes(shape: AttentionShape, types: KvTypes) -> tuple[int, int]:
-    """Returns the block sizes, in numbers, of the rotations of keys and of values; 0 for none.
+    """Returns the block sizes of the Hadamard transforms of keys and of values; 0 for none.
 
-    Packed types are rotated block by block with a Hadamard transform. A block is the largest power
-    of two that divides the head size. Values that are part of the keys are rotated with them, in
-    blocks that divide both sizes.
+    Keys and values of packed types are transformed block by block before they are quantised. The
+    size of a block, in numbers, is the largest power of two that divides the head size. If values
+    are part of the keys, it divides both head sizes.
     """
     if shape.values_in_keys:
         both = _power_of_two(shape.key_dim | shape.value_dim)
@@ -90,9 +91,9 @@ def kv_bytes(
     types: KvTypes = F16_TYPES,
     window_pages: int = 0,
 ) -> int:
-    """Returns the bytes of the KV cache for `num_positions`, rounded up to whole pages.
+    """Returns the bytes of a KV cache of `num_positions` positions, rounded up to full pages.
 
-    Sliding-window layers have at most `window_pages`; 0 does not limit them.
+    A layer with a sliding window has at most `window_pages` pages; 0 means no limit.
     """
     pages = -(-num_positions // PAGE_POSITIONS)
     return sum(
@@ -102,9 +103,10 @@ def kv_bytes(
 
 
 def pages_of(num_pages: int, window_pages: int, *, has_window: bool) -> int:
-    """Returns how many pages a layer has: `num_pages`, or at most `window_pages` with a window.
+    """Returns the number of KV pages of a layer.
 
-    If `window_pages` is 0, a window does not limit the pages.
+    It is `num_pages`, but at most `window_pages` for a layer with a sliding window. A
+    `window_pages` of 0 means no limit.
     """
     return min(num_pages, window_pages) if has_window and window_pages else num_pages
 
@@ -115,9 +117,9 @@ def first_page_read(position: int, window: int) -> int:
 
 
 def passing_pages(position: int, end: int, window: int) -> range:
-    """Returns the indices of the pages between `position` and the window of the token at `end`.
+    """Returns the page indices between `position` and the sliding window of the token at `end`.
 
-    Later tokens do not read them.
+    The token at `end` and later ones do not read these pages.
     """
     return range(-(-position // PAGE_POSITIONS), first_page_read(end, window))
 
@@ -144,9 +146,10 @@ def takes_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> bool:
 
 
 class KvCache:
-    """The pages of all layers, `num_pages` per layer, zeroed; the system commits them when written.
+    """The KV cache of all layers: `num_pages` pages per layer.
 
-    The model must pass `check_kv_types` for `types`.
+    The pages are zeroed, and the operating system commits them when they are written. The shapes
+    and types must pass `check_kv_types`.
     """
 
     def __init__(
@@ -169,10 +172,11 @@ class KvCache:
                 self.layers[shape.layer] = aligned_bytes(size).reshape(num_pages, -1)
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Gives a page's memory in the layers `windows` back to the system; it then reads as zeros.
+        """Returns a page's memory in the sliding-window layers to the operating system.
 
-        A KV page may share a system page with the KV page before or after it. That system page is
-        given back only if `is_before_free` or `is_after_free` says that the other KV page is free.
+        The page then reads as zeros. A KV page may share a system page with the KV page before or
+        after it. A shared system page is returned only if `is_before_free` or `is_after_free` says
+        that the other KV page is free.
         """
         for layer, memory in self._windows.items():
             size = self.layers[layer].shape[1]
@@ -185,7 +189,7 @@ class KvCache:
 
     @property
     def page_bytes(self) -> int:
-        """The bytes of one page of all layers."""
+        """The bytes of one page, summed over all layers."""
         return sum(layer.shape[1] for layer in self.layers.values())
 
     def read_page(self, page: int, target: npt.NDArray[np.uint8]) -> None:
@@ -193,20 +197,23 @@ class KvCache:
         _read(self.layers.values(), page, target)
 
     def write_page(self, page: int, source: npt.NDArray[np.uint8]) -> None:
-        """Sets a page of all layers to what `read_page` read."""
+        """Writes to a page of all layers the bytes that `read_page` copied."""
         _write(self.layers.values(), page, source)
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes of one page of all layers except those whose pages `drop_windows` frees."""
+        """The bytes of one page, summed over the layers that `drop_windows` does not free."""
         return sum(layer.shape[1] for layer in self._whole_layers())
 
     def read_partial(self, page: int, target: npt.NDArray[np.uint8]) -> None:
-        """Copies a page of the full-attention layers to `target`, (partial_bytes,)."""
+        """Copies a page of the layers that `drop_windows` does not free to `target`.
+
+        `target` is (partial_bytes,).
+        """
         _read(self._whole_layers(), page, target)
 
     def write_partial(self, page: int, source: npt.NDArray[np.uint8]) -> None:
-        """Sets a page of the full-attention layers to what `read_partial` read."""
+        """Writes to a page the bytes that `read_partial` copied, in the same layers."""
         _write(self._whole_layers(), page, source)
 
     def _whole_layers(self) -> list[npt.NDArray[np.uint8]]:

@@ -15,7 +15,10 @@ INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """Loads the library; raises SharpiError if it is missing or built from other sources."""
+    """Loads the native library and declares its functions.
+
+    Raises SharpiError if it is missing, or if its structs differ from those of abi.py.
+    """
     library = open_library()
     check_layouts(library, "sharpi_operation_layouts", structs_of(abi, abi_recurrent))
     signatures = {
@@ -55,9 +58,9 @@ def instruction_set(name: str | None = None) -> str:
 
 
 def best_without(unwanted: Collection[str]) -> str:
-    """Returns the machine's best instruction set outside `unwanted`.
+    """Returns this machine's best instruction set that is not in `unwanted`.
 
-    If all of them are unwanted, returns the best of all.
+    If all supported ones are in `unwanted`, returns the best of them.
     """
     known = (name for name in INSTRUCTION_SETS if name not in unwanted)
     return next((name for name in known if _find(name)), instruction_set())
@@ -69,18 +72,18 @@ def _find(name: str | None) -> str | None:
 
 
 def better_instruction_sets() -> dict[str, list[str]]:
-    """Returns the faster instruction sets, each with the processor features that are missing.
+    """Returns the instruction sets better than this machine's best, with the missing CPU features.
 
-    The best set comes first. Features have the compiler's names, such as avx512f.
+    The best instruction set is first. Features have the compiler's names, such as avx512f.
     """
     better = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(instruction_set())]
     return {name: missing for name in better if (missing := _missing_features(name))}
 
 
 def _missing_features(name: str) -> list[str]:
-    """Returns the features of an instruction set that this machine lacks.
+    """Returns the CPU features of an instruction set that this machine lacks.
 
-    The list is also empty for an instruction set of another processor architecture.
+    For an instruction set of another CPU architecture the list is empty.
     """
     names = ctypes.create_string_buffer(1024)
     if load_library().sharpi_missing_features(name.encode(), names, len(names)) <= 0:

@@ -21,9 +21,9 @@ SECONDS_A_TRY = 0.02
 
 
 class MachineLimits:
-    """The best rates measured so far, for each number of threads.
+    """The best memory and int8 rates measured so far, by number of threads.
 
-    Reading is measured on `pages`, the arrays of a mapped model.
+    The reading rate is measured on `pages`, the arrays of a mapped model.
     """
 
     def __init__(self, pages: Sequence[npt.NDArray[np.uint8]], instruction_set: str) -> None:
@@ -33,18 +33,18 @@ class MachineLimits:
         self._operations: dict[int, float] = {}
 
     def measure(self, num_threads: int) -> None:
-        """Measures both rates once more."""
+        """Measures the reading rate and the int8 rate once more, and keeps the best ones."""
         read = read_bytes_per_second(self._pages, num_threads)
         self._bytes[num_threads] = max(read, self._bytes.get(num_threads, 0.0))
         peak = int8_operations_per_second(self._instruction_set, num_threads)
         self._operations[num_threads] = max(peak, self._operations.get(num_threads, 0.0))
 
     def bytes_per_second(self, num_threads: int) -> float:
-        """Returns the best rate of reading; call `measure` first."""
+        """Returns the best measured reading rate; `measure` must have been called before."""
         return self._bytes[num_threads]
 
     def operations_per_second(self, num_threads: int) -> float:
-        """Returns the best rate of int8 operations; call `measure` first."""
+        """Returns the best measured int8 rate; `measure` must have been called before."""
         return self._operations[num_threads]
 
 
@@ -61,9 +61,9 @@ def _library() -> ctypes.CDLL:
 def read_bytes_per_second(
     parts: Sequence[npt.NDArray[np.uint8]], num_threads: int, tries: int = 3
 ) -> float:
-    """Returns the best of `tries` measured rates of reading the first GiB of `parts`.
+    """Returns the best of `tries` measured rates at which threads read the first GiB of `parts`.
 
-    If `parts` have less than a GiB, they are read repeatedly. Raises ValueError if they are empty.
+    Arrays of less than a GiB in total are read repeatedly. Raises ValueError if all are empty.
     """
     parts = _first_bytes(parts, BYTES_A_TRY)
     total = sum(part.nbytes for part in parts)
@@ -89,9 +89,10 @@ def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt
 
 
 def line_transfer_seconds(rounds: int = 20_000, tries: int = 5) -> float:
-    """Returns the least seconds in which a cache line moves from one core to another.
+    """Returns the least measured seconds in which a cache line moves from one core to another.
 
-    Two threads write it alternately. On a single core, every write takes a whole time slice.
+    Two threads write the line alternately. On a single core, each write lasts a time slice of the
+    operating system.
     """
     measure = load_library().sharpi_line_transfer_seconds
     measure.restype, measure.argtypes = c_double, [c_uint32]

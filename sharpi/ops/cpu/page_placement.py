@@ -10,10 +10,10 @@ from sharpi.ops.cpu.thread_pool import Place
 
 
 def place_pages(spans: Sequence[PageSpan], places: Sequence[Place]) -> str | None:
-    """Reads each span on its node, and moves pages that are on another node.
+    """Moves the pages of each span to the memory of the span's NUMA node.
 
-    Returns a line that says why pages could not be moved, or None. A thread on the node reads
-    first, so that pages that still have to come from the disk land in that node's memory.
+    Returns None, or a message that says why pages could not be moved. A thread on the node first
+    reads the span, so that pages still on the disk are loaded into that node's memory.
     """
     nodes = sorted({place.node for place in places})
     with ThreadPoolExecutor(len(nodes)) as pool:
@@ -32,7 +32,10 @@ def _cores(places: Sequence[Place], node: int) -> set[int]:
 
 
 def _place(spans: Sequence[PageSpan], cores: set[int]) -> int:
-    """Moves spans to the memory of their node, on its `cores`; returns the first errno, or 0."""
+    """Moves spans of one node to its memory, on a thread that is bound to the node's `cores`.
+
+    Returns the first errno, or 0.
+    """
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     place = load_library().sharpi_place_pages

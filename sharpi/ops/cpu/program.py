@@ -22,24 +22,24 @@ Rounding = Literal["int8", "int16", "f32"]
 
 
 class ProgramLimits(Struct, frozen=True):
-    """The limits of one replay, and the kernels that it uses."""
+    """The limits of one step, and the choice of its kernels."""
 
     max_tokens: int
     max_outputs: int
     max_positions: int
     precision: Rounding = "int8"
-    instruction_set: str | None = None  # None takes the machine's best
+    instruction_set: str | None = None  # None for the machine's best
     shares_rows: bool = False  # each thread computes the same rows of every expert
     drops_keys: bool = False  # a step may drop some keys and values of a sequence
 
     @property
     def precision_code(self) -> int:
-        """The number that the ABI's `Rounding` has for the precision."""
+        """The number of `precision` in the native library's enum `Rounding`."""
         return {"int8": 0, "f32": 1, "int16": 2}[self.precision]
 
 
 class ArenaSlice(NamedTuple):
-    """An array of 4-byte values in the arena."""
+    """An array (rows, width) of 4-byte values in the arena."""
 
     offset: int  # offset in bytes
     width: int
@@ -47,7 +47,7 @@ class ArenaSlice(NamedTuple):
 
 
 class Program:
-    """Native operations over one arena, built by the recorder and run once per step."""
+    """The native operations of a step and the arena of their buffers; the recorder builds it."""
 
     def __init__(
         self, limits: ProgramLimits, arena: npt.NDArray[np.uint8], alive: list[object]
@@ -79,11 +79,15 @@ class Program:
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of the buffers and the scratch memory."""
+        """The bytes of the arena and of the scratch memory that this program allocated."""
         return int(self._arena.nbytes + self._scratch_bytes)
 
     def append(self, kind: int, params: Structure) -> None:
-        """Adds one operation; raises RuntimeError if the struct does not match the library's."""
+        """Appends an operation of kind `kind`.
+
+        Raises RuntimeError if the native library does not know the kind, or if its struct of
+        parameters has another size.
+        """
         size = ctypes.sizeof(params)
         if self._library.sharpi_program_add(self._handle, kind, ctypes.byref(params), size):
             raise RuntimeError(f"the native library does not know operation {kind} of {size} bytes")
@@ -96,7 +100,10 @@ class Program:
         incoming: ArenaSlice | None = None,
         hidden: ArenaSlice | None = None,
     ) -> None:
-        """Allocates the scratch memory, and makes the views of the step's inputs and outputs."""
+        """Allocates the scratch memory, and sets the arrays that view inputs and outputs.
+
+        These are `incoming`, `hidden`, `logits`, `routes` and `router_logits`.
+        """
         self.seal_scratch()
         if incoming is not None:
             self.incoming = self._view(incoming).view(np.float32)
@@ -107,10 +114,10 @@ class Program:
         self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
 
     def seal_scratch(self, within: Iterable["Program"] = ()) -> None:
-        """Allocates the scratch memory, or shares another program's.
+        """Allocates the scratch memory, or uses that of another program.
 
-        The first program in `within` with enough scratch memory shares it. The two programs must
-        not run at the same time. Raises SharpiError if there is too little memory.
+        It uses the scratch memory of the first program in `within` that has enough. The two
+        programs must not run at the same time. Raises SharpiError if there is too little memory.
         """
         if any(
             self._library.sharpi_program_seal_within(self._handle, p.handle) == 0 for p in within
@@ -127,7 +134,7 @@ class Program:
         return int(self._library.sharpi_program_barriers(self._handle, ctypes.byref(step)))
 
     def page_spans(self, pool: ThreadPool) -> "list[abi.PageSpan]":
-        """Returns the ranges of weights by address, each with the NUMA node that reads it."""
+        """Returns the address ranges of the weights, each with the NUMA node that reads it."""
         measure = self._library.sharpi_program_page_spans
         count = measure(self._handle, pool.handle, None, 0)
         spans = (abi.PageSpan * count)()
@@ -146,10 +153,10 @@ class Program:
         return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)
 
     def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:
-        """Runs one step; `logits[i]` are then the logits of output i, until the next step.
+        """Runs one step; afterwards, `logits[i]` are the logits of output i, until the next run.
 
         Raises KeyboardInterrupt if the pool was interrupted, and SharpiError if there is too little
-        memory for another thread's buffers.
+        memory for the buffers of all threads.
         """
         result = self._library.sharpi_program_run(
             self._handle, pool.address or pool.handle, ctypes.byref(step), num_threads
@@ -172,9 +179,10 @@ def int_pointer(array: IntArray) -> "ctypes._Pointer[c_int32]":
 
 
 class StepArrays:
-    """Owns the arrays that `step` points to: `max_tokens` tokens of at most `num_sequences`.
+    """The input arrays of a step, to which the struct `step` points.
 
-    `states` (sequences,) and `states_after` (tokens,) are addresses, null where there is no state.
+    `states` (sequences,) are the addresses of the sequences' recurrent states. `states_after`
+    (tokens,) are the addresses for a copy of the state after each token. Null stands for no state.
     """
 
     def __init__(self, max_tokens: int, num_sequences: int, pages_per_sequence: int) -> None:
@@ -196,10 +204,10 @@ class StepArrays:
         )
 
     def write(self, row: int, first: int, ids: IntArray, position: int, pages: IntArray) -> slice:
-        """Writes the tokens `ids` of the sequence with index `row`; returns their rows in the step.
+        """Writes the tokens `ids` of a sequence, and returns the range of their rows in the step.
 
-        The first token has the step's row `first` and the position `position` in its sequence.
-        `pages` are the sequence's pages, in order.
+        `row` is the sequence's row in the page table, `pages` its pages in order. The first token
+        has row `first` in the step and position `position` in the sequence.
         """
         count, num_pages = len(ids), min(len(pages), self._pages.shape[1])
         rows = slice(first, first + count)
@@ -210,5 +218,8 @@ class StepArrays:
         return rows
 
     def request_outputs(self, first: int, rows: IntArray | int, count: int = 1) -> None:
-        """Requests the logits of `count` rows; they become outputs `first`, `first` + 1, ..."""
+        """Requests the logits of `count` tokens, whose rows in the step are `rows`.
+
+        They become the outputs `first`, `first` + 1, ...
+        """
         self._outputs[first : first + count] = rows

@@ -1,6 +1,6 @@
-"""Recorder: records a model's step as native operations, while the model runs on it once.
+"""Recorder: records a model's step as native operations, while the model's code runs once.
 
-The modules beside this one each record one kind of operations. The result is a `Program`, which is
+The modules `recorder_*` each record one kind of operations. The result is a `Program`, which is
 replayed for every step.
 """
 
@@ -14,7 +14,7 @@ from sharpi.ops.state_layout import StateLayout
 
 
 class Recorder(ExpertsRecorder, AttentionRecorder, RecurrentRecorder):
-    """Implements `Ops[Buffer]`; `finish` with the logits returns the program."""
+    """Implements all of `Ops` by recording native operations; `finish` returns the program."""
 
     def __init__(
         self,

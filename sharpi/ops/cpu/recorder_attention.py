@@ -78,7 +78,10 @@ class AttentionRecorder(Tape):
         )
 
     def _keep(self, q: Buffer, shape: AttentionShape, layer: abi.KvLayerParams) -> None:
-        """Records SnapKV's choice of the keys and values to keep (Li et al., arXiv 2404.14469)."""
+        """Records the operation by which SnapKV chooses the keys and values to keep.
+
+        See Li et al., arXiv 2404.14469.
+        """
         self._add(
             OpKind.KV_KEEP,
             [q],

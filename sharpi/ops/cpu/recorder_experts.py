@@ -17,7 +17,7 @@ from sharpi.ops.interface import (
 
 
 class ExpertsRecorder(RowRecorder, LinearRecorder):
-    """Implements routes and experts of `Ops[Buffer]`; `source` loads experts not in memory."""
+    """Implements routes and experts of `Ops`; `_source` loads experts that are not in memory."""
 
     _source: ExpertSource | None
     _keeps_router_logits: bool

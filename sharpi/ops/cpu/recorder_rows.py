@@ -1,4 +1,4 @@
-"""Records the operations that compute each row by itself, such as matmuls."""
+"""Records the operations that compute each row independently of the other rows, as matmuls do."""
 
 from collections.abc import Sequence
 from ctypes import Structure, c_int32
@@ -48,7 +48,7 @@ class LinearRecorder(Tape):
 
 
 class RowRecorder(Tape):
-    """Implements the embedding, norms, rotations and elementwise operations of `Ops[Buffer]`."""
+    """Implements the embedding, norms, rotary embedding and elementwise operations of `Ops`."""
 
     def embed(self, table: Matrix, scale: float) -> Buffer:
         out = self._buffer(table.columns)

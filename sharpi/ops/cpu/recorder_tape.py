@@ -30,14 +30,14 @@ class Tape:
         self._incoming: Buffer | None = None
 
     def incoming(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
-        """Returns a buffer (rows, width) of values that a step receives in place of token ids."""
+        """Returns a buffer (rows, width) for an input of each step, such as hidden states."""
         self._incoming = self._buffer(width, rows)
         return self._incoming
 
     def finish(self, logits: Buffer, hidden: Buffer | None = None) -> Program:
-        """Places the buffers, adds the operations to a program and seals it.
+        """Assigns memory to all buffers, and returns a program of the recorded operations.
 
-        `hidden` can be read after a step, as the logits can.
+        The memory of `logits` and `hidden` is not reused, so that both can be read after a step.
         """
         for buffer in filter(None, (logits, hidden)):
             buffer.kept = True

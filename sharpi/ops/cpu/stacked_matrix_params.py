@@ -14,7 +14,7 @@ Keep = Callable[[np.ndarray | None], int | None]  # keeps the array alive and re
 def piece_params(
     expert_weights: ExpertWeights, source: ExpertSource | None, keep: Keep
 ) -> dict[str, abi.StackedMatrixParams]:
-    """Returns the parameters of the gate, up and down matrices by name (see `_piece_params`)."""
+    """Returns the native structs of a layer's expert matrices, by "gate", "up" and "down"."""
     pieces = enumerate(("gate", "up", "down"))
     return {name: _piece_params(expert_weights, i, source, keep) for i, name in pieces}
 
@@ -22,10 +22,10 @@ def piece_params(
 def _piece_params(
     expert_weights: ExpertWeights, piece: int, source: ExpertSource | None, keep: Keep
 ) -> abi.StackedMatrixParams:
-    """Returns the parameters of a layer's gate (piece 0), up (1) or down (2) matrices.
+    """Returns the native struct of a layer's gate (piece 0), up (1) or down (2) matrices.
 
-    The table of experts' addresses belongs to `source`, which loads experts. Without a source the
-    addresses point into the mapped file.
+    With a `source`, which loads experts, the struct points to the source's table of addresses.
+    Without one, the addresses point into the mapped file.
     """
     stacked = (expert_weights.gate, expert_weights.up, expert_weights.down)[piece]
     if stacked is None:
@@ -38,7 +38,7 @@ def _piece_params(
 
 
 def matrix_in_memory(stacked: StackedMatrix, keep: Keep) -> abi.StackedMatrixParams:
-    """Returns the parameters of a stacked matrix that is in memory as a whole."""
+    """Returns the native struct of a stacked matrix of which all experts are in memory."""
     return _params(stacked, keep(_addresses(stacked)), keep)
 
 

@@ -11,7 +11,10 @@ from sharpi.ops.state_layout import StateLayout
 
 
 class StateMemory:
-    """Memory for `num_states` states of some layers; the system commits it at the first write."""
+    """Memory for `num_states` recurrent states; the system commits it at the first write.
+
+    One state holds what all recurrent layers keep for one sequence.
+    """
 
     def __init__(self, shapes: Iterable[RecurrentShape], num_states: int) -> None:
         self.layout = StateLayout(shapes)
@@ -34,5 +37,5 @@ class StateMemory:
         target[:] = self._states[state].view(np.uint8)
 
     def write(self, state: int, source: npt.NDArray[np.uint8]) -> None:
-        """Sets a state to what `read` read."""
+        """Writes to a state the bytes that `read` copied."""
         self._states[state].view(np.uint8)[:] = source

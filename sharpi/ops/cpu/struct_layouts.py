@@ -13,10 +13,10 @@ Offsets = dict[str, int]
 def check_layouts(
     library: ctypes.CDLL, function: str, structs: Mapping[str, type[Structure]]
 ) -> None:
-    """Compares each struct's size and fields' names and offsets with the C++ struct of its name.
+    """Raises SharpiError if a ctypes struct differs from the C++ struct of the same name.
 
-    `function` returns the library's layouts (kernels/cpu/runtime/layouts.h). Raises SharpiError for
-    the first struct that differs.
+    It compares sizes, field names and field offsets. `function` names the library's function that
+    reports them (kernels/cpu/runtime/layouts.h).
     """
     theirs = _layouts(library, function)
     for name, struct in structs.items():
@@ -38,7 +38,7 @@ def structs_of(*modules: ModuleType) -> dict[str, type[Structure]]:
 
 
 def layout_of(struct: type[Structure]) -> Offsets:
-    """Returns the offset of each field; the key "" stands for the end of the struct."""
+    """Returns the offset of each field in bytes, and under the key "" the size of the struct."""
     names = [field[0] for field in struct._fields_]
     return {"": ctypes.sizeof(struct)} | {name: getattr(struct, name).offset for name in names}
 

@@ -10,7 +10,10 @@ from sharpi.ops.cpu.library import load_library
 
 
 class Place(Protocol):
-    """The cores and the speed of a thread (sharpi/hardware/thread_places.py)."""
+    """The cores, NUMA node, cache group and relative speed of a thread.
+
+    sharpi/hardware/thread_places.py implements it.
+    """
 
     @property
     def cores(self) -> tuple[int, ...]: ...
@@ -25,8 +28,8 @@ class Place(Protocol):
 class ThreadPool:
     """Persistent native threads; `num_threads` includes the calling thread.
 
-    With `places`, one for each thread, threads stay on their cores and get shares of the work by
-    their speed. Raises SharpiError if the system allows no more threads.
+    With `places`, one for each thread, threads are bound to cores, and receive work in proportion
+    to their speed. Raises SharpiError if the system does not allow so many threads.
     """
 
     def __init__(self, num_threads: int, places: Sequence[Place] = ()) -> None:
@@ -43,9 +46,9 @@ class ThreadPool:
         return self.address
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Makes the current run, or the next one, end between two layers; any thread may call it.
+        """Makes runs of programs end early, between two layers, until called with `wanted=False`.
 
-        This lasts until a call with `wanted=False`. After `close` a call does nothing.
+        Any thread may call it. After `close` it does nothing.
         """
         if self.address:
             load_library().sharpi_pool_interrupt(self.address, wanted)

@@ -1,7 +1,7 @@
-"""Measures how fast a GPU reads its own memory, and the host's memory over the bus.
+"""Measures how fast a GPU reads its memory, and the host's memory over the bus.
 
-Benchmarks compare the kernels with these limits; `sharpi.ops.cpu.machine_limits` does it for the
-CPU.
+Benchmarks compare the kernels with these limits. `sharpi.ops.cpu.machine_limits` measures the
+limits of the CPU.
 """
 
 import time
@@ -24,7 +24,10 @@ _SUMS_OF_BLOCK, _SUM_BYTES = 8, 4
 
 
 class GpuLimits:
-    """The best rates measured so far; no memory stays allocated between measurements."""
+    """The best reading rates of a GPU measured so far, in bytes per second.
+
+    Each measurement frees its memory when it ends.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -77,7 +80,7 @@ def read_rate(data: Span, sums: Span) -> Launch:
 
 
 def sums_bytes(num_bytes: int) -> int:
-    """Returns the size of `sums` for `num_bytes` of data."""
+    """Returns the bytes of the array `sums` of `read_rate` for `num_bytes` of data."""
     return _num_blocks(num_bytes) * _SUMS_OF_BLOCK * _SUM_BYTES
 
 
@@ -86,10 +89,10 @@ def _num_blocks(num_bytes: int) -> int:
 
 
 def replay_seconds(device: Device, launches: Sequence[Launch], tries: int) -> list[float]:
-    """Measures the seconds that these launches take as one graph, once per try.
+    """Measures `tries` times how many seconds a graph of these launches runs; returns all results.
 
-    It warms up first. The host makes one call and waits once, so that its part of the time is
-    small.
+    The launches and the graph run once before. Each measurement launches the graph once and waits
+    once, so that the host's share of the time is small.
     """
     work: list[Work] = [partial(device.launch, launch) for launch in launches]
     for each in work:

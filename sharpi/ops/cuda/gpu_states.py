@@ -12,10 +12,11 @@ _FLOAT_BYTES = 4
 
 
 class GpuStates:
-    """The states of some layers, (num_states, num_floats) in `memory`.
+    """The recurrent states, (num_states, num_floats) float32 in `memory`.
 
-    `offsets` has the index of the float at which each shape begins within a state. With
-    `has_backup` there is memory to save one state.
+    One state holds what all layers in `shapes` keep for one sequence. `offsets` maps a layer's
+    shape to the index of its first float within a state. `has_backup` allocates memory to save one
+    state.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class GpuStates:
             self._device.download(self._state(state), target)
 
     def write(self, state: int, source: HostArray) -> None:
-        """Sets a state to what `read` read."""
+        """Writes to a state the bytes that `read` copied."""
         if self.num_floats:
             self._device.upload(self._state(state), source)
 
@@ -61,7 +62,7 @@ class GpuStates:
             self._device.copy(self._backup, self._state(state))
 
     def restore(self, state: int) -> None:
-        """Restores the saved state."""
+        """Copies the backup memory to a state."""
         if self.num_floats:
             self._device.copy(self._state(state), self._backup)
 

@@ -14,7 +14,10 @@ def aligned(num_bytes: int) -> int:
 
 
 class GpuWeights:
-    """Copies of arrays in the GPU's memory; call `want` before `load`, and `span` after it."""
+    """Copies of host arrays in the GPU's memory.
+
+    `want` registers an array, `load` copies all registered ones, and `span` then returns a copy.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -29,7 +32,7 @@ class GpuWeights:
         return sum(aligned(array.nbytes) for array, _ in self._loaded.values())
 
     def want(self, array: HostArray) -> HostArray:
-        """Adds an array to those that `load` copies; returns the array."""
+        """Registers an array, which the next `load` copies, and returns the array."""
         if id(array) not in self._loaded and id(array) not in self._lent:
             self._wanted[id(array)] = array
         return array
@@ -39,7 +42,10 @@ class GpuWeights:
         self._lent[id(array)] = array, Span(memory, 0, array.nbytes)
 
     def constant(self, name: str, *sizes: int, make: Callable[..., HostArray]) -> HostArray:
-        """Adds the array `make(*sizes)`, made once for each name and sizes; returns it."""
+        """Registers the array `make(*sizes)`, and returns it; a later call returns the same array.
+
+        `make` is called once for each combination of `name` and `sizes`.
+        """
         key = name, *sizes
         if key not in self._constants:
             self._constants[key] = make(*sizes)
@@ -57,7 +63,7 @@ class GpuWeights:
         self._wanted = {}
 
     def span(self, array: HostArray) -> Span:
-        """Returns the memory of a loaded array, or of one that was lent."""
+        """Returns the memory of an array after `load`, or the memory that `lend` registered."""
         key = id(array)
         return (self._lent if key in self._lent else self._loaded)[key][1]
 

@@ -1,8 +1,8 @@
 """The KV cache on the GPU: pages of 64 positions, with separate arrays for keys and values.
 
-Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim), each in their own
-type. In types smaller than f16, each head in a page has its codes, then its scales
-(kernels/cuda/attention/kv_cache.cuh).
+Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim), and may have
+different types. In types smaller than f16, a head's part of a page has its quantised numbers, then
+their scales (kernels/cuda/attention/kv_cache.cuh).
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ class LayerKv(NamedTuple):
 
 
 def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:
-    """Returns the bytes of the keys, or of the values, in one page of a layer."""
+    """Returns the bytes of one page's keys (or values) in a layer of `num_heads` KV heads."""
     return num_heads * PAGE_POSITIONS * KV_FORMATS[kv_type].row_bytes(dim)
 
 
@@ -47,7 +47,7 @@ def _parts(shape: AttentionShape, types: KvTypes) -> tuple[tuple[int, KvType], .
 
 
 def layer_bytes(shape: AttentionShape, num_pages: int, types: KvTypes) -> int:
-    """Returns the bytes that one layer's pages take."""
+    """Returns the bytes of `num_pages` pages of one layer."""
     return sum(
         aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kind))
         for dim, kind in _parts(shape, types)
@@ -63,9 +63,10 @@ def _check(shape: AttentionShape) -> None:
 
 
 def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int) -> FloatArray:
-    """Returns the rows (heads, 64, dim) of a page's heads (heads, bytes), as float32.
+    """Dequantises a page's keys or values, (heads, bytes), to float32 (heads, 64, dim).
 
-    Rows of 8 bits were rotated in blocks; applying the same transform again undoes that.
+    Quantised rows were Hadamard-transformed in blocks of `block` numbers; applying the same
+    transform again undoes it.
     """
     if kv_type == "f16":
         return data.view(np.float16).reshape(len(data), PAGE_POSITIONS, dim).astype(np.float32)
@@ -77,11 +78,11 @@ def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int
 
 
 class GpuKvCache:
-    """The pages of some layers, each layer's in a memory of its own.
+    """The KV pages of some layers, with a separate allocation for each layer.
 
-    Its users assign pages to sequences. The model must pass `check_kv_types` for `types`. Layers
-    with windows have only the pages that have a frame in `frames`. Raises UnsupportedModelError for
-    head sizes that the kernels do not support.
+    Callers assign pages to sequences. The shapes and types must pass `check_kv_types`. Layers with
+    sliding windows only store pages that have a frame in `frames`. The constructor raises
+    UnsupportedModelError for head sizes that the kernels do not support.
     """
 
     def __init__(
@@ -114,11 +115,14 @@ class GpuKvCache:
         )
 
     def _pages_of(self, shape: AttentionShape, num_pages: int) -> int:
-        """Returns how many pages a layer has memory for; `num_pages` for one without a window."""
+        """Returns the number of pages for which a layer has memory.
+
+        It is the number of frames for a layer that uses frames, `num_pages` for other layers.
+        """
         return self.frames.num_frames if self.frames and self.in_frames(shape.layer) else num_pages
 
     def in_frames(self, layer: int) -> bool:
-        """Returns True if a layer has pages for its window only."""
+        """Returns True if a layer only stores the pages of its sliding window, in frames."""
         return self.frames is not None and layer in self.frames.layers
 
     def _allocate(self, shape: AttentionShape, num_pages: int) -> LayerKv:
@@ -132,10 +136,10 @@ class GpuKvCache:
         return LayerKv(spans[0], None if len(spans) == 1 else spans[1])
 
     def grow(self, num_pages: int) -> None:
-        """Moves the pages to a larger memory, layer by layer; captured addresses become invalid.
+        """Moves the pages to larger allocations, layer by layer; captured graphs become invalid.
 
-        Only one layer at a time has both an old and a new memory. Raises DeviceError if memory is
-        too small. The pages are then still valid, and another call continues.
+        Only one layer at a time has both its old and its new allocation. Raises DeviceError if too
+        little memory is free. All pages are then still valid, and the next call continues.
         """
         for shape in self._shapes:
             if self.layers[shape.layer].keys.num_bytes < self._keys_bytes(shape, num_pages):
@@ -165,16 +169,19 @@ class GpuKvCache:
 
     @property
     def page_bytes(self) -> int:
-        """The bytes of one page of all layers."""
+        """The bytes of one page, summed over all layers."""
         return sum(span.num_bytes for span in self._spans(0, 0))
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes of one page of all layers except those that keep only their window."""
+        """The bytes of one page, summed over the layers that store all positions."""
         return sum(span.num_bytes for span in self._spans(0, None))
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Frees a page in sliding-window layers; pages beside it share no memory with it here."""
+        """Frees a page's frame in sliding-window layers.
+
+        The other arguments are unused: here a page shares no memory with the pages beside it.
+        """
         if self.frames is not None:
             self.frames.drop(page)
 
@@ -197,10 +204,11 @@ class GpuKvCache:
             at += span.num_bytes
 
     def read_positions(self, layer: int, page: int, first: int, end: int) -> list[FloatArray]:
-        """Returns keys and values (end - first, heads * dim) of positions of a page, as float32.
+        """Returns the keys and values of positions `first` up to `end` in a page, as float32.
 
-        There are only keys if the values are part of them. The types must be f16 or q8_0. Pages
-        that a sliding-window layer has dropped read as zeros.
+        Each array is (end - first, heads * dim). If the values are part of the keys, only the keys
+        are returned. The types must be f16 or q8_0. Pages that a sliding-window layer has dropped
+        read as zeros.
         """
         shape = next(each for each in self._shapes if each.layer == layer)
         found, transforms = [], rotation_sizes(shape, self.types)
@@ -218,12 +226,12 @@ class GpuKvCache:
         return found
 
     def write_page(self, page: int, source: HostArray) -> None:
-        """Sets a page of all layers to what `read_page` read."""
+        """Writes to a page of all layers the bytes that `read_page` copied."""
         frame = None if self.frames is None else self.frames.take(page)
         self._write(self._spans(page, frame), source)
 
     def write_partial(self, page: int, source: HostArray) -> None:
-        """Sets a page to what `read_partial` read."""
+        """Writes to a page the bytes that `read_partial` copied, in the same layers."""
         self._write(self._spans(page, None), source)
 
     def _write(self, spans: Iterable[Span], source: HostArray) -> None:

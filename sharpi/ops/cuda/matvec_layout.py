@@ -1,7 +1,7 @@
 """The layout of matrix-vector products (kernels/cuda/quant/dot.cuh): lanes per row, threads.
 
-The number of lanes that share a row decides a result's bits. So it depends only on the quant type
-and the columns.
+Lanes are the threads of a warp that share a matrix row. Their number affects how results are
+rounded, so it depends only on the quant type and the number of columns.
 """
 
 from typing import Final
@@ -58,17 +58,17 @@ def rows_of_block(quant_type: QuantType, columns: int) -> int:
 
 
 def bits(power: int) -> int:
-    """Returns the exponent of a power of two, which kernels take in its place."""
+    """Returns the base-2 logarithm of a power of two, as kernels expect it."""
     return power.bit_length() - 1
 
 
 def takes_floats(quant_type: QuantType, planes: int) -> bool:
-    """Returns True if a product takes float activations rather than rounded ones."""
+    """Returns True if a matmul reads float activations instead of quantised ones."""
     return planes == 0 or quant_type in FLOAT_TYPES
 
 
 def entry(operation: str, quant_type: QuantType, planes: int) -> str:
-    """Returns the entry point of an operation for a type of weights and of activations."""
+    """Returns the name of an operation's entry point for a quant type and activation planes."""
     exact = "_exact" if takes_floats(quant_type, planes) else ""
     return f"{operation}{exact}_{quant_type.name.lower()}"
 

@@ -4,7 +4,10 @@ from msgspec import Struct
 
 
 class PassCounts(Struct):
-    """Counts of prompts and passes by how they were computed."""
+    """Counts of prefills by how they were computed.
+
+    A pass is one run of a batch, or of a prompt, through the layers.
+    """
 
     by_layer: int = 0  # prompts whose batches ran each layer in turn
     spilled_pages: int = 0  # pages of the stash that were in RAM

@@ -1,4 +1,4 @@
-"""The values and calls of a recording for the GPU."""
+"""The data types of a step recorded for the GPU: values, calls and the step's shape."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, NamedTuple, TypeAlias
@@ -40,14 +40,14 @@ class StepShape(NamedTuple):
         return self.tokens == self.sequences
 
     def rows(self, kind: Rows) -> int:
-        """Returns the number of rows of a value."""
+        """Returns the number of rows that values of this kind have in the step."""
         if kind is Rows.PREDICTED:
             return self.outputs if self.predicts else 0
         return self.outputs if kind is Rows.OUTPUTS else self.tokens
 
 
 class Product(NamedTuple):
-    """A matmul that the device's library computes; see `Device.matmul`."""
+    """A call of `Device.matmul`, which computes an f16 matmul."""
 
     x: Span
     weights: Span
@@ -75,7 +75,7 @@ class GroupedProduct(NamedTuple):
 
 
 class Attend(NamedTuple):
-    """Attention of many tokens that the device's library computes; see `Device.attend`."""
+    """A call of `Device.attend`, which computes attention of many tokens."""
 
     q: Span
     keys: Span
@@ -138,9 +138,9 @@ Later: TypeAlias = Callable[[], Span]
 
 
 class Routes:
-    """The expert ids of a layer, (rows, width) int32.
+    """The memory for the expert ids of a layer's routes, (rows, width) int32.
 
-    `room` is the memory for the ids of one step, `of_prompt` that for the ids of a whole prompt.
+    `room` is for the ids of one step. `of_prompt` is for the ids of all tokens of a prompt.
     """
 
     def __init__(self, rows: Rows, width: int, room: Span) -> None:
@@ -148,7 +148,7 @@ class Routes:
         self.of_prompt: Span | None = None
 
     def span(self, step: StepShape) -> Span:
-        """Returns the memory of a step's ids."""
+        """Returns the memory for the expert ids of a step."""
         if step.first is None:
             return self.room
         assert self.of_prompt is not None
@@ -158,9 +158,9 @@ class Routes:
 
 
 class PendingHeads(Struct):
-    """The recorded norm and rotation of a value's heads, which are not launched yet.
+    """The norm and RoPE of a value's heads, which are recorded but not yet launched.
 
-    Attention can apply them itself; before any other operation they are applied in place.
+    The attention launch can apply them. For any other operation they are first applied in place.
     """
 
     norm: Callable[[], HeadNorm] | None = None
@@ -170,13 +170,13 @@ class PendingHeads(Struct):
 
 
 class RecordedTensor(Struct):
-    """A value of a recording: rows of floats, and rounded rows if an operation reads those."""
+    """A value of a recording: rows of floats, and quantised rows if an operation reads them."""
 
     width: int
     rows: Rows
     floats: Buffer | None
     source: Span | None = None  # memory outside the arena that holds the floats
-    rounds: bool = False  # the operation that makes the value can round it too
+    rounds: bool = False  # the operation that computes the value can also quantise it
     is_read: bool = False  # an operation reads the floats
     # An earlier layer's attention has transformed these queries in place.
     is_transformed: bool = False

@@ -25,7 +25,10 @@ _BLOCK = 32
 
 
 class Stage(Struct, frozen=True):
-    """Operations that the batches of a prompt run in turn, one batch after the other."""
+    """Consecutive operations of a step, for a prompt that runs layer by layer.
+
+    All batches of the prompt run a stage before any of them runs the next stage.
+    """
 
     operations: list[Calls]
     layer: int | None  # the layer, if the operations are its experts; otherwise None
@@ -37,8 +40,9 @@ class Stage(Struct, frozen=True):
 class Recording:
     """The operations recorded so far, and their buffers.
 
-    A buffer lives from the operation that makes it to the last one that reads it. `routed` limits
-    the rows for routed tokens; None does not. `disabled` names the features that are switched off.
+    A buffer is live from the operation that writes it to the last one that reads it. `routed`
+    limits the rows for routed tokens; None sets no limit. `disabled` names the features that are
+    switched off.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class Recording:
         return buffer
 
     def buffer(self, num_bytes: int) -> Buffer:
-        """Creates a buffer, which the next operation is the first to use."""
+        """Creates a buffer, which is live from the next appended operation on."""
         now = len(self._operations)
         buffer = Buffer(num_bytes, 0, Rows.TOKENS, now, now)
         self._buffers.append(buffer)
@@ -87,9 +91,9 @@ class Recording:
 
     @contextmanager
     def apart(self) -> Iterator[list[Calls]]:
-        """Yields a list to which all operations are appended within the `with`.
+        """Within the `with` block, appends operations to the list that it yields.
 
-        They are not part of the recording; a later operation has to run them.
+        These operations are not part of the recording; a later operation has to run them.
         """
         operations, self._appended = self._appended, []
         try:
@@ -98,7 +102,7 @@ class Recording:
             self._appended = operations
 
     def append_experts(self, layer: int, calls: Calls) -> None:
-        """Appends an operation on a layer's experts, which is a stage of its own."""
+        """Appends an operation that computes a layer's experts, as a separate stage."""
         self._experts[len(self._operations)] = layer
         self.append(calls)
 
@@ -114,15 +118,18 @@ class Recording:
         return Stage(self._operations[begin:end], layer, self._live(begin), leaves, sums)
 
     def _live(self, cut: int) -> list[Buffer]:
-        """Returns the buffers that are written before the cut and read after it.
+        """Returns the buffers that are written before operation `cut` and read at or after it.
 
-        Buffers of predictions are left out, because prompts have no predictions.
+        Buffers of route predictions are excluded, because prompts do not use them.
         """
         values = (each for each in self._buffers if each.rows is not Rows.PREDICTED)
         return [each for each in values if each.first < cut <= each.last]
 
     def floats(self, *values: RecordedTensor) -> None:
-        """Declares that the next operation reads these floats; applies pending operations."""
+        """Declares that the next operation reads the floats of these values.
+
+        Pending norm and RoPE of their heads are appended first.
+        """
         for value in values:
             self._settle(value)
         for value in values:
@@ -130,15 +137,16 @@ class Recording:
             value.is_read = True
 
     def hold(self, *values: RecordedTensor) -> None:
-        """Declares that the next operation needs these values' floats and rounded rows."""
+        """Declares that the next operation uses the floats and quantised rows of these values."""
         self.floats(*values)
         for value in values:
             self._touch(value.rounded)
 
     def rounded(self, value: RecordedTensor) -> RecordedTensor:
-        """Declares that the next operation reads the rounded rows, which are made before it.
+        """Declares that the next operation reads the quantised rows of a value; returns the value.
 
-        Raises UnsupportedModelError for a width that is not a multiple of 32.
+        If needed, appends the operation that quantises the rows. Raises UnsupportedModelError for a
+        width that is not a multiple of 32.
         """
         self._settle(value)
         if value.width % _BLOCK:
@@ -155,7 +163,7 @@ class Recording:
         return value
 
     def round(self, value: RecordedTensor, step: StepShape) -> Iterator[Launch]:
-        """Yields the launch that rounds a value's floats, if an operation reads rounded rows."""
+        """Yields the launch that quantises a value, if an operation reads its quantised rows."""
         target = self.at(value.rounded)
         if target is not None:
             yield quantise.quantise(
@@ -167,7 +175,7 @@ class Recording:
             )
 
     def _settle(self, value: RecordedTensor) -> None:
-        """Appends the pending head operations of a value, in place."""
+        """Appends the pending norm and RoPE of a value's heads, in place."""
         if value.pending is None:
             return
         pending = self.take_pending(value)
@@ -181,7 +189,10 @@ class Recording:
         self.append(calls)
 
     def take_pending(self, value: RecordedTensor) -> PendingHeads | None:
-        """Takes the pending head operations of a value, which the next operation must do itself."""
+        """Removes and returns a value's pending norm and RoPE, which the next operation must apply.
+
+        Returns None if nothing is pending.
+        """
         pending, value.pending = value.pending, None
         self.floats(value)
         if pending is not None and pending.angles is not None:
@@ -199,18 +210,18 @@ class Recording:
         return span
 
     def rounded_of(self, value: RecordedTensor) -> Span:
-        """Returns the memory of a value's rounded rows."""
+        """Returns the memory of a value's quantised rows."""
         span = self.at(value.rounded)
         assert span is not None
         return span
 
     def rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
-        """Returns the memory of some rows of a value's floats."""
+        """Returns the memory of `count` rows of a value's floats, from row `first` on."""
         row = value.width * FLOAT_BYTES
         return self.of(value).part(first * row, count * row)
 
     def rounded_rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
-        """Returns the memory of some rounded rows of a value."""
+        """Returns the memory of `count` quantised rows of a value, from row `first` on."""
         row = activation_bytes(value.width, self.planes)
         return self.rounded_of(value).part(first * row, count * row)
 
@@ -226,7 +237,7 @@ class Recording:
         return Span(self._arena, buffer.offset, buffer.num_bytes)
 
     def finish(self) -> list[Calls]:
-        """Allocates the buffers and loads the weights; the operations can be called after it."""
+        """Allocates the buffers, loads the weights, and returns the operations."""
         size = assign_offsets(self._buffers)
         self._arena = self.device.allocate(size)
         self.weights.load()
@@ -246,7 +257,7 @@ class Recording:
 def head_group(
     recording: Recording, value: RecordedTensor, pending: PendingHeads | None, num_heads: int
 ) -> HeadGroup:
-    """Returns a value's heads, with the pending operations to do on them in place."""
+    """Returns the head group of a value, with the pending norm and RoPE to apply in place."""
     norm = None if pending is None or pending.norm is None else pending.norm()
     rope = None if pending is None or pending.rope is None else pending.rope()
     return HeadGroup(recording.of(value), num_heads, value.width // num_heads, norm, rope)

@@ -1,4 +1,4 @@
-"""RoutedRows: limits the rows for routed tokens; a pass that exceeds the limit is repeated."""
+"""RoutedRows: limits the buffer rows for routed tokens, and repeats passes that need more rows."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,11 @@ from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch
 
 
 class RoutedRows:
-    """Limits the rows to `factor` times tokens * experts per token, without waiting within a pass.
+    """Limits the buffer rows for routed tokens to a share of tokens * experts per token.
 
-    Experts compute in groups. A group with more routed tokens than rows drops the rest and sets a
-    flag, which the host reads after the pass. The pass is then repeated, and each group takes only
-    so many tokens at a time that they fit in any case.
+    `factor` is the share. Experts are computed in groups. If a group has more routed tokens than
+    rows, the kernel drops some and sets a flag, which the host reads after the pass. The pass is
+    then repeated with so few tokens at a time that none is dropped.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class RoutedRows:
         self.is_over = Span(device.allocate(4), 0, 4)
 
     def rows(self, tokens: int, used: int) -> int:
-        """Returns the rows for a batch of `tokens`."""
+        """Returns the number of buffer rows for `tokens` tokens with `used` experts per token."""
         return rows_of_batch(self._factor, tokens, used)
 
     def experts_at_once(self, num_experts: int) -> int:
@@ -34,10 +34,10 @@ class RoutedRows:
         return experts_at_once(self._factor, num_experts)
 
     def guard(self, run: Callable[[bool], None], state: int) -> None:
-        """Calls run(False), then run(True) if a group had more routed tokens than rows.
+        """Calls run(False), then run(True) if the first run dropped routed tokens.
 
-        The first run drops the excess. The second one takes fewer tokens at a time and drops none.
-        It overwrites keys and values; the recurrent `state` is restored before it.
+        `run(True)` must compute fewer tokens at a time, so that none is dropped. It overwrites the
+        keys and values of the first run. The recurrent state with index `state` is restored before.
         """
         self._counts.limited += 1
         self._device.upload(self.is_over, np.zeros(1, np.int32))

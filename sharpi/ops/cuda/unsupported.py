@@ -1,4 +1,4 @@
-"""The quant types that CUDA kernels support; models with others run on the CPU."""
+"""The quant types that CUDA kernels support; models with other types run on the CPU."""
 
 from typing import Final, NoReturn
 
@@ -16,7 +16,10 @@ GPU_TYPES: Final = frozenset(
 
 
 def refuse(what: str) -> NoReturn:
-    """Raises UnsupportedModelError for `what`, which becomes a note if the CPU takes over."""
+    """Raises UnsupportedModelError, which says that there are no CUDA kernels for `what`.
+
+    If the model then runs on the CPU, the message becomes a note to the user.
+    """
     raise UnsupportedModelError(f"there are no CUDA kernels for {what} yet")
 
 

@@ -1,7 +1,8 @@
-"""WindowFrames: assigns memory to the pages of a GPU's layers with sliding windows.
+"""WindowFrames: assigns memory to the KV pages of a GPU's layers with sliding windows.
 
-These layers have memory for a few pages only. A page gets a frame when a step is about to write it,
-and gives it back when it is dropped. So they have a page table of their own.
+These layers have memory for a few pages only, called frames. A page gets a frame when a step is
+about to write it, and loses the frame when it is dropped. So these layers have a separate page
+table, which lists frames.
 """
 
 from collections.abc import Collection
@@ -17,10 +18,10 @@ SPARE_FRAMES = 4
 
 
 class WindowFrames(Struct):
-    """The frames of the `layers`, in which a token reads at most `window` positions.
+    """The frames of the sliding-window layers `layers`, whose window is `window` positions.
 
-    In a step of more than `batch_size` tokens, pages that no later token reads have a frame only
-    until the batches have passed them.
+    In a step of more than `batch_size` tokens, a page that no token after the step reads loses its
+    frame as soon as a batch starts whose window is past the page.
     """
 
     layers: Collection[int]
@@ -61,7 +62,10 @@ class WindowFrames(Struct):
             self._free.append(frame)
 
     def begin(self, position: int, end: int, pages: IntArray) -> None:
-        """Begins a step of one sequence; `pages` is its page table."""
+        """Prepares a step that computes tokens `position` up to `end` of one sequence.
+
+        `pages` is the sequence's page table.
+        """
         for page in tuple(self._passing):
             self.drop(page)
         if end - position > self.batch_size:
@@ -69,9 +73,9 @@ class WindowFrames(Struct):
             self._passing = {int(pages[index]): index for index in own}
 
     def write(self, table: IntArray, position: int, end: int, pages: IntArray) -> None:
-        """Writes the frames of all pages that tokens from `position` to `end` read or write.
+        """Writes to `table` the frames of all pages that tokens `position` up to `end` use.
 
-        `table` and `pages` are (pages,); the rest of the table is left as it is.
+        `pages` is the sequence's page table; both are (pages,). Other entries do not change.
         """
         first = first_page_read(position, self.window)
         for page in [page for page, index in self._passing.items() if index < first]:

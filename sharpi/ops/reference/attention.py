@@ -13,10 +13,11 @@ Array = npt.NDArray[Any]
 
 
 class ReferenceAttention:
-    """Implements the attention of `Ops[Array]`.
+    """Implements the attention of `Ops` in NumPy.
 
-    `kv` holds the keys and values of each layer, (slots, heads, dim). The slot of a position is the
-    position minus `num_dropped`, the number of positions that `keep` dropped.
+    `kv` holds the keys and values of each layer, (stored positions, heads, dim). A position is
+    stored at index position - `num_dropped`, where `num_dropped` is the number of positions that
+    `keep` has dropped.
     """
 
     positions: npt.NDArray[np.int32]

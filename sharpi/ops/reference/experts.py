@@ -21,7 +21,10 @@ SPARSE_MIXER_NEAR = 0.01
 
 
 def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Returns expert ids and weights (tokens, used), best first; ties go to the lower id."""
+    """Chooses experts from logits (tokens, experts); returns their ids and weights, best first.
+
+    Both are (tokens, used). Of equal scores, the lower id is first.
+    """
     if router.scoring is Scoring.SPARSE_MIXER:
         chosen, shares = _mix_sparsely(logits, router.num_used)
         return chosen, (shares * router.scale).astype(np.float32)
@@ -49,10 +52,9 @@ def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.i
 
 
 def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Chooses one expert after the other; see `Scoring.SPARSE_MIXER`.
+    """Chooses experts one by one, as `Scoring.SPARSE_MIXER` describes.
 
-    Returns ids and weights, (tokens, num_used) each. An expert's weight is its softmax over the
-    remaining experts whose logits are near its own.
+    Returns ids and weights, (tokens, num_used) each.
     """
     rows, left = np.arange(len(logits)), logits.copy()
     ids, weights = [], []

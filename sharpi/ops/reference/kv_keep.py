@@ -1,4 +1,4 @@
-"""SnapKV's rule in plain NumPy: which keys the last queries of a prompt use most.
+"""SnapKV's rule in plain NumPy: keep the keys to which the last queries of a prompt attend most.
 
 Source: Li et al., 2024, arXiv 2404.14469.
 """
@@ -18,10 +18,10 @@ Array = npt.NDArray[Any]
 def kept_slots(
     queries: Array, keys: FloatArray, num_kept: int, scale: float, soft_cap: float = 0.0
 ) -> npt.NDArray[np.int64]:
-    """Returns the slots that each KV head keeps, in ascending order: (kv_heads, num_kept).
+    """Returns the indices of the keys that each KV head keeps, ascending: (kv_heads, num_kept).
 
-    `queries` (tokens, heads, dim) belong to the newest of `keys` (slots, kv_heads, dim). Of slots
-    with equal weights the lower one is kept.
+    `queries` (tokens, heads, dim) belong to the last tokens of `keys` (stored positions, kv_heads,
+    dim). Of keys with equal weights, the one with the lower index is kept.
     """
     queries = queries[-KEEP_WINDOW:]
     before = len(keys) - len(queries)
@@ -32,7 +32,10 @@ def kept_slots(
 
 
 def window_weights(queries: Array, keys: FloatArray, scale: float, soft_cap: float = 0.0) -> Array:
-    """Sums the attention probabilities of each slot over a KV head's queries: (kv_heads, slots)."""
+    """Returns each key's attention probability, summed over the queries of its KV head.
+
+    The result is (kv_heads, stored positions).
+    """
     num_kv_heads = keys.shape[1]
     grouped = queries.reshape(len(queries), num_kv_heads, -1, queries.shape[2])
     scores = np.einsum("thgd,phd->htgp", grouped, keys) * scale
@@ -45,9 +48,9 @@ def window_weights(queries: Array, keys: FloatArray, scale: float, soft_cap: flo
 
 
 def pooled(weights: Array) -> Array:
-    """Replaces each weight by the head's largest within KEEP_POOL slots to either side.
+    """Replaces each weight by the largest within KEEP_POOL keys on either side, in the same head.
 
-    The shape is that of `weights`, (kv_heads, slots).
+    `weights` and the result are (kv_heads, stored positions).
     """
     wide = np.pad(weights, ((0, 0), (KEEP_POOL, KEEP_POOL)), constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(wide, 2 * KEEP_POOL + 1, axis=1)

@@ -1,4 +1,4 @@
-"""Rounds keys and values as each KV cache type does, in plain NumPy."""
+"""Quantises and dequantises keys and values as each KV cache type does, in plain NumPy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ _NORMAL_DEVIATION = 59
 
 
 def round_rows(x: Array, kv_type: KvType) -> Array:
-    """Returns rows (..., dim) as the KV type stores them, without any rotation."""
+    """Quantises rows (..., dim) to a KV type and back, without a Hadamard transform."""
     rounds = _ROUNDINGS.get(kv_type)
     if rounds is None:
         return x.astype(np.float16).astype(np.float32)

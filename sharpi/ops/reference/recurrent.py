@@ -37,7 +37,8 @@ def convolve(
 ) -> tuple[FloatArray, FloatArray]:
     """Returns bias + sum over j of weight[j] * input[t - (kernel - 1) + j], and the next state.
 
-    x is (tokens, channels), weight (kernel, channels), state (kernel - 1, channels), oldest first.
+    The inputs are x (tokens, channels), preceded by the state (kernel - 1, channels), oldest first.
+    weight is (kernel, channels).
     """
     inputs = np.concatenate([state, x]).astype(np.float32)
     out = np.zeros_like(x) if bias is None else np.broadcast_to(bias, x.shape).copy()
@@ -49,9 +50,9 @@ def convolve(
 def delta_step(
     state: FloatArray, q: FloatArray, k: FloatArray, v: FloatArray, decay: float, beta: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Computes one token of one head: S decays, then k S moves towards v by the rate beta.
+    """Computes one token of one head of a gated delta net; returns q S (values,) and the state S.
 
-    state is (keys, values), q and k (keys,), v (values,). Returns q S (values,) and the state S.
+    S = decay S, then S += k beta (v - k S). state is (keys, values), q and k (keys,), v (values,).
     """
     state = np.float32(decay) * state
     correction = np.float32(beta) * (v - k @ state)

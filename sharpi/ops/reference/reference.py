@@ -1,7 +1,7 @@
-"""ReferenceOps: the operations in plain NumPy, with which every kernel is compared.
+"""ReferenceOps: the operations in plain NumPy, with which tests compare every kernel.
 
 The gguf package dequantises weights; arithmetic and KV cache are float32. Attention, experts and
-recurrent operations have modules of their own.
+recurrent operations are in separate modules.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,13 @@ Array = npt.NDArray[Any]
 
 
 class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
-    """Computes one sequence eagerly: `begin` a step, then run the model on this object."""
+    """Implements all of `Ops` for one sequence, and computes each operation immediately.
+
+    Call `begin` before each step, then run the model's code on this object.
+    """
 
     def __init__(self, positions: npt.NDArray[np.int32] | None = None) -> None:
-        """Starts without a step; `positions` (tokens,) are for operations outside a step."""
+        """Creates an empty KV cache; `positions` (tokens,) are for calls without `begin`."""
         self.ids = np.zeros(0, np.int32)
         self.positions = np.zeros(0, np.int32) if positions is None else positions
         self.output_rows = np.zeros(0, np.int32)
@@ -42,7 +45,10 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
         self.states: dict[RecurrentShape, FloatArray] = {}
 
     def begin(self, ids: Sequence[int], position: int, outputs: Sequence[int]) -> None:
-        """Begins a step: `ids` at positions from `position` on, and logits for rows `outputs`."""
+        """Starts a step for token ids `ids`, the first of which is at `position`.
+
+        `outputs` are the indices of the tokens whose logits are requested.
+        """
         self.ids = np.asarray(ids, np.int32)
         self.positions = np.arange(position, position + len(ids), dtype=np.int32)
         self.output_rows = np.asarray(outputs, np.int32)

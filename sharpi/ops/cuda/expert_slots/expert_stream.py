@@ -1,8 +1,8 @@
-"""ExpertStream: copies a layer's experts for a batch through two buffers in turn.
+"""ExpertStream: copies missed experts for a batch to two GPU buffers, alternately.
 
-While the experts in one buffer compute, the next ones are copied to the other. Experts that have a
-slot are read there; slots do not change while a batch passes through a layer. If several batches
-use a chunk in turn, it is copied before the first one and released after the last.
+While kernels compute with the experts in one buffer, the next experts are copied to the other.
+Resident experts are read from their slots, which do not change while a batch computes the layer. If
+several batches use a chunk one after the other, its buffer is reused only after the last of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,10 @@ Slots = npt.NDArray[np.int32]  # the slot of each expert (experts,), -1 for none
 
 
 class Chunk(Struct, frozen=True):
-    """Adjacent experts of a layer that compute together; a buffer holds those without a slot."""
+    """Experts of a layer with adjacent ids that are computed together.
+
+    Experts of the chunk that have no slot are copied to one buffer.
+    """
 
     number: int  # its index among all chunks of the batch
     layer: int
@@ -40,9 +43,9 @@ class Chunk(Struct, frozen=True):
 
 
 class ExpertStream:
-    """Two buffers on the GPU, each for `capacity` experts of any layer.
+    """Two buffers on the GPU, each for `capacity` experts of any layer, and the copies to them.
 
-    `host_copies` has the host copies of each layer's tensors, by layer number.
+    `host_copies` maps a layer number to the host copies of the layer's tensors.
     """
 
     def __init__(
@@ -67,9 +70,9 @@ class ExpertStream:
         return tuple(self._buffers)
 
     def begin(self, slots: Mapping[int, Slots]) -> None:
-        """Begins a batch that passes through the layers of `slots`, in their order.
+        """Divides the layers of `slots` into chunks for a new batch, in the order of `slots`.
 
-        `slots` has the slot of each expert by layer number; experts without a slot are copied.
+        `slots` maps a layer number to the slot of each expert. Experts without a slot are copied.
         """
         self._chunks = []
         for layer, slot_of in slots.items():
@@ -96,9 +99,9 @@ class ExpertStream:
         return [chunk for chunk in self._chunks if chunk.layer == layer]
 
     def addresses(self, layer: int, tensor: int) -> Addresses:
-        """Returns the address of each expert's part of a tensor while its chunk computes.
+        """Returns the address in a buffer of each expert's part of a tensor, (experts,).
 
-        The array is (experts,), with 0 for experts that do not pass through the buffers.
+        An address is valid while the expert's chunk computes. Experts with a slot have address 0.
         """
         table = np.zeros(self._host_copies[layer][tensor].num_experts, np.uint64)
         for chunk in self.chunks(layer):
@@ -107,9 +110,9 @@ class ExpertStream:
         return table
 
     def bring(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
-        """Yields the calls that wait for the copies of a chunk, to be made before it computes.
+        """Yields the calls to make before a chunk computes: they wait until it has been copied.
 
-        The calls for the first chunk also start the first copies. `wait` measures the waiting time.
+        For the first chunk, they also start the first copies. `wait` receives the waiting time.
         """
         if chunk.number == 0:
             for early in self._chunks[:_NUM_BUFFERS]:
@@ -119,7 +122,7 @@ class ExpertStream:
             yield from (waiting,) if wait is None else (waits.begin(wait), waiting, waits.end(wait))
 
     def done(self, chunk: Chunk) -> Iterator[Call]:
-        """Yields the calls that copy a later chunk to the buffer of one that has computed."""
+        """Yields the calls to make after a chunk has computed: they refill its buffer."""
         number = chunk.number + _NUM_BUFFERS
         if number < len(self._chunks):
             yield from self._fetch(self._chunks[number])
@@ -143,8 +146,8 @@ class ExpertStream:
     def _part(self, chunk: Chunk, tensor: int, place: int, count: int) -> Span:
         """Returns the memory for `count` experts' parts of a tensor in a chunk's buffer.
 
-        A buffer holds all experts' parts of one tensor, then those of the next; `place` is the
-        index of the first of these experts in the buffer.
+        `place` is the index of the first of these experts among the experts in the buffer. A buffer
+        has room for all experts' parts of the first tensor, then of the next tensor.
         """
         tensors = self._host_copies[chunk.layer]
         before = self._capacity * sum(each.stride for each in tensors[:tensor])

@@ -1,6 +1,6 @@
-"""GpuExpertWeights: gives kernels the addresses of all experts, in slots or not.
+"""GpuExpertWeights: the expert weights of all layers, as kernels on a GPU address them.
 
-A layer has all experts on the GPU, or only some of them in slots.
+A layer has either all experts on the GPU, or some of them in slots.
 """
 
 from collections.abc import Callable
@@ -30,15 +30,16 @@ class HostComputeSettings(Struct, frozen=True):
     """How the CPU computes missed experts."""
 
     num_threads: int
-    instruction_set: str | None = None  # None takes the machine's best
+    instruction_set: str | None = None  # None for the machine's best
     # Loads experts that are not in memory; None reads the mapped file.
     source: ExpertSource | None = None
 
 
 class GpuExpertWeights:
-    """The stacked matrices of all layers; without `slots` all experts are on the GPU.
+    """The expert weights of all layers, with an address table for each stacked matrix.
 
-    `host` are the settings for steps in which the CPU computes missed experts.
+    Without `slots`, all experts are on the GPU. `host` has the settings for missed experts that the
+    CPU computes.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class GpuExpertWeights:
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
     def tells_host(self, layer: int) -> bool:
-        """Returns True if the GPU tells the host which experts are predicted for a layer.
+        """Returns True if the GPU sends the host the ids of the experts predicted for a layer.
 
-        The host then reads them from the disk. This is for layers whose experts the GPU cannot
-        prefetch, because RAM does not have all of them.
+        The host then reads them from the disk. The GPU cannot prefetch such experts, because not
+        all of them are in RAM.
         """
         settings, slotted = self._host_settings, self.slotted
         if settings is None or settings.source is None or slotted is None:
@@ -81,7 +82,7 @@ class GpuExpertWeights:
         rows: Rows,
         limits: ProgramLimits,
     ) -> int:
-        """Registers a layer with slots; returns its number."""
+        """Registers the experts of a layer with slots, and returns the layer's number."""
         assert self.slotted is not None
         check_types(expert_weights)
         number = self.slotted.want(expert_weights, rows)
@@ -92,18 +93,18 @@ class GpuExpertWeights:
 
     @property
     def streams(self) -> bool:
-        """True if experts may pass through buffers while a batch computes."""
+        """True if batches can read missed experts through the buffers of `ExpertStream`."""
         return self.slotted is not None and self.slotted.prefill_access.streams
 
     def num_groups(self, layer: int) -> int:
-        """Returns the number of chunks of a layer that batches compute in turn.
+        """Returns the number of chunks into which a layer's experts are divided for the batches.
 
-        See `PrefillExpertAccess`.
+        See `PrefillExpertAccess.num_groups`.
         """
         return 1 if self.slotted is None else self.slotted.prefill_access.num_groups(layer)
 
     def begin(self, step: StepShape) -> None:
-        """Begins a batch, before its calls are made."""
+        """Prepares the layers with slots for a batch, before the batch's calls are made."""
         if self.slotted is not None:
             self.slotted.begin(step)
 
@@ -119,7 +120,7 @@ class GpuExpertWeights:
 
     @cached_property
     def host(self) -> HostMisses:
-        """The calls that have the host compute missed experts; made at their first use."""
+        """The mailbox and CPU programs for missed experts, created at the first use."""
         s, limits = self._host_settings, self._limits
         assert s is not None
         assert limits is not None
@@ -141,12 +142,15 @@ class GpuExpertWeights:
         return self.slotted.rules.experts_per_token
 
     def close(self) -> None:
-        """Stops the host's threads."""
+        """Stops the CPU threads that compute missed experts, if there are any."""
         if "host" in self.__dict__:
             self.host.experts.close()
 
     def want(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
-        """Registers a stacked matrix; returns a function that returns it once it is loaded."""
+        """Registers a stacked matrix for loading to the GPU.
+
+        The returned function returns the matrix with its address table; call it after loading.
+        """
         check_type(stacked.quant_type)
         for array in (stacked.bias, stacked.scales):
             if array is not None:

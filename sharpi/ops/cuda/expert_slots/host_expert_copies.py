@@ -1,4 +1,4 @@
-"""HostExpertCopies: the host copies of a tensor's experts, as the GPU sees them."""
+"""HostExpertCopies: the host copies of a tensor's experts, with their addresses on the GPU."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,10 @@ Addresses = npt.NDArray[np.uint64]
 
 
 class HostExpertCopies:
-    """The host copies of `num_experts` experts in the tensor `data`, page-locked in place.
+    """The host copies of the `num_experts` experts in the tensor `data`.
 
-    With `is_reached` the GPU can read them; raises DeviceError if they cannot be page-locked.
-    Otherwise they are not page-locked, and every address is 0.
+    With `is_reached` they are page-locked in place, so that the GPU can read them; the constructor
+    raises DeviceError if that fails. Otherwise they stay pageable, and every address is 0.
     """
 
     def __init__(
@@ -26,21 +26,21 @@ class HostExpertCopies:
 
     @property
     def reach(self) -> tuple[Span, ...]:
-        """The memory that the addresses point into."""
+        """The memory to which `addresses` point; empty if it is not page-locked."""
         if self._memory is None:
             return ()
         return (Span(self._memory, 0, self._memory.num_bytes),)
 
     @property
     def addresses(self) -> Addresses:
-        """The address of each expert, (experts,)."""
+        """The address on the GPU of each expert, (experts,); 0 if not page-locked."""
         if self._memory is None:
             return np.zeros(self.num_experts, np.uint64)
         steps = np.arange(self.num_experts, dtype=np.uint64) * np.uint64(self.stride)
         return np.uint64(self._memory.address) + steps
 
     def span(self, first: int, count: int) -> Span:
-        """Returns the memory of adjacent experts; the GPU must be able to read the tensor."""
+        """Returns the memory of `count` experts from id `first` on; it must be page-locked."""
         assert self._memory is not None
         return Span(self._memory, first * self.stride, count * self.stride)
 

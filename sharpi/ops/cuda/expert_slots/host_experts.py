@@ -1,7 +1,7 @@
 """HostExperts: computes missed experts with the native CPU operations, while the GPU works.
 
-A native thread computes what the GPU requests. It is woken before the step's kernels are launched:
-a launch can block until the GPU has made progress, and the GPU may be waiting for this thread.
+A native thread handles the GPU's requests. It is woken before the step's kernels are launched,
+because a launch can block until the GPU, which may wait for this thread, has made progress.
 """
 
 import ctypes
@@ -26,11 +26,11 @@ _TIMEOUT_MS = 20_000  # the GPU counts as lost after so long without a request
 
 
 class HostExperts:
-    """One program per layer, which computes the experts that the GPU requests.
+    """Computes the experts that the GPU requests, with one CPU program per layer.
 
-    Every item is a row with one expert and the weight 1. The values come back unsummed, and the GPU
-    adds them in its usual order. `source` loads experts that are not in memory; without it, all are
-    read from the mapped file.
+    Each row of a request has an input and one expert. The results are returned per row, and the GPU
+    sums them in its usual order. `source` loads experts that are not in memory; without it, all
+    experts are read from the mapped file.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HostExperts:
     def add(self, expert_weights: ExpertWeights, activation: Activation) -> None:
         """Adds a layer whose experts the GPU may request.
 
-        Raises SharpiError if memory is too small.
+        Raises SharpiError if there is too little memory for its buffers.
         """
         program = Program(self._limits, np.zeros(0, np.uint8), [])
         program.append(OpKind.EXPERTS, self._params(expert_weights, activation, program))
@@ -86,7 +86,7 @@ class HostExperts:
         )  # fmt: skip
 
     def begin(self, layers: Sequence[int]) -> None:
-        """Begins a step in which the GPU will request experts of these layers, in this order."""
+        """Starts to wait for a step's requests: one for each of these layers, in this order."""
         places = np.array([self._places[layer] for layer in layers], np.int32)
         self._num_asked, self._num_answered = len(places), 0
         self._check(
@@ -94,16 +94,22 @@ class HostExperts:
         )
 
     def await_next(self) -> None:
-        """Waits until the next request is answered; raises DeviceError if none comes in time."""
+        """Waits until the next request of the step has been computed.
+
+        Raises DeviceError if the GPU sends no request within the time limit.
+        """
         self._num_answered += 1
         self._check(self._library.sharpi_misses_await(self._handle, self._num_answered))
 
     def end(self) -> None:
-        """Waits until all requests of the step are answered; raises as `await_next` does."""
+        """Waits until all requests of the step have been computed.
+
+        Raises DeviceError as `await_next` does.
+        """
         self._check(self._library.sharpi_misses_await(self._handle, self._num_asked))
 
     def cancel(self) -> None:
-        """Ends a step whose remaining requests will not come."""
+        """Stops waiting for the step's remaining requests, because the step was aborted."""
         self._library.sharpi_misses_cancel(self._handle)
 
     def _check(self, result: int) -> None:

@@ -1,4 +1,4 @@
-"""HostMisses: the calls by which the GPU has the host compute experts and merges the results."""
+"""HostMisses: the GPU calls that request missed experts from the host and merge the results."""
 
 from collections.abc import Iterable, Iterator
 
@@ -30,9 +30,10 @@ class HostMisses:
         columns: int,
         predictions: Iterable[Call] = (),
     ) -> Iterator[Call]:
-        """Yields the calls that pass items of missed experts to the host; see `host_items`.
+        """Yields the calls that send a layer's missed experts and their inputs to the host.
 
-        The calls `predictions`, made by `predict`, come first.
+        They are `predictions`, which `predict` returned, then the launch of `host_items`, then the
+        write of the mailbox's word `request`.
         """
         yield from predictions
         yield host_items(
@@ -42,7 +43,7 @@ class HostMisses:
         yield WriteWord(self._mailbox.request, 1)
 
     def predict(self, ids: Span, addresses: Span, *, layer: int, tokens: int, used: int) -> Launch:
-        """Returns the launch that gives the host a list of the experts predicted for a layer."""
+        """Returns the launch that writes the experts predicted for a layer to the mailbox."""
         return host_predictions(
             ids, addresses, self._mailbox.predicted, tokens=tokens, used=used, layer=layer
         )
@@ -63,7 +64,10 @@ class HostMisses:
         scale: float,
         wait: Wait,
     ) -> Iterator[Call]:
-        """Yields the calls that wait for the host's values, and sum them with the GPU's."""
+        """Yields the calls that wait for the host's results, and sum them with the GPU's.
+
+        The waiting time is added to `wait`.
+        """
         yield waits.begin(wait)
         yield AwaitWord(self._mailbox.answer, 1, self.experts.await_next, layer)
         yield WriteWord(self._mailbox.answer, 0)

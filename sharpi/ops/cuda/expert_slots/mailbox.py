@@ -1,4 +1,4 @@
-"""Mailbox: page-locked memory through which the GPU has the host compute missed experts."""
+"""Mailbox: page-locked memory through which the GPU requests missed experts from the host."""
 
 from typing import NamedTuple
 
@@ -17,23 +17,27 @@ Floats = npt.NDArray[np.float32]
 
 
 class HostView(NamedTuple):
-    """The host's view of a mailbox."""
+    """The arrays of a mailbox in the host's memory.
+
+    An item is a token's input with one of its experts.
+    """
 
     request: Ints  # (1,)
     answer: Ints  # (1,)
     num_items: Ints  # (1,)
-    predicted: Ints  # (2 + 32,): how many, their layer, then the experts
+    predicted: Ints  # (2 + 32,): the number of predicted experts, their layer, then their ids
     experts: Ints  # (items,)
     rows: Floats  # (items, columns), the inputs
     weights: Floats  # (items,)
-    values: Floats  # (items, rows), the answer
+    values: Floats  # (items, rows), the results
 
 
 class Mailbox:
-    """Memory for `max_items` items of `columns` values each, and for answers of `rows` values.
+    """Page-locked memory for the GPU's requests of missed experts, and for the host's results.
 
-    The GPU sets `request` to 1 once it has written the items. The host sets `answer` to 1 once it
-    has written the values. The reader of either word sets it back to 0.
+    A request has at most `max_items` items, each with `columns` inputs and `rows` results. The GPU
+    sets `request` to 1 after it has written the items. The host sets `answer` to 1 after it has
+    written the results. The reader of either word sets it back to 0.
     """
 
     def __init__(self, device: Device, max_items: int, columns: int, rows: int) -> None:

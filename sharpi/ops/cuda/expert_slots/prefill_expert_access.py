@@ -1,6 +1,6 @@
-"""PrefillExpertAccess: how a batch reads the experts of slotted layers, and where they are.
+"""PrefillExpertAccess: how a batch reads the experts of slotted layers, and from which addresses.
 
-The address tables are valid while a batch passes through the layer; slots do not change meanwhile.
+The address tables are valid while the batch computes the layer; slots do not change meanwhile.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,15 +23,16 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 ExpertAccess: TypeAlias = Literal["streamed", "in place", "host"]
 
-# Whole layers are copied if their experts have at least so many items on average.
+# All missed experts are streamed if a layer's experts have at least so many tokens on average.
 STREAMED_ITEMS = 4
 _ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 
 
 class PrefillExpertAccess:
-    """Chooses for every batch how it reads the experts of each layer.
+    """Chooses for every batch how it reads the experts of each slotted layer.
 
-    `layers` has the expert weights, and `rows` the kind of rows that are computed, by layer number.
+    Missed experts are copied to buffers, read in place from host copies, or computed by the CPU.
+    `layers` and `rows` map a layer number to expert weights and to the kind of rows they compute.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class PrefillExpertAccess:
 
     @property
     def streams(self) -> bool:
-        """True if there are buffers that experts can pass through."""
+        """True if there are buffers to which missed experts can be streamed."""
         return self._settings.num_streamed > 0 and self._settings.is_reached
 
     @cached_property
     def stream(self) -> ExpertStream:
-        """The buffers that experts pass through; `streams` must be true."""
+        """The buffers to which missed experts are streamed; `streams` must be true."""
         assert self.streams
         host_copies = {
             number: [t.host_copies for t in tensors]
@@ -65,11 +66,11 @@ class PrefillExpertAccess:
         return ExpertStream(self._device, host_copies, self._settings.num_streamed)
 
     def access(self, number: int) -> ExpertAccess:
-        """Returns how the current batch reads the experts of a layer."""
+        """Returns how the current batch reads the missed experts of layer `number`."""
         return self._access[number]
 
     def num_streamed(self, number: int) -> int:
-        """Returns the number of a layer's experts that passed through the buffers so far."""
+        """Returns the number of a layer's experts that have been streamed to the buffers so far."""
         has_buffers = "stream" in self.__dict__
         return self.stream.num_copied.get(number, 0) if has_buffers else 0
 
@@ -78,17 +79,20 @@ class PrefillExpertAccess:
         return self._tables[number]
 
     def num_groups(self, number: int) -> int:
-        """Returns the number of chunks of a layer that the current batches compute in turn."""
+        """Returns the number of chunks of a layer that the current batches compute separately.
+
+        It is 1 unless several batches run layer by layer and the layer's experts are streamed.
+        """
         is_streamed = self._access.get(number) == "streamed"
         if not is_streamed or self._rows[number] is not Rows.TOKENS or self._turns == 1:
             return 1
         return len(self.stream.chunks(number))
 
     def begin(self, steps: Mapping[int, StepShape]) -> None:
-        """Begins a batch, or several that compute each chunk in turn; `steps` has shapes by layer.
+        """Chooses the access for a batch, or for several that run layer by layer.
 
-        How a layer's experts are read depends on which of them have slots now. The shapes count the
-        tokens of all batches together.
+        `steps` maps a layer number to a step shape, which counts the tokens of all these batches.
+        Uploads the address tables, which depend on the experts that are resident now.
         """
         self._turns = max((step.turns for step in steps.values()), default=1)
         states = self._memories.tables.words.read_states()
@@ -109,7 +113,7 @@ class PrefillExpertAccess:
         return "in place" if is_reached and step.misses != "cpu" else "host"
 
     def _upload(self, numbers: Iterable[int], states: Mapping[int, SlotStates]) -> None:
-        """Uploads all tables of the batch in one copy."""
+        """Uploads the address tables of the layers `numbers` in one copy."""
         rows, places = [], []
         for number in numbers:
             for place, stacked in enumerate(matrices_of(self._layers[number])):
@@ -133,7 +137,10 @@ class PrefillExpertAccess:
     def _addresses(
         self, number: int, place: int, stacked: StackedMatrix, states: SlotStates
     ) -> npt.NDArray[np.uint64]:
-        """Returns the address of each expert's matrix while the batch passes, (experts,)."""
+        """Returns the address from which the batch reads each expert's matrix, (experts,).
+
+        Experts that the CPU computes have address 0.
+        """
         tensors = self._memories.tensors[number]
         index = next(i for i, tensor in enumerate(tensors) if place in tensor.matrices)
         access, piece = self._access[number], self._memories.pieces(number)[index]

@@ -1,7 +1,7 @@
 """SlotBackup: the statistics of all slots before a step that may be discarded.
 
-A discarded step has looked up experts for a token that no answer contains, so the statistics from
-before it are restored. The experts that it loaded stay in their slots, where they change no logits.
+A discarded step has counted experts for a token that is not used, so the statistics from before the
+step are restored. Experts that the step loaded stay in their slots, where they change no logits.
 """
 
 import numpy as np
@@ -13,7 +13,10 @@ from sharpi.ops.cuda.expert_slots.slot_state import statistics_of
 
 
 class SlotBackup:
-    """Saves the statistics in `words`, the states (layers, words) int32 of all layers."""
+    """Saves and restores the statistics in `words`, the slot states of all layers.
+
+    `words` is int32 (num_layers, words per layer).
+    """
 
     def __init__(self, device: Device, words: Span, num_layers: int) -> None:
         self._device, self._words, self._num_layers = device, words, num_layers
@@ -24,7 +27,7 @@ class SlotBackup:
         self._device.copy(self._saved, self._words)
 
     def restore(self) -> None:
-        """Restores what was saved, and leaves the slots as they are; waits for the device."""
+        """Restores the saved statistics, but not which experts have slots; blocks the host."""
         now, before = self._read(self._words), self._read(self._saved)
         for own, saved in zip(now, before, strict=True):
             for part, was in zip(statistics_of(own), statistics_of(saved), strict=True):

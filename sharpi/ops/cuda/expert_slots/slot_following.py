@@ -1,4 +1,4 @@
-"""SlotFollowing: counts, on the device, how often an expert follows one of the layer before."""
+"""SlotFollowing: counts which experts tokens use after which experts of the previous layer."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,11 @@ MOST_ROWS = 32  # a step with more tokens is not counted
 
 
 class SlotFollowing:
-    """The counts of `layers`, in the model's order, and each layer's latest routes."""
+    """The counts for the predictor last-layer, and each layer's latest routes, on the device.
+
+    For each of `layers`, it counts how often tokens that used an expert of the previous layer used
+    each expert of this layer.
+    """
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
         self._device, self._rules = device, rules
@@ -32,10 +36,10 @@ class SlotFollowing:
         return span
 
     def predict(self, layer: int, after: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
-        """Returns the launch that predicts a layer's experts from a route `ids` of layer `after`.
+        """Returns the launch that predicts a layer's experts from a token's route in layer `after`.
 
-        `after` is the layer before the predicted one. The launch also counts which experts of
-        `after` followed which of the layer before it. `row` is the token's row in its step.
+        `after` is the layer before `layer`, and `ids` its route. The launch also adds this route to
+        the counts of `after`. `row` is the token's row in its step.
         """
         return slot_follow(
             self._rules, self._counts[after], self._counts[layer], ids,
@@ -47,6 +51,6 @@ class SlotFollowing:
         return routes.part(row * size, size)
 
     def observe(self, layer: int, ids: Span, row: int = 0) -> Launch:
-        """Returns the launch that counts the route of the last layer, and predicts nothing."""
+        """Returns the launch that adds a token's route in the last layer to the counts."""
         before, kept = (self._row(each[layer], row) for each in (self._before, self._routes))
         return slot_follow(self._rules, self._counts[layer], None, ids, before, kept, None)

@@ -24,9 +24,9 @@ class SlotTable(Struct, frozen=True):
 
 
 class SlotPiece(Struct, frozen=True):
-    """One tensor's part of each expert of a layer: its host copies, and memory for slots.
+    """The host copies and the slot memory of one tensor of a layer's experts.
 
-    Copies are fastest if host copies and slots are aligned alike, modulo 16 bytes.
+    Copies are fastest if host copies and slots have the same alignment modulo 16 bytes.
     """
 
     host_addresses: NDArray[np.uint64]  # (experts,), the addresses of the host copies
@@ -39,7 +39,7 @@ class SlotPiece(Struct, frozen=True):
     staging: Span | None = None  # memory for staging buffers
 
     def room(self, memory: Span | None) -> int:
-        """Returns how many experts' parts fit into a memory."""
+        """Returns the number of slots of this tensor that fit into `memory`; 0 for None."""
         if memory is None:
             return 0
         return (memory.num_bytes + self.stride - self.num_bytes) // self.stride
@@ -59,7 +59,7 @@ class SlotPiece(Struct, frozen=True):
 
 
 class SlotLayer(Struct, frozen=True):
-    """The memory of a layer's slots, and the experts that they begin with."""
+    """The memory of a layer's slots, and the experts that they hold at the start."""
 
     pieces: tuple[SlotPiece, ...]  # at most three, with at most three tables in all
     first: FirstSlots
@@ -86,7 +86,7 @@ class SlotLayer(Struct, frozen=True):
         return min(piece.room(piece.staging) for piece in self.pieces)
 
     def state(self, words: Span, learned: Span | None, upload: Upload) -> LayerState:
-        """Returns the state of the layer, as kernels take it."""
+        """Returns the layer's slots in the form of the slot kernels' arguments."""
         rooms = (self.num_slots, self.num_early, self.num_staging)
         tables = [
             (table.addresses, upload(piece.where(rooms) + np.uint64(table.offset)))
@@ -96,7 +96,7 @@ class SlotLayer(Struct, frozen=True):
         return LayerState(words, tuple(tables), *rooms, learned)
 
     def gather_pieces(self, upload: Upload) -> tuple[GatherPiece, ...]:
-        """Returns the pieces as the kernel `gather_experts` takes them."""
+        """Returns the layer's tensors in the form of the arguments of `gather_experts`."""
         return tuple(
             GatherPiece(
                 upload(piece.host_addresses),
@@ -111,7 +111,7 @@ class SlotLayer(Struct, frozen=True):
         )
 
     def with_slots(self, memories: Sequence[Span]) -> "SlotLayer":
-        """Returns a copy with other memory for the slots, one for each piece."""
+        """Returns a copy with other memory for the slots: one span for each piece."""
         pieces = tuple(
             replace(piece, slots=slots) for piece, slots in zip(self.pieces, memories, strict=True)
         )
@@ -119,7 +119,10 @@ class SlotLayer(Struct, frozen=True):
         return SlotLayer(pieces, replace(self.first, num_slots=num_slots))
 
     def fill_tables(self, device: Device, residents: Sequence[int]) -> None:
-        """Writes the tables: `residents` are in slots 0, 1, ..., the others in host copies."""
+        """Uploads the address tables for the case that `residents` are in slots 0, 1, ...
+
+        All other experts get the addresses of their host copies.
+        """
         for piece in self.pieces:
             experts = len(piece.host_addresses)
             addresses = piece.where((len(residents), 0, 0))
@@ -129,7 +132,7 @@ class SlotLayer(Struct, frozen=True):
 
 
 class SlotMemory(Struct, frozen=True):
-    """A layer's slots on the device, as launches take them."""
+    """A layer's slots on the device, in the form of launch arguments."""
 
     state: LayerState
     pieces: tuple[GatherPiece, ...]
@@ -139,7 +142,7 @@ class SlotMemory(Struct, frozen=True):
 
 
 def table_of(device: Device, array: HostArray) -> Span:
-    """Uploads an array to a memory of its own."""
+    """Uploads an array to newly allocated device memory, and returns that memory."""
     span = Span(device.allocate(array.nbytes), 0, array.nbytes)
     device.upload(span, array)
     return span

@@ -1,4 +1,7 @@
-"""SlotLearning: the maps and newest routes of the policy learned-keep, on the device."""
+"""SlotLearning: the state of the policy learned-keep on the device.
+
+The policy scores a layer's experts from recent routes with a learned linear map.
+"""
 
 from collections.abc import Iterable
 
@@ -18,9 +21,10 @@ _RANKS, _INPUT_WORDS = 4, 32
 
 
 class SlotLearning:
-    """The maps from recent routes to expert scores, by which the policy learned-keep evicts.
+    """The learned linear maps of the policy learned-keep, one per layer, and the newest routes.
 
-    The maps follow each other in memory; that of a layer without experts is unused.
+    A map turns recent routes into scores of the layer's experts, which decide what is evicted. The
+    map of a layer without experts is unused.
     """
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
@@ -55,7 +59,7 @@ class SlotLearning:
         return self._learning.routes
 
     def map_of(self, layer: int) -> Span:
-        """Returns the map of a layer."""
+        """Returns the memory of a layer's learned linear map."""
         return self._learning.maps.part(layer * self._map_bytes, self._map_bytes)
 
     def remembered_of(self, layer: int) -> Span:
@@ -63,11 +67,11 @@ class SlotLearning:
         return self._learning.remembered.part(layer * self._route_bytes, self._route_bytes)
 
     def end_batch(self, tokens: int) -> tuple[Launch, ...]:
-        """Returns the launches that update all maps once a batch has passed the last layer."""
+        """Returns the launches that train all layers' maps after a batch's last layer."""
         return slot_learn_batch(self._rules, self._learning, tokens=tokens)
 
     def forget_routes(self) -> None:
-        """Forgets the routes of the previous token, because a new text begins; maps are kept."""
+        """Resets the newest routes to unknown, because a new text begins; keeps the maps."""
         unknown = np.full(_RANKS * self._rules.num_layers, -1, np.int32)
         self._device.upload(self._learning.routes, unknown)
         inputs = 8 * self._rules.num_experts

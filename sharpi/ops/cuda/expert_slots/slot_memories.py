@@ -20,7 +20,10 @@ from sharpi.ops.interface import ExpertWeights
 
 
 class SlotMemories:
-    """The host copies, slots and tables of `layers`, which must be complete at the first use."""
+    """The host copies, slots and address tables of `layers`.
+
+    They are allocated at the first use, when `layers` must contain all layers with slots.
+    """
 
     def __init__(
         self, device: Device, settings: SlotSettings, layers: Mapping[int, ExpertWeights]
@@ -29,7 +32,7 @@ class SlotMemories:
 
     @cached_property
     def tensors(self) -> dict[int, tuple[ExpertTensor, ...]]:
-        """The tensors of each layer, with their host copies."""
+        """The tensors of each layer's experts, with their host copies, by layer number."""
         reaches = self._settings.reaches
         return {
             number: tensors_of(self._device, expert_weights, is_reached=reaches(number))
@@ -52,7 +55,7 @@ class SlotMemories:
 
     @cached_property
     def tables(self) -> SlotTables:
-        """The slots of all layers, filled with their first experts."""
+        """The slots of all layers; the first use allocates them and copies the first experts."""
         follows = self._settings.predictor == "last-layer"
         rules = self._settings.rules
         tables = SlotTables(self._device, rules, self._slot_layers, follows=follows)
@@ -69,10 +72,10 @@ class SlotMemories:
                 tensor.host_copies.bring(self._device, expert, target)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
-        """Reduces layers to the given numbers of slots, between tokens, and frees the other memory.
+        """Reduces layers to the given numbers of slots, and frees the memory of other slots.
 
-        Experts that keep a slot are copied again from host memory, so that old and new slots are
-        never allocated at the same time.
+        It may only be called between tokens. Experts that keep a slot are copied again from host
+        memory, so that old and new slots are never allocated at the same time.
         """
         fewer = {n: count for n, count in slots.items() if count < self.num_slots(n)}
         for number, count in fewer.items():
@@ -104,7 +107,7 @@ class SlotMemories:
         return self._slot_layers[number].num_slots
 
     def pieces(self, number: int) -> tuple[SlotPiece, ...]:
-        """Returns the memory of a layer, tensor by tensor."""
+        """Returns the host copies and slot memory of a layer, one piece per tensor."""
         return self._slot_layers[number].pieces
 
     def addresses(self, number: int) -> dict[int, Span]:
@@ -117,7 +120,10 @@ class SlotMemories:
         }
 
     def reach(self, number: int) -> Iterator[Span]:
-        """Yields the memory that a layer's addresses point into, except the stream's buffers."""
+        """Yields the memory to which a layer's address tables may point.
+
+        It does not include the buffers of `ExpertStream`.
+        """
         for piece in self.pieces(number):
             yield from (s for s in (piece.slots, piece.staging, piece.early) if s is not None)
             yield from piece.reach

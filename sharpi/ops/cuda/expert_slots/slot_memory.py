@@ -1,4 +1,4 @@
-"""Allocates the GPU memory of one layer's experts: its own slots, and buffers that layers share."""
+"""Allocates the slots of one layer, and the buffers that all layers share."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -32,7 +32,7 @@ def offset_of(stacked: StackedMatrix) -> int:
 
 
 class ExpertTensor(Struct, frozen=True):
-    """A tensor of all experts of a layer."""
+    """A tensor with one or two stacked matrices of a layer, such as gate and up."""
 
     host_copies: HostExpertCopies
     matrices: tuple[int, ...]  # indices into the layer's stacked matrices
@@ -46,7 +46,7 @@ class ExpertTensor(Struct, frozen=True):
 def tensors_of(
     device: Device, expert_weights: ExpertWeights, *, is_reached: bool
 ) -> tuple[ExpertTensor, ...]:
-    """Returns the tensors of a layer, each once; gate and up may be one tensor."""
+    """Returns the tensors of a layer's expert weights; gate and up may be in one tensor."""
     all_matrices, owners = matrices_of(expert_weights), dict[int, list[int]]()
     for place, stacked in enumerate(all_matrices):
         owners.setdefault(id(stacked.data), []).append(place)
@@ -61,7 +61,7 @@ def tensors_of(
 
 
 class SharedRoom:
-    """Memory for `num_experts` experts of any layer, which all layers use in turn."""
+    """GPU memory for `num_experts` experts, which all layers use one after the other."""
 
     def __init__(self, device: Device, num_experts: int, slot_bytes: int) -> None:
         self._num_experts = num_experts
@@ -69,7 +69,7 @@ class SharedRoom:
         self._span = Span(device.allocate(size), 0, size) if size else None
 
     def parts(self, tensors: Sequence[ExpertTensor]) -> list[Span | None]:
-        """Splits the memory into one part for each tensor of a layer; all None without memory."""
+        """Returns a part of the memory for each tensor of a layer; all None if it is empty."""
         if self._span is None:
             return [None] * len(tensors)
         starts = [0]

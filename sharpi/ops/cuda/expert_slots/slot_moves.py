@@ -52,7 +52,7 @@ class SlotMoves:
         return tuple(tensor.host_copies.bytes_of(expert) for tensor in tensors)
 
     def matrices(self, number: int) -> tuple[int, ...]:
-        """Returns each tensor's first matrix: 0 for gate, 1 for up, 2 for down."""
+        """Returns the first matrix in each tensor of a layer: 0 for gate, 1 for up, 2 for down."""
         tensors = self._memories.tensors[number]
         lacking = _GATE_UP_DOWN - sum(len(tensor.matrices) for tensor in tensors)
         return tuple(lacking + tensor.matrices[0] for tensor in tensors)
@@ -60,7 +60,10 @@ class SlotMoves:
     def move_in(
         self, number: int, expert: int, victim: int | None, tensors: Sequence[HostArray]
     ) -> None:
-        """Uploads an expert's tensors to the slot of `victim`, or to a free slot for None."""
+        """Uploads an expert's tensors to the slot of the expert `victim`, which is evicted.
+
+        With None, the expert gets a free slot.
+        """
         slots = self._in_slot[number]
         if victim is None:
             slots.append(expert)
@@ -82,7 +85,7 @@ class SlotMoves:
 
 
 def _by_slot(slot_of: NDArray[np.int32]) -> list[int]:
-    """Returns the resident experts in the order of their slots, which have no gaps."""
+    """Returns the resident experts in the order of their slots; no slot between them is free."""
     residents = np.flatnonzero(slot_of >= 0)
     ordered: list[int] = residents[np.argsort(slot_of[residents])].tolist()
     return ordered

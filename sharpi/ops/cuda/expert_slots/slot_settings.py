@@ -1,4 +1,4 @@
-"""SlotSettings: how layers use a GPU whose memory does not fit all of their experts."""
+"""SlotSettings: the settings of layers whose experts do not all fit in the GPU's memory."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 
 
 class SlotSettings(Struct, frozen=True):
-    """The slots of all layers that have some; the GPU holds other layers as a whole."""
+    """The slots of all slotted layers; the GPU holds all experts of the other layers."""
 
     rules: PolicyRules
     first: Mapping[int, FirstSlots]  # the first experts, by layer number
     num_staging: int  # staging buffers, which hold experts for one use
-    num_early: int  # early slots, which predicted experts are prefetched to
+    num_early: int  # early slots, to which predicted experts are prefetched
     num_streamed: int  # experts in each of the two buffers that stream experts for batches
     is_reached: bool = True  # the GPU can read host copies
     predictor: str = "router"  # predicts the experts to prefetch: router, last-layer or frequency

@@ -1,6 +1,7 @@
-"""The state of a layer's slots in the device's memory: makes the initial one, and reads it back.
+"""The state of a layer's slots, an array of int32 words in the device's memory.
 
-The layout is that of `SlotHeader` and `Slots` in kernels/cuda/slots/slot_state.cuh.
+`SlotHeader` and `Slots` in kernels/cuda/slots/slot_state.cuh have the same layout. The functions
+make the initial state, and read a state that was downloaded.
 """
 
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ class SlotCounts(NamedTuple):
     predictions: int = 0  # predicted for the next use
     right_predictions: int = 0  # predicted and then used
     fills: int = 0  # copied to slots when nothing needed them
-    waited: int = 0  # nanoseconds
+    waited: int = 0  # nanoseconds in which the GPU waited for experts
     late: int = 0  # early hits whose copies were still in flight
     predicted_uses: int = 0  # experts of steps for which some were predicted
 
@@ -58,12 +59,12 @@ class SlotCounts(NamedTuple):
 
     @property
     def into_slots(self) -> int:
-        """The number of experts that got a slot."""
+        """The number of times that an expert was copied into a slot."""
         return self.loads + self.loads_from_early + self.fills
 
 
 class PhaseSlotCounts(NamedTuple):
-    """The statistics of a layer's slots, separately for prompts and decoded tokens."""
+    """The statistics of a layer's slots in prompts, and in decode steps."""
 
     prompt: SlotCounts
     decode: SlotCounts
@@ -77,9 +78,9 @@ class PhaseSlotCounts(NamedTuple):
 class SlotStates(NamedTuple):
     """The state of each expert of a layer, (experts,) each."""
 
-    slot_of: Words  # -1 without a slot
+    slot_of: Words  # the expert's slot; -1 without a slot
     pinned: NDArray[np.bool_]
-    uses: Words  # how often it was used
+    uses: Words  # how often the expert was used
 
 
 class FirstSlots(Struct, frozen=True):
@@ -90,23 +91,26 @@ class FirstSlots(Struct, frozen=True):
     warm: tuple[int, ...] = ()  # fill the slots that are left
 
     def pins(self, kind: int) -> list[int]:
-        """Returns the ids that are pinned: at most half of the slots, or all for a static set."""
+        """Returns the ids of pinned experts: at most half of the slots, or all for a static set.
+
+        `kind` is the number of the policy in slot_rules.cuh.
+        """
         room = self.num_slots if kind == STATIC else self.num_slots // 2
         return list(dict.fromkeys(self.pinned))[:room]
 
     def residents(self, kind: int) -> list[int]:
-        """Returns the ids that have slots 0, 1, ... at the start."""
+        """Returns the ids of the experts in slots 0, 1, ... at the start."""
         pins = self.pins(kind)
         return list(dict.fromkeys([*sorted(pins), *self.warm]))[: self.num_slots]
 
 
 def state_bytes(num_experts: int) -> int:
-    """Returns the bytes of a layer's state."""
+    """Returns the bytes of the state of one layer's slots."""
     return 4 * (_HEADER_WORDS + _NUM_ARRAYS * num_experts)
 
 
 def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
-    """Makes the state of a layer before its first use."""
+    """Returns the initial state of a layer's slots; `kind` is the policy's number."""
     words = np.zeros(state_bytes(num_experts) // 4, np.int32)
     residents, pins = first.residents(kind), first.pins(kind)
     counts = words[:_COUNT_WORDS].view(np.int64)
@@ -125,9 +129,10 @@ def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
 
 
 def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[int, Words], ...]:
-    """Returns the words that make a fixed set resident in slots 0, 1, ...
+    """Returns the words to write to a layer's state so that `residents` are in slots 0, 1, ...
 
-    Each entry is an index into the state's words, and the words to write from there on.
+    Each entry is an index into the state, and the words to write from that index on. The experts
+    become pinned, as the policy of a static set requires.
     """
     slot_of, flags = np.full(num_experts, -1, np.int32), np.zeros(num_experts, np.int32)
     slot_of[list(residents)] = np.arange(len(residents))
@@ -138,23 +143,26 @@ def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[in
 
 
 def arrival(state: Span) -> Span:
-    """Returns the int64 in a layer's state that receives the time at which its route is known."""
+    """Returns the int64 of a layer's state for the time at which the layer's route was known.
+
+    Times are in nanoseconds of the GPU's clock.
+    """
     return _int64(state, _ARRIVED)
 
 
 def wait_of(state: Span, phase: Phase) -> Wait:
-    """Returns the words of a layer's state that measure a wait."""
+    """Returns the words of a layer's state that add up the waits for experts in one phase."""
     place = 2 * (_COUNTS * phase + SlotCounts._fields.index("waited"))
     return Wait(_int64(state, _SINCE), _int64(state, place))
 
 
 def copy_wait(state: Span, phase: Phase) -> CopyWait:
-    """Returns the words that measure the wait for copies to slots."""
+    """Returns the words of a layer's state that add up the time of copies to slots."""
     return CopyWait(state.part(4 * _COPIED, 4), *wait_of(state, phase))
 
 
 def prefetch_wait(state: Span) -> CopyWait:
-    """Returns the words that receive the time at which a prefetch ends."""
+    """Returns the words of a layer's state for the time at which a prefetch ended."""
     return CopyWait(state.part(4 * _COPIED_EARLY, 4), None, _int64(state, _CAME))
 
 
@@ -173,7 +181,7 @@ def counts_of(words: Words) -> PhaseSlotCounts:
 
 
 def total_counts(layers: Sequence[SlotCounts]) -> SlotCounts:
-    """Returns the sum over all layers."""
+    """Returns the sum of the statistics of several layers, field by field."""
     return SlotCounts(*(sum(column) for column in zip(*layers, strict=True)))
 
 

@@ -44,11 +44,11 @@ _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 
 
 class SlotTables:
-    """The state, tables and lists of all layers with experts; `layers` are by layer number.
+    """The slot states, address tables and copy lists of `layers`, by layer number.
 
-    `words` has their states and statistics. The caller copies the experts of `first_loads` to their
-    slots before the first use. With `follows`, it counts which experts follow which from layer to
-    layer. The launches of a layer are made in this order: `prefetch`, `use`, the experts' kernels.
+    `words` has the slot states with the statistics. The caller copies the experts of `first_loads`
+    to their slots before the first use. `follows` enables the counts of the predictor last-layer.
+    The order of a layer's launches is `prefetch`, `use`, then the experts' kernels.
     """
 
     def __init__(
@@ -106,12 +106,11 @@ class SlotTables:
         num_before: int = 0,
         num_tokens: int = 1,
     ) -> tuple[Launch, ...]:
-        """Returns the launches after the router of one token, which look up and load its experts.
+        """Returns the launches that look up and load the experts of one token, after its route.
 
-        `ids` (num_before + 1, experts per token) int32 are best first. The last row is the token's
-        own; the rows before it belong to tokens of the same step that were looked up already.
-        `num_tokens` is the number of tokens in the step. `miss` says how missed experts are
-        handled; None leaves that to the rules.
+        `ids` (num_before + 1, experts per token) int32 are best first. The last row is this token's
+        route; the rows before belong to tokens of the same step that were looked up already. The
+        step has `num_tokens` tokens. `miss` is the miss mode; None stands for that of the rules.
         """
         memory, rules = self._memory[layer], self._rules
         decide = slot_policy(
@@ -132,19 +131,19 @@ class SlotTables:
         return decide, self._gather(memory, memory.loads, rules.experts_per_token, wait)
 
     def outcomes(self, layer: int) -> Span:
-        """Returns the `Outcome` of each of the token's experts, (experts per token,) int32."""
+        """Returns the `Outcome` of each expert of the last token, (experts per token,) int32."""
         return self._memory[layer].outcomes
 
     def arrival(self, layer: int) -> Span:
-        """Returns the int64 that receives the time at which a layer's route is known."""
+        """Returns the int64 for the time in nanoseconds at which a layer's route was known."""
         return arrival(self._memory[layer].state.words)
 
     def prefetch_end(self, layer: int) -> Span:
-        """Returns the int64 that receives the time at which a layer's prefetch ended."""
+        """Returns the int64 for the time in nanoseconds at which a layer's prefetch ended."""
         return prefetch_wait(self._memory[layer].state.words).waited
 
     def wait(self, layer: int, phase: Phase) -> Wait:
-        """Returns the words that measure a wait for a layer's experts."""
+        """Returns the words that add up the waits for a layer's experts in one phase."""
         return wait_of(self._memory[layer].state.words, phase)
 
     def use_batch(
@@ -156,10 +155,10 @@ class SlotTables:
         is_first: bool = True,
         served: ServedMisses = ServedMisses.STREAMED,
     ) -> tuple[Launch, ...]:
-        """Returns the launches that fill free slots after a batch has passed a layer.
+        """Returns the launches that fill free slots after a batch has computed a layer.
 
-        `ids` is (tokens, experts per token) int32. `is_first` marks the first batch of a prompt.
-        `served` says how the batch got the experts that had no slot.
+        `ids` (tokens, experts per token) int32 are the batch's routes. `is_first` marks the first
+        batch of a prompt. `served` says how the batch read the experts without a slot.
         """
         memory, rules = self._memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
@@ -171,16 +170,16 @@ class SlotTables:
         return decide, self._gather(memory, self._all_loads, memory.state.num_slots)
 
     def end_batch(self, tokens: int) -> tuple[Launch, ...]:
-        """Returns the launches to make once a batch has passed the last layer."""
+        """Returns the launches that update the policy after a batch has computed the last layer."""
         return () if self._learning is None else self._learning.end_batch(tokens)
 
     def prefetch(
         self, layer: int, predictions: Span, after: int, budget: int, tokens: int = 1
     ) -> tuple[Launch, ...]:
-        """Returns the launches that prefetch predicted experts of a layer, if the bus is idle.
+        """Returns the launches that prefetch at most `budget` predicted experts of a layer.
 
-        The bus is idle if the current layer, `after`, loads no experts. `predictions` are (tokens,
-        experts per token) int32, best first.
+        They prefetch only if the current layer, `after`, loads no experts, so that the bus is idle.
+        `predictions` are (tokens, experts per token) int32, best first.
         """
         memory, now = self._memory[layer], self._memory[after].loads
         decide = slot_prefetch(
@@ -191,13 +190,13 @@ class SlotTables:
         return decide, self._gather(memory, memory.early_loads, memory.state.num_early, wait)
 
     def most_used(self, layer: int, ids: Span) -> Launch:
-        """Returns the launch that predicts the most used of a layer's experts without a slot."""
+        """Returns the launch that writes the most used experts without a slot to `ids`."""
         return slot_frequency(self._rules, self._memory[layer].state, ids)
 
     def follow(self, layer: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
-        """Returns the launch that predicts a layer's experts from a route of the layer before.
+        """Returns the launch that predicts a layer's experts from the previous layer's route `ids`.
 
-        `row` is the token's row in its step.
+        It writes them to `predicted`. `row` is the token's row in its step.
         """
         assert self._following is not None
         numbers = list(self._layers)
@@ -205,14 +204,17 @@ class SlotTables:
         return self._following.predict(layer, after, ids, predicted, row)
 
     def observe(self, layer: int, ids: Span, row: int = 0) -> Launch | None:
-        """Returns the launch that counts a route of the last layer; None without `follows`."""
+        """Returns the launch that counts a route of the last layer for the predictor last-layer.
+
+        Returns None if `follows` is false.
+        """
         return None if self._following is None else self._following.observe(layer, ids, row)
 
     def resize(self, layer: int, num_slots: int) -> None:
-        """Changes the number of slots that a layer uses, between tokens.
+        """Changes the number of slots that a layer uses; to be called between tokens.
 
-        Experts are evicted in the policy's order, pinned ones last; the others move to the first
-        slots. Raises ValueError for more slots than there is memory for.
+        Experts are evicted in the policy's order, pinned ones last. Experts that stay move to the
+        first slots. Raises ValueError if the layer has no memory for so many slots.
         """
         memory = self._memory[layer]
         if not 0 <= num_slots <= memory.state.num_slots:
@@ -222,9 +224,9 @@ class SlotTables:
         self._run(self._gather(memory, self._all_loads, memory.state.num_slots))
 
     def set_memory(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
-        """Replaces the memory of a layer's slots, between tokens.
+        """Replaces the memory of a layer's slots; to be called between tokens.
 
-        The `residents` are in slots 0, 1, ... of the new memory.
+        The caller copies the experts `residents` to slots 0, 1, ... of the new memory.
         """
         memory = self._memory[number]
         spans = partial(table_of, self._device)
@@ -239,8 +241,8 @@ class SlotTables:
     def set_residents(self, number: int, residents: Sequence[int]) -> None:
         """Records on the device that these experts are in slots 0, 1, ... of a layer.
 
-        The caller copies them there first, between tokens. The policy must be a fixed set, which
-        moves no experts itself.
+        The caller first copies them there, between tokens. The policy must be a static set, which
+        does not move experts.
         """
         self._layers[number].fill_tables(self._device, residents)
         words = self._memory[number].state.words
@@ -258,12 +260,12 @@ class SlotTables:
             self._run(self._gather(memory, loads, memory.state.num_slots))
 
     def reset_sequence(self) -> None:
-        """Tells the policy that a new, unrelated text begins."""
+        """Resets what the policy remembers of the last tokens, because an unrelated text begins."""
         if self._learning is not None:
             self._learning.forget_routes()
 
     def clear_overflow(self) -> None:
-        """Sets `overflow` to 0; a use with too few staging buffers sets it to 1."""
+        """Sets `overflow` to 0; launches of `use` set it to 1 if staging buffers are too few."""
         self._device.upload(self.overflow, np.zeros(1, np.int32))
 
     def _gather(

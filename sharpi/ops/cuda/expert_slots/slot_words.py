@@ -1,4 +1,4 @@
-"""SlotWords: the states and statistics of all layers' slots on a device, which the host reads."""
+"""SlotWords: the states of all layers' slots on a device, with methods that read them."""
 
 from collections.abc import Collection
 from functools import cached_property
@@ -21,7 +21,7 @@ from sharpi.ops.cuda.expert_slots.slot_state import (
 
 
 class SlotWords:
-    """The states of the slots of the layers with numbers `layers`; a read waits for the device."""
+    """The slot states of the layers with numbers `layers`; the `read_` methods block the host."""
 
     def __init__(self, device: Device, num_experts: int, layers: Collection[int]) -> None:
         self._device, self._layers = device, tuple(layers)
@@ -30,7 +30,7 @@ class SlotWords:
         self._span = Span(device.allocate(num_bytes), 0, num_bytes)
 
     def of(self, layer: int) -> Span:
-        """Returns the words of one layer."""
+        """Returns the memory of one layer's slot state."""
         return self._span.part(self._layers.index(layer) * self._num_bytes, self._num_bytes)
 
     @cached_property
@@ -39,7 +39,7 @@ class SlotWords:
         return SlotBackup(self._device, self._span, len(self._layers))
 
     def read_counts(self) -> dict[int, SlotCounts]:
-        """Reads the statistics of every layer."""
+        """Reads the statistics of every layer, summed over both phases, by layer number."""
         return {layer: counts.total for layer, counts in self.read_phases().items()}
 
     def read_phases(self) -> dict[int, PhaseSlotCounts]:

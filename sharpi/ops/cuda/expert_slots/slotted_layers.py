@@ -1,7 +1,7 @@
 """SlottedLayers: layers of which some experts have slots on the GPU and all have host copies.
 
-While single tokens are decoded, the slot kernels maintain the address tables. A batch has tables of
-its own, valid while it passes; after it, free slots are filled.
+During decode, the slot kernels maintain the address tables. A batch of a prompt has separate
+tables, which are valid while it computes; after the batch, free slots are filled.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ _MODES = {
 
 
 def phase_of(step: StepShape) -> Phase:
-    """Returns the phase in which a step's experts are counted."""
+    """Returns the phase to whose statistics a step's experts are added."""
     return Phase.DECODE if step.is_decode and step.first is None else Phase.PROMPT
 
 
@@ -55,7 +55,10 @@ def rows_of(ids: Span, used: int, num_tokens: int) -> Iterator[Span]:
 
 
 class SlottedLayers:
-    """Layers that register while a step is recorded; memory is allocated at the first use."""
+    """The slotted layers of a model, and the launches that use their slots.
+
+    The layers are registered while a step is recorded. Memory is allocated at the first use.
+    """
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
         self._device, self._weights, self._settings = device, weights, settings
@@ -68,7 +71,7 @@ class SlottedLayers:
 
     @property
     def rules(self) -> PolicyRules:
-        """The policy of all layers."""
+        """The policy and sizes that hold for all layers."""
         return self._settings.rules
 
     @property
@@ -77,22 +80,28 @@ class SlottedLayers:
         return tuple(self._settings.first)
 
     def has(self, expert_weights: ExpertWeights) -> bool:
-        """Returns True if these experts are those of a layer with slots."""
+        """Returns True if these experts belong to a layer with slots."""
         return expert_weights.layer in self._settings.first
 
     def fetches_early(self, number: int) -> bool:
-        """Returns True if predicted experts of a layer can be prefetched."""
+        """Returns True if predicted experts of a layer can be prefetched to early slots."""
         s = self._settings
         return s.num_early > 0 and s.reaches(number) and number in s.first
 
     def step(self, number: int, step: StepShape) -> StepShape:
-        """Returns the step's shape with the miss mode that applies to a layer."""
+        """Returns the step's shape with the miss mode of a layer.
+
+        It is "cpu" for layers whose missed experts the CPU always computes.
+        """
         if number in self._settings.computed:
             return step._replace(misses="cpu")
         return step
 
     def want(self, expert_weights: ExpertWeights, rows: Rows) -> int:
-        """Registers a layer; returns its number."""
+        """Registers a layer by its experts, and returns the layer's number.
+
+        `rows` is the kind of rows for which the experts are computed.
+        """
         assert expert_weights.layer is not None
         for stacked in matrices_of(expert_weights):
             for array in (stacked.bias, stacked.scales):
@@ -104,12 +113,12 @@ class SlottedLayers:
 
     @property
     def tables(self) -> SlotTables:
-        """The slots of all layers, filled with their first experts."""
+        """The slots of all layers; the first use allocates them and copies the first experts."""
         return self._memories.tables
 
     @cached_property
     def moves(self) -> SlotMoves:
-        """Lets the host change the slots, if the device's policy is a fixed set."""
+        """The object by which the host moves experts; the policy must be a static set."""
         return SlotMoves(self._device, self._memories)
 
     def num_slots(self, number: int) -> int:
@@ -117,21 +126,27 @@ class SlottedLayers:
         return self._memories.num_slots(number)
 
     def num_streamed(self, number: int) -> int:
-        """Returns the number of a layer's experts that passed through buffers for prompts."""
+        """Returns the number of a layer's experts that were streamed to buffers for prompts."""
         return self.prefill_access.num_streamed(number)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
-        """Reduces layers to the given numbers of slots, between tokens, and frees other memory."""
+        """Reduces layers to the given numbers of slots, and frees the memory of other slots.
+
+        To be called between tokens.
+        """
         self._memories.shrink(slots)
         if "moves" in self.__dict__:
             self.moves.reload()
 
     def parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
-        """Returns the matrices with the address tables that the slot kernels maintain."""
+        """Returns a layer's stacked matrices with the address tables for decode.
+
+        The slot kernels maintain these tables.
+        """
         return self._gpu_matrices(number, self._memories.addresses(number))
 
     def passing_parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
-        """Returns the matrices with the address tables of the current batch."""
+        """Returns a layer's stacked matrices with the address tables of the current batch."""
         return self._gpu_matrices(number, self.prefill_access.tables(number))
 
     def _gpu_matrices(
@@ -151,37 +166,41 @@ class SlottedLayers:
     ) -> Iterable[Launch]:
         """Returns the launches that look up a token's experts and load some of the missed ones.
 
-        `ids` begins with the experts of `num_before` tokens that were looked up already. The step
-        has `num_tokens` tokens.
+        `ids` starts with the routes of `num_before` tokens of the step that were looked up already;
+        the token's route follows. The step has `num_tokens` tokens.
         """
         mode, phase = _MODES[step.misses], phase_of(step)
         return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
 
     def arrival(self, number: int) -> Span:
-        """Returns the int64 that receives the time at which a layer's route is known."""
+        """Returns the int64 for the time in nanoseconds at which a layer's route was known."""
         return self.tables.arrival(number)
 
     def wait(self, number: int, step: StepShape) -> Wait:
-        """Returns the words that measure a step's wait for a layer's experts."""
+        """Returns the words that add up the waits for a layer's experts in the step's phase."""
         return self.tables.wait(number, phase_of(step))
 
     def prefetch(self, number: int, predictions: Span, after: int, tokens: int) -> Iterable[Launch]:
-        """Returns the launches that prefetch predicted experts, if layer `after` loads none."""
+        """Returns the launches that prefetch predicted experts of layer `number` to early slots.
+
+        They prefetch only if the current layer, `after`, loads no experts.
+        """
         return self.tables.prefetch(number, predictions, after, self._settings.num_early, tokens)
 
     @property
     def predictor(self) -> str:
-        """The predictor of the experts that are prefetched."""
+        """The name of the predictor for prefetches: router, last-layer or frequency."""
         return self._settings.predictor
 
     def most_used(self, number: int, ids: Span) -> Launch:
-        """Returns the launch that predicts the most used of a layer's experts without a slot."""
+        """Returns the launch that writes the most used experts without a slot to `ids`."""
         return self.tables.most_used(number, ids)
 
     def follow(self, number: int, ids: Span, predicted: Span, num_tokens: int) -> Iterator[Launch]:
-        """Yields the launches that predict a layer's experts from routes of the layer before.
+        """Yields the launches that predict a layer's experts from the previous layer's routes.
 
-        Both `ids` and `predicted` are (tokens, experts per token).
+        `ids` are those routes, `predicted` receives the experts; both are (tokens, experts per
+        token) int32.
         """
         used = self.rules.experts_per_token
         rows = zip(
@@ -201,13 +220,13 @@ class SlottedLayers:
                 yield launch
 
     def use_batch(self, number: int, ids: Span, tokens: int, *, is_first: bool) -> Iterable[Launch]:
-        """Returns the launches that fill free slots with a batch's experts, after the batch.
+        """Returns the launches that fill free slots with experts of a batch, after the batch.
 
-        `is_first` marks the first batch of a prompt.
+        `ids` are the batch's routes. `is_first` marks the first batch of a prompt.
         """
         served = _SERVED[self.prefill_access.access(number)]
         return self.tables.use_batch(number, ids, tokens, is_first=is_first, served=served)
 
     def begin(self, step: StepShape) -> None:
-        """Begins a batch, or several that run each layer in turn; decides how they read experts."""
+        """Chooses how a batch, or several that run layer by layer, will read missed experts."""
         self.prefill_access.begin({number: self.step(number, step) for number in self._layers})

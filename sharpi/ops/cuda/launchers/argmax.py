@@ -10,9 +10,9 @@ def argmax(
 ) -> Launch:
     """Writes the id of the largest logit in each row of (rows, width) to out, int32 (rows,).
 
-    Ties go to the lowest id. The id is -1 where a logit is NaN or the largest is infinite.
-    `following` are the id and the position, both int32, that a step of one token reads. They are
-    updated for the step after it, with id 0 in place of -1.
+    Ties yield the lowest id. The id is -1 if a logit is NaN or the largest one is infinite.
+    `following` are the int32 inputs of a step of one token: its token id and its position. The
+    kernel updates them for the next step, with id 0 in place of -1.
     """
     return Launch(
         Kernel("argmax", "argmax"),

@@ -19,8 +19,8 @@ def layer_norm(
 ) -> Launch:
     """Computes (x - mean) / deviation * weight + bias of x (T, width); weight and bias (width,).
 
-    The result goes to floats `out` and/or to `rounded` activation rows, for which the width is a
-    multiple of 32.
+    The result is written as floats to `out` and/or as quantised rows to `rounded` (see `quantise`),
+    for which the width is a multiple of 32.
     """
     return Launch(
         Kernel("layer_norm", "layer_norm"),

@@ -105,9 +105,9 @@ def matvec(
 ) -> Launch:
     """Computes out (T, rows) = residual + scale * (factor * W x + bias) for one to three matrices.
 
-    The matrices have the same quant type. `x` is rounded activation rows, or floats (T, columns) if
-    `planes` is 0 or the weights are floats. Columns are a multiple of the type's block; for float
-    types they may be any even number.
+    The matrices have the same quant type. `x` is quantised rows (see `quantise`), or floats (T,
+    columns) if `planes` is 0 or the weights are floats. Columns are a multiple of the type's quant
+    block; for float types they may be any even number.
     """
     of_block = rows_of_block(quant_type, columns)
     threads = block_threads(sum(part.rows for part in parts), of_block)
@@ -173,9 +173,9 @@ def matvec_tiled(
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
-    """Computes what `matvec` does for quantised weights, with the same bits, on tensor cores.
+    """Computes `matvec` for quantised weights on tensor cores, with bit-identical results.
 
-    `x` is activation rows of one plane.
+    `x` is activations quantised to one plane (see `quantise`).
     """
     lanes = lanes_of_row(quant_type, columns)
     name = quant_type.name.lower()

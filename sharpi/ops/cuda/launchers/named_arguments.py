@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def flat(arguments: tuple[Any, ...]) -> tuple[Argument, ...]:
-    """Returns the arguments of all groups as one tuple, as a launch has them."""
+    """Returns nested arguments as one flat tuple, as `Launch.arguments` needs them."""
     parts = (flat(each) if isinstance(each, tuple) else (each,) for each in arguments)
     return tuple(argument for part in parts for argument in part)
 
@@ -28,7 +28,10 @@ def named(kind: type[T], arguments: Iterable[Argument]) -> T:
 
 @cache  # each step of a prompt makes its launches anew
 def places(kind: type[Any], *names: str) -> frozenset[int]:
-    """Returns the index of each argument in a launch; "norm.out" is `out` of the group `norm`."""
+    """Returns the indices in `Launch.arguments` of the arguments with these names.
+
+    "norm.out" names the field `out` of the nested field `norm` of `kind`.
+    """
     numbers = _named(kind, count())
     return frozenset(attrgetter(name)(numbers) for name in names)
 

@@ -1,4 +1,4 @@
-"""Launches the kernel that rounds activations to 8 bits."""
+"""Launches the kernel that quantises activations to int8."""
 
 import numpy as np
 
@@ -9,10 +9,11 @@ _WARP_COLUMNS = 32
 
 
 def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) -> Launch:
-    """Rounds floats (T, columns) to activation rows of 1 or 2 planes; columns % 32 is 0.
+    """Quantises floats (T, columns) to int8 rows with a scale per 32 columns, to `rounded`.
 
-    The grid has tokens on its x axis, because a batch may have a row for each head of each token,
-    and the y axis ends at 65,535.
+    With two planes, the second holds the quantised remainders (kernels/cuda/quant/activations.cuh).
+    Columns are a multiple of 32. The grid has tokens on its x axis, because a batch may have a row
+    for each head of each token, and the y axis is limited to 65,535 blocks.
     """
     warps = columns // _WARP_COLUMNS
     return Launch(

@@ -32,7 +32,7 @@ class StateSlice(NamedTuple):
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """The kernel arguments for these states."""
+        """The kernel arguments that describe the states, in the kernels' order."""
         return (
             *(self.memory, self.state, self.positions, self.starts, self.after),
             *(np.int64(self.stride), np.int64(self.offset)),
@@ -50,10 +50,10 @@ def convolve(
     tokens: int,
     silu: bool,
 ) -> Launch:
-    """Computes the causal convolution of x (T, channels) to out (T, channels), which is not x.
+    """Computes the causal convolution of x (T, channels) to out (T, channels); not in place.
 
-    weight is (kernel, channels), bias (channels,), the state (kernel - 1, channels). The kernel has
-    at most 16 tokens.
+    weight is (kernel, channels), bias (channels,), the state (kernel - 1, channels). The
+    convolution's kernel size is at most 16.
     """
     longest = tokens - (place.num_sequences - 1)
     return Launch(

@@ -21,7 +21,7 @@ _FLOAT: Final = 4
 
 
 def takes_chunks(shape: DeltaNetShape | Mamba2Shape) -> bool:
-    """Returns True if the kernels have room for the keys of a head's state."""
+    """Returns True if a head's state is small enough for the shared memory of the chunk kernels."""
     return _keys(shape) <= MAX_CHUNK_KEYS
 
 
@@ -43,7 +43,10 @@ def delta_net(
     shape: DeltaNetShape,
     tokens: int,
 ) -> tuple[Launch, Launch]:
-    """Computes what `recurrent.delta_net` does for one sequence, with other rounding."""
+    """Computes `recurrent.delta_net` for one sequence in chunks of 32 tokens, in two launches.
+
+    Results may differ from those of `recurrent.delta_net` by rounding.
+    """
     sizes = delta_net_sizes(shape, tokens)
     tiled, stride = np.int32(shape.head_order == "tiled"), whole_vectors(shape.value_dim)
     rows = Launch(
@@ -81,7 +84,10 @@ def mamba2(
     shape: Mamba2Shape,
     tokens: int,
 ) -> tuple[Launch, Launch]:
-    """Computes what `recurrent.mamba2` does for one sequence, with other rounding."""
+    """Computes `recurrent.mamba2` for one sequence in chunks of 32 tokens, in two launches.
+
+    Results may differ from those of `recurrent.mamba2` by rounding.
+    """
     sizes = mamba2_sizes(shape, tokens)
     rows = Launch(
         Kernel("mamba2_chunks", "mamba2_rows"),
@@ -126,7 +132,7 @@ def _bytes_of_rows(shape: DeltaNetShape | Mamba2Shape) -> int:
 
 
 def _bytes_of_pass(shape: DeltaNetShape | Mamba2Shape) -> int:
-    """Returns the bytes of kernels/cuda/recurrent/chunk_pass.cuh's ChunkMemory."""
+    """Returns the second launch's shared memory in bytes: ChunkMemory of chunk_pass.cuh."""
     held = _held(shape)
     floats = held * _TILE + 2 * CHUNK_TOKENS * held + CHUNK_TOKENS * _TILE
     return floats * _FLOAT + CHUNK_TOKENS * _ROW_BYTES

@@ -28,7 +28,10 @@ class NormArguments(NamedTuple):
 
 
 class NormTail(NamedTuple):
-    """A norm that a kernel applies to its own result (NORM_TAIL of norm_row.cuh), or none."""
+    """The arguments of an RMS norm that a matmul kernel applies to its result.
+
+    They are NORM_TAIL of norm_row.cuh. By default there is no norm.
+    """
 
     done: Argument = None
     weight: Argument = None
@@ -57,8 +60,8 @@ def rms_norm(
 ) -> Launch:
     """Computes x (T, groups * width) / rms of each group * weight (width,) or (groups * width,).
 
-    The result goes to floats `out`, which may be x, and/or to `rounded` activation rows of groups *
-    width columns, a multiple of 32.
+    The result is written as floats to `out`, which may be x, and/or as quantised rows to `rounded`
+    (see `quantise`), for which groups * width is a multiple of 32.
     """
     groups_each = 1 if rounded is None else _BLOCK_COLUMNS // gcd(width, _BLOCK_COLUMNS)
     return Launch(
@@ -77,7 +80,10 @@ def rms_norm(
 
 
 def with_tail(product: Launch, given: Any, tail: NormTail) -> Launch:
-    """Returns `product`, whose arguments by name are `given`, as a launch that norms its result."""
+    """Returns the launch `product` with the norm `tail` added, which is applied to its result.
+
+    `given` are the arguments of `product` by name.
+    """
     kind: Any = type(given)
     return replace(
         product,
@@ -87,10 +93,10 @@ def with_tail(product: Launch, given: Any, tail: NormTail) -> Launch:
 
 
 def norm_tail(norm: Launch, row: Argument, width: Argument, counter: Span) -> NormTail | None:
-    """Returns the tail that makes a one-row product norm its result.
+    """Returns the arguments by which a matmul kernel for one token applies the launch `norm`.
 
-    `row` is the product's result, of `width` values. Returns None if `norm` is not the norm of all
-    of it. `counter` is an int32 zero.
+    `row` is the matmul's result, of `width` values. Returns None if `norm` is not a norm of the
+    complete row. `counter` is an int32 with the value 0.
     """
     given = named(NormArguments, norm.arguments)
     is_whole = norm.grid == (1, 1, 1) and given.groups == 1 and given.width == width

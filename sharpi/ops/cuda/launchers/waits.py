@@ -21,12 +21,12 @@ class CopyWait(NamedTuple):
 
 
 def begin(wait: Wait) -> Launch:
-    """Records that the stream begins to wait."""
+    """Writes the time at which the stream begins to wait to `wait.since`."""
     return Launch(Kernel("slot_wait", "slot_wait_begin"), (1, 1, 1), 1, (wait.since,), _FIRST)
 
 
 def end(wait: Wait) -> Launch:
-    """Adds the time since `begin`."""
+    """Adds the time since `begin` to `wait.waited`."""
     return Launch(Kernel("slot_wait", "slot_wait_end"), (1, 1, 1), 1, tuple(wait), _SECOND)
 
 

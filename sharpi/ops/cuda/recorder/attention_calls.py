@@ -1,4 +1,4 @@
-"""Records attention; heads are normed and rotated when they are stored in the KV cache."""
+"""Records attention, with the norm and RoPE of heads and the writes to the KV cache."""
 
 from collections.abc import Iterator
 
@@ -35,10 +35,10 @@ def attend(
     shape: AttentionShape,
     sinks: FloatArray | None = None,
 ) -> RecordedTensor:
-    """Appends attention after storing k and v in the KV cache: (num_heads * value_dim,).
+    """Appends the storing of k and v in the KV cache, and attention; returns attention's result.
 
-    Without k and v, attention reads the keys and values that an earlier layer stored. Without v
-    alone, the values are part of the keys.
+    A row of the result is (num_heads * value_dim,). If k and v are None, attention reads the keys
+    and values that an earlier layer stored. If only v is None, the values are part of the keys.
     """
     if sinks is not None:
         recording.weights.want(sinks)
@@ -116,7 +116,7 @@ class _Attention(Struct, frozen=True):
             yield from self._attend(first, count, step)
 
     def _is_fused(self, step: StepShape) -> bool:
-        """Returns True if the device's library supports this attention; False for few tokens."""
+        """Returns True if `Device.attend` computes this attention; False for few tokens."""
         s = self.shape
         is_plain = self.sinks is None and not s.soft_cap
         sees_all = not s.window or step.end <= s.window
@@ -187,7 +187,7 @@ class _Attention(Struct, frozen=True):
         return self.inputs.tables(of_windows=self.cache.in_frames(self.shape.layer))
 
     def _place(self, step: StepShape, first: int = 0) -> KvCacheSlice:
-        """Returns the places in the KV cache of the step's tokens from `first` on."""
+        """Returns the page tables and positions of the step's tokens from index `first` on."""
         inputs, rows = self.inputs, (first * _INT_BYTES, (step.tokens - first) * _INT_BYTES)
         return KvCacheSlice(
             self._tables,

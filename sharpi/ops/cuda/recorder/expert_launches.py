@@ -1,4 +1,7 @@
-"""ExpertLaunches: the launches of a feed-forward, item by item or grouped by expert."""
+"""ExpertLaunches: the launches of a feed-forward, item by item or grouped by expert.
+
+An item is a token with one of its experts.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +23,7 @@ class ExpertLaunches(ExpertOperands, frozen=True):
         return replace(self, first=first)
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
-        """Yields all launches; each item has blocks of its own."""
+        """Yields all launches of the feed-forward; each item has separate thread blocks."""
         what, down = self.what, self.what.expert_weights.down
         yield from self._item_hidden(parts, tokens)
         yield experts.down(
@@ -54,9 +57,9 @@ class ExpertLaunches(ExpertOperands, frozen=True):
         yield from self.grouped_values(parts, tokens, 0, self.what.expert_weights.down.num_experts)
 
     def grouped_values(self, parts: Parts, tokens: int, first: int, count: int) -> Iterator[Launch]:
-        """Yields the launches for the items of `count` experts from `first` on.
+        """Yields the launches that compute the items of `count` experts from id `first` on.
 
-        The items must be listed before.
+        The launch of `group` must precede them.
         """
         down = self.what.expert_weights.down
         some = [part.some(first, count, down.num_experts) for part in parts]
@@ -75,9 +78,9 @@ class ExpertLaunches(ExpertOperands, frozen=True):
     def packed_values(
         self, parts: Parts, tokens: int, group: range, num_rows: int
     ) -> Iterator[Launch]:
-        """Yields the launches that add the values of a group of experts to the sums.
+        """Yields the launches that compute a group of experts and add the results to the sums.
 
-        The items must be listed before. They are packed into `num_rows` rows.
+        The items are packed into `num_rows` rows. The launch of `group` must precede these.
         """
         what, down, packed = self.what, self.what.expert_weights.down, self.scratch.packed
         routed = self.recording.routed
@@ -151,7 +154,7 @@ class ExpertLaunches(ExpertOperands, frozen=True):
         lists: tuple[Span | None, ...],
         sizes: dict[str, Any],
     ) -> Iterator[Launch]:
-        """Yields the launches of the first half of the feed-forward.
+        """Yields the launches that compute the input of the down matrix.
 
         `lists` are the arguments by which `gate_up` and `product` find the expert of an item.
         """

@@ -1,4 +1,4 @@
-"""ExpertOperands: where the launches of a feed-forward find its inputs, routes and values."""
+"""ExpertOperands: the memory of a feed-forward's inputs, routes and results."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -44,7 +44,7 @@ class ExpertOperands(Struct, frozen=True):
         return {"columns": stacked.columns, "rows": stacked.rows, "planes": planes}
 
     def _source(self, stacked: StackedMatrix) -> Span:
-        """Returns x as a stacked matrix takes it: floats, or rounded rows."""
+        """Returns the rows of x as the matrix's kernels read them: floats, or quantised rows."""
         at = self.recording
         is_float = takes_floats(stacked.quant_type, at.planes)
         if is_float:
@@ -58,12 +58,12 @@ class ExpertOperands(Struct, frozen=True):
 
     @property
     def input(self) -> Span:
-        """The floats of x."""
+        """The memory of the feed-forward's input x, in floats."""
         return self._since(self.recording.of(self.x), self.x.width * FLOAT_BYTES)
 
     @property
     def sums(self) -> Span:
-        """The result, (T, rows)."""
+        """The memory of the feed-forward's result, (T, rows) floats."""
         return self._since(self.recording.of(self.out), self.out.width * FLOAT_BYTES)
 
     @property
@@ -72,7 +72,7 @@ class ExpertOperands(Struct, frozen=True):
 
     @property
     def ids(self) -> Span | None:
-        """The routes, (T, used)."""
+        """The memory of the routes' expert ids, (T, used); None without routes."""
         ids = self.what.ids
         if ids is None:
             return None
@@ -83,17 +83,17 @@ class ExpertOperands(Struct, frozen=True):
 
     @property
     def values(self) -> Span:
-        """The values of the items, (T * used, rows)."""
+        """The memory of the items' results before their sum, (T * used, rows)."""
         return self.at(self.scratch.parts)
 
     @property
     def input_weights(self) -> Span | None:
-        """The weights of inputs, (T, used), None without them."""
+        """The weights that multiply the experts' inputs, (T, used); None without such weights."""
         return self._route_weights if self.what.expert_weights.weighs_input else None
 
     @property
     def weights(self) -> Span | None:
-        """The weights of the items' values, (T, used), None without them."""
+        """The weights that multiply the experts' results, (T, used); None without such weights."""
         return None if self.what.expert_weights.weighs_input else self._route_weights
 
     @property

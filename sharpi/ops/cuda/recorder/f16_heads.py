@@ -14,7 +14,7 @@ from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, takes_halves
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
-_TYPES = (QuantType.F16, QuantType.BF16)  # others are multiplied by activations of 8 bits
+_TYPES = (QuantType.F16, QuantType.BF16)  # other types are multiplied by int8 activations
 _HALF_BYTES = 2
 
 
@@ -30,7 +30,7 @@ class F16Heads(Struct, frozen=True):
     def product(self, x: Span, stacked: StackedMatrix, out: Span, tokens: int) -> Iterator[Call]:
         """Yields the calls that compute out (tokens, heads, rows) from x (tokens, heads, columns).
 
-        Every row of x is scaled by itself.
+        Every row of x has a separate scale.
         """
         buffers = (self.rows, self.scales, self.matrices, self.out)
         rows, scales, halves, result = self.recording.all_spans(buffers)
@@ -50,10 +50,10 @@ class F16Heads(Struct, frozen=True):
 
 
 def f16_heads(recording: Recording, x: RecordedTensor, stacked: StackedMatrix) -> F16Heads | None:
-    """Returns the buffers for f16 matmuls of x (heads * columns,) with stacked[h].
+    """Returns the buffers for f16 matmuls of each head of x with its matrix in `stacked`.
 
-    Returns None for too few tokens, if tensor cores are switched off, and for matrices of other
-    types, with biases or scales, or with other rows between them.
+    A row of x is (heads * columns,). Returns None for too few tokens, if tensor cores are switched
+    off, and for matrices of other types, with biases or scales, or not contiguous in their tensor.
     """
     tokens, heads = recording.capacity(x.rows), stacked.num_experts
     is_off = "tensor-cores" in recording.disabled or x.rows is not Rows.TOKENS

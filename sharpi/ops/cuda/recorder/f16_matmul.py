@@ -1,4 +1,4 @@
-"""Matmuls of many tokens: a matrix is dequantised to f16 for the device's library."""
+"""Matmuls of many tokens: the matrix is dequantised to f16, and `Device.matmul` multiplies it."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -19,19 +19,20 @@ _HALF_BYTES = 2
 
 
 def takes_halves(quant_type: QuantType, planes: int) -> bool:
-    """Returns True if matrices of a type are multiplied in f16: all but F32, and none in `f32`.
+    """Returns True if matrices of this type may be multiplied in f16.
 
-    `planes` are those of rounded activations, 0 for floats (`--precision f32`). F16 matrices are
-    multiplied in place, others are converted first; BF16 is exact between 2^-14 and 65504.
+    That is all types except F32, and no type if `planes` is 0, for `--precision f32`. F16 matrices
+    are multiplied in place, other types are converted first. BF16 numbers between 2^-14 and 65504
+    are exact in f16.
     """
     return planes > 0 and quant_type is not QuantType.F32
 
 
 def is_product(rows: int, step: StepShape) -> bool:
-    """Returns True if the library computes the matmuls of `rows` rows in this step.
+    """Returns True if `Device.matmul` computes the matmuls of `rows` rows in this step.
 
-    It does not in steps of several sequences. Each of those has few tokens, and must get the same
-    bits as in a step of its own.
+    It does so for at least PRODUCT_TOKENS rows of one sequence. In a step of several sequences,
+    each has few tokens, and its results must be bit-identical to those of a separate step.
     """
     return rows >= PRODUCT_TOKENS and step.sequences == 1
 
@@ -71,7 +72,7 @@ class F16Matmul(Struct, frozen=True):
     ) -> Iterator[Call]:
         """Yields the calls that compute out = residual + scale * (factor * W x + bias).
 
-        out is (tokens, rows).
+        out is (tokens, rows) floats. x is the input that the calls of `source` have converted.
         """
         rows, scales, halves, result = self._spans()
         if matrix.quant_type is QuantType.F16:

@@ -1,4 +1,4 @@
-"""RecordedFeedForward: a feed-forward in a recording, and the buffers between its halves."""
+"""RecordedFeedForward: the operands of a recorded feed-forward, and its intermediate buffers."""
 
 from msgspec import Struct
 
@@ -45,14 +45,14 @@ class RecordedFeedForward(Struct, frozen=True):
 
 
 class Scratch(Struct, frozen=True):
-    """The buffers between the halves of a feed-forward."""
+    """The buffers for the intermediate values of a feed-forward."""
 
-    hidden: Buffer  # the input of the second half
+    hidden: Buffer  # the input of the down matrix
     pair: tuple[Buffer, ...]  # the outputs of gate and up, if they are computed separately
     offsets: Buffer  # see `group_routes`
     items: Buffer  # see `group_routes`
-    parts: Buffer  # values of items, before their sum
-    places: Buffer  # the index of each item's value among the host's
+    parts: Buffer  # results of items, before their sum
+    places: Buffer  # the index of each item among the items that the host computes
     halves: F16Matmul | None
     packed: "Packed | None" = None  # None unless there may be fewer rows than items
     products: GroupedProducts | None = None  # for large batches
@@ -70,9 +70,9 @@ class Packed(Struct, frozen=True):
 def make_scratch(
     recording: Recording, x: RecordedTensor, what: RecordedFeedForward, *, is_slotted: bool
 ) -> Scratch:
-    """Creates buffers for as many rows as x can have.
+    """Creates the intermediate buffers of a feed-forward for the maximum number of rows of x.
 
-    With `is_slotted`, some experts have slots, and the host may compute missed ones.
+    With `is_slotted`, the layer has slots, and the host may compute missed experts.
     """
     up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
@@ -102,9 +102,9 @@ def make_scratch(
 
 
 def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Packed | None:
-    """Creates the lists of packed items; returns None if every item has a row.
+    """Creates the lists for packing items into fewer rows; returns None if every item has a row.
 
-    Every item has one if there are too few tokens to group them by expert.
+    Every item has a row without a limit, or if there are too few tokens to group them by expert.
     """
     if recording.routed is None:
         return None

@@ -96,7 +96,7 @@ class _Calls(Struct, frozen=True):
 
 
 def _on_gpu(stacked: StackedMatrix, part: GpuStackedMatrix) -> OnGpu:
-    """Returns expert 0 of a stacked matrix that is on the GPU as a whole."""
+    """Returns the matrix of expert 0 in a stacked matrix of which all experts are on the GPU."""
     data = part.reach[0].part(offset_of(stacked), stacked.expert_bytes)
     factor = 1.0 if stacked.scales is None else float(stacked.scales[0])
     return OnGpu(data, part.bias, stacked.quant_type, stacked.rows, stacked.columns, factor)

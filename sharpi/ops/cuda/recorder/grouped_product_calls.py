@@ -1,7 +1,7 @@
-"""Makes the calls that compute a large batch's experts by the library's grouped GEMM.
+"""Makes the calls that compute a large batch's experts with torch's grouped GEMM.
 
-Groups of experts are dequantised to bf16 one after the other. Sums keep the order that other
-kernels use, but values are rounded to bf16.
+Groups of experts are dequantised to bf16 one after the other. Results are summed in the same order
+as by other kernels, but they are rounded to bf16.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def grouped_product_sum(
 
 
 class _Group(Struct, frozen=True):
-    """Some adjacent experts of a batch."""
+    """The calls for a range of experts that are dequantised and multiplied together."""
 
     it: ExpertLaunches
     products: GroupedProducts

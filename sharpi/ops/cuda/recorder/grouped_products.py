@@ -9,7 +9,7 @@ from sharpi.ops.cuda.recorder.f16_matmul import takes_halves
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import StackedMatrix
 
-# The least tokens of a batch for which they are used: an estimate that no GPU has confirmed. On an
+# The least tokens of batches with a grouped GEMM: an estimate that no GPU has confirmed. On an
 # H200, dequantising 128 experts of 768 x 2048 should take 0.6 ms (2.7 GB are moved), and the
 # matmuls of 1,024 tokens 0.2 ms. Tiles of 8-bit integers should take 0.6 to 0.9 ms.
 GROUPED_PRODUCT_TOKENS = 1024
@@ -26,7 +26,7 @@ class GroupedProducts(Struct, frozen=True):
     items: Buffer
     places: Buffer
     is_over: Buffer
-    x: Buffer  # the inputs of items, then their values
+    x: Buffer  # the inputs of items, then their results
     pair: tuple[Buffer, ...]  # gate and up, or up; the first then becomes the input of down
     weights: Buffer
 
@@ -60,13 +60,16 @@ def grouped_products(
 
 
 def grouped_result_bytes(hidden_size: int, used: int, tokens: int) -> int:
-    """Returns the bytes that the library allocates for the widest result of a batch."""
+    """Returns the bytes that torch allocates for the largest grouped GEMM result of a batch.
+
+    Returns 0 for batches that do not use the grouped GEMM.
+    """
     if tokens < GROUPED_PRODUCT_TOKENS:
         return 0
     return tokens * used * hidden_size * _BF16_BYTES
 
 
 def _is_taken(stacked: StackedMatrix, planes: int) -> bool:
-    """Returns True if the grouped GEMM can multiply these weights: no bias, no F32, even sizes."""
+    """Returns True if the grouped GEMM can multiply a matrix: no bias, no F32, sizes % 8 == 0."""
     is_even = stacked.rows % _MULTIPLE == 0 and stacked.columns % _MULTIPLE == 0
     return is_even and stacked.bias is None and takes_halves(stacked.quant_type, planes)

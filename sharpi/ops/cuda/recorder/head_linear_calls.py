@@ -1,6 +1,7 @@
-"""Records the matmul of each head with its own matrix, as if head h used expert h.
+"""Records the matmul of each head with a separate matrix, by the kernels for experts.
 
-The library multiplies matrices of F16 and BF16 for many tokens, all heads in one call.
+Head h uses expert h. For many tokens, F16 and BF16 matrices are multiplied by
+`Device.batched_matmul`, all heads in one call.
 """
 
 from collections.abc import Callable, Iterator
@@ -92,7 +93,7 @@ class _HeadLinear(Struct, frozen=True):
 
     @property
     def _source(self) -> Span:
-        """The heads (items, columns) as the stacked matrix takes them: floats, or rounded rows."""
+        """The heads of x, (items, columns), as the kernels read them: floats, or quantised rows."""
         (rounded,) = self.recording.all_spans((self.rounded,))
         return rounded if self.planes else self.recording.of(self.x)
 

@@ -1,4 +1,4 @@
-"""Records matmuls: on quant blocks for few tokens, with f16 matrices for many."""
+"""Records matmuls: of quant blocks for few tokens, of weights dequantised to f16 for many."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -70,9 +70,10 @@ def want_matrix(recording: Recording, matrix: Matrix) -> None:
 def want_source(
     recording: Recording, x: RecordedTensor, matrices: Sequence[Matrix | StackedMatrix]
 ) -> None:
-    """Declares that the next operation reads x, as floats or as rounded rows.
+    """Declares that the next operation reads x, in the forms that the matrices' kernels need.
 
-    Rounded rows are declared before floats, because rounding may append an operation.
+    These are floats, quantised rows, or both. Quantised rows are declared first, because this may
+    append the operation that quantises them.
     """
     forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
     if False in forms:
@@ -153,7 +154,10 @@ class _Linear(Struct, frozen=True):
         )
 
     def _is_tiled(self, part: Part, rows: int) -> bool:
-        """Returns True if tensor cores compute a part; else 8 tokens share a read of weights."""
+        """Returns True if the tensor-core kernel computes a part of `rows` rows.
+
+        Otherwise `matvec` computes it, which reads the weights once for every 8 tokens.
+        """
         is_off = "tensor-cores" in self.recording.disabled
         one_plane = self.recording.planes == 1 and not self._takes_floats(part)
         return rows > MAX_TOKENS and one_plane and not is_off

@@ -20,10 +20,10 @@ class PackedExperts(Struct, frozen=True):
     def values(
         self, parts: Parts, tokens: int, experts: range, *, is_exact: bool
     ) -> Iterator[Launch]:
-        """Yields the launches that add the values of these experts to the sums.
+        """Yields the launches that compute a range of experts and add the results to the sums.
 
-        With `is_exact`, only so many tokens are computed at a time that they always fit into the
-        rows.
+        With `is_exact`, so few tokens are computed at a time that all their items fit into the
+        rows. Without it, items beyond the number of rows are dropped.
         """
         stride = self.num_rows // self.launches.what.used if is_exact else tokens
         firsts = range(0, tokens, stride)
@@ -39,7 +39,7 @@ class PackedExperts(Struct, frozen=True):
 
 
 def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
-    """Returns the packed experts of a feed-forward, None if all routed tokens have rows."""
+    """Returns the `PackedExperts` of a feed-forward; None if its rows are not limited."""
     packed, routed = it.scratch.packed, it.recording.routed
     if packed is None or routed is None:
         return None

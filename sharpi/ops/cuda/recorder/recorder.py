@@ -1,7 +1,7 @@
-"""GpuRecorder: records a model's step for the GPU, while the model runs on it once.
+"""GpuRecorder: records a model's step for the GPU, while the model's code runs once.
 
-The result is a `GpuProgram`. It makes new launches for each batch of a prefill, and replays one
-CUDA graph for each decoded token.
+The result is a `GpuProgram`. It makes new launches for each batch of a prefill, and replays a CUDA
+graph for each decode step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ from sharpi.ops.interface import (
 
 
 class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
-    """Implements `Ops[RecordedTensor]`; `finish` with the logits returns the program."""
+    """Implements all of `Ops` by recording launches; `finish` returns the program."""
 
     def __init__(
         self,
@@ -67,7 +67,10 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         self._latest_route: Routes | None = None
 
     def incoming(self, width: int) -> RecordedTensor:
-        """Returns the values that another processor computed before this part, (width,)."""
+        """Returns the value for a step's input from another processor, with rows of (width,).
+
+        It holds the hidden states of the layers before those that are recorded here.
+        """
         rec, source = self._recording, self._inputs.incoming
         if self._expert_weights.slotted is None:
             return RecordedTensor(width, Rows.TOKENS, None, source=source)
@@ -164,7 +167,10 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
 
     def _arrival(self, router: Router, ids: RecordedTensor, step: StepShape) -> Span | None:
-        """Returns the int64 that receives the time of a route; None if nothing is prefetched."""
+        """Returns the int64 for the time at which a layer's route was known.
+
+        Returns None if the layer's experts are not prefetched.
+        """
         slotted, is_own = self._expert_weights.slotted, ids.routes is not None
         if slotted is None or not (is_own and step.predicts):
             return None

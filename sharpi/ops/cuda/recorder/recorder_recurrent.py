@@ -1,6 +1,6 @@
-"""Records the operations of recurrent layers for the GPU; a step's inputs choose the states.
+"""Records the operations of recurrent layers for the GPU; each step names the states it uses.
 
-Many tokens of one sequence are computed in chunks, if the layer has few enough keys.
+Many tokens of one sequence are computed in chunks, if a head's state has few enough keys.
 """
 
 from collections.abc import Iterable
@@ -129,7 +129,7 @@ class RecurrentOnGpu:
         return out
 
     def _chunks(self, shape: DeltaNetShape | Mamba2Shape) -> Buffer | None:
-        """Returns the memory in which chunks are prepared, None if no step computes in chunks."""
+        """Returns the scratch buffer of the chunk kernels; None if no step computes in chunks."""
         rec = self._recording
         is_off = "recurrent-chunks" in rec.disabled or not takes_chunks(shape)
         tokens = rec.capacity(Rows.TOKENS)

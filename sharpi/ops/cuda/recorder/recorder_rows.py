@@ -13,7 +13,7 @@ from sharpi.ops.interface import Activation, FloatArray, HeadGate, RopeTable
 
 
 class RowsOnGpu:
-    """Implements those operations of `Ops[RecordedTensor]` that compute each row by itself."""
+    """Implements the operations of `Ops` that compute each row independently of other rows."""
 
     _recording: Recording
     _inputs: StepInputs

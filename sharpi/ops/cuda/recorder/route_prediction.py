@@ -20,14 +20,14 @@ from sharpi.ops.interface import Router
 
 
 class RoutePrediction(Struct, frozen=True, eq=False):
-    """The route prediction for one layer."""
+    """The recorded prediction of one layer's experts, made while the previous layer computes."""
 
     layer: int
     ids: RecordedTensor  # the predicted experts, best first
     operations: tuple[Calls, ...]  # the operations that compute the ids
     values: tuple[RecordedTensor, ...]  # all values that the operations use
     is_of_all: bool = False  # one prediction stands for all tokens of a step
-    is_told: bool = False  # the host is told, and the GPU itself prefetches nothing
+    is_told: bool = False  # the prediction is sent to the host, and the GPU prefetches nothing
 
     def predict(self, step: StepShape) -> Iterator[Call]:
         """Yields the calls that predict on the side stream, during the previous layer.
@@ -77,10 +77,10 @@ class RoutePredictions:
         self._next = route_prediction
 
     def take(self, *, is_slotted: bool) -> tuple[RoutePrediction | None, RoutePrediction | None]:
-        """Returns the predictions for the current layer and for the next one.
+        """Returns the predictions for the current layer and for the next one; None for none.
 
-        There is none for the next layer if the current one has all experts on the GPU. It then has
-        no list of loads, which tells the prefetch whether the bus is idle.
+        `is_slotted` says that the current layer has slots. Without slots it has no list of loads,
+        from which a prefetch sees whether the bus is idle; so the second prediction is None.
         """
         following, self._next = self._next if is_slotted else None, None
         own, self._now = self._now, following
@@ -110,5 +110,5 @@ def after_route(
 
 
 def of_predictions(value: RecordedTensor) -> RecordedTensor:
-    """Returns a view of the value's rows from which predictions are made; copies nothing."""
+    """Returns a view of a value as the input of predictions: with rows of the kind PREDICTED."""
     return RecordedTensor(value.width, Rows.PREDICTED, value.floats, value.source)

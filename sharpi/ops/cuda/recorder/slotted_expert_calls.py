@@ -66,11 +66,11 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from slotted.observe(self.layer, ids, 1)
 
     def _shared_step(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
-        """Yields the calls for tokens of several sequences, whose experts are looked up in turn.
+        """Yields the calls for tokens of several sequences, which look up experts one by one.
 
-        If a later token evicts an expert, the earlier token reads its host copy. Staging buffers
-        keep experts for one lookup only; if they are used, each token computes before the next
-        lookup. The next layer's experts are prefetched as for one token.
+        If a later token evicts an expert, the earlier token reads the expert's host copy. Staging
+        buffers keep experts for one lookup only; if they are used, each token computes before the
+        next token's lookup. The next layer's experts are prefetched as for one token.
         """
         own, following, ids = self.own, self.following, self.launches.ids
         assert ids is not None
@@ -137,9 +137,9 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield it.merge_group(tokens, some)
 
     def _turns(self, step: StepShape) -> range:
-        """Returns the indices of the batches that take turns in this layer.
+        """Returns the indices of the prompt's batches that compute this layer.
 
-        A layer that computes only the wanted outputs has one such batch, the one with outputs.
+        If the layer only computes rows of requested outputs, it is the batch with outputs.
         """
         if self.launches.x.rows is Rows.OUTPUTS:
             return range(step.turn, step.turn + 1)
@@ -148,7 +148,7 @@ class SlottedExpertCalls(Struct, frozen=True):
     def _batch_with_host(self, parts: Parts, tokens: int, wait: Wait) -> Iterator[Call]:
         """Yields the calls for a batch whose missed experts the host computes.
 
-        They compute as many tokens at a time as there are rows for.
+        They compute as many tokens at a time as the limited number of rows allows.
         """
         packed, used = self.launches.scratch.packed, self.launches.what.used
         stride = tokens if packed is None else packed.num_rows // used
@@ -175,7 +175,10 @@ class SlottedExpertCalls(Struct, frozen=True):
         )  # fmt: skip
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int, wait: Wait) -> Iterator[Call]:
-        """Yields the calls by which the host computes missed experts beside the GPU."""
+        """Yields the calls by which host and GPU compute experts at the same time.
+
+        The host computes the missed ones.
+        """
         it, host = self.launches, self.expert_weights.host
         what, places = it.what, it.at(it.scratch.places)
         sizes = {"tokens": tokens, "used": what.used}

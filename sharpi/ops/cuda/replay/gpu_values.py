@@ -1,4 +1,4 @@
-"""GpuValues: values that one GPU has computed and another one continues with."""
+"""GpuValues: hidden states or logits in the memory of the GPU that computed them."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ Passed = npt.NDArray[np.float32] | GpuValues
 
 
 def on_host(values: Any) -> npt.NDArray[np.float32]:
-    """Returns values of any processor in the host's memory."""
+    """Returns values as an array of the host: downloads `GpuValues`, and passes arrays through."""
     if isinstance(values, GpuValues):
         return values.on_host()
     assert isinstance(values, np.ndarray)

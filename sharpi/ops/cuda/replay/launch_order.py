@@ -10,9 +10,10 @@ from sharpi.ops.cuda.recorded import Call
 
 
 def overlapping(calls: Iterable[Call]) -> Iterator[Call]:
-    """Yields the calls; lets a kernel that waits by itself begin before the previous launch ends.
+    """Yields the calls, with programmatic dependent launches where possible.
 
-    After a copy, or any other call that is no launch, the stream keeps the order.
+    A launch is marked as dependent if its kernel itself waits for the preceding launch, and if the
+    preceding call is a launch. After a copy or another call, the launch starts in stream order.
     """
     before: Call | None = None
     for call in calls:

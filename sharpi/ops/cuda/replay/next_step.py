@@ -1,8 +1,9 @@
-"""NextStep: a step of one token that the GPU begins with the token that it has just chosen.
+"""NextStep: a decode step that the GPU starts before the host knows the step's input token.
 
-So the host has a whole step's time to process the last token, and the GPU does not wait for it. If
-the step is discarded, it has written keys and values one position too far, where the next step
-overwrites them. A recurrent state is saved before the step, and restored if the step is discarded.
+The input is the token that argmax has just chosen on the GPU. So the host can process this token
+while the GPU computes the next one. If the step is discarded, its keys and values stay at one
+position too many, where the next step overwrites them. A recurrent state is saved before the step,
+and restored if the step is discarded.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,10 @@ class NextStep(Struct, frozen=True):
         return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), shape, reply)
 
     def is_for(self, sequences: Sequence[SequenceInputs], shape: StepShape, token: int) -> bool:
-        """Returns True if `sequences` are the inputs of this step, whose token id is `token`."""
+        """Returns True if `sequences` and `shape` are those of this started step.
+
+        `token` is the token id with which the GPU started it.
+        """
         if shape != self.shape or len(sequences) != 1:
             return False
         own, before = sequences[0], self.before
@@ -43,9 +47,9 @@ class NextStep(Struct, frozen=True):
 
 
 def may_follow(before: SequenceInputs) -> bool:
-    """Returns True if the next position is in the same page as the last one of these inputs.
+    """Returns True if the position after these inputs is in the same KV page as their last one.
 
-    The next page may not belong to the sequence yet.
+    Only then may the GPU start the next step, because the sequence may not have the next page yet.
     """
     return before.end % PAGE_POSITIONS > 0
 

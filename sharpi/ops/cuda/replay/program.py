@@ -1,4 +1,4 @@
-"""GpuProgram: a step recorded for the GPU, with its inputs, its outputs and the step after it."""
+"""GpuProgram: a step recorded for the GPU, with methods to run it and to read its results."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ class GpuProgram:
         self._hidden = None if hidden is None else Rows4(recording.of(hidden), hidden.width)
         self._reply: Reply | None = None  # of the last step run with `largest`
         self._next: NextStep | None = None
-        self.was_begun = False  # the last step began before the host knew its token
+        self.was_begun = False  # the last step was started before the host knew its token
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
 
     def run(
@@ -62,18 +62,18 @@ class GpuProgram:
         misses: MissMode = "stream",
         predicts: bool = False,
     ) -> npt.NDArray[np.float32]:
-        """Runs a step and returns the logits (outputs, vocabulary) of the wanted rows.
+        """Runs a step and returns the requested logits, (outputs, vocabulary).
 
-        A program without the output returns (tokens, hidden) of all tokens. Without `reads` it
-        returns no rows and does not wait for the step; its values are then in `results`.
+        A program without the output layer returns the hidden states of all tokens, (tokens,
+        hidden). Without `reads` the method returns no rows and does not wait for the step; its
+        values are then in `results`.
 
         If there are several sequences, each must have fewer than `PRODUCT_TOKENS` tokens, and only
-        one token if layers have slots. `incoming` (tokens, hidden) is the output of the layers
-        before these, if another processor computes them. With `largest` no logits are copied; the
-        method `largest` waits for the step and returns the id of the largest. With `goes_on` the
-        next step begins with that token before the host knows it; see `NextStep`. `misses` says how
-        experts that are not on the GPU are handled. With `predicts` the layers of decoded tokens
-        prefetch experts of the next layer.
+        one token if layers have slots. `incoming` (tokens, hidden) is the output of earlier layers
+        that another processor computes. With `largest` no logits are copied; the method `largest`
+        waits for the step and returns the id of the largest logit. With `goes_on` the GPU starts
+        the next step with that token before the host knows it; see `NextStep`. `misses` is the miss
+        mode. With `predicts`, each layer of a decode step prefetches experts of the next layer.
         """
         begun, step = self._next, self._step_shape(sequences)
         predicts = predicts and step.is_decode and step.tokens == step.outputs
@@ -113,9 +113,9 @@ class GpuProgram:
         self._reply = self.outputs.send_largest() if step.largest else None
 
     def _go_on(self, before: SequenceInputs, step: StepShape) -> None:
-        """Begins the step after that of `before`, with the token that the GPU has just chosen.
+        """Starts the step that follows the inputs `before`, with the token that argmax has chosen.
 
-        Its shape is `step` with other positions. It must not ask the host for experts.
+        Its shape is `step` with other positions. It must not request experts from the host.
         """
         self._states.save(before.state)
         self.expert_weights.save_statistics()
@@ -124,9 +124,9 @@ class GpuProgram:
         self._next = NextStep.after(before, after, self.outputs.send_largest())
 
     def forget_next(self) -> None:
-        """Discards a step that was begun before the host knew its token; restores what it changed.
+        """Discards a step that was started ahead, if any, and restores the state that it changed.
 
-        Call it before anything else reads or writes states.
+        Call it before anything else reads or writes recurrent states.
         """
         if self._next is not None:
             self._states.restore(self._next.before.state)
@@ -135,12 +135,12 @@ class GpuProgram:
 
     @property
     def is_ahead(self) -> bool:
-        """True if the step after the last one has begun, before the host knows its token."""
+        """True if the GPU has started the next step, before the host knows its input token."""
         return self._next is not None
 
     @property
     def has_output(self) -> bool:
-        """True if the results are logits, rather than the values of all tokens."""
+        """True if the results are logits, rather than hidden states of all tokens."""
         return self._result_rows is Rows.OUTPUTS
 
     @property
@@ -157,7 +157,7 @@ class GpuProgram:
 
     @property
     def keeps_hidden(self) -> bool:
-        """True if `read_hidden` has rows."""
+        """True if the program was recorded with `hidden`, so that `read_hidden` can be called."""
         return self._hidden is not None
 
     def read_hidden(self, count: int) -> npt.NDArray[np.float32]:
@@ -166,7 +166,10 @@ class GpuProgram:
         return self.outputs.read(self._hidden, count)
 
     def largest(self) -> int:
-        """Returns the id of the largest logit of a step run with `largest`; -1 if not finite."""
+        """Waits for a step run with `largest`, and returns the id of its largest logit.
+
+        Returns -1 if that logit is not finite.
+        """
         assert self._reply is not None
         return self.outputs.receive(self._reply)
 
@@ -179,12 +182,15 @@ class GpuProgram:
         return StepShape(tokens, outputs, bound, sequences=len(sequences))
 
     def step(self, tokens: int, outputs: int, position: int) -> StepShape:
-        """Returns the shape of a step of one sequence."""
+        """Returns the shape of a step of one sequence whose first token is at `position`."""
         end = position + tokens
         return StepShape(tokens, outputs, self._bound_of(end), end if tokens > 1 else 0)
 
     def _bound_of(self, num_positions: int) -> int:
-        """Rounds a number of positions up, so that there are few step shapes, each with a graph."""
+        """Returns a number of positions rounded up to a power of two, at most the maximum.
+
+        So there are few step shapes, each of which has a graph.
+        """
         bound = _LEAST_POSITIONS
         while bound < num_positions:
             bound *= 2

@@ -41,7 +41,7 @@ class PromptInputs:
         self._device.upload(self._all.part(0, used.nbytes), used)
 
     def select(self, index: int) -> None:
-        """Copies the inputs of batch `index` to where the next step reads its inputs."""
+        """Copies the inputs of batch `index` to the memory of `StepInputs`, for the next step."""
         at = index * self._host.shape[1] * self._host.itemsize
         target = self._inputs.of_tokens
         self._device.copy(target, self._all.part(at, target.num_bytes))

@@ -1,10 +1,11 @@
-"""PromptProgram: runs a prompt's batches layer by layer if the GPU lacks experts.
+"""PromptProgram: runs a prompt's batches layer by layer if the GPU does not hold all experts.
 
-All batches pass through such a layer before any enters the next one, so that an expert crosses the
-bus once per prompt. If a layer's missing experts do not fit in one buffer, they come in chunks. The
-batches run each chunk in turn, and each chunk adds its experts' values to the tokens' sums. The
-intermediate values of batches are kept in a stash. KV cache and recurrent states see the batches in
-order, so that all bits are the same as if the batches ran one after the other.
+All batches compute a slotted layer before any of them computes the next layer, so that an expert
+crosses the bus once per prompt. If the missing experts of a layer do not fit in one buffer, they
+are copied in chunks. All batches compute with a chunk before the next one is used, and add its
+results to the tokens' sums. The intermediate values of batches are kept in a stash. The batches
+update KV cache and recurrent states in order, so results are bit-identical to those of batches that
+run one after the other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,11 +31,11 @@ Lanes = tuple[tuple[int, Buffer], ...]
 
 
 class _Pass(Struct, frozen=True):
-    """Operations that all batches run in turn."""
+    """Operations that every batch of a prompt runs before any batch runs the next pass."""
 
     operations: Sequence[Calls]
-    enters: Lanes  # copied from the stash before the operations
-    leaves: Lanes  # copied to the stash after them
+    enters: Lanes  # buffers that are copied from the stash before the operations
+    leaves: Lanes  # buffers that are copied to the stash after the operations
     group: int | None = None  # the chunk of experts to compute, None for all
     is_last: bool = True  # the last chunk of a layer
 
@@ -48,7 +49,7 @@ class _Batch(NamedTuple):
 
 
 class PromptProgram:
-    """Runs the operations of a `GpuProgram` on prompts of up to `room.max_tokens`."""
+    """Runs a `GpuProgram` layer by layer on prompts of up to `room.max_tokens` tokens."""
 
     def __init__(self, program: GpuProgram, room: StashRoom) -> None:
         self._program = program
@@ -66,7 +67,7 @@ class PromptProgram:
 
     @property
     def room(self) -> StashRoom:
-        """The pages of the stash."""
+        """The sizes of the stash."""
         return self._stash.room
 
     def run(
@@ -76,9 +77,10 @@ class PromptProgram:
         *,
         misses: MissMode = "stream",
     ) -> npt.NDArray[np.float32]:
-        """Runs a prompt as `GpuProgram.run` does; wanted outputs must be in the last batch.
+        """Runs a prompt and returns the requested logits, as `GpuProgram.run` does.
 
-        A program without the output returns the values of all tokens, (tokens, hidden).
+        All requested outputs must be in the last batch. A program without the output layer returns
+        the hidden states of all tokens, (tokens, hidden).
         """
         batches = self._batches(prompt, misses)
         last = batches[-1].first
@@ -135,9 +137,9 @@ class PromptProgram:
         return batches
 
     def _passes(self) -> list[_Pass]:
-        """Returns the passes that the batches of the current prompt run in turn.
+        """Returns the passes of the current prompt, in order.
 
-        A layer whose experts come in several chunks has one pass for each chunk.
+        A layer whose missing experts are copied in several chunks has one pass for each chunk.
         """
         passes: list[_Pass] = []
         for stage in self._stages:
@@ -169,7 +171,7 @@ class PromptProgram:
             self._device.copy(place, rows)
 
     def _places(self, lanes: Lanes, batch: _Batch) -> Iterator[tuple[Span, Span]]:
-        """Yields the rows of a batch in buffers, and their places in the stash."""
+        """Yields pairs of spans: rows of a batch in a buffer, and the same rows in the stash."""
         for lane, buffer in lanes:
             span = self._program.recording.at(buffer)
             assert span is not None
@@ -193,7 +195,7 @@ class PromptProgram:
 
 
 def token_bytes(stages: Sequence[Stage]) -> int:
-    """Returns the bytes that one token takes in the stash."""
+    """Returns the bytes that one token needs in the stash."""
     return sum(_lane_bytes(stages))
 
 
@@ -211,7 +213,10 @@ def _lanes(buffers: Sequence[Buffer], first: int = 0) -> Lanes:
 
 
 def _lane_bytes(stages: Sequence[Stage]) -> list[int]:
-    """Returns the bytes per row of each lane, which are those of the widest rows in the lane."""
+    """Returns the bytes per token of each lane of the stash.
+
+    They are the largest row size among the buffers that use the lane.
+    """
     sizes: list[int] = []
     for stage in stages:
         for lane, buffer in _lanes([*stage.enters, *stage.sums]):

@@ -1,7 +1,7 @@
-"""PromptStash: keeps a prompt's intermediate values while other batches run.
+"""PromptStash: keeps the intermediate values of a prompt's batches while other batches run.
 
-Its pages hold adjacent tokens, first on the GPU, then in page-locked memory. One prompt at a time
-uses the pages in order, so that there is no fragmentation and adjacent tokens are copied together.
+A page holds adjacent tokens. The first pages are on the GPU, the others in page-locked memory. One
+prompt at a time uses the pages in order, so that adjacent tokens are copied together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from sharpi.device.launch import Span
 
 
 class StashRoom(Struct, frozen=True):
-    """The pages of a stash."""
+    """The sizes of a stash: its page size and numbers of pages."""
 
     max_tokens: int  # the most tokens of a prompt
     page_tokens: int
@@ -31,7 +31,10 @@ class StashRoom(Struct, frozen=True):
 
 
 class PromptStash:
-    """Memory for intermediate values, in lanes: a lane has a row of its `lane_bytes` per token."""
+    """The memory of a stash, divided into lanes: arrays with one row per token.
+
+    Lane i stores one intermediate value, in rows of `lane_bytes[i]` bytes.
+    """
 
     def __init__(self, device: Device, lane_bytes: Sequence[int], room: StashRoom) -> None:
         self.room = room
@@ -48,9 +51,10 @@ class PromptStash:
     def places(
         self, lane: int, first: int, rows: Span, row_bytes: int
     ) -> Iterator[tuple[Span, Span]]:
-        """Yields (rows, their place in the lane) for tokens from `first` on, in one or two pieces.
+        """Yields pairs of spans, between which rows are copied: part of `rows`, place in the lane.
 
-        There are two if some tokens are in the GPU's pages and the rest in the host's.
+        `rows` belong to the tokens from `first` on. There are two pairs if some of these tokens are
+        in GPU pages and others in host pages.
         """
         count = rows.num_bytes // row_bytes
         on_gpu = min(count, max(0, self._gpu_tokens - first))

@@ -30,7 +30,7 @@ class SequenceInputs(NamedTuple):
 
     ids: IntArray
     position: int  # position of the first of these tokens
-    outputs: IntArray  # indices of the tokens whose logits are wanted
+    outputs: IntArray  # indices of the tokens whose logits are requested
     pages: IntArray  # the page table, which covers these tokens
     state: int = 0  # the index of the sequence's recurrent state
     states_after: tuple[int, ...] = ()  # the state after each token; empty without drafts
@@ -42,17 +42,18 @@ class SequenceInputs(NamedTuple):
 
 
 class StepInputs:
-    """The inputs of a step on the GPU; all but `incoming` are int32 and are copied at once.
+    """The inputs of a step on the GPU; all except `incoming` are int32 and uploaded in one copy.
 
-    `ids`, `positions` and `sequences` are (tokens,); the last has the index of a token's sequence.
-    `output_rows` is (outputs,). `starts` (sequences + 1,) has the index of each sequence's first
-    token, and then the number of tokens. `states` (sequences,) and `page_tables` (sequences,
-    num_pages) have one row per sequence. `states_after` (tokens,) has the index of the state
-    to store after each token of a check; -1 for sequences without drafts. With `frames`, each row
-    of `page_tables` is followed by a row of `window_tables`: the frames of pages in layers with
-    windows. `table_stride` counts from one sequence's row to the next. `of_tokens` spans ids,
-    positions and output rows. `incoming` holds values (tokens, hidden) that another processor
-    computed, in float32.
+    `ids`, `positions` and `sequences` are (tokens,); `sequences` has the index of each token's
+    sequence. `output_rows` (outputs,) has the tokens whose logits are requested. `starts`
+    (sequences + 1,) has the index of each sequence's first token, and then the number of tokens.
+    `states` (sequences,) has the index of each sequence's recurrent state. `states_after` (tokens,)
+    has the index of the state to store after each token of a check; -1 for sequences without
+    drafts. `page_tables` is (sequences, num_pages). With `frames`, each of its rows is followed by
+    a row of `window_tables`: the frames of the pages in sliding-window layers. `table_stride` is
+    the distance between the rows of two sequences. `of_tokens` is the memory of ids, positions and
+    output rows together. `incoming` (tokens, hidden) holds float32 values that another processor
+    computed.
     """
 
     def __init__(
@@ -89,7 +90,10 @@ class StepInputs:
         return self.ids.part(0, _INT_BYTES), self.positions.part(0, _INT_BYTES)
 
     def tables(self, *, of_windows: bool) -> Span:
-        """Returns the page tables of all sequences, for sliding-window layers or for others."""
+        """Returns the page tables of all sequences.
+
+        With `of_windows`, they are those of sliding-window layers, which list frames.
+        """
         return self.window_tables if of_windows else self.page_tables
 
     def write(self, sequences: Sequence[SequenceInputs]) -> None:
@@ -104,7 +108,10 @@ class StepInputs:
         self._device.upload(self._all.part(0, num_words * _INT_BYTES), self._host[:num_words])
 
     def _write(self, row: int, each: SequenceInputs, token: int, output: int) -> None:
-        """Writes sequence `row`, whose first token and first output have these indices."""
+        """Writes the inputs of sequence `row` to the host's array.
+
+        `token` and `output` are the indices of its first token and first output in the step.
+        """
         ids, positions, rows, sequences, _, states, after, tables = self._views
         end = token + len(each.ids)
         ids[token:end] = each.ids

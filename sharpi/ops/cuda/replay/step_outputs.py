@@ -1,4 +1,4 @@
-"""StepOutputs: a step's outputs (logits, routes and router logits), read on demand."""
+"""StepOutputs: the outputs of a step on the GPU (logits and routes), and methods that read them."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Reply(NamedTuple):
     """The id of a step's largest logit, on its way to the host."""
 
     chosen: IntArray  # (1,), -1 if the logit is not finite
-    mark: Mark  # marks the end of the copy
+    mark: Mark  # the end of the copy; None if it has ended
 
 
 class Rows4(NamedTuple):
@@ -48,7 +48,7 @@ class StepOutputs:
         self._of_prompt = Span(self._memory, 0, 0)
 
     def add_routes(self, rows: Rows, num_rows: int, width: int) -> Routes:
-        """Adds memory for the expert ids of a layer, (rows, used) int32."""
+        """Reserves memory for the expert ids of a layer, (num_rows, width) int32; returns it."""
         start, count = self._num_ids, num_rows * width
         room = Span(self._memory, start * _ID_BYTES, count * _ID_BYTES)
         self._routes.append(Routes(rows, width, room))
@@ -56,7 +56,7 @@ class StepOutputs:
         return self._routes[-1]
 
     def make_room(self, num_tokens: int) -> None:
-        """Allocates memory for the expert ids of a whole prompt, layer by layer."""
+        """Allocates memory for the expert ids of all layers, for prompts of `num_tokens` tokens."""
         row_bytes = [each.width * _ID_BYTES for each in self._routes]
         size = num_tokens * sum(row_bytes)
         self._of_prompt = Span(self._device.allocate(size), 0, size)
@@ -65,10 +65,10 @@ class StepOutputs:
             each.of_prompt = self._of_prompt.part(start, num_tokens * row_bytes[i])
 
     def send_largest(self) -> Reply:
-        """Begins to copy the id of the largest logit of the last step to the host.
+        """Starts to copy the id of the last step's largest logit to the host.
 
-        At most two replies may be on their way. If the driver page-locks no memory, the host waits
-        for the copy.
+        At most two such copies may be in progress. If the driver refuses page-locked memory, the
+        method waits for the copy.
         """
         if self._replies is None:
             chosen = np.zeros(1, np.int32)
@@ -91,22 +91,25 @@ class StepOutputs:
             return None
 
     def receive(self, reply: Reply) -> int:
-        """Waits for an id that is on its way; -1 stands for a logit that is not finite."""
+        """Waits for a reply, and returns its token id; -1 if the largest logit is not finite."""
         if reply.mark is not None:
             self._device.wait(reply.mark)
         return int(reply.chosen[0])
 
     def read_routes(self) -> list[IntArray]:
-        """Returns the ids of each layer, (rows, used), for as many rows as a step can have.
+        """Returns the expert ids of each MoE layer, (max rows, used), of the last step.
 
-        Rows beyond the last step's are left from earlier steps.
+        Rows beyond those of the last step are from earlier steps.
         """
         ids = np.zeros(self._num_ids, np.int32)
         self._device.download(Span(self._memory, 0, ids.nbytes), ids)
         return [_rows_of(ids, each.room, each.width) for each in self._routes]
 
     def read_prompt_routes(self, num_tokens: int) -> list[IntArray]:
-        """Returns the ids of each layer for a prompt that was run layer by layer."""
+        """Returns the expert ids of each MoE layer, (num_tokens, used), of the last prompt.
+
+        The prompt must have been run layer by layer.
+        """
         ids = np.zeros(self._of_prompt.num_bytes // _ID_BYTES, np.int32)
         self._device.download(self._of_prompt, ids)
         return [

@@ -31,10 +31,11 @@ MAX_GRAPHS = 32  # the most graphs that are kept
 
 
 class StepReplay:
-    """The operations of a step: functions that return the calls for a step's shape.
+    """Runs the operations of a step: functions that yield the calls for a step's shape.
 
-    A graph is one decode step of some sequences. It is captured at the second step of its shape,
-    because the first has to load the kernels. Steps without a graph make their calls one by one.
+    Decode steps run as CUDA graphs, one for each step shape. A graph is captured at the second step
+    of its shape, because the first step has to load the kernels. Other steps make their calls one
+    by one.
     """
 
     def __init__(
@@ -49,7 +50,10 @@ class StepReplay:
         self._device.upload(self._counters, np.zeros(COUNTERS, np.int32))
 
     def replay(self, step: StepShape) -> None:
-        """Starts a step of this shape, and lets the host compute the experts that it requests."""
+        """Starts a step of this shape.
+
+        If the step requests experts from the host, waits until the host has computed them.
+        """
         if not step.is_decode and step.sequences == 1:
             self._expert_weights.begin(step)
         if step in self.graphs:
@@ -74,7 +78,10 @@ class StepReplay:
         self.graphs[step] = graph, requests
 
     def _start(self, work: Work, requests: tuple[int, ...]) -> None:
-        """Starts work; `requests` are the layers that request experts from the host, in order."""
+        """Calls `work`, and waits until the host has computed the experts that it requests.
+
+        `requests` are the layers that request experts from the host, in order.
+        """
         if not requests:
             work()
             return
@@ -93,11 +100,11 @@ class StepReplay:
         self._seen.clear()
 
     def start(self, operations: Sequence[Calls], step: StepShape) -> None:
-        """Runs some of the operations without a graph; starts each call as soon as it is made.
+        """Runs some operations without a graph, and starts each call as soon as it is yielded.
 
-        So the GPU computes while the host makes the next calls. From the first request for the
-        host's experts on, all calls are made before any of them starts, because the host must know
-        the layers of all requests first.
+        So the GPU computes while the host prepares later calls. From the first call that requests
+        experts from the host on, all calls are prepared before any of them starts, because the host
+        must first know the layers of all requests.
         """
         calls = self._made(operations, step)
         for call in calls:
@@ -113,9 +120,10 @@ class StepReplay:
         return list(self._made(self._operations, step))
 
     def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
-        """Yields the calls of these operations; launches of decoded tokens are folded.
+        """Yields the calls of these operations.
 
-        Such a launch may also begin before the previous one has ended.
+        In decode steps, adjacent launches are folded, and a launch may start before the previous
+        one has ended.
         """
         calls, disabled = _calls(operations, step), self._disabled
         if step.is_decode and "folding" not in disabled:
@@ -181,5 +189,5 @@ def _do_all(work: Sequence[Work]) -> None:
 
 
 def _requests(calls: Sequence[Call]) -> tuple[int, ...]:
-    """Returns the layers at which the GPU waits for the host, once for each wait."""
+    """Returns the layer of each call that waits for experts of the host, in order."""
     return tuple(call.layer for call in calls if isinstance(call, AwaitWord))

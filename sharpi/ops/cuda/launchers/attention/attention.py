@@ -1,4 +1,4 @@
-"""Launches the attention kernels: one for spans of 256 positions, one that merges their results."""
+"""Launches the split attention kernels: one per span of 256 positions, one that merges spans."""
 
 from math import gcd
 from typing import Final, NamedTuple
@@ -45,7 +45,10 @@ class MergeArguments(NamedTuple):
 
 
 def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions: int) -> int:
-    """Returns the bytes of `attention`'s scratch: two floats and the values, for each span."""
+    """Returns the bytes of the argument `scratch` of `attention`.
+
+    For each token, head and span it has two floats and value_dim partial sums.
+    """
     return 4 * tokens * num_heads * _spans(max_positions) * (2 + value_dim)
 
 
@@ -75,15 +78,15 @@ def attention(
 ) -> tuple[Launch, Launch]:
     """Computes softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
-    The result goes to floats `out` and/or to `rounded` activation rows. `keys` and `values` are a
-    layer's pages (kernels/cuda/attention/kv_cache.cuh), in which the tokens' own keys and values
-    are already stored; without `values`, the first value_dim values of a key are its value.
-    Positions in `place` are below max_positions. A `window` of 0 is none; with `is_chunked` a
-    window begins at a multiple of its size. A `soft_cap` of 0 is none. `sinks` (num_heads,) add one
-    more score to each softmax denominator. Values that were rotated in blocks of `hadamard` are
-    rotated back. Dims are even, and multiples of 32 for all types but f16; value_dim is at most
-    1024. With `in_tiles`, tensor cores compute attention, for the dims that `tiled_attention`
-    takes.
+    The result is written as floats to `out` and/or as quantised rows to `rounded` (see `quantise`).
+    `keys` and `values` are a layer's pages (kernels/cuda/attention/kv_cache.cuh), in which the keys
+    and values of these tokens are already stored. Without `values`, the first value_dim numbers of
+    a key are its value. Positions in `place` are below max_positions. A `window` of 0 means no
+    window; with `is_chunked`, windows start at multiples of their size. A `soft_cap` of 0 means no
+    cap. `sinks` (num_heads,) add one more score to each softmax denominator. `hadamard` is the
+    block size of a Hadamard transform of the values, which is undone; 0 for none. Dims are even,
+    and multiples of 32 for all types but f16; value_dim is at most 1024. With `in_tiles`, tensor
+    cores compute attention, for the dims that `tiled_attention` supports.
     """
     spans, group = _spans(max_positions), num_heads // num_kv_heads
     form = _tiled(place, group, key_dim, value_dim) if in_tiles else _plain(place, group)
@@ -138,10 +141,11 @@ def _spans(max_positions: int) -> int:
 
 
 def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
-    """Returns one launch that replaces both launches of `attention`, or None if no kernel does.
+    """Returns one launch that replaces `part` and `merge`, the two launches of `attention`.
 
-    None does if results are rounded in blocks of 32 and a block would cross KV heads.
-    `counters` are int32 zeros, one for each KV head of each token.
+    `counters` are int32 zeros, one for each KV head of each token. Returns None if they are too
+    few, if the launches do not belong together, or if results are quantised and a quant block of 32
+    would span two KV heads.
     """
     given = named(AttentionArguments, part.arguments)
     tokens, num_kv_heads = part.grid[2], part.grid[1]
@@ -164,11 +168,11 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
 
 
 def with_heads(heads: Launch, part: Launch) -> Launch | None:
-    """Returns one launch that does what `heads` and `part` do, or None if no kernel does both.
+    """Returns one launch that replaces `heads` and `part`, or None if no kernel can do both.
 
-    `part` is the first launch of `attention`. Each of its blocks then prepares the queries that it
-    reads. So a KV head must have one block per span, and `heads` must prepare only what this
-    attention reads.
+    `heads` is a launch of `heads.heads`, `part` the first launch of `attention`. In the new launch,
+    each block of attention first prepares the queries that it reads. So there must be one block per
+    KV head and span, and `heads` must prepare only the inputs of this attention.
     """
     given = named(AttentionArguments, part.arguments)
     num_heads, heads_each = _number(given.num_heads), _number(given.heads_each)

@@ -12,8 +12,8 @@ from sharpi.ops.cuda.launchers.named_arguments import flat, places
 class AttentionArguments(NamedTuple):
     """The arguments in the order of kernels/cuda/attention/attention.cu, which explains them.
 
-    The fields from `done` on fold other launches in: merging the spans, and preparing the heads. By
-    default neither is folded in.
+    The fields from `done` on are for launches that are folded into attention: the merge of spans,
+    and the preparation of heads. By default nothing is folded in.
     """
 
     queries: Argument

@@ -11,7 +11,10 @@ _THREADS = 256
 def gate_heads(
     x: Span, gate: Span, *, tokens: int, width: int, num_gates: int, activation: HeadGate
 ) -> Launch:
-    """Multiplies each of num_gates equal runs of x (T, width) by act(gate), (T, num_gates)."""
+    """Multiplies x (T, width) in place by act(gate) (T, num_gates).
+
+    A row of x has `num_gates` parts of equal width, each with one gate.
+    """
     softplus = activation is HeadGate.SOFTPLUS
     return Launch(
         Kernel("gate_heads", "gate_heads"),

@@ -1,4 +1,4 @@
-"""Launches the kernel that norms and rotates heads, and stores them in the KV cache."""
+"""Launches the kernel that applies norm and RoPE to heads, and stores them in the KV cache."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -58,7 +58,7 @@ class HeadNorm(Struct, frozen=True):
 
 
 class HeadRope(Struct, frozen=True):
-    """The rotation of the first 2 * half values of each head."""
+    """A rotary embedding of the first 2 * half numbers of each head."""
 
     angles: Span  # (T, 2, half), see `rope_angles`
     half: int
@@ -66,7 +66,10 @@ class HeadRope(Struct, frozen=True):
 
 
 class HeadGroup(Struct, frozen=True):
-    """Heads to norm, rotate and transform, in place or into the KV cache."""
+    """Queries, keys or values on which norm, RoPE and Hadamard transform are applied.
+
+    The result is written in place, or to the KV cache.
+    """
 
     x: Span  # (T, num_heads, head_dim)
     num_heads: int
@@ -89,10 +92,10 @@ class KvCacheSlice(Struct, frozen=True):
 
 
 def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | None = None) -> Launch:
-    """Prepares one to three groups of heads for attention; all have the same kind of RoPE pairs.
+    """Applies norm, RoPE and Hadamard transform to one to three groups of heads.
 
-    head_dim is even for heads that are stored in the KV cache, and a multiple of 32 for all types
-    but f16.
+    All groups pair numbers for RoPE in the same way. For heads that are stored in the KV cache,
+    head_dim is even, and a multiple of 32 for all types but f16.
     """
     row = max(group.head_dim for group in groups)
     count = tokens * sum(group.num_heads for group in groups)
@@ -150,5 +153,5 @@ def groups_of(launch: Launch) -> list[GroupArguments]:
 
 
 def is_interleaved(launch: Launch) -> Argument:
-    """Returns the argument of a launch of `heads` that says how values are paired for RoPE."""
+    """Returns the argument `interleaved` of a launch of `heads`: 1 for RoPE pairs (2i, 2i + 1)."""
     return named(HeadsArguments, launch.arguments).interleaved

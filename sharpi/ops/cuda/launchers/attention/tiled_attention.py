@@ -1,4 +1,4 @@
-"""Launches attention of many tokens on tensor cores."""
+"""Launches the kernel that computes attention of many tokens on tensor cores."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ MAX_VALUE_DIM: Final = 512
 _THREADS: Final = 256
 ROWS: Final = 32  # rows of a block: queries of heads that share a KV head
 _COLUMNS, _PAGE, _PADDING, _SCORE_PADDING = 64, 64, 8, 4
-_VARIANTS: Final = (64, 128, 256, 512)  # entry points, by the widest values that each takes
+_VARIANTS: Final = (64, 128, 256, 512)  # entry points, by the largest value_dim of each
 _HALF, _FLOAT = 2, 4
 
 
@@ -37,10 +37,10 @@ def tiled_attention(
     sinks: Span | None,
     hadamard: int = 0,
 ) -> Launch:
-    """Computes the same as `attention` for adjacent tokens of one sequence; the result is floats.
+    """Computes attention of adjacent tokens of one sequence to floats `out`.
 
-    Queries and weights are rounded to f16. Keys have at most MAX_KEY_DIM dims, and values
-    MAX_VALUE_DIM.
+    `attention.attention` describes the arguments. Queries and attention weights are rounded to f16.
+    key_dim is at most MAX_KEY_DIM, value_dim at most MAX_VALUE_DIM.
     """
     assert place.sequences is None, "tokens of several sequences"
     rows, name = tokens * (num_heads // num_kv_heads), f"tiled_attention_{variant(value_dim)}"
@@ -60,18 +60,21 @@ def tiled_attention(
 
 
 def kernel_of(file: str, name: str, types: KvTypes) -> Kernel:
-    """Returns the entry point `name` of a file that is compiled for types of keys and of values."""
+    """Returns the kernel `name` of `<file>.cu`, compiled for these types of keys and values."""
     entry = f"{name}_{types.keys.upper()}_{types.values.upper()}"
     return Kernel(file, entry, f"{types.keys}+{types.values}")
 
 
 def variant(value_dim: int) -> int:
-    """Returns the largest value_dim that the entry point for `value_dim` supports."""
+    """Returns the number in the name of the entry point for `value_dim`.
+
+    It is the largest value_dim that this entry point supports.
+    """
     return min(most for most in _VARIANTS if most >= value_dim)
 
 
 def shared_bytes(key_dim: int) -> int:
-    """Returns the bytes of kernels/cuda/attention/attention_tile.cuh's TileShared."""
+    """Returns the kernel's shared memory in bytes: TileShared of attention_tile.cuh."""
     queries = ROWS * (-(-key_dim // _COLUMNS) * _COLUMNS + _PADDING)
     staged, weights = ((count * (_COLUMNS + _PADDING)) for count in (_PAGE, ROWS))
     scores = ROWS * (_PAGE + _SCORE_PADDING + 3)

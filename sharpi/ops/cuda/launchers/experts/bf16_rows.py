@@ -1,6 +1,6 @@
-"""Launches the kernels around the library's grouped GEMM, which takes and returns bf16.
+"""Launches the kernels that convert inputs and results of torch's grouped GEMM, which uses bf16.
 
-`offsets` (experts + 1,) and `items` are those of `pack_routes`: rows are in the order of items.
+`offsets` (experts + 1,) and `items` come from `pack_routes`. Rows are in the order of `items`.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ def dequantise_experts(
     rows: int,
     columns: int,
 ) -> Launch:
-    """Dequantises the matrices of experts that have items to out, bf16 (experts, rows, columns)."""
+    """Dequantises the matrices of experts with routed tokens to bf16 (experts, rows, columns)."""
     name = quant_type.name.lower()
     return Launch(
         Kernel("dequantise_experts", f"dequantise_experts_{name}", name),

@@ -1,8 +1,8 @@
-"""Launches the expert kernels for few tokens, in which each item has blocks of its own.
+"""Launches the expert kernels for few tokens, with separate blocks for each item.
 
-Item t * used + r is the r-th expert of token t. `ids` are (T, used) int32; without them expert 0
-computes all tokens and used is 1. Activations are rounded rows if `planes` > 0 and the weights are
-quantised, or else floats.
+Item t * used + r is token t with the r-th expert of its route. `ids` are (T, used) int32; without
+them, expert 0 computes all tokens and `used` is 1. Activations are quantised rows (see `quantise`)
+if `planes` > 0 and the weights are quantised; otherwise they are floats.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from sharpi.ops.cuda.matvec_layout import (
 )
 from sharpi.ops.interface import Activation
 
-TILE_ROWS = 32  # rows that are rounded together in a block
+TILE_ROWS = 32  # rows that are quantised together in a block
 _MAX_PARTIALS = 2048  # kMaxPartials
 _MOSTLY_BUSY = 0.9
 
@@ -77,7 +77,7 @@ class GpuStackedMatrix(Struct, frozen=True):
 
     addresses: Span  # (experts,) uint64
     bias: Span | None  # (experts, rows) float32
-    reach: tuple[Span, ...]  # all memory that the addresses point into
+    reach: tuple[Span, ...]  # all memory to which the addresses may point
     factors: Span | None = None  # (experts,) float32, applied to the dequantised blocks
 
     def some(self, first: int, count: int, num_experts: int) -> "GpuStackedMatrix":
@@ -117,8 +117,9 @@ def gate_up(
 ) -> Launch:
     """Computes hidden (T * used, rows) = act(gate x + bias) * (up x + bias).
 
-    gate and up have the same quant type. With `hidden_planes` > 0 the result is rounded activation
-    rows, for rows a multiple of 32, or else floats. `input_weights` (T, used) multiply x.
+    gate and up have the same quant type. With `hidden_planes` > 0 the result is quantised to that
+    many planes, and rows are a multiple of 32; otherwise it is floats. `input_weights` (T, used)
+    multiply x.
     """
     lanes = lanes_of_row(quant_type, columns)
     return Launch(
@@ -186,9 +187,9 @@ def activate(
     rows: int,
     hidden_planes: int,
 ) -> Launch:
-    """Computes hidden = act(gate) * up of products (items, rows), or act(gate) without `up`.
+    """Computes hidden (items, rows) = act(gate) * up, or act(gate) if `up` is None.
 
-    The result is rounded as `gate_up` does it.
+    gate and up are results of `product`. The result is quantised as in `gate_up`.
     """
     return Launch(
         Kernel("experts_activate", "experts_activate"),
@@ -242,9 +243,10 @@ def down(
 
 
 def down_with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
-    """Returns one launch for `down` of one token and the norm of its result.
+    """Returns one launch that replaces `product`, a launch of `down`, and the norm of its result.
 
-    Returns None if `norm` is not the norm of this result, or if a norm is folded in already.
+    Returns None if `norm` is not the norm of this result, if a norm is already folded in, or if
+    there are several tokens. `counter` is an int32 with the value 0.
     """
     given = named(DownArguments, product.arguments)
     tail = norm_tail(norm, given.out, given.rows, counter)
@@ -264,7 +266,7 @@ def gate_up_threads(lanes: int) -> int:
 
 
 def _down_rows(groups: int, used: int, rows_of_group: int) -> int:
-    """Returns the rows of a block: the fewest that keep nearly all of its groups busy."""
+    """Returns the number of rows per block: the fewest that keep nearly all thread groups busy."""
     busy: dict[int, float] = {}
     tile = rows_of_group
     while tile <= BLOCK and tile * used <= _MAX_PARTIALS:

@@ -1,6 +1,6 @@
-"""Launches the kernel that copies a token's missed experts and multiplies by all of its experts.
+"""Launches the kernel that copies a token's missed experts and computes gate and up of all experts.
 
-Blocks of experts that have a slot compute while the others are copied.
+Blocks of resident experts compute while missed experts are copied.
 """
 
 from sharpi.device.launch import Kernel, Launch
@@ -13,10 +13,10 @@ _MOST_COPYING = 4095  # GatherWait counts them in 12 bits
 
 
 def with_gather(gather: Launch, gate_up: Launch) -> Launch | None:
-    """Returns one launch for the copies to slots and for `gate_up` of the same token.
+    """Returns one launch that replaces `gather`, the copies to slots, and `gate_up` of one token.
 
-    Returns None if it has several tokens, or if the copies are not measured from a beginning, which
-    those of a prefetch are not.
+    Returns None if `gate_up` has several tokens, or if `gather` is a prefetch, which records no
+    start time.
     """
     given = named(GateUpArguments, gate_up.arguments)
     since = gather.arguments[CopyWait._fields.index("since") - len(CopyWait._fields)]

@@ -1,8 +1,8 @@
 """Launches the expert kernels for many tokens, which share each read of an expert's weights.
 
-Results equal those of the kernels in `experts` bit by bit. `group_routes` makes `offsets` and
-`items`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, where the activations
-are rounded rows of one plane.
+Results are bit-identical to those of the kernels in `experts`. `offsets` and `items` come from
+`group_routes`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, if the
+activations are quantised to one plane.
 """
 
 import numpy as np
@@ -58,7 +58,10 @@ def gate_up(
     is_packed: bool = False,
     in_tiles: bool = False,
 ) -> Launch:
-    """Computes the same as `experts.gate_up`; `is_packed` puts rows in the order of `items`."""
+    """Computes `experts.gate_up` for many tokens.
+
+    With `is_packed`, the result's rows are in the order of `items`.
+    """
     lanes = lanes_of_row(quant_type, columns)
     in_tiles = in_tiles and takes_tiles(quant_type, planes)
     operation = "experts_tiled_gate_up" if in_tiles else "experts_grouped_gate_up"
@@ -95,7 +98,7 @@ def product(
     is_packed: bool = False,
     in_tiles: bool = False,
 ) -> Launch:
-    """Computes the same as `experts.product`; x has one row per `used` items.
+    """Computes `experts.product` for many tokens, where item i reads row i / used of x.
 
     With `is_packed`, the result's rows are in the order of `items`.
     """
@@ -169,7 +172,10 @@ def merge(
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
-    """Computes out (T, rows) = residual + scale * sum of weight * value, like `experts.down`."""
+    """Computes out (T, rows) = residual + scale * sum of weight * value over each token's items.
+
+    `values` (T * used, rows) are the results of `down`. The order is that of `experts.down`.
+    """
     return Launch(
         Kernel("experts_grouped_merge", "experts_grouped_merge"),
         grid=(tokens, -(-rows // BLOCK), 1),

@@ -52,10 +52,11 @@ def pack_routes(
     num_items: int,
     capacity: int,
 ) -> Launch:
-    """Lists the items of `experts` adjacent experts for a buffer of `capacity` rows.
+    """Assigns the items of a group of `experts` adjacent experts to a buffer of `capacity` rows.
 
-    `offsets` and `items` are those of `group_routes`, from the first of these experts on. The
-    kernel sets `is_over` to 1 if there are more items than rows.
+    `offsets`, from the first of these experts on, and `items` come from `group_routes`. The kernel
+    writes the same lists for the buffer's rows, and to `places` each item's row, or -1 if no row is
+    left. It sets `is_over` to 1 if there are more items than rows.
     """
     return Launch(
         Kernel("pack_routes", "pack_routes"),

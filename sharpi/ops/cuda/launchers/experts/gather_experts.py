@@ -23,7 +23,7 @@ class GatherPiece(Struct, frozen=True):
     staging: Span | None  # staging buffers; None without any
     stride: int  # bytes from one slot to the next
     num_bytes: int  # bytes to copy
-    reach: tuple[Span, ...]  # all memory that the host addresses point into
+    reach: tuple[Span, ...]  # all memory to which the host addresses point
 
 
 def gather_experts(
@@ -36,10 +36,11 @@ def gather_experts(
     most_loads: int,
     wait: CopyWait | None = None,
 ) -> Launch:
-    """Copies the pieces of all experts listed in `loads` (kernels/cuda/slots/slot_state.cuh).
+    """Copies all tensors of the experts listed in `loads` (kernels/cuda/slots/slot_state.cuh).
 
-    `num_slots` is the number of slots in memory. `most_loads` only sets the size of the grid. The
-    kernel adds the time that the copies take to `wait`, unless nothing is listed.
+    `num_slots` is the number of allocated slots. `most_loads`, the most experts that may be listed,
+    only sets the size of the grid. The kernel adds the time of the copies to `wait`, unless the
+    list is empty.
     """
     given = [_arguments(piece) for piece in pieces]
     given += [_NO_PIECE] * (MAX_PIECES - len(pieces))

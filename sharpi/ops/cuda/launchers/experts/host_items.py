@@ -1,7 +1,8 @@
-"""Launches the kernels that pass items of missed experts to the host, and merge its results.
+"""Launches the kernels that send items of missed experts to the host, and merge its results.
 
-An expert that the host computes has the address 0. `places` (T * used,) int32 has each item's index
-among the host's results, -1 for items that the GPU computes.
+An item is a token with one of its experts. `addresses` (experts,) is 0 for experts that the host
+computes. `places` (T * used,) int32 has each item's index among the items of the host, -1 for items
+that the GPU computes.
 """
 
 from typing import NamedTuple
@@ -58,10 +59,10 @@ def host_items(
 def host_predictions(
     ids: Span, addresses: Span, predicted: Span, *, tokens: int, used: int, layer: int
 ) -> Launch:
-    """Lists for the host the experts that are predicted for a layer and are not on the GPU.
+    """Writes for the host which experts are predicted for a layer and are not on the GPU.
 
-    ids (T, used) are the predicted experts, best first. `predicted`, int32 (2 + 32,), gets the
-    number of listed experts, the layer, and each listed expert once, best ranks first.
+    `ids` (T, used) are the predicted experts, best first. The kernel writes to `predicted`, int32
+    (2 + 32,), the number of listed experts, the layer, and each listed expert once, best first.
     """
     return Launch(
         Kernel("host_predictions", "host_predictions"),
@@ -92,7 +93,7 @@ def merge(
     """Computes out (T, rows) = residual + scale * sum of weight * value, in order of expert id.
 
     `values` (T * used, rows) were computed by the GPU, `items` (host items, rows) by the host. The
-    wait that `wait` measures ends here.
+    kernel adds the time since `wait.since` to `wait.waited`.
     """
     return Launch(
         Kernel("experts_host_merge", "experts_host_merge"),

@@ -33,9 +33,9 @@ class RouteArguments(NamedTuple):
 
 
 class RouteTail(NamedTuple):
-    """A choice of experts that a kernel makes from its own result (RouteTail of matvec.cu).
+    """The arguments by which a matmul kernel chooses experts from its result.
 
-    The default makes none.
+    They are RouteTail of matvec.cu. By default no experts are chosen.
     """
 
     done: Argument = None

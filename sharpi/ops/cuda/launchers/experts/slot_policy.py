@@ -46,7 +46,7 @@ class Phase(IntEnum):
 
 
 class ServedMisses(IntEnum):
-    """How a batch gets missed experts; the numbers are those of `Count` in slot_state.cuh."""
+    """How a batch reads missed experts; the numbers are those of `Count` in slot_state.cuh."""
 
     STAGED = 7  # copied to a buffer
     STREAMED = 8  # read in place
@@ -54,7 +54,7 @@ class ServedMisses(IntEnum):
 
 
 class PolicyRules(Struct, frozen=True):
-    """The policy of all layers, and the sizes of the model."""
+    """The policy that decides which experts have slots in all layers, and the model's sizes."""
 
     kind: int  # the policy's number in slot_rules.cuh
     num_layers: int
@@ -65,23 +65,23 @@ class PolicyRules(Struct, frozen=True):
 
     @property
     def num_ranks(self) -> int:
-        """The number of a route's best experts that a map learns from."""
+        """The number of a route's best experts from which a map of learned-keep learns."""
         return min(self.experts_per_token, _RANKS)
 
     @property
     def rate(self) -> np.float32:
-        """The learning rate of a map."""
+        """The learning rate of the maps of learned-keep."""
         energy = sum(1.0 / (rank * rank) for rank in range(1, self.num_ranks + 1))
         return np.float32(_LEARNING_RATE / (_NUM_SOURCES * energy))
 
     @property
     def map_floats(self) -> int:
-        """The size of a layer's map in floats: bias, scores, inputs, weights."""
+        """The floats in a layer's map of learned-keep: bias, scores, inputs and weights."""
         return self.num_experts * (2 + _NUM_SOURCES * self.num_experts) + _INPUT_WORDS
 
     @property
     def is_learned(self) -> bool:
-        """True if layers have maps."""
+        """True if the policy is learned-keep, in which layers have maps."""
         return self.kind == LEARNED_KEEP
 
 
@@ -98,7 +98,7 @@ class LayerState(Struct, frozen=True):
     learned: Span | None = None  # the layer's part of `Learning.maps`
 
     def table_arguments(self) -> tuple[Argument, ...]:
-        """Returns six arguments for three tables, None for missing ones."""
+        """Returns `tables` as six kernel arguments; missing tables are None."""
         given = [span for table in self.tables for span in table]
         return (*given, *[None] * (6 - len(given)))
 
@@ -110,7 +110,7 @@ class LayerState(Struct, frozen=True):
 class Learning(Struct, frozen=True):
     """The state of the policy learned-keep."""
 
-    maps: Span  # one for each layer
+    maps: Span  # one linear map for each layer, from recent routes to expert scores
     routes: Span  # int32 (layers, 4), the best experts of each layer's newest route
     remembered: Span  # int32 (layers, 64, experts per token), the last routes of a batch
     has_experts: Span  # int32 (layers,), 1 for layers with experts
@@ -169,8 +169,9 @@ def slot_batch(
 ) -> Launch:
     """Assigns free slots to the experts of a batch's routes `ids` (tokens, used); evicts none.
 
-    `loads` has room for all slots. `remembered` is the layer's part of `Learning.remembered`.
-    `is_first` marks the first batch of a prompt. `served` is how misses were handled.
+    The kernel lists the copies to make in `loads`, which has room for all slots. `remembered` is
+    the layer's part of `Learning.remembered`. `is_first` marks the first batch of a prompt.
+    `served` says how the batch read missed experts.
     """
     return Launch(
         Kernel("slot_batch", "slot_batch"),
@@ -221,10 +222,10 @@ def slot_prefetch(
     budget: int,
     tokens: int = 1,
 ) -> Launch:
-    """Lists at most `budget` predicted experts for a layer's early slots, if the bus is idle.
+    """Lists in `loads` at most `budget` predicted experts to copy to a layer's early slots.
 
-    `predictions` (tokens, experts per token) are best first; `now` are the loads of the current
-    layer.
+    The list is empty unless the bus is idle, which `now`, the list of the current layer's loads,
+    tells. `predictions` (tokens, experts per token) are best first.
     """
     return Launch(
         Kernel("slot_prefetch", "slot_prefetch"),
@@ -240,9 +241,9 @@ def slot_prefetch(
 
 
 def slot_frequency(rules: PolicyRules, state: LayerState, ids: Span) -> Launch:
-    """Predicts the experts without a slot that a layer has used most, into `ids`.
+    """Writes the ids of a layer's most used experts without a slot to `ids`.
 
-    `ids` (experts per token,) int32 are best first; -1 follows the last one.
+    `ids` (experts per token,) int32 has the most used expert first; unused entries are -1.
     """
     sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
     return Launch(
@@ -263,12 +264,12 @@ def slot_follow(
     kept: Span,
     out: Span | None,
 ) -> Launch:
-    """Predicts the next layer's experts from the route `ids` of a layer, into `out`.
+    """Writes to `out` the next layer's experts, predicted from this layer's route `ids`.
 
     `own` and `following` (1 + experts, experts) float32 are the counts of this layer and of the
-    next one. `before` is the route of the layer before this one, and `kept` gets `ids`. Routes are
-    (experts per token,) int32, with -1 where unknown. In the last layer `following` and `out` are
-    None, and the route is only counted.
+    next one. The kernel adds `ids` and the previous layer's route `before` to `own`, and copies
+    `ids` to `kept`. Routes are (experts per token,) int32, -1 if unknown. In the last layer
+    `following` and `out` are None, and nothing is predicted.
     """
     sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
     return Launch(
@@ -281,7 +282,10 @@ def slot_follow(
 
 
 def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> tuple[Launch, ...]:
-    """Updates the maps from the last tokens of a batch; it is called after the last layer."""
+    """Updates the maps of learned-keep from the last tokens of a batch, after the last layer.
+
+    `tokens` is the number of tokens in the batch.
+    """
     tokens, used = min(tokens, BATCH_MEMORY), np.int32(rules.experts_per_token)
     ranks, grid = np.int32(rules.num_ranks), (rules.num_layers, 1, 1)
     taught = (learning.remembered, learning.has_experts, learning.routes)
