@@ -1,6 +1,6 @@
-"""The values of flags and their SHARPI_* variables, with nothing derived.
+"""The values of flags and their SHARPI_* variables, as the user gave them.
 
-The command line is the only author; no later code changes these values or fills any in.
+Only the command line makes these values; no later code changes them or fills in missing ones.
 """
 
 from pathlib import Path
@@ -51,7 +51,7 @@ class KvTypes(Struct, frozen=True):
     values: KvType = "f16"
 
     def __str__(self) -> str:
-        """Names the type, or both where they differ."""
+        """Returns the name of the type, or of both types if they differ."""
         if self.keys == self.values:
             return self.keys
         return f"{self.keys} keys and {self.values} values"
@@ -87,16 +87,16 @@ class SamplingParams(Struct, frozen=True):
 
 
 class ExpertConfig(Struct, frozen=True):
-    """The use of expert slots and what is recorded of it; only for MoE models."""
+    """The settings of expert slots, and of what is recorded about experts; only for MoE models."""
 
-    policy: str | None = None  # None takes the measured best
+    policy: str | None = None  # None chooses the policy that was best in measurements
     # Expert loads per token; None derives it from the policy's default.
     load_budget: float | None = None
     # Experts of each layer to pin; None lets sharpi decide, 0 pins none.
     warm_pin: int | None = None
     warm_pin_after: int | None = None  # accesses before they are pinned; None lets sharpi decide
     prefetch: bool = True
-    predictor: str | None = None  # None takes the measured best
+    predictor: str | None = None  # None chooses the predictor that was best in measurements
     resident: Resident | None = None  # the fixed set of the static policy
     resident_ids: str | None = None  # the ids for `resident` = "ids"
     warmup_tokens: int = 4096  # tokens counted first for `resident` = "frequency"
@@ -104,10 +104,10 @@ class ExpertConfig(Struct, frozen=True):
     # reads them over the bus, "load" on the GPU after a copy to a slot, "auto" in the fastest of
     # these ways.
     miss: Miss = "auto"
-    # Room for a prompt's routed tokens on a GPU, in multiples of tokens * experts per token; None
-    # makes room for the most that can be routed.
+    # The size of a GPU's buffers for a prompt's routed tokens, in multiples of tokens * experts per
+    # token; None sizes them for the most tokens that can be routed.
     capacity_factor: float | None = None
-    paged_stash: bool = False  # keeps what long prompts carry from layer to layer in pages
+    paged_stash: bool = False  # keeps long prompts' hidden states between layers in pages
     stash_page_tokens: int = 64  # tokens per page
     stash_gpu_factor: float = 1.1  # pages on the GPU, as a multiple of those expected to be needed
     # Pages in page-locked RAM beyond those on the GPU, as a multiple of the same number.
@@ -119,7 +119,7 @@ class ExpertConfig(Struct, frozen=True):
 
 
 class SpeculationConfig(Struct, frozen=True):
-    """The kinds of drafts to make, and how many; with no kinds, none are made.
+    """The kinds of drafts to make, and their lengths; without kinds, no drafts are made.
 
     A draft is one or several tokens that may come next. One step checks several tokens, and the
     text is the same as without drafts.
@@ -136,7 +136,7 @@ class SpeculationConfig(Struct, frozen=True):
 
     @property
     def is_on(self) -> bool:
-        """True if there may be drafts."""
+        """True if these settings allow drafts."""
         return bool(self.kinds) and self.max_drafts != 0
 
 
@@ -145,7 +145,7 @@ USUAL_DRAFTS = SpeculationConfig(kinds=("ngram", "suffix", "mtp"), is_auto=True,
 
 
 class GivenFlags(Struct, frozen=True):
-    """The flags about experts and GPUs that were given, for notes on those without an effect."""
+    """The flags about experts and GPUs that the user gave, for notes on flags without effect."""
 
     command: str = ""  # the command that they were given to
     # The name of each option's parameter, and of the flag or variable that gave it.
@@ -157,17 +157,17 @@ GpuLink = Literal["auto", "host", "nccl"]
 
 
 class ClusterConfig(Struct, frozen=True):
-    """The machines that run one model together, the first of which takes the requests."""
+    """The machines that run one model together; the first one receives the requests."""
 
     # The first is this machine's address; empty to join another machine's run.
     hosts: tuple[str, ...] = ()
     first: str = ""  # the first machine's address, to join its run
     port: int = 29400  # where the first listens
-    link: str | None = None  # the network interface; None takes the one that leads to the first
+    link: str | None = None  # network interface; None uses the one that routes to the first machine
     allows_public: bool = False  # the interface may have a public address
     # Whether machines that hold an expert in RAM compute it for machines that do not.
     remote_experts: RemoteExperts = "auto"
-    gpu_link: GpuLink = "auto"  # what hidden values between GPUs go over
+    gpu_link: GpuLink = "auto"  # the transport of hidden states between GPUs
     only_lends: bool = False  # this machine runs no layers, and lends its RAM for experts
 
 
@@ -205,7 +205,7 @@ class RunConfig(Struct, frozen=True):
     gpu_layers: int | None = None  # layers on the GPU, at most
     moe_slots: int | None = None  # expert slots per layer, in the fastest tier that has slots
     cpu_moe: bool = False  # keeps all experts off the GPU
-    num_cpu_moe: int = 0  # keeps the experts of the first so many layers off the GPU
+    num_cpu_moe: int = 0  # keeps the experts of this many layers, from the first on, off the GPU
     num_parallel: int = 1  # sequences that are computed at once, at most
     disabled: tuple[Feature, ...] = ()  # features switched off to find a bug
     prompt_cache: Path | None = None  # folder of pages of the KV cache; None keeps none on disk

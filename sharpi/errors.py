@@ -22,7 +22,7 @@ class GrammarError(UsageError):
 
 
 class BusyError(SharpiError):
-    """There is too much work of one kind at the moment; the same request works later."""
+    """Too many requests of one kind are in progress; the same request may succeed later."""
 
 
 class ModelFileError(SharpiError):
@@ -38,7 +38,7 @@ class TraceFileError(SharpiError):
 
 
 class StatsFileError(SharpiError):
-    """The file holds no expert stats or profile, or those of another model."""
+    """The file is not a file of expert stats or a profile, or it belongs to another model."""
 
 
 class TemplateError(SharpiError):
@@ -57,16 +57,16 @@ class DeviceError(SharpiError):
 
 
 class MissingPackageError(DeviceError):
-    """A Python package that a GPU needs is missing or broken."""
+    """A Python package that a GPU or a group of machines needs is missing or broken."""
 
 
 class HubError(SharpiError):
-    """The model hub refuses a request, cannot be reached, or does not have what was named."""
+    """The model hub refuses a request, cannot be reached, or lacks the named repository or file."""
 
 
 class ClusterError(SharpiError):
-    """Another machine of those that run one model is missing, broken, or has another model."""
+    """Another machine of the group is missing, has failed, or has a different model."""
 
 
 class LinkError(ClusterError):
-    """This machine has no network interface that the others may be reached by."""
+    """This machine has no usable network interface to the other machines of its group."""

@@ -17,7 +17,7 @@ Signature = tuple[Any, Any]
 
 @cache
 def open_library() -> ctypes.CDLL:
-    """Opens the library; raises SharpiError where it is missing or broken."""
+    """Opens the library once per process; raises SharpiError if it is missing or broken."""
     try:
         return ctypes.CDLL(str(native_library()))
     except OSError as error:
@@ -33,7 +33,7 @@ def _advice() -> str:
 
 
 def declare(library: ctypes.CDLL, signatures: Mapping[str, Signature]) -> ctypes.CDLL:
-    """Declares the functions of these names, and returns the library."""
+    """Sets result and argument types of the named functions, and returns the library."""
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

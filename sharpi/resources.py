@@ -1,7 +1,7 @@
-"""Paths of the files that ship with the package: specs, demo model, CUDA sources, page, library.
+"""Paths of files in the package: architecture specs, demo model, CUDA sources, web page, library.
 
-An editable install copies nothing, so the checkout is searched first; a wheel carries the same
-folders inside the package.
+An editable install copies nothing, so the checkout is searched first; a wheel has the same folders
+inside the package.
 """
 
 import os
@@ -15,7 +15,7 @@ _LIBRARY = Path("lib") / "libsharpi_cpu.so"
 
 
 def is_checkout() -> bool:
-    """Returns True if the package lies in a checkout of the repository rather than in a wheel."""
+    """Returns True if the package runs from a checkout of the repository, not from a wheel."""
     return (_CHECKOUT / "pyproject.toml").exists()
 
 
@@ -53,7 +53,7 @@ def native_library() -> Path:
     """Returns the path of the compiled CPU library, whether it exists or not.
 
     SHARPI_NATIVE_LIBRARY, if set, is the path of another build. A wheel has the library inside the
-    package. An editable install leaves it in site-packages.
+    package. An editable install has it in site-packages.
     """
     if override := os.environ.get("SHARPI_NATIVE_LIBRARY"):
         return Path(override)

@@ -1,4 +1,4 @@
-"""Sizes and rates as people write and read them."""
+"""Parses and formats sizes in bytes and large counts, such as `12GiB`."""
 
 import re
 
@@ -9,9 +9,9 @@ _BINARY = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 def parse_size(text: str) -> int:
-    """Returns the bytes of `"12GiB"`, `"2.5 GB"`, `"800M"` or a plain count.
+    """Returns the number of bytes in a text such as `12GiB`, `2.5 GB`, `800M` or `4096`.
 
-    Raises UsageError.
+    Raises UsageError for any other text.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if match is None or (match[3] and not match[2]):

@@ -1,7 +1,7 @@
-"""Awake: keeps this process's core from sleeping while a rank waits for a message.
+"""Awake: keeps this process's CPU core from sleeping while a rank waits for a message.
 
-After sleeping, a core of a virtual machine computes slowly for a few milliseconds. With two ranks
-on a core each, one sequence took 3 % longer in a measurement.
+After sleeping, a core of a virtual machine computes slowly for a few milliseconds. In a measurement
+with two ranks, each on one core, this made decoding one sequence 3 % slower.
 """
 
 import ctypes
@@ -15,10 +15,10 @@ from sharpi.system.closing import Closing
 
 
 class Awake(Closing):
-    """A native thread of the lowest priority, which spins while `waiting` lasts.
+    """A native thread of the lowest priority, which spins inside the `waiting` context.
 
-    Every other thread runs before it. If the system offers no such priority, nothing keeps the core
-    awake.
+    Every other thread runs before it. If the system does not support this priority, `waiting` does
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Awake(Closing):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Keeps the core awake within the context, for at most a tenth of a second."""
+        """Keeps the CPU core awake within the context, for at most a tenth of a second."""
         if self._handle is None:
             yield
             return

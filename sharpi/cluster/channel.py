@@ -1,10 +1,11 @@
-"""Channel: messages to the next rank and from the one before, over torch.distributed's sends.
+"""Channel: sends messages to the next rank and receives them from the previous one, with gloo.
 
-One thread waits for transfers to end and another receives, so that no step waits for an earlier
-step's transfer, and a lost rank is noticed at once. A message travels in frames. The receiver posts
-its receive for the next frame before that frame is sent, which saves gloo a round trip. The sending
-thread itself hands a message of one frame to gloo, unless earlier ones are still queued. If the
-last message came soon, the core is kept awake until the next one comes.
+One thread completes sends and another receives, so that no step waits for an earlier step's
+transfer, and a lost rank is noticed at once. A message is sent in frames of FRAME_BYTES. The
+receiver posts its receive for the next frame before that frame is sent, which saves gloo a round
+trip. The thread that calls `send` passes a message of one frame to gloo itself, unless earlier
+messages are still queued. If the wait for the last message was short, `receive` keeps the CPU core
+awake while it waits for the next one.
 """
 
 import queue
@@ -28,7 +29,7 @@ _MAX_QUEUED = 4  # messages queued each way, which bounds the memory of prompts'
 
 
 class _Transfer(NamedTuple):
-    """A message that gloo has begun to send."""
+    """A message that gloo is sending."""
 
     work: Any
     data: Any  # the tensor, which must exist until the transfer ends
@@ -59,14 +60,17 @@ class Channel(Closing):
         ]
 
     def start(self, watch: Watch, source: int, target: int) -> None:
-        """Begins to send to `target` and to receive from `source`; reports failures to `watch`."""
+        """Starts sending to rank `target` and receiving from rank `source`.
+
+        Reports failures to `watch`.
+        """
         self._watch, self._source, self._target = watch, source, target
         self._awake = Awake()
         for thread in self._threads:
             start_native(thread)
 
     def send(self, message: Message) -> None:
-        """Sends a message, or queues it behind others; blocks while the queue is full."""
+        """Sends a message, or queues it behind earlier ones; blocks while the queue is full."""
         self.require_sound()
         item = self._begun(message)
         while True:
@@ -90,7 +94,10 @@ class Channel(Closing):
         return message
 
     def fail(self, fault: str) -> None:
-        """Makes this and every later `receive` and `send` raise `fault`; any thread may call it."""
+        """Makes waiting and later calls of `receive` and `send` raise ClusterError with `fault`.
+
+        Any thread may call it.
+        """
         self._fault = fault
         while True:
             try:
@@ -99,7 +106,7 @@ class Channel(Closing):
                 self._drop_one()
 
     def close(self) -> None:
-        """Sends what is queued, and waits a few seconds until the source rank has closed, too."""
+        """Sends the queued messages, then waits a few seconds for the source rank to close, too."""
         if self._has_ended or self._watch is None:
             return
         self._has_ended = True
@@ -134,7 +141,10 @@ class Channel(Closing):
             self._lost(self._target, error)
 
     def _begun(self, message: Message) -> Message | _Transfer:
-        """Begins to send a message of one frame, unless earlier ones are queued."""
+        """Starts to send a message of one frame, unless earlier messages are queued.
+
+        Returns the transfer, or the message itself if the sending thread has to send it.
+        """
         with self._unsent_lock:
             if self._unsent or HEADER_BYTES + len(message.body) > FRAME_BYTES:
                 self._unsent += 1

@@ -1,7 +1,7 @@
-"""Fingerprints of a model file's tensors, which show ranks whether they hold the same model.
+"""Fingerprints of a model file's tensors, by which ranks check that they have the same model.
 
-A tensor's fingerprint covers its name, type, shape and a sample of its bytes. Hashing a whole file
-of hundreds of gigabytes would take longer than reading it once.
+A tensor's fingerprint covers its name, type, shape and a sample of its bytes. Hashing all bytes of
+a file of hundreds of gigabytes would take too long.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Fingerprint(Struct, frozen=True):
 
 
 def fingerprint(file: GgufFile) -> Fingerprint:
-    """Returns the fingerprint of a file; reads its header and a few kilobytes of each tensor."""
+    """Returns the fingerprint of a file; reads its header and 4 KB of each tensor."""
     first = (tensor.offset for tensor in file.tensors.values() if tensor.part == 0)
     start = min(first, default=-1)  # a part without tensors is all header
     with file.parts[0].open("rb") as content:
@@ -44,7 +44,10 @@ def fingerprint(file: GgufFile) -> Fingerprint:
 
 
 def require_same(fingerprints: Sequence[Fingerprint], hosts: Sequence[str]) -> None:
-    """Raises ClusterError that names the first rank, host and tensor that differ from another's."""
+    """Raises ClusterError if two ranks have different models; names both and a tensor that differs.
+
+    The fingerprints and host names are in order of ranks.
+    """
     for before, rank in combinations(range(len(hosts)), 2):
         if (difference := _difference(fingerprints[before], fingerprints[rank])) is not None:
             raise ClusterError(
@@ -72,7 +75,7 @@ def _digest(tensor: Tensor) -> bytes:
 
 
 def _pieces(data: npt.NDArray[np.uint8]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yields eight pieces of 512 bytes, evenly spaced from the beginning to the end."""
+    """Yields eight pieces of 512 bytes, evenly spaced from the first to the last byte of `data`."""
     last = max(0, len(data) - _PIECE_BYTES)
     for number in range(_NUM_PIECES):
         start = last * number // (_NUM_PIECES - 1)

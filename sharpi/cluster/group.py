@@ -1,8 +1,8 @@
-"""Group: the processes of one model, joined by torch.distributed with gloo between CPUs.
+"""Group: the processes that run one model together, connected by torch.distributed with gloo.
 
-Under torchrun, or srun with the same environment variables, these variables name the meeting place
-and the ranks. With `--hosts` the first machine opens the meeting place itself, and `sharpi join` on
-the other machines connects to it.
+The ranks meet at a rendezvous address, called the meeting place. Under torchrun, or srun with the
+same environment variables, these variables name the address and the ranks. With `--hosts` the first
+machine listens at the address itself, and `sharpi join` on the other machines connects to it.
 """
 
 import os
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Group(Closing):
-    """The joined group: ranks share values by `exchange`, and then send messages by `channel`."""
+    """The group of all ranks: they share values by `exchange`, then send messages by `channel`."""
 
     def __init__(self, rank: int, size: int, torch: Any, store: Any, interface: Interface) -> None:
         self.rank, self.size, self.torch, self.interface = rank, size, torch, interface
@@ -61,7 +61,10 @@ class Group(Closing):
             self.channel.start(self._watch, ring[place - 1], ring[(place + 1) % len(ring)])
 
     def when_lost(self, on_lost: Callable[[int], None]) -> None:
-        """Registers a function to call, on another thread, when a rank outside the ring is lost."""
+        """Registers a function to call, on another thread, when a rank outside the ring is lost.
+
+        The argument is the lost rank.
+        """
         self._on_lost = on_lost
 
     def when_broken(self, on_fault: Callable[[], None]) -> None:
@@ -73,18 +76,18 @@ class Group(Closing):
         self._on_fault()
 
     def store_for(self, name: str) -> Any:
-        """Returns a view of torch's store in which `name` has keys of its own."""
+        """Returns a view of torch's key-value store that prefixes every key with `name`."""
         return self.torch.distributed.PrefixStore(name, self._store)
 
     def _lose(self, rank: int) -> None:
         self._on_lost(rank)
 
     def line(self, rank: int) -> QuestionLine:
-        """Returns the line on which this rank and another one ask or answer questions."""
+        """Returns the connection for requests and replies between this rank and `rank`."""
         return QuestionLine(self.torch, rank)
 
     def exchange(self, name: str, own: T) -> list[T]:
-        """Publishes this rank's value, a plain value or Struct; returns all values, by rank.
+        """Publishes this rank's value under `name`; returns the values of all ranks, in order.
 
         Raises ClusterError if a rank publishes nothing in time, or a value of another type.
         """
@@ -92,11 +95,14 @@ class Group(Closing):
         return [self.statement(name, rank, type(own)) for rank in range(self.size)]
 
     def state(self, name: str, statement: object) -> None:
-        """Publishes a value of this rank alone, which the others read with `statement`."""
+        """Publishes this rank's value under `name`; other ranks read it with `statement`."""
         self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(statement))
 
     def statement(self, name: str, rank: int, kind: type[T]) -> T:
-        """Waits for the value that a rank publishes; raises ClusterError if it is not of `kind`."""
+        """Waits for the value that `rank` publishes under `name`, and returns it.
+
+        Raises ClusterError if the value does not come in time or is not of type `kind`.
+        """
         data = self._wait_for(f"{name}/{rank}", rank)
         if len(data) > _MAX_STATEMENT_BYTES:
             raise ClusterError(f"rank {rank} says {len(data)} bytes about its {name}")
@@ -108,7 +114,10 @@ class Group(Closing):
             ) from None
 
     def known_statements(self, name: str, kind: type[T]) -> dict[int, T]:
-        """Returns the values that ranks have already published, by rank, without waiting."""
+        """Returns the values that ranks have already published under `name`, by rank.
+
+        Does not wait. Returns an empty dict if the store cannot be reached.
+        """
         try:
             come = [r for r in range(self.size) if self._store.check([f"{name}/{r}"])]
             return {rank: self.statement(name, rank, kind) for rank in come}
@@ -116,7 +125,10 @@ class Group(Closing):
             return {}
 
     def _wait_for(self, key: str, rank: int) -> bytes:
-        """Polls the store for a key; between two polls the watch can use the store."""
+        """Polls the store for a key that `rank` sets, and returns the value.
+
+        Between two polls the watch can use the store. Raises ClusterError on timeout.
+        """
         end = time.monotonic() + _EXCHANGE_SECONDS
         while time.monotonic() < end:
             self.require_sound()
@@ -132,7 +144,7 @@ class Group(Closing):
         )
 
     def require_sound(self) -> None:
-        """Raises ClusterError once a rank is lost."""
+        """Raises ClusterError if the group has failed, for example because a rank was lost."""
         if self._watch is not None and self._watch.fault is not None:
             raise ClusterError(self._watch.fault)
 
@@ -142,14 +154,14 @@ class Group(Closing):
             self._watch.fail(fault)
 
     def close(self) -> None:
-        """Leaves the group on purpose, which the other ranks do not report as a fault."""
+        """Leaves the group; the other ranks do not report this as a fault."""
         if self._watch is not None:
             self._watch.close()
         self.channel.close()
 
 
 def join_group(place: MeetingPlace) -> Group:
-    """Joins the group at a meeting place; raises ClusterError if other ranks do not come.
+    """Joins the group at a meeting place; raises ClusterError if other ranks do not join in time.
 
     A process may join again after its group has failed. Raises MissingPackageError without torch.
     """
@@ -174,7 +186,10 @@ def join_group(place: MeetingPlace) -> Group:
 
 
 def _wait_for_all(store: Any, size: int) -> None:
-    """Waits until all ranks have joined, because torch's own wait cannot be interrupted."""
+    """Polls until all ranks have joined, because torch's blocking wait cannot be interrupted.
+
+    Raises ClusterError after a timeout.
+    """
     deadline, here = time.monotonic() + _EXCHANGE_SECONDS, store.add("here", 1)
     while here < size:
         if time.monotonic() > deadline:
@@ -189,7 +204,10 @@ def _wait_for_all(store: Any, size: int) -> None:
 
 
 def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:
-    """Returns the number of the group at this place, this process's rank in it, and its size."""
+    """Returns the group's number at this meeting place, this process's rank, and the group's size.
+
+    The number tells apart the groups that meet there one after the other.
+    """
     if place.rank is None or place.size is None:
         return _free_rank(store)
     if not place.is_own:
@@ -200,7 +218,10 @@ def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:
 
 
 def _free_rank(store: Any) -> tuple[int, int, int]:
-    """Takes a free rank of the newest group; raises ClusterError if none is free for minutes."""
+    """Claims a free rank of the newest group; returns the group's number, the rank and the size.
+
+    Raises ClusterError if no rank becomes free within five minutes.
+    """
     deadline, asked = time.monotonic() + _JOIN_SECONDS, 0
     while time.monotonic() < deadline:
         number = store.add("groups", 0)
@@ -224,7 +245,10 @@ def _import_torch() -> Any:
 
 
 def _store(distributed: Any, place: MeetingPlace, interface: Interface) -> Any:
-    """Connects to the store at the meeting place; rank 0 opens it, once per process."""
+    """Connects to torch's store at the meeting place; rank 0 creates it, once per process.
+
+    Under torchrun, torchrun has created it.
+    """
     known = _STORES.get((place.address, place.port))
     if known is not None:
         return known
@@ -252,7 +276,10 @@ def _store(distributed: Any, place: MeetingPlace, interface: Interface) -> Any:
 
 
 def _wait_for_place(place: MeetingPlace) -> None:
-    """Waits until the first rank listens, because torch's own wait cannot be interrupted."""
+    """Polls until the first rank listens, because torch's blocking wait cannot be interrupted.
+
+    Raises ClusterError after a timeout.
+    """
     deadline = time.monotonic() + _JOIN_SECONDS
     while True:
         try:
@@ -267,7 +294,7 @@ def _wait_for_place(place: MeetingPlace) -> None:
 
 
 def _listener(address: str, port: int) -> socket.socket:
-    """Opens the meeting place on one address alone; raises ClusterError."""
+    """Returns a socket that listens on this address only; raises ClusterError if that fails."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,7 +1,7 @@
-"""The network interface that ranks meet on, and whether it may be used.
+"""Finds the network interface that ranks connect over, and checks that it may be used.
 
-torch.distributed does not authenticate. So it listens on one interface only, and on one with a
-public address only if the user allows that.
+torch.distributed does not authenticate. So it listens on one interface only. An interface with a
+public address is refused unless the user allows it.
 """
 
 import fcntl
@@ -26,12 +26,12 @@ class Interface(Struct, frozen=True):
 
     @property
     def is_private(self) -> bool:
-        """True unless anybody on the internet might reach the address."""
+        """True if the address is private, so that the internet cannot reach it."""
         return ipaddress.ip_address(self.address).is_private
 
 
 def find_interface(name: str | None, peer: str, *, allows_public: bool = False) -> Interface:
-    """Returns the interface `name`, or by default the one that routes to `peer`.
+    """Returns the interface `name`, or, if that is None, the interface that routes to `peer`.
 
     Raises LinkError if there is none, and for a public address unless `allows_public` is set.
     """

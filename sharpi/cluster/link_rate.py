@@ -1,4 +1,4 @@
-"""Measures the links between all ranks in both directions: latency of 8 KB and bandwidth."""
+"""Measures the links between all ranks in both directions: bandwidth, and latency of 8 KB."""
 
 import statistics
 import threading
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.1
 
 
 class LinkRate(Struct, frozen=True):
-    """The link from one rank to another."""
+    """The latency and bandwidth from one rank to another."""
 
     source: int
     target: int
@@ -30,15 +30,15 @@ class LinkRate(Struct, frozen=True):
 
 
 class _Links(Struct, frozen=True):
-    """The links that one rank has measured."""
+    """The measurements of one rank, which it shares with the other ranks."""
 
     links: list[LinkRate]
 
 
 def measure_links(group: Group) -> list[LinkRate]:
-    """Measures all links, one after the other; every rank calls it and returns the same list.
+    """Measures the links one after the other; all ranks have to call it, and get the same list.
 
-    Raises ClusterError if a rank is lost meanwhile.
+    The list is sorted by source and target. Raises ClusterError if a rank is lost meanwhile.
     """
     done: list[list[LinkRate]] = []
     worker = threading.Thread(target=lambda: done.append(_measure(group)), daemon=True)
@@ -71,7 +71,7 @@ def _order(link: LinkRate) -> tuple[int, int]:
 
 
 class _Wire:
-    """Messages to and from one other rank."""
+    """The connection to one other rank, for measurements."""
 
     def __init__(self, torch: Any, other: int) -> None:
         self._torch, self._other = torch, other
@@ -110,7 +110,7 @@ class _Wire:
         return count * _FRAME_BYTES / (time.perf_counter() - start)
 
     def answer(self) -> None:
-        """Answers the other rank's calls of `latency` and `rate`."""
+        """Plays the other side while the other rank calls `latency` and then `rate`."""
         for _ in range(_ROUND_TRIPS):
             self._receive(self._small)
             self._send(self._small)

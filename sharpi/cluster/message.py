@@ -1,6 +1,6 @@
 """Message: the format of messages between two ranks: a header of fixed size, then array bytes.
 
-Nothing is pickled: a rank takes integers and floats of a stated length, and refuses anything else.
+Nothing is pickled: a rank accepts integers and floats of a stated length, and nothing else.
 """
 
 import struct
@@ -16,7 +16,7 @@ MAX_BODY_BYTES = 1 << 30
 
 
 class Kind(IntEnum):
-    """The purposes of messages; the numbers are part of the format."""
+    """The kinds of messages; the numbers are part of the format."""
 
     STEP = 1  # the tokens of a step, and the values that the next layers need
     OUTPUTS = 2  # the values of a step's outputs after the last layer
@@ -42,7 +42,10 @@ class Message(NamedTuple):
 
 
 def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
-    """Returns kind, number and length of the body; raises ClusterError for a foreign message."""
+    """Returns a message's kind, its number, and the length of its body in bytes.
+
+    Raises ClusterError if the header is not one of this version of sharpi.
+    """
     magic, version, kind, number, length = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or kind not in Kind._value2member_map_:
         raise ClusterError("a message came that is not sharpi's; all ranks need the same version")

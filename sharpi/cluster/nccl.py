@@ -1,7 +1,7 @@
 """Opens NCCL communicators between two ranks, from the GPU of one to the GPU of the other.
 
-Each direction has a communicator of its own. In a single one, transfers wait for each other in the
-order of the calls: two ranks that both send first would wait forever.
+Each direction has a separate communicator. In a single one, transfers run in the order of the
+calls, so two ranks that both send first would wait forever.
 """
 
 import os
@@ -22,9 +22,10 @@ def has_nccl(torch: Any) -> bool:
 
 
 def open_pair(torch: Any, store: Any, interface: str, *, sends: bool) -> Any:
-    """Returns one end of a communicator: the end with `sends` has rank 0, the other has rank 1.
+    """Returns this process's end of a communicator between two ranks, on the named interface.
 
-    `store` is one that only these two ends use. The ends meet at their first transfer.
+    Within the communicator, the end with `sends` has rank 0 and the receiving end has rank 1. Only
+    these two ends may use `store`. The ends connect at their first transfer.
     """
     for name, value in _VARIABLES.items():
         os.environ.setdefault(name, value)

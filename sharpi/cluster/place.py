@@ -1,4 +1,4 @@
-"""MeetingPlace: the rendezvous of one model's ranks, which torchrun names in variables."""
+"""MeetingPlace: the rendezvous address of one model's ranks, given by flags or by torchrun."""
 
 import os
 from collections.abc import Mapping
@@ -11,25 +11,25 @@ DEFAULT_PORT = 29400
 
 
 class MeetingPlace(Struct, frozen=True):
-    """The meeting place of a model's ranks: the first rank's address, and this process's rank.
+    """The rendezvous of a model's ranks: the first rank's address, and this process's rank.
 
-    `rank` and `size` are None for a process that asks the first rank for them.
+    `rank` and `size` are None if this process has to ask the first rank for them.
     """
 
     address: str
     port: int = DEFAULT_PORT
     rank: int | None = None
     size: int | None = None
-    link: str | None = None  # the interface; None takes the one that leads to the address
+    link: str | None = None  # the network interface; None uses the one that routes to `address`
     allows_public: bool = False
-    is_own: bool = False  # the first rank opens the place; False if torchrun has opened it
+    is_own: bool = False  # sharpi's first rank listens at the address; False if torchrun does
     restarts: int = 0  # how often torchrun has restarted the processes
 
 
 def own_gpu(variables: Mapping[str, str] = os.environ) -> tuple[int, ...]:
     """Returns the index of this process's GPU, if torchrun started several processes here.
 
-    Returns an empty tuple for the only process on its machine, which may use all GPUs.
+    Returns an empty tuple if this is the only process on its machine; it may use all GPUs.
     """
     local = variables.get("LOCAL_RANK", "")
     is_alone = variables.get("LOCAL_WORLD_SIZE", "1") == "1"
@@ -37,7 +37,10 @@ def own_gpu(variables: Mapping[str, str] = os.environ) -> tuple[int, ...]:
 
 
 def place_of_torchrun(variables: Mapping[str, str] = os.environ) -> MeetingPlace | None:
-    """Returns the place that torchrun's variables name, or None; raises ClusterError."""
+    """Returns the meeting place that torchrun's environment variables name.
+
+    Returns None without such variables; raises ClusterError if their values are invalid.
+    """
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
         return None
     try:

@@ -1,8 +1,8 @@
-"""QuestionLine: questions to one other rank and its answers, beside the pipeline's messages.
+"""QuestionLine: requests to one other rank and its replies, beside the pipeline's messages.
 
-Questions and answers have their own message tags, so that they and the pipeline's messages do not
-wait for each other. Only one of the two ranks asks, and it waits for each answer before the next
-question.
+Requests and replies have their own message tags, so that they and the pipeline's messages do not
+wait for each other. Only one of the two ranks sends requests, and it waits for each reply before
+the next request.
 """
 
 from typing import Any
@@ -11,32 +11,35 @@ import numpy as np
 import numpy.typing as npt
 
 _QUESTION, _ANSWER = 1, 2  # tags; the pipeline has 0
-_NOTHING = 16  # bytes of the empty question, which ends the line
+_NOTHING = 16  # bytes of the empty request, the last one
 Bytes = npt.NDArray[np.uint8]
 
 
 class QuestionLine:
-    """The line to rank `other` of torch.distributed's group; its calls raise if `other` is lost."""
+    """The connection to rank `other` for requests and replies.
+
+    Its methods raise if `other` is lost.
+    """
 
     def __init__(self, torch: Any, other: int) -> None:
         self._torch, self.other = torch, other
         self._group = torch.distributed.group.WORLD
 
     def ask(self, question: bytes, answer_bytes: int) -> Bytes:
-        """Sends a question and returns its answer, which has `answer_bytes` bytes."""
+        """Sends a request, waits for the reply of `answer_bytes` bytes, and returns it."""
         self._send(np.frombuffer(bytearray(question), np.uint8), _QUESTION)
         return self._receive(answer_bytes, _ANSWER)
 
     def end(self) -> None:
-        """Sends the empty question, after which the other rank stops answering."""
+        """Sends the empty request, which tells the other rank that no more will follow."""
         self._send(np.zeros(_NOTHING, np.uint8), _QUESTION)
 
     def question(self, room: Bytes) -> None:
-        """Waits for a question, and writes it to the beginning of the buffer `room`."""
+        """Waits for a request, and writes it to the beginning of the buffer `room`."""
         self._group.recv([self._torch.from_numpy(room)], self.other, _QUESTION).wait()
 
     def answer(self, values: Bytes) -> None:
-        """Sends the answer to the latest question."""
+        """Sends the reply to the latest request."""
         self._send(values, _ANSWER)
 
     def _send(self, data: Bytes, tag: int) -> None:

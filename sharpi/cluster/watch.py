@@ -1,7 +1,7 @@
 """Watch: notices within seconds that another rank has ended, hangs or cannot be reached.
 
-Each rank increments a number in the group's store every second, and reads the others' numbers.
-torch.distributed itself would wait for half an hour.
+Each rank increments a number in the group's store every second, and reads the numbers of the other
+ranks. torch.distributed itself would wait for half an hour.
 """
 
 import threading
@@ -18,10 +18,10 @@ _STORE_SECONDS = 3.0
 
 
 class Store(Protocol):
-    """The key-value store of a process group, as torch.distributed has it."""
+    """The methods of torch.distributed's key-value store that a watch uses."""
 
     def set(self, key: str, value: str, /) -> None:
-        """Sets a value."""
+        """Sets the value of a key."""
 
     def get(self, key: str, /) -> bytes:
         """Waits for a key and returns its value."""
@@ -30,13 +30,13 @@ class Store(Protocol):
         """Returns True if all keys are set."""
 
     def set_timeout(self, timeout: timedelta, /) -> None:
-        """Limits the time that a call may take."""
+        """Sets the time limit of later calls."""
 
 
 class Watch(Closing):
-    """Watches the ranks of a group from its own thread; `hosts` has each rank's host name.
+    """Watches the ranks of a group from background threads; `hosts` has each rank's host name.
 
-    `on_fault` is called once, on any thread, with a sentence that names the host.
+    `on_fault` is called at most once, on any thread, with a sentence that describes the fault.
     """
 
     def __init__(
@@ -57,18 +57,21 @@ class Watch(Closing):
         ]
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Starts the background threads."""
         self._last_look = time.monotonic()
         for thread in self._threads:
             thread.start()
 
     def do_without(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
-        """Marks ranks whose loss is no fault; calls `on_lost` with each of them that is lost."""
+        """Makes the loss of any of these ranks no fault.
+
+        If one is lost, the watch calls `on_lost` with its number instead.
+        """
         self._on_extra_lost = on_lost
         self._extras = frozenset(ranks)
 
     def fail(self, fault: str, *, is_shared: bool = True) -> None:
-        """Reports the group's first fault; with `is_shared`, to the other ranks, too."""
+        """Reports a fault, unless one was reported before; with `is_shared` also to other ranks."""
         with self._lock:
             if self.fault is not None or self._has_ended.is_set():
                 return
@@ -78,13 +81,13 @@ class Watch(Closing):
             self._set(fault)
 
     def lost(self, rank: int, why: str) -> None:
-        """Reports that a rank is lost."""
+        """Reports a lost rank as a fault; `why` completes the sentence after the rank's name."""
         self.fail(f"rank {rank} on {self._hosts[rank]} {why}")
 
     def close(self) -> None:
         """Ends the watch, and records in the store that this rank has left on purpose.
 
-        After a fault it records nothing, because a call to an unreachable store might not return.
+        After a fault it does not record this, because a call to a lost store might not return.
         """
         if not self._has_ended.is_set():
             self._has_ended.set()

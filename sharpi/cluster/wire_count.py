@@ -1,10 +1,10 @@
-"""WireCount: messages, bytes and seconds on the wire of one rank, each way."""
+"""WireCount: the messages and bytes that one rank sent and received, and the seconds spent."""
 
 from msgspec import Struct
 
 
 class WireCount(Struct):
-    """The counts of one rank so far; seconds are those spent sending and receiving."""
+    """One rank's counts of sent and received messages since the start, with their seconds."""
 
     num_sent: int = 0
     sent_bytes: int = 0

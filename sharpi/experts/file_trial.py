@@ -1,8 +1,9 @@
 """FileTrial: decides, while a model runs, whether expert slots or the mapped file are faster.
 
-Each layer has its own slots, about as many as every other. The page cache holds whatever is used,
-in any layer. So the mapped file misses less if layers use different numbers of experts and all used
-ones fit into memory. The file is only tried if the counts of a window of tokens promise a gain.
+All layers have about the same number of slots, but the page cache holds the most used experts of
+any layer. So the mapped file misses less if layers use different numbers of experts and all used
+experts fit into memory. A trial of the file starts only if the counts of a window of tokens predict
+a gain.
 """
 
 from enum import Enum
@@ -19,7 +20,7 @@ GAINS = 0.98  # the file is kept if its time is at most this ratio of the time w
 COSTS = 1.02  # slots return if the file's time is above this ratio
 _BLOCK = 32  # tokens; two blocks in a row decide about the file
 _MOST_TOKENS = 512  # the longest trial, in tokens
-_REST = 8192  # tokens until the next trial; doubles after each one that failed
+_REST = 8192  # tokens until the next trial; doubles after each failed trial
 
 
 class ExpertSource(Enum):
@@ -30,9 +31,9 @@ class ExpertSource(Enum):
 
 
 class FileTrial:
-    """Receives the seconds of decoded tokens; `source` is what the next token should use.
+    """Receives the duration of each decoded token; `source` is what the next token should use.
 
-    `expert_bytes` (layers,) has the bytes of one expert.
+    `expert_bytes` (layers,) has the bytes of one expert of each layer.
     """
 
     def __init__(self, expert_bytes: NDArray[np.int64]) -> None:
@@ -53,13 +54,17 @@ class FileTrial:
         return not len(self._window)
 
     def add_shared_step(self, seconds: float) -> None:
-        """Adds a step that decoded several tokens, because their waits count, too."""
+        """Adds the duration of a step that decoded several tokens.
+
+        The counts of a window include the time that such steps waited for experts.
+        """
         self._window.add_shared_step(seconds)
 
     def record(self, seconds: float, *, is_usual: bool = True) -> bool:
-        """Records a token with slots; returns True at the end of a window, for `judge_slots`.
+        """Records the duration of a token that was decoded with slots.
 
-        `is_usual` is False if the policy was trying something with this token.
+        Returns True at the end of a window; the caller then calls `judge_slots`. `is_usual` is
+        False if the policy tried an alternative setting with this token.
         """
         if self._rest:
             self._rest -= 1
@@ -69,9 +74,9 @@ class FileTrial:
         return len(self._window) >= (FIRST_WINDOW if self._tokens <= _FIRST_TOKENS else WINDOW)
 
     def judge_slots(self, counts: WindowCounts, room: int) -> bool:
-        """Begins a trial of the file if the window promises a gain; returns True if so.
+        """Starts a trial of the file if the window's counts predict a gain; returns True if so.
 
-        `room`: bytes that the page cache could take without the slots.
+        `room`: bytes that the page cache could use if there were no slots.
         """
         promise = self._window.promise(counts, room)
         self._window.clear()
@@ -82,19 +87,26 @@ class FileTrial:
         return True
 
     def record_file(self, seconds: float, faults: int) -> bool:
-        """Records a token with the file, which waited for `faults` pages; True if that decided."""
+        """Records a token that was decoded with the mapped file and had `faults` page faults.
+
+        Returns True if this ended the trial, or if slots are to be used again.
+        """
         self._in_file.append(seconds)
         return self._watch(faults) if self.is_decided else self._try()
 
     def refuse(self) -> None:
-        """Returns to slots until the next trial is due, as after a trial that failed."""
+        """Switches back to slots until the next trial is due; also called if a trial fails."""
         self.source, self.is_decided = ExpertSource.SLOTS, True
         self._in_file.clear()
         self._window.clear()
         self._rest, self._next_rest = self._next_rest, 2 * self._next_rest
 
     def _try(self) -> bool:
-        """Decides after two fast blocks in a row, or when the trial is over."""
+        """Ends the trial if the file has won or lost; returns True if it ended.
+
+        The file wins with two fast blocks of tokens in a row. The trial also ends when its budget
+        of time or tokens is used up.
+        """
         self._stake -= self._in_file[-1] - self._with_slots
         tokens = len(self._in_file)
         if tokens % _BLOCK == 0 and tokens >= 2 * _BLOCK:
@@ -107,7 +119,11 @@ class FileTrial:
         return self._end()
 
     def _end(self) -> bool:
-        """Ends a trial without two fast blocks; keeps the file if it was faster in all."""
+        """Ends a trial without two fast blocks in a row; returns True.
+
+        Keeps the file if the trial had its full length and its last tokens took less time than
+        tokens with slots.
+        """
         self.ratio = mean_seconds(self._in_file[-WINDOW:]) / self._with_slots
         if len(self._in_file) >= _MOST_TOKENS and self.ratio < 1:
             return self._keep()
@@ -120,9 +136,10 @@ class FileTrial:
         return True
 
     def _watch(self, faults: int) -> bool:
-        """Returns to slots after two slow windows in a row that waited for pages.
+        """Switches back to slots after two slow windows in a row with many page faults.
 
-        Tokens that waited for no pages are slow for another reason, such as a longer context.
+        Returns True if it switched. Tokens without page faults are slow for another reason, such as
+        a longer context.
         """
         self._faults += faults
         if len(self._in_file) < WINDOW:

@@ -1,20 +1,21 @@
-"""The memory that a learned policy's maps take beside the slots.
+"""Computes the memory of a learned policy's maps, which is needed in addition to the slots.
 
-The sizes are those of kernels/cpu/experts/policy/learned.cpp, and of a GPU's maps.
+A map is the linear model by which a layer's experts are scored. The sizes match
+kernels/cpu/experts/policy/learned.cpp and the GPU's implementation.
 """
 
 from sharpi.experts.policy_settings import PolicyKind
 
 _FLOAT_BYTES, _LINE_FLOATS = 4, 16
-_NEAR, _LAST = 3, 4  # layers whose experts a map learns from
-_FEW_EXPERTS, _MOST, _MORE_WITHIN = 64, 8, 7  # models with few experts learn from more layers
+_NEAR, _LAST = 3, 4  # layers whose experts are inputs of a map: close ones, and the last ones
+_FEW_EXPERTS, _MOST, _MORE_WITHIN = 64, 8, 7  # with few experts, maps have more input layers
 _MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # limits of the rows for combinations of experts
 _VECTORS = 4  # bias, scores, previous scores, errors
 _RECENT = 6  # recent uses: counts, previous counts and weights, for two time spans
 
 
 def learned_bytes(kind: PolicyKind, num_experts: int) -> int:
-    """Returns the bytes of one layer's maps of a policy in RAM; 0 if it does not learn."""
+    """Returns the bytes of the maps of one layer for a policy; 0 if the policy does not learn."""
     if not kind.is_learned:
         return 0
     ahead = kind.decides_ahead
@@ -32,7 +33,7 @@ def learned_bytes(kind: PolicyKind, num_experts: int) -> int:
 
 
 def num_hashed_rows(num_experts: int) -> int:
-    """Returns the number of combinations of experts that a layer's map has rows for."""
+    """Returns the number of rows of a layer's hashed table for combinations of experts."""
     rows = _MOST_ROWS
     while rows > 1 and rows * num_experts > _MOST_FLOATS:
         rows //= 2

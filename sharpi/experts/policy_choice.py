@@ -1,4 +1,4 @@
-"""Chooses the policy and the predictor of a run: what the user asked for, or the defaults."""
+"""Chooses the slot policy and the predictor of a run: those that the user requests, or defaults."""
 
 from msgspec import Struct
 
@@ -16,19 +16,19 @@ from sharpi.experts.policy_settings import (
 from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.static_set import parse_ids
 
-LEARNED = "learned"  # stands for the predictor that is part of the policy of the same name
+LEARNED = "learned"  # the predictor that is part of the policy of the same name
 DEFAULT_PREDICTOR = "router"
 _PIN_AFTER = 512  # accesses; on recorded routes, pinning later hits no more often
 
 
 class ExpertShape(Struct, frozen=True):
-    """A model's routed experts and their slots."""
+    """The number of a model's routed experts, the slots for them, and the tier of the slots."""
 
     num_experts: int
     experts_per_token: int
     slots: tuple[int, ...]  # slots by layer index; 0 in dense layers
     on_gpu: bool = False  # slots are in VRAM, where only missed experts are loaded
-    learns_little: bool = False  # memory is too short for the maps of the policies that look ahead
+    learns_little: bool = False  # too little memory for the maps of policies that look ahead
 
     @property
     def num_moe_layers(self) -> int:
@@ -43,7 +43,10 @@ class ExpertShape(Struct, frozen=True):
 def choose_policy(
     asked: ExpertConfig, shape: ExpertShape, profile: ExpertProfile | None
 ) -> PolicySettings:
-    """Returns the policy's settings; raises UsageError for unknown names and expert ids."""
+    """Returns the slot policy's settings; raises UsageError for unknown names and expert ids.
+
+    `profile`, if given, ranks the experts by their uses in earlier runs.
+    """
     kind = _kind(asked, shape)
     budget = asked.load_budget
     if budget is None:
@@ -65,7 +68,10 @@ def choose_policy(
 
 
 def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
-    """Returns the bytes per layer of the learned policy's maps, and of a smaller variant's."""
+    """Returns the bytes of one layer's maps: for the usual policy, and for one with smaller maps.
+
+    Bytes are 0 for a policy that does not learn.
+    """
     usual, little = (
         _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, learns_little=learns_little))
         for learns_little in (False, True)
@@ -76,7 +82,10 @@ def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tup
 
 
 def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
-    """Returns why there is no warm pin where one was possible; None if there is one."""
+    """Returns a message to the user if no experts will be pinned at run time, with the reason.
+
+    Returns None if experts will be pinned, or if the user's settings exclude it.
+    """
     if settings.kind is PolicyKind.STATIC or asked.warm_pin == 0:
         return None
     if asked.warm_pin is None and not settings.warm_pin:
@@ -90,7 +99,11 @@ def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
 
 
 def choose_predictor(asked: ExpertConfig, shape: ExpertShape) -> str | None:
-    """Returns the predictor's name, or None if nothing is predicted; raises UsageError."""
+    """Returns the name of the predictor, or None for no predictions.
+
+    There are none if prefetching is off, if every expert has a slot, or if the policy itself
+    predicts. Raises UsageError for an unknown name.
+    """
     if asked.predictor not in (None, LEARNED, *PREDICTOR_NAMES):
         names = ", ".join((*PREDICTOR_NAMES, LEARNED))
         raise UsageError(f"there is no predictor '{asked.predictor}'; choose one of {names}")
@@ -112,7 +125,7 @@ def _kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
 
 
 def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
-    """Returns the policy with the most hits among those that the tier supports."""
+    """Returns the policy with the most hits in measurements, of those that can be used here."""
     if shape.all_fit:
         return PolicyKind.LRU
     may_prefetch = asked.prefetch and not (shape.on_gpu or shape.learns_little)
@@ -120,9 +133,9 @@ def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
 
 
 def falls_back(asked: ExpertConfig, kind: PolicyKind) -> bool:
-    """Returns True if lru may replace the learned policy when that proves to cost time.
+    """Returns True if lru may replace the learned policy when measurements show that lru is faster.
 
-    It may unless the user chose a policy, a load budget or the learned predictor.
+    False if the user chose a policy, a load budget or the learned predictor.
     """
     is_default = asked.policy is None and asked.predictor != LEARNED and asked.load_budget is None
     return is_default and kind.keeps_misses
@@ -139,11 +152,12 @@ def _resident_set(
 
 
 def _warm_pin(asked: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int:
-    """Returns the number of experts that each layer pins.
+    """Returns how many of its most used experts each layer pins after some accesses.
 
-    Unless asked otherwise, lru pins as many as a token uses in a layer, if at least half of the
-    experts have a slot. With fewer slots, and with any other policy, pins cost hits: with 4 slots
-    for 32 experts of GPT-OSS, lru loses 11 points and learned-keep 13; on the demo up to 4.
+    By default, lru pins as many as a token uses in a layer, if at least half of the experts have a
+    slot. With fewer slots, or with any other policy, pinning lowers the hit rate: with 4 slots for
+    32 experts of GPT-OSS by 11 percentage points for lru and 13 for learned-keep; with the demo
+    model by up to 4.
     """
     if asked.warm_pin is not None or kind is PolicyKind.STATIC:
         return 0 if kind is PolicyKind.STATIC else asked.warm_pin or 0

@@ -1,4 +1,4 @@
-"""The settings and results of slot policies, native or not."""
+"""The settings and results of slot policies, for the native code and the Python reference."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class PolicyKind(IntEnum):
 
     @property
     def keeps_misses(self) -> bool:
-        """True if a missed expert may get a slot at its use, while its bytes are in memory."""
+        """True if a missed expert may get a slot when it is used, while its bytes are in memory."""
         return self in (PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH)
 
     @property
@@ -53,7 +53,7 @@ class PolicyKind(IntEnum):
 
     @property
     def has_budget(self) -> bool:
-        """True if the policy steers its loads towards a number per token."""
+        """True if the policy adapts so that its loads per token meet a budget."""
         return self.is_learned and self is not PolicyKind.LEARNED_KEEP
 
 
@@ -63,14 +63,14 @@ POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}
 
 
 def policy_kind(name: str) -> PolicyKind:
-    """Returns the policy that a user names; raises UsageError."""
+    """Returns the kind with this name, such as `learned-keep`; raises UsageError if unknown."""
     if name not in POLICIES:
         raise UsageError(f"there is no policy '{name}'; choose one of {', '.join(POLICIES)}")
     return POLICIES[name]
 
 
 class Swap(NamedTuple):
-    """One change of a layer's slots."""
+    """One change of a layer's slots: an expert to load, an expert to evict, or both."""
 
     layer: int
     expert: int  # becomes resident; -1 if the layer loses a slot to another layer
@@ -78,7 +78,7 @@ class Swap(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Lookups and loads of one layer."""
+    """The numbers of lookups, hits and loads of one layer's experts."""
 
     accesses: int = 0
     hits: int = 0
@@ -88,7 +88,7 @@ class Counts(NamedTuple):
 
 
 class PolicySettings(Struct, frozen=True):
-    """One model's slots, and the settings of the policy that decides about them."""
+    """The slots of a model's layers, and the settings of the policy that chooses their experts."""
 
     kind: PolicyKind
     num_experts: int
@@ -101,9 +101,9 @@ class PolicySettings(Struct, frozen=True):
     load_budget: float = 0.0  # learned: expert loads per token
     # learned: slots move to layers that need them; all experts must have one size
     moving_slots: bool = False
-    warm_pin: int = 0  # most used experts that each layer pins on its own; 0 pins none
-    # Accesses of all layers together before the warm pin. A fixed set is first chosen after a 64th
-    # of them, and again whenever the accesses have doubled.
+    warm_pin: int = 0  # how many of its most used experts each layer pins at run time
+    # Accesses of all layers together before these are pinned (the warm pin). A fixed set is first
+    # chosen after a 64th of them, and again whenever the accesses have doubled.
     warm_pin_after: int = 0
     # Expert ids by layer, best first, that fill free slots at the start.
     warm: tuple[tuple[int, ...], ...] = ()
@@ -113,9 +113,9 @@ class PolicySettings(Struct, frozen=True):
         return len(self.slots)
 
     def next_pin(self, last: int) -> int | None:
-        """Returns the number of accesses at which the next warm pin is due; None if none is.
+        """Returns after how many accesses the most used experts are pinned next; None if never.
 
-        `last` is the number at which the last one happened, -1 before the first.
+        `last` is the number of accesses at which they were pinned last, -1 before the first time.
         """
         limit = self.warm_pin_after
         if self.warm_pin <= 0 or last >= max(limit, 0):
@@ -128,7 +128,7 @@ class PolicySettings(Struct, frozen=True):
         return min(following, limit)
 
     def pins(self, layer: int) -> tuple[int, ...]:
-        """Returns the ids to pin in a layer, in order of priority."""
+        """Returns the ids of the experts to pin from the start in a layer, by priority."""
         return self.pinned[layer] if self.pinned else ()
 
 
@@ -138,9 +138,10 @@ def default_load_budget(num_layers: int, experts_per_token: int) -> float:
 
 
 def counting(settings: PolicySettings, num_tokens: int) -> PolicySettings:
-    """Returns the settings of a fixed set of the most used experts.
+    """Returns `settings` changed so that each layer keeps a fixed set of its most used experts.
 
-    The set begins with the lowest ids, and is chosen by the uses of `num_tokens` tokens.
+    At first the set has the experts with the lowest ids. Then it is chosen by the uses of
+    `num_tokens` tokens.
     """
     layers = sum(slots > 0 for slots in settings.slots)
     everyone = (tuple(range(settings.num_experts)),) * settings.num_layers

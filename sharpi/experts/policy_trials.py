@@ -1,7 +1,8 @@
-"""PolicyTrials: finds out, while a model runs, which parts of the default policy save time.
+"""PolicyTrials: measures, while a model runs, which parts of the default policy save time.
 
-First it times prefetching, then the learned policy against evicting the oldest expert (lru). Turns
-of lru are longer, because at first slots still hold what the learned policy chose.
+First it times tokens with and without prefetching. Then it compares the learned policy with lru,
+which evicts the least recently used expert. The periods with lru are longer, because the slots at
+first still hold the experts that the learned policy chose.
 """
 
 from sharpi.experts.prediction_trial import PredictionTrial, TrialTimes
@@ -10,10 +11,10 @@ LEARNING_TIMES = TrialTimes(period=96, without=32, settling=8, periods=3, rest=4
 
 
 class PolicyTrials:
-    """Receives the seconds of every decoded token, and decides how the next one uses the slots.
+    """Receives the duration of every decoded token, and decides how the next one uses the slots.
 
-    A trial is None if there is nothing to decide: `prefetch` if nothing is prefetched, `learning`
-    if the user chose the policy.
+    The trial `prefetch` is None if the policy does not prefetch. The trial `learning` is None if
+    the learned policy must not be replaced by lru.
     """
 
     def __init__(self, *, may_prefetch: bool, may_fall_back: bool) -> None:
@@ -27,12 +28,12 @@ class PolicyTrials:
 
     @property
     def prefetches(self) -> bool:
-        """The decision about prefetching, for steps that are not timed."""
+        """True if prefetching is on by the latest decision; used for steps outside the trials."""
         return self.prefetch is not None and self.learns and self.prefetch.is_on
 
     @property
     def learns(self) -> bool:
-        """The decision about learning."""
+        """True if the learned policy is on by the latest decision, False if lru replaces it."""
         return self.learning is None or self.learning.is_on
 
     @property
@@ -53,7 +54,10 @@ class PolicyTrials:
         return self.prefetch is not None and self.learns and not self.prefetch.is_settled
 
     def record(self, seconds: float) -> str | None:
-        """Records one token's seconds; returns a message to the user if a decision changed."""
+        """Records one token's duration.
+
+        Returns a message to the user if a decision changed, otherwise None.
+        """
         if self.prefetch is not None and self._tries_prefetch:
             return self.prefetch.decision_note if self.prefetch.record(seconds) else None
         if self.prefetch is not None and self.learns:

@@ -1,15 +1,16 @@
-"""Measures whether predicting or learning pays, with and without it, on the running model.
+"""Measures, while a model runs, whether predictions (or a learned policy) save time.
 
-Predictions cost time, unused reads and memory. So the last 8 of every 32 tokens do without, and the
-median times are compared. The decision holds for a while, and then the trial is repeated. Trials
-cost time, too: each time the result is "too slow" again, the wait for the next trial doubles.
+Predictions cost time, unused reads and memory. In a trial, the last 8 of every 32 tokens are
+decoded without predictions, and the median times are compared. The decision holds for a while, and
+then the trial is repeated. Trials cost time, too: each time the result is "too slow" again, the
+wait for the next trial doubles.
 """
 
 from statistics import median
 
 from msgspec import Struct
 
-PERIOD, WITHOUT = 32, 8  # tokens: of a period, and of its end, which does without predictions
+PERIOD, WITHOUT = 32, 8  # tokens of a period, and tokens at its end that run without predictions
 SETTLING = 1  # tokens after a switch that are not counted
 PERIODS = 6
 COSTS_TOO_MUCH = 1.02  # ratio of the time with predictions to the time without
@@ -19,7 +20,7 @@ MOST_RESTS = 16  # the longest wait for a trial, in multiples of TOKENS_UNTIL_RE
 
 
 class TrialTimes(Struct, frozen=True):
-    """The numbers of tokens and periods of a trial."""
+    """The lengths of a trial's phases, in tokens, and the number of its periods."""
 
     period: int = PERIOD
     without: int = WITHOUT  # tokens at the end of each period that do without predictions
@@ -29,7 +30,7 @@ class TrialTimes(Struct, frozen=True):
 
 
 class PredictionTrial:
-    """Receives the seconds of every decoded token, and decides if the next one uses predictions."""
+    """Receives the duration of every decoded token, and decides if the next one has predictions."""
 
     def __init__(self, times: TrialTimes | None = None) -> None:
         self._times = times or TrialTimes()
@@ -51,12 +52,12 @@ class PredictionTrial:
 
     @property
     def is_settled(self) -> bool:
-        """True between two trials."""
+        """True between two trials, while the latest decision holds."""
         return self._rest > 0
 
     @property
     def decision_note(self) -> str:
-        """The message to the user when the decision changed."""
+        """The message to the user after the decision has changed."""
         state = "on again" if self.is_on else "off"
         return (
             f"prefetching of predicted experts switched {state}: tokens took"
@@ -64,7 +65,7 @@ class PredictionTrial:
         )
 
     def record(self, seconds: float) -> bool:
-        """Records one token's seconds; returns True if the decision changed."""
+        """Records one token's duration; returns True if the decision changed."""
         if self._rest:
             self._rest -= 1
             return False

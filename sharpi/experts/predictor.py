@@ -1,8 +1,10 @@
-"""Predicts which experts a layer uses next, from routes alone: the reference of the native code.
+"""Predicts which experts a layer uses next, from earlier routes.
 
-Predictions are hints and never change the output. `last-token` repeats the layer's last route;
-`last-layer` counts which experts follow those of the layer below; `both` adds those that follow the
-layer's last route. `frequency` names the experts that the layer uses most.
+This is the reference implementation; the native code has to give equal results.
+Predictions are hints and never change the output. The predictor `last-token` repeats the layer's
+previous route. `last-layer` counts which experts are used after those of the previous layer. `both`
+also counts which experts are used after those of the layer's own previous route. `frequency`
+predicts the experts that the layer uses most.
 """
 
 from collections.abc import Sequence
@@ -19,14 +21,14 @@ _TOKEN_WEIGHT = np.float32(0.25)
 
 
 class FollowCounts:
-    """Counts how often each expert followed each other one; recent text counts most."""
+    """Counts how often each expert was used after each other expert; recent uses count most."""
 
     def __init__(self, num_experts: int) -> None:
         self._seen = np.zeros(num_experts, np.float32)
         self._counts = np.zeros((num_experts, num_experts), np.float32)
 
     def observe(self, before: Sequence[int], experts: Sequence[int]) -> None:
-        """Counts that the distinct `experts` followed those of `before`."""
+        """Counts that the distinct `experts` were used after the experts `before`."""
         for expert in before:
             self._counts[expert, list(experts)] += np.float32(1)
             self._seen[expert] += np.float32(1)
@@ -35,7 +37,11 @@ class FollowCounts:
                 self._counts[expert] *= np.float32(0.5)
 
     def score(self, before: Sequence[int], weight: np.float32, scores: NDArray[np.float32]) -> None:
-        """Adds `weight` times each expert's share of uses after `before`; best ranks weigh most."""
+        """Adds to `scores` (experts,) the share of uses of each expert after the experts `before`.
+
+        The shares are multiplied by `weight`. Those after the first experts of `before`, which have
+        the best rank, count most.
+        """
         for rank, expert in enumerate(before, start=1):
             if self._seen[expert]:
                 scale = weight / np.float32(rank) / self._seen[expert]
@@ -43,7 +49,7 @@ class FollowCounts:
 
 
 class UseCounts:
-    """Counts how often each expert of a layer was used; recent text counts most."""
+    """Counts how often each expert of a layer was used; recent uses count most."""
 
     def __init__(self, num_experts: int) -> None:
         self._seen = 0.0  # tokens counted so far, with decay
@@ -59,7 +65,7 @@ class UseCounts:
 
 
 class Predictor:
-    """The reference of kernels/cpu/experts/policy/predictor.h."""
+    """The predictors in Python, the reference implementation for policy/predictor.h in C++."""
 
     def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
         self._num_experts = num_experts
@@ -71,7 +77,7 @@ class Predictor:
         self._uses = [UseCounts(num_experts) for _ in range(num_layers * by_use)]
 
     def observe(self, layer: int, experts: Sequence[int]) -> None:
-        """Records the experts that the present token uses in a layer, best first."""
+        """Records the experts that the current token uses in a layer, best first."""
         if self._after_layer:
             self._after_layer[layer].observe(self._routes[layer - 1], experts)
         if self._after_token:
@@ -96,5 +102,5 @@ class Predictor:
         return [int(expert) for expert in order if scores[expert] > 0]
 
     def reset_sequence(self) -> None:
-        """Begins a new, unrelated text: forgets the routes, keeps the counts."""
+        """Prepares for a new, unrelated text: forgets the routes, but keeps the counts."""
         self._routes = [[] for _ in self._routes]

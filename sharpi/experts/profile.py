@@ -1,4 +1,4 @@
-"""The uses of a model's experts in earlier runs, kept in a file for a warm start."""
+"""Stores how often each expert was used in earlier runs, so that a new run can fill its slots."""
 
 import json
 import stat
@@ -19,32 +19,35 @@ _MOST_USES = 1 << 53  # the largest integer that every JSON reader keeps exactly
 
 
 class ExpertProfile(Struct, frozen=True, eq=False):
-    """The uses of a model's experts in earlier runs."""
+    """How often each expert of a model was used in earlier runs; older runs count less."""
 
     model: str  # the file's name without its folder
     uses: NDArray[np.int64]  # (layers, experts)
 
     def ranked(self, layer: int) -> tuple[int, ...]:
-        """Returns the layer's used experts, most used first; lower ids first among equals."""
+        """Returns the ids of the layer's used experts, most used first; ties by lower id."""
         order = np.argsort(-self.uses[layer], kind="stable")
         return tuple(int(expert) for expert in order if self.uses[layer][expert])
 
     def merged(self, uses: NDArray[np.int64]) -> "ExpertProfile":
-        """Returns the profile with a newer run's uses added; earlier uses count by half."""
+        """Returns a profile of half of the uses so far plus those of a newer run.
+
+        `uses` (layers, experts) are the uses of the newer run.
+        """
         return ExpertProfile(self.model, self.uses // 2 + uses)
 
 
 def save_profile(path: Path, profile: ExpertProfile) -> str | None:
-    """Writes the profile whole or not at all; returns a warning if that fails."""
+    """Writes the profile atomically; returns a warning if that fails, otherwise None."""
     plain = {"format": FORMAT, "version": VERSION, "model": profile.model}
     text = json.dumps(plain | {"uses": profile.uses.tolist()}, ensure_ascii=False) + "\n"
     return write_or_warn(path, text.encode(), "the expert profile was")
 
 
 def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> ExpertProfile | None:
-    """Reads the profile in a file; returns None if there is no such file yet.
+    """Reads a profile from a file; returns None if the file does not exist yet.
 
-    Raises StatsFileError if it holds something else or belongs to another model.
+    Raises StatsFileError if the file is not a profile or belongs to another model.
     """
     try:
         plain = json.loads(_text(path))
@@ -65,7 +68,10 @@ def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> E
 
 
 def _text(path: Path) -> str:
-    """Reads a regular file within a limit of size; raises OSError and StatsFileError."""
+    """Returns the text of the file; raises OSError if it cannot be read.
+
+    Raises StatsFileError if it is not a regular file or is too large.
+    """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise StatsFileError(f"{path} is not a regular file; name another --moe-profile")

@@ -1,4 +1,4 @@
-"""The experts of a fixed set, as a user lists their ids."""
+"""Parses the list of expert ids that a user gives for a fixed set of resident experts."""
 
 import re
 
@@ -6,7 +6,10 @@ from sharpi.errors import UsageError
 
 
 def parse_ids(text: str, num_experts: int) -> tuple[int, ...]:
-    """Parses ids as in `1,2,,3` or `0-7` and drops repeats; raises UsageError."""
+    """Returns the ids in a text such as `1,2,3` or `0-7`, without repeats.
+
+    Ignores empty parts. Raises UsageError for other texts and for ids from `num_experts` on.
+    """
     ids = dict.fromkeys(
         expert for part in text.split(",") if part.strip() for expert in _range(part.strip(), text)
     )

@@ -1,7 +1,7 @@
 """Measures how fast a disk reads past the page cache, with several reads in flight.
 
-The buffers are in huge pages, as expert slots are. A read into small pages reaches the disk in many
-pieces, which can make a virtual disk less than half as fast.
+The buffers are in huge pages, as expert slots are. The kernel splits a read into small pages into
+many requests to the disk, which can make a virtual disk less than half as fast.
 """
 
 import os
@@ -25,16 +25,17 @@ SECONDS = 0.5
 
 
 class DiskRate(Struct, frozen=True):
-    """The measured rate of a disk."""
+    """The measured read rate of a disk."""
 
     bytes_per_second: float
     is_direct: bool  # whether the reads bypassed the page cache
 
 
 def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
-    """Reads chunks of a file in random order; for a folder, writes a file there first.
+    """Returns the rate at which chunks of the file `path` are read in random order.
 
-    Raises UsageError if there is nothing to read or no room to write.
+    For a folder, writes a temporary file there first. Raises UsageError if the file is empty or
+    cannot be read, or if the folder has no space.
     """
     try:
         if path.is_dir():
@@ -50,7 +51,7 @@ def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
 
 @contextmanager
 def _trial_file(folder: Path) -> Iterator[Path]:
-    """Yields a file of random bytes that have reached the disk, and deletes it afterwards."""
+    """Yields a file of random bytes that are written to the disk, and deletes it afterwards."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".sharpi-disk-") as file:
         random = np.random.default_rng()
         for _ in range(TRIAL_BYTES // CHUNK_BYTES):
@@ -74,7 +75,10 @@ def _read(path: Path, seconds: float) -> DiskRate:
 
 
 def _timed_reads(file: int, size: int, seconds: float) -> float:
-    """Returns the bytes per second of reads, until time is up or every chunk was read once."""
+    """Returns the bytes per second of reads from a file of `size` bytes, by several threads.
+
+    Ends after `seconds`, or when every chunk was read once. `file` is a descriptor.
+    """
     order = np.random.default_rng(1).permutation(-(-size // CHUNK_BYTES))
     chunks = iter((order * CHUNK_BYTES).tolist())
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as their driver's management library (NVML) reports them; CUDA is not started."""
+"""Lists NVIDIA GPUs by the driver's management library (NVML), without initialising CUDA."""
 
 import ctypes
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Gpu(Struct, frozen=True):
 
 
 class GpuDriver(Struct, frozen=True):
-    """The driver and its GPUs."""
+    """The version of the NVIDIA driver, and the GPUs that it reports."""
 
     version: str
     cuda_version: str  # the newest CUDA version that it runs
@@ -36,12 +36,15 @@ class _Memory(ctypes.Structure):
 
 
 def has_gpu(devices: Path = _PCI_DEVICES) -> bool:
-    """Returns True if an NVIDIA device is plugged in, with or without a driver."""
+    """Returns True if an NVIDIA device is on the PCI bus, with or without a driver."""
     return any(path.read_text().strip() == _NVIDIA for path in devices.glob("*/vendor"))
 
 
 def probe_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> GpuDriver | None:
-    """Returns the driver with its GPUs, or None if no driver answers."""
+    """Returns the driver and its GPUs; None if NVML is missing or cannot be initialised.
+
+    `load` opens the library by its name.
+    """
     try:
         library = load(_LIBRARY)
     except OSError:
@@ -79,7 +82,7 @@ def _gpu(library: Any, index: int) -> Gpu:
 
 
 def _text(call: Callable[[Any, c_uint], int]) -> str:
-    """Returns the text that a function writes into a buffer of a given length."""
+    """Returns the text that an NVML function writes into a buffer; `call` takes buffer and size."""
     buffer = create_string_buffer(_TEXT_BYTES)
     call(ctypes.cast(buffer, c_char_p), c_uint(_TEXT_BYTES))
     return buffer.value.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""HardwareInfo: the machine's cores, memory and instruction set, probed once."""
+"""HardwareInfo: the machine's cores, memory and instruction set, probed at the start."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from sharpi.ops.cpu.library import instruction_set
 
 
 class Rates(Struct, frozen=True):
-    """Measured bytes per second; None if not measured."""
+    """The measured rates of memory, disk and bus, in bytes per second; None if not measured."""
 
     ram_read: float | None = None
     disk_read: float | None = None
@@ -26,7 +26,7 @@ class HardwareInfo(Struct, frozen=True):
     physical_cores: int  # cores that this process may use
     logical_cores: int
     total_ram: int
-    free_ram: int  # bytes that may be taken, within the memory cgroup's limit
+    free_ram: int  # bytes that can be allocated, within the memory cgroup's limit
     instruction_set: str
     ram_limit: int | None = None  # the memory cgroup's limit
     free_vram: int = 0  # of the first GPU; 0 without one, or if not probed
@@ -37,16 +37,16 @@ class HardwareInfo(Struct, frozen=True):
 
     @property
     def fast_cores(self) -> int:
-        """The number of physical performance cores; of all cores if they are alike or unknown."""
+        """The number of physical performance cores; all physical cores if they are alike."""
         return self.topology.num_performance or self.physical_cores
 
 
 def probe_hardware(
     wanted_instruction_set: str | None = None, *, with_gpu: bool = False, system: Path = SYSTEM
 ) -> HardwareInfo:
-    """Probes the machine; raises UsageError if it lacks the wanted instruction set.
+    """Returns the machine's resources; raises UsageError if it lacks the wanted instruction set.
 
-    A GPU's driver takes a while to answer, so it is asked only `with_gpu`. `system` is the mount
+    Without `with_gpu`, the GPUs are not probed, because that takes a while. `system` is the mount
     point of sysfs.
     """
     memory, vrams = probe_memory(), _free_vrams() if with_gpu else ()
@@ -70,7 +70,7 @@ def _free_vrams() -> tuple[int, ...]:
 
 
 def usable_cores() -> set[int]:
-    """Returns the logical cores that this process may run on."""
+    """Returns the numbers of the logical cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))

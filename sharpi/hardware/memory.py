@@ -1,4 +1,4 @@
-"""RAM: total and free memory, and the limits of memory cgroups."""
+"""Reads the total and the free RAM, and the limits of memory cgroups, from /proc."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _PROC = Path("/proc")
 
 
 class MemoryInfo(Struct, frozen=True):
-    """Memory of the machine in bytes."""
+    """The RAM of the machine, in bytes."""
 
     total: int
     free: int  # available within the limit; page cache counts as free
@@ -20,7 +20,7 @@ class MemoryInfo(Struct, frozen=True):
 
 
 def probe_memory(proc: Path = _PROC) -> MemoryInfo:
-    """Reads the kernel's figures; without /proc, all physical pages count as free."""
+    """Returns the kernel's figures; without /proc, all physical memory counts as free."""
     info = _memory_info(proc)
     total = info.get("MemTotal") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free = info.get("MemAvailable", total)
@@ -34,7 +34,7 @@ def probe_memory(proc: Path = _PROC) -> MemoryInfo:
 
 
 class _Group(Struct, frozen=True):
-    """A cgroup with a limit; `used` leaves out the page cache, which the kernel can drop."""
+    """A cgroup with a memory limit, in bytes; `used` leaves out the page cache."""
 
     limit: int
     used: int
@@ -45,7 +45,7 @@ class _Group(Struct, frozen=True):
 
 
 class _Files(Struct, frozen=True):
-    """The files in which one version of cgroups keeps its figures."""
+    """The names of files in which cgroups of version 1 or 2 state limits and usage."""
 
     limits: tuple[str, ...]
     usage: str
@@ -63,13 +63,13 @@ _VERSION_2 = _Files(
 
 
 def _memory_info(proc: Path) -> dict[str, int]:
-    """Returns the bytes by name from /proc/meminfo; empty if there is no such file."""
+    """Returns the bytes by field name from /proc/meminfo; empty if there is no such file."""
     fields = (line.split() for line in _lines(proc / "meminfo"))
     return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if len(f) == 3}
 
 
 def _groups(proc: Path) -> Iterator[_Group]:
-    """Yields the cgroup of this process and its parents, if they limit memory."""
+    """Yields those cgroups that limit this process's memory: its own and their parents."""
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -79,14 +79,20 @@ def _groups(proc: Path) -> Iterator[_Group]:
 
 
 def _folders(proc: Path, kind: str, controller: str, path: str) -> Iterator[Path]:
-    """Yields the group's folder and its parents, up to the mount; a container may see only some."""
+    """Yields the folder of the cgroup `path` and its parent folders, up to the mount point.
+
+    In a container, the outer parents may be hidden.
+    """
     for root, mount in _mounts(proc, kind, controller):
         inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
         yield from (mount / each for each in (inside, *inside.parents))
 
 
 def _mounts(proc: Path, kind: str, controller: str) -> Iterator[tuple[str, Path]]:
-    """Yields mount points of a cgroup hierarchy, each with the group that it shows (proc(5))."""
+    """Yields pairs of the cgroup that is mounted and its mount point, for one hierarchy.
+
+    See proc(5) for the format of /proc/self/mountinfo.
+    """
     for line in _lines(proc / "self/mountinfo"):
         place, _, source = line.partition(" - ")
         fields, (found, _, options) = place.split(), source.split(maxsplit=2)
@@ -109,7 +115,7 @@ def _used(folder: Path, files: _Files) -> int:
 
 
 def _number(path: Path) -> int | None:
-    """Returns the number that a file holds; None for "max" or without a file."""
+    """Returns the number in a file; None if the file says "max" or does not exist."""
     text = " ".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 

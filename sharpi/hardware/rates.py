@@ -1,4 +1,4 @@
-"""Measures how fast this machine's memory is read and copied."""
+"""Measures the bandwidth of reads and copies in this machine's RAM."""
 
 import mmap
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ _LEAST_BYTES = 1 << 20
 def measure_ram_read(num_threads: int, most_bytes: int = SAMPLE_BYTES) -> float:
     """Returns the bytes per second that `num_threads` threads read, best of a few tries.
 
-    `most_bytes` limits the memory that they read; a small working set may fit in caches.
+    `most_bytes` limits the memory that they read; a small one may fit in the CPU's caches.
     """
     size = max(_LEAST_BYTES, min(most_bytes, _sample_bytes()))
     return read_bytes_per_second([_touched(size)], num_threads)
@@ -53,5 +53,5 @@ def _sample_bytes() -> int:
 
 
 def _touched(count: int) -> npt.NDArray[np.uint8]:
-    """Returns memory whose pages are all committed."""
+    """Returns an array of `count` bytes whose pages are already allocated."""
     return np.ones(count, np.uint8)

@@ -1,4 +1,4 @@
-"""HardwareReport: everything that `sharpi doctor` examines and measures."""
+"""HardwareReport: the facts about a machine that `sharpi doctor` finds and measures."""
 
 import mmap
 import shutil
@@ -32,17 +32,17 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 class DiskReport(Struct, frozen=True):
-    """The disk of a folder or file."""
+    """The free space and the read rate of the disk of a folder or file."""
 
     path: str
     free_bytes: int
     bytes_per_second: float | None
-    is_direct: bool | None
-    fault: str | None  # the reason if it could not be measured
+    is_direct: bool | None  # whether the reads bypassed the page cache
+    fault: str | None  # the reason if the rate could not be measured
 
 
 class HardwareReport(Struct, frozen=True):
-    """The whole machine; rates are in bytes per second, None if they could not be measured."""
+    """The facts about a machine; rates are in bytes per second, None if they are unknown."""
 
     physical_cores: int
     logical_cores: int
@@ -63,13 +63,13 @@ class HardwareReport(Struct, frozen=True):
     numa_nodes: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a dict for JSON."""
+        """Returns the report as plain types for JSON."""
         plain: dict[str, Any] = to_builtins(self)
         return plain
 
 
 def examine(path: Path) -> HardwareReport:
-    """Examines the machine and measures the disk of `path`.
+    """Returns the report on the machine, with the measured rates of RAM and of the disk of `path`.
 
     Raises UsageError if there is no such file or folder.
     """
@@ -123,7 +123,7 @@ def _disk(path: Path) -> DiskReport:
 
 
 def _transparent_huge_pages(path: Path) -> str | None:
-    """Returns the active setting, which the kernel writes in brackets."""
+    """Returns the kernel's active setting, such as `madvise`; None if the file cannot be read."""
     try:
         text = path.read_text()
     except OSError:
@@ -132,7 +132,10 @@ def _transparent_huge_pages(path: Path) -> str | None:
 
 
 def _version(names: tuple[str, ...]) -> str | None:
-    """Returns the version of the first package that is installed; imports nothing."""
+    """Returns the version of the first of these packages that is installed; None if none is.
+
+    Does not import the package.
+    """
     for name in names:
         try:
             return version(name)

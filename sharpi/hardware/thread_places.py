@@ -1,7 +1,7 @@
-"""Places the threads of the pool on cores: fast ones first, threads that share a cache together.
+"""Chooses the cores of the thread pool's threads: fast cores first, and grouped by shared cache.
 
-If all cores are alike, the operating system places the threads, because a thread that must not move
-waits for whatever else runs on its core.
+If all cores are alike, the operating system places the threads, because a thread that is bound to a
+core has to wait for everything else that runs there.
 """
 
 from itertools import groupby
@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from sharpi.hardware.topology import Core, Topology
 
-GROUP_THREADS = 8  # the most threads of a group that meet first at a barrier
+GROUP_THREADS = 8  # the most threads of a group; a barrier synchronises the group first
 
 
 class ThreadPlace(Struct, frozen=True):
-    """One thread's place: any of `cores`, or anywhere if there are none.
+    """The cores that one thread may run on; an empty `cores` means all cores.
 
     `group` is the number, from 0, of a group of threads that share a cache. `speed` is relative to
     the fastest core.
@@ -28,7 +28,7 @@ class ThreadPlace(Struct, frozen=True):
 
 
 def place_threads(topology: Topology, num_threads: int) -> tuple[ThreadPlace, ...]:
-    """Places the threads; the first one is the caller's."""
+    """Returns the place of each thread of a pool; the first thread is the caller's."""
     chosen = _one_per_physical(topology)[:num_threads]
     if len(chosen) < num_threads or not chosen:
         return _grouped([ThreadPlace() for _ in range(num_threads)], [""] * num_threads)
@@ -46,7 +46,7 @@ def place_threads(topology: Topology, num_threads: int) -> tuple[ThreadPlace, ..
 
 
 def _one_per_physical(topology: Topology) -> list[Core]:
-    """One logical core of each physical one, the fastest first, spread over the nodes."""
+    """Returns one logical core for each physical core, fastest first, alternating NUMA nodes."""
     seen: dict[tuple[int, int], Core] = {}
     for core in topology.cores:
         seen.setdefault(core.physical, core)
@@ -60,10 +60,10 @@ def _one_per_physical(topology: Topology) -> list[Core]:
 
 
 def _allowed(topology: Topology, core: Core, by_node: bool, chosen: list[Core]) -> tuple[int, ...]:
-    """Returns the numbers of the cores that a thread may use, empty for all cores.
+    """Returns the numbers of the cores that a thread may use; empty for all cores.
 
-    They are those of its node if threads are on several nodes, and only performance cores if all
-    threads are on such cores.
+    With `by_node`, only cores of the NUMA node of `core`. If the cores `chosen` for all threads are
+    performance cores, only performance cores.
     """
     only_fast = topology.is_hybrid and all(c in topology.performance for c in chosen)
     if not by_node and not only_fast:
@@ -73,7 +73,10 @@ def _allowed(topology: Topology, core: Core, by_node: bool, chosen: list[Core]) 
 
 
 def _grouped(places: list[ThreadPlace], caches: list[str]) -> tuple[ThreadPlace, ...]:
-    """Numbers the groups; a group is at most GROUP_THREADS adjacent threads of one cache."""
+    """Returns the places with group numbers.
+
+    A group has at most GROUP_THREADS adjacent threads with the same entry in `caches`.
+    """
     placed: list[ThreadPlace] = []
     group, first = -1, 0
     for i, place in enumerate(places):

@@ -1,4 +1,4 @@
-"""The machine's cores as Linux describes them: siblings, NUMA node, and speed."""
+"""Reads from Linux which cores are hyper-threads of one core, and their NUMA nodes and speeds."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -14,8 +14,8 @@ PERFORMANCE_SHARE = 0.75
 class Core(Struct, frozen=True):
     """A logical core. Logical cores with the same `physical` id are hyper-threads of one core.
 
-    `capacity` is relative to the fastest core, above 0 and at most 1. Cores of one `cache` id share
-    the last level of it.
+    `capacity` is relative to the fastest core, above 0 and at most 1. Cores with the same `cache`
+    id share the last level of cache.
     """
 
     number: int
@@ -26,7 +26,7 @@ class Core(Struct, frozen=True):
 
 
 class Topology(Struct, frozen=True):
-    """The logical cores that this process may use, by number."""
+    """The logical cores that this process may use, in order of their numbers."""
 
     cores: tuple[Core, ...]
 
@@ -36,7 +36,7 @@ class Topology(Struct, frozen=True):
 
     @property
     def performance(self) -> tuple[Core, ...]:
-        """The fastest kind of cores; all cores if they are alike."""
+        """The logical cores of the fastest kind; all cores if they are alike."""
         return tuple(core for core in self.cores if core.capacity >= PERFORMANCE_SHARE)
 
     @property
@@ -56,7 +56,7 @@ class Topology(Struct, frozen=True):
 def read_topology(usable: Collection[int], system: Path = SYSTEM) -> Topology:
     """Reads the topology of the usable logical cores from sysfs, mounted at `system`.
 
-    Facts that are missing there are taken to be equal for all cores.
+    Values that are missing there are assumed to be equal for all cores.
     """
     cpus, numbers = system / "devices/system/cpu", sorted(usable)
     capacities = _capacities(system, numbers)
@@ -76,7 +76,7 @@ def read_topology(usable: Collection[int], system: Path = SYSTEM) -> Topology:
 
 
 def parse_cpu_list(text: str) -> set[int]:
-    """Parses the kernel's lists of numbers, such as "0-3,8"."""
+    """Returns the numbers in one of the kernel's lists, such as "0-3,8"."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -92,7 +92,7 @@ def _physical(cpu: Path, number: int) -> tuple[int, int]:
 
 
 def _nodes(folder: Path) -> dict[int, int]:
-    """Maps each logical core to its NUMA node."""
+    """Returns a dict from the number of each logical core to the number of its NUMA node."""
     return {
         cpu: int(node.name.removeprefix("node"))
         for node in folder.glob("node[0-9]*")
@@ -101,13 +101,19 @@ def _nodes(folder: Path) -> dict[int, int]:
 
 
 def _last_cache(folder: Path) -> str:
-    """Returns the cores that share the last level of cache, as the kernel writes them."""
+    """Returns the kernel's list of cores that share the last level of cache with a core.
+
+    `folder` is the core's cache folder. The list identifies the cache; it is empty if unknown.
+    """
     levels = sorted(folder.glob("index[0-9]*"), key=lambda path: int(path.name[5:]))
     return _text(levels[-1] / "shared_cpu_list") if levels else ""
 
 
 def _capacities(system: Path, numbers: list[int]) -> list[float]:
-    """Returns each core's speed relative to the fastest, from the first source that has it."""
+    """Returns each core's speed relative to the fastest one.
+
+    Uses the first of several files in sysfs that has a value for every core, else 1 for all.
+    """
     cpus = system / "devices/system/cpu"
     efficient = parse_cpu_list(_text(system / "devices/cpu_atom/cpus"))
     if not efficient.isdisjoint(numbers):

@@ -1,9 +1,9 @@
-"""Assistant: Gemma 4's drafter, a small model that reads the model's own keys and values.
+"""Assistant: Gemma 4's drafter, a small model that reads the main model's keys and values.
 
-Its layers have queries only. Each reads the keys of the model's last layer of the same kind, with
-or without a window (transformers: `gemma4_assistant`). Its inputs are the embedding of the newest
-token and the model's hidden state before that token. All drafts have the newest token's position,
-and see the keys before it.
+Its layers compute queries only. Each layer reads the keys and values of the main model's last layer
+of the same kind, with or without a window (transformers: `gemma4_assistant`). The inputs are the
+embedding of the newest token and the main model's hidden state at the token before it. All drafts
+have the position of the newest token, and attend to the positions before that.
 """
 
 from msgspec import Struct
@@ -21,7 +21,10 @@ from sharpi.ops.interface import FloatArray, Matrix, Ops, X
 
 
 class Assistant(Struct, frozen=True):
-    """The weights of the assistant; the embedding is the model's."""
+    """The weights of the assistant; the embedding of tokens is the main model's.
+
+    In the shapes, `own hidden` is the hidden size of the assistant.
+    """
 
     embedding: Matrix
     before: Matrix  # (own hidden, 2 * hidden): the embedding's columns come first
@@ -33,11 +36,11 @@ class Assistant(Struct, frozen=True):
     def step(
         self, ops: Ops[X], config: ModelConfig, hidden: X, divisors: FloatArray | None
     ) -> tuple[X, X]:
-        """Computes the wanted outputs' hidden states (hidden,) and logits (vocabulary,).
+        """Returns hidden states (hidden,) and logits (vocabulary,) of tokens that need logits.
 
-        `hidden` (hidden,) is the model's hidden state before each token, after the output norm. For
-        a further draft, it is the hidden state that this function returned. `ops` must let a token
-        attend only to the positions before its own.
+        `hidden` (hidden,) is the main model's hidden state at the token before each token, after
+        the output norm. For a further draft, it is the hidden state that this function returned.
+        `ops` must let a token attend only to the positions before its own.
         """
         token = ops.embed(self.embedding, config.embedding_scale)
         (x,) = ops.linear(ops.join(token, hidden), [self.before])
@@ -53,9 +56,10 @@ class Assistant(Struct, frozen=True):
 def load_assistant(
     source: TensorSource, config: ModelConfig, settings: AssistantSettings, embedding: Matrix
 ) -> Assistant:
-    """Loads the assistant's tensors beside the model's; raises ModelFileError for a misshapen one.
+    """Loads the assistant's tensors from the joined file of model and assistant.
 
-    `config` and `embedding` are the model's.
+    `config` and `embedding` are those of the main model. Raises ModelFileError for a missing or
+    misshapen tensor.
     """
     prefix = assistant_prefix(config.num_layers)
     tensors = replace(source, prefix=prefix)

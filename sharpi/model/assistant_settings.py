@@ -14,7 +14,7 @@ ASSISTANT = "gemma4-assistant"
 
 
 class AssistantSettings(Struct, frozen=True):
-    """The settings of an assistant, whose layers read the model's keys and values."""
+    """The settings of an assistant; its layers read the main model's keys and values."""
 
     hidden_size: int
     norm_epsilon: float
@@ -22,16 +22,19 @@ class AssistantSettings(Struct, frozen=True):
 
 
 def assistant_prefix(num_layers: int) -> str:
-    """Returns the prefix of an assistant's tensor names beside a model of `num_layers` layers."""
+    """Returns the prefix of the assistant's tensor names in a file joined with the main model's.
+
+    `num_layers` is the number of layers of the main model.
+    """
     return f"blk.{num_layers}.assistant."
 
 
 def read_assistant(
     metadata: Metadata, spec: ArchitectureSpec, mixers: tuple[MixerSettings, ...]
 ) -> AssistantSettings:
-    """Reads the settings from the assistant's metadata, for a model with these `mixers`.
+    """Reads the settings from the assistant's metadata; `mixers` are the main model's.
 
-    Raises ModelFileError if a layer's heads do not fit the model's keys.
+    Raises ModelFileError if a layer's heads do not fit the main model's keys.
     """
     reader = HyperparameterReader(metadata, ASSISTANT, counts_heads=True)
     heads = reader.per_layer("attention.head_count")
@@ -59,7 +62,11 @@ def _read_from(
     *,
     has_window: bool,
 ) -> AttentionSettings:
-    """Returns the model's last attention with or without a window, but with other query heads."""
+    """Returns the settings of a layer that reads the keys and values of the main model.
+
+    They are those of the main model's last attention layer with or without a window, but with
+    `num_heads` query heads.
+    """
     alike = [
         mixer
         for mixer in mixers

@@ -1,4 +1,4 @@
-"""A branch of the residual stream: a norm, a computation, and the addition to the stream."""
+"""Branch: a norm, a computation on its result, and the addition to the residual stream."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ class Branch(Struct, frozen=True):
     ) -> X:
         """Returns the residual stream (hidden,) after the branch.
 
-        The branch reads `source` (hidden,) instead of x if that is not None.
+        If `source` (hidden,) is not None, the norm reads it instead of x.
 
         `compute(h, residual, scale)` returns residual + scale * f(h) for the normed input h, or
         f(h) without a residual.

@@ -1,7 +1,7 @@
 """ModelConfig: the hyperparameters of a model, from its file and the architecture's spec.
 
-Some sizes (vocabulary, widths of experts) are read from the weights. Each part of a layer has a
-module of its own that reads its settings.
+Some sizes (vocabulary, widths of experts) are read from the shapes of the weights instead. The
+settings of each part of a layer are read by the module of that part.
 """
 
 import math
@@ -31,12 +31,12 @@ _RMS_EPSILON = "attention.layer_norm_rms_epsilon"
 
 
 class ModelConfig(Struct, frozen=True):
-    """One model's hyperparameters; names follow Hugging Face with `num_` spelled out."""
+    """A model's hyperparameters; names are like Hugging Face's, with `num_` for numbers."""
 
     spec: ArchitectureSpec
     architecture: str
     num_layers: int
-    num_predict_layers: int  # layers after the model's own, for multi-token prediction (MTP)
+    num_predict_layers: int  # further layers in the file, for multi-token prediction (MTP)
     hidden_size: int
     context_length: int
     norm_epsilon: float
@@ -53,24 +53,30 @@ class ModelConfig(Struct, frozen=True):
     assistant: AssistantSettings | None = None
 
     def for_context(self, num_positions: int) -> "ModelConfig":
-        """Returns the configuration for a KV cache of `num_positions`."""
+        """Returns the configuration for a KV cache of `num_positions` positions.
+
+        It decides whether the rope uses its settings for long contexts.
+        """
         originals = [m.rope.scaling.original_context for m in self.mixers if m.rope]
         return replace(self, has_long_context=num_positions > max(originals, default=0))
 
     @property
     def attention(self) -> tuple[AttentionShape, ...]:
-        """The attention shapes of layers that store keys and values, in order, then the head's."""
+        """The attention shapes of all layers that store keys and values, in order of layers.
+
+        The last one is that of the MTP head, if the model has one that stores keys.
+        """
         mixers = (*self.mixers, *filter(None, [self.head_mixer]))
         return tuple(mixer.kv_shape for mixer in mixers if mixer.kv_shape is not None)
 
     @property
     def has_head(self) -> bool:
-        """True if an MTP head drafts; its layer follows all others."""
+        """True if an MTP head is used; its layer comes after all other layers."""
         return self.head_mixer is not None
 
     @property
     def states(self) -> tuple[RecurrentShape, ...]:
-        """The shapes of the recurrent states, layer by layer."""
+        """The shapes of all recurrent states, in order of layers."""
         return tuple(shape for mixer in self.mixers for shape in mixer.state_shapes)
 
     @property
@@ -95,7 +101,7 @@ class ModelConfig(Struct, frozen=True):
 
     @property
     def rope_width(self) -> int:
-        """The number of cosines and sines per token, for all the different ropes of the layers."""
+        """The number of cosines and sines per token, summed over the distinct ropes of layers."""
         return sum(rope.dims for rope in {mixer.rope for mixer in self.mixers} if rope)
 
 

@@ -1,16 +1,16 @@
-"""Describes the tensors of a file that the model does not use, in one line per kind."""
+"""Describes the tensors of a file that sharpi does not use, in one line per kind."""
 
 from collections.abc import Sequence
 
 from sharpi.gguf.tensor_summary import layer_of
 
 _PROJECTIONS = ("v.", "a.", "mm.", "resampler.")
-_INDEXER = ".indexer."  # of sparse attention; without it, every position is attended to
+_INDEXER = ".indexer."  # of sparse attention, which is not used: all positions are attended to
 _SHOWN = 4
 
 
 def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
-    """Returns lines about tensors that no part of the model took; unknown ones are named."""
+    """Returns a line for each kind of unused tensors among `names`; unknown ones are named."""
     predicting = [name for name in names if _predicts_further(name, num_layers)]
     projecting = [name for name in names if name.startswith(_PROJECTIONS)]
     indexing = [name for name in names if _INDEXER in name and name not in predicting]
@@ -32,7 +32,10 @@ def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
 
 
 def is_extra(name: str, num_layers: int) -> bool:
-    """Returns True for tensors that no text model takes: MTP layers, images, audio, indexers."""
+    """Returns True for tensors that are never needed to run a model as text.
+
+    They are those of MTP layers, of images or audio, and of indexers for sparse attention.
+    """
     return _INDEXER in name or _predicts_further(name, num_layers) or name.startswith(_PROJECTIONS)
 
 

@@ -1,6 +1,6 @@
-"""Reads the settings of a model's layer for multi-token prediction (MTP), if its file has one.
+"""Reads the settings of a model's head for multi-token prediction (MTP), if its file has one.
 
-Gemma 4's assistant, once its file is joined to the model's, counts as such a layer.
+Gemma 4's assistant, if its file is joined to the model's, counts as such a head.
 """
 
 from msgspec.structs import replace
@@ -16,7 +16,8 @@ from sharpi.model.mixers.mixers import read_head_mixer
 def has_head(file: GgufFile, config: ModelConfig) -> bool:
     """Returns True if the file has an MTP head that sharpi can run.
 
-    Some files have the key without the tensors; others do not say which attention the head has.
+    Some files have the metadata without the tensors. For some architectures the file does not state
+    which attention the head has.
     """
     if _has_assistant(file, config):
         return True
@@ -28,10 +29,10 @@ def has_head(file: GgufFile, config: ModelConfig) -> bool:
 
 
 def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = None) -> ModelConfig:
-    """Returns the configuration with the file's MTP head, or unchanged if it has none.
+    """Returns the configuration with the settings of the MTP head, or unchanged without a head.
 
-    `metadata` is that of the head's own file, if there is one. Raises ModelFileError, which names
-    the key at fault.
+    `metadata` is that of the head's file, if it is a separate file. Raises ModelFileError, which
+    names the key at fault.
     """
     if not has_head(file, config):
         return config

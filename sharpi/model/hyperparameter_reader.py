@@ -1,4 +1,4 @@
-"""Reads the architecture's keys of a file's metadata, and checks their ranges.
+"""Reads a model's hyperparameters from the metadata of a GGUF file, and checks their ranges.
 
 Callers pass the keys of the GGUF specification without the `<architecture>.` prefix.
 """
@@ -9,10 +9,10 @@ from sharpi.gguf.metadata import Metadata
 
 
 class HyperparameterReader:
-    """Typed access to the keys by their short names.
+    """Typed access to the architecture's keys, by their names without prefix.
 
-    With `counts_heads`, the layers at the end for multi-token prediction count as layers, too.
-    Every error is a ModelFileError that names the file and the key.
+    With `counts_heads`, the last layers, which are for multi-token prediction, count as layers,
+    too. Every error is a ModelFileError that names the file and the key.
     """
 
     def __init__(
@@ -29,7 +29,10 @@ class HyperparameterReader:
         self.hidden_size = self.count("embedding_length", maximum=1 << 20)
 
     def _model_layers(self, *, may_be_none: bool) -> int:
-        """Reads the number of layers without those at the end for multi-token prediction."""
+        """Returns the number of layers without the last ones for multi-token prediction.
+
+        It may be 0 if `may_be_none` is set.
+        """
         stored, extra = self.count("block_count", maximum=4096), self.num_predict_layers
         if not 0 <= extra < stored + may_be_none:
             raise self.fault(
@@ -38,11 +41,11 @@ class HyperparameterReader:
         return stored - extra
 
     def name(self, key: str) -> str:
-        """Returns the full key, as the file has it."""
+        """Returns the full key, with the architecture as its prefix."""
         return f"{self.architecture}.{key}"
 
     def fault(self, what: str) -> ModelFileError:
-        """Returns the error to raise for a wrong value."""
+        """Returns the error to raise; `what` describes the wrong value."""
         return file_error(self.metadata.path, what)
 
     def has(self, key: str) -> bool:
@@ -50,34 +53,34 @@ class HyperparameterReader:
         return self.name(key) in self.metadata
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Returns an integer that fits into 32 bits, as kernels need."""
+        """Returns the integer under a key; it must fit into 32 bits, as kernels need."""
         limit = 1 << 31
         return self.metadata.get_int(self.name(key), default, minimum=-limit, maximum=limit - 1)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """Returns a finite number."""
+        """Returns the finite number under a key."""
         return self.metadata.get_float(self.name(key), default)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """Returns a boolean."""
+        """Returns the boolean under a key."""
         return self.metadata.get_bool(self.name(key), default)
 
     def positive(self, key: str, default: float | None = None) -> float:
-        """Returns a number above 0; the default may be 0."""
+        """Returns the number under a key, which must be above 0; the default may be 0."""
         value = self.number(key, default)
         if value <= 0 and value != default:
             raise self.fault(f"{self.name(key)} is {value}, not more than 0")
         return value
 
     def count(self, key: str, maximum: int) -> int:
-        """Returns an integer from 1 to `maximum`."""
+        """Returns the integer under a key, which must be from 1 to `maximum`."""
         value = self.integer(key)
         if not 0 < value <= maximum:
             raise self.fault(f"{self.name(key)} is {value}, outside 1..{maximum}")
         return value
 
     def flags(self, key: str) -> list[bool]:
-        """Returns one boolean per layer; layers that the file leaves out get False."""
+        """Returns one boolean per layer; False for MTP layers that the file leaves out."""
         values = self.metadata.get_array(self.name(key))
         if len(values) < self._num_flags:
             raise self.fault(f"{self.name(key)} has {len(values)} values, not {self.num_layers}")
@@ -85,10 +88,10 @@ class HyperparameterReader:
         return flags + [False] * (self.num_layers - len(flags))
 
     def per_layer(self, key: str, minimum: int = 1) -> list[int]:
-        """Returns one count per layer; the file has one for each layer, or one for all.
+        """Returns one count per layer; the file has an array of counts, or one count for all.
 
-        Counts of layers for multi-token prediction are dropped, unless `counts_heads` is set. It
-        takes the last layer's count for such layers if the file has none for them.
+        Counts of MTP layers are left out, unless `counts_heads` is set. If the file has no counts
+        for them, they are those of the last layer.
         """
         values = self.metadata.get_ints(self.name(key))
         stored = self.num_layers + self.num_predict_layers

@@ -11,12 +11,12 @@ from sharpi.ops.interface import ExpertWeights, Ops, X
 
 
 class Layer(Struct, frozen=True):
-    """The weights of one layer, which may have no mixer or no feed-forward."""
+    """The weights of one layer; some architectures have layers without mixer or feed-forward."""
 
     branch: Branch | None  # of the mixer; None without one
     mixer: Mixer | None
     feed_forward: FeedForward | None
-    input_gate: LayerInputGate | None = None  # adds the layer's own input
+    input_gate: LayerInputGate | None = None  # adds the per-layer input
     is_parallel: bool = False  # the feed-forward reads the layer's input, as the mixer does
     output_scale: float = 1.0  # multiplies the stream at the layer's end
 
@@ -38,7 +38,8 @@ class Layer(Struct, frozen=True):
     def feed(self, ops: Ops[X], x: X, following: "Layer | None", source: X | None = None) -> X:
         """Returns the residual stream (hidden,) after the feed-forward.
 
-        `source` (hidden,) is the layer's input, if the layer is parallel.
+        `source` (hidden,) is the input of the layer if the layer is parallel, otherwise None.
+        `following` is the next layer with a feed-forward, or None.
         """
         if self.feed_forward is None:
             return x
@@ -46,9 +47,9 @@ class Layer(Struct, frozen=True):
         return self.feed_forward.feed(ops, x, next_one, source)
 
     def finish(self, ops: Ops[X], x: X, own: X | None) -> X:
-        """Returns the residual stream (hidden,) after the layer.
+        """Returns the residual stream (hidden,) at the end of the layer.
 
-        `own` (width,) is the layer's own input, None if it has none.
+        `own` (width,) is the per-layer input, None if the model has none.
         """
         if self.input_gate is not None and own is not None:
             x = self.input_gate.add(ops, x, own)
@@ -56,5 +57,5 @@ class Layer(Struct, frozen=True):
 
     @property
     def experts(self) -> ExpertWeights | None:
-        """The routed experts, None in a layer without them."""
+        """The weights of the routed experts; None in a layer without them."""
         return None if self.feed_forward is None else self.feed_forward.experts

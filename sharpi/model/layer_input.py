@@ -1,4 +1,4 @@
-"""Per-layer inputs: each layer adds an input of its own to the stream at its end (Gemma 4)."""
+"""Per-layer inputs: each layer ends with the addition of a separate input (Gemma 4)."""
 
 from msgspec import Struct
 
@@ -8,10 +8,10 @@ from sharpi.ops.interface import Activation, Matrix, Ops, X
 
 
 class LayerInputs(Struct, frozen=True):
-    """The weights from which the inputs of all layers, (layers * width,), are computed.
+    """The weights that compute the inputs of all layers (layers * width,) for a token.
 
-    The inputs are the scaled sum of a token's row in a second embedding and a normed projection of
-    its row in the first one.
+    The inputs are the scaled sum of a token's row in a second embedding matrix and a normed
+    projection of its row in the model's embedding matrix.
     """
 
     width: int
@@ -29,7 +29,7 @@ class LayerInputs(Struct, frozen=True):
 
 
 class LayerInputGate(Struct, frozen=True):
-    """Adds norm(projection(act(gate x) * input)) to the residual stream x of one layer."""
+    """Adds norm(projection(act(gate x) * input)) to the residual stream x at a layer's end."""
 
     gate: Matrix
     projection: Matrix
@@ -37,7 +37,10 @@ class LayerInputGate(Struct, frozen=True):
     activation: Activation
 
     def add(self, ops: Ops[X], x: X, own: X) -> X:
-        """Returns x plus the gated input, (hidden,); `own` (width,) is the layer's input."""
+        """Returns the residual stream x (hidden,) plus the gated input.
+
+        `own` (width,) is the per-layer input of this layer.
+        """
         (gate,) = ops.linear(x, [self.gate])
         (out,) = ops.linear(ops.gated(gate, own, self.activation), [self.projection])
         return ops.add(x, self.norm.apply(ops, out), 1.0)

@@ -1,4 +1,4 @@
-"""The norms of a model: RMS norm, or layer norm if there is a bias."""
+"""The norms of a model: an RMS norm, or a layer norm if it has a bias."""
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +15,10 @@ class Norm(Struct, frozen=True):
     bias: FloatArray | None = None  # of layer norm; None for RMS norm
 
     def apply(self, ops: Ops[X], x: X, width: int | None = None) -> X:
-        """Norms x (width,), or each part of x if `width` is a multiple of the weight's size."""
+        """Returns x normed; `width` is the size of x, by default that of the weight.
+
+        If it is a multiple of the weight's size, an RMS norm is applied to each part of that size.
+        """
         if self.bias is not None:
             return ops.layer_norm(x, self.weight, self.bias, self.epsilon)
         groups = 1 if width is None else width // self.weight.size
@@ -25,9 +28,9 @@ class Norm(Struct, frozen=True):
 def load_norm(
     tensors: TensorSource, name: str, epsilon: float, *sizes: int, is_layer_norm: bool = False
 ) -> Norm:
-    """Loads the norm `<name>.weight`, which has one of `sizes`, with its bias if there is one.
+    """Loads the norm `<name>.weight`, which must have one of `sizes`, with its bias if any.
 
-    A layer norm without a bias gets one of zeros.
+    With `is_layer_norm`, a missing bias is replaced by zeros.
     """
     weight = tensors.vector(f"{name}.weight", *sizes)
     bias = tensors.optional_vector(f"{name}.bias", weight.size)

@@ -1,7 +1,7 @@
-"""PredictHead: a layer for multi-token prediction (MTP), which drafts the token after the next.
+"""PredictHead: a head for multi-token prediction (MTP), which drafts the token after the next one.
 
-The head is the one of DeepSeek-V3 (arXiv 2412.19437, section 2.2). In a GGUF file it is the layer
-after the model's last one, with `nextn` tensors beside those of any layer.
+It is the MTP module of DeepSeek-V3 (arXiv 2412.19437, section 2.2). In a GGUF file it is the layer
+after the model's last one, with `nextn` tensors in addition to those of other layers.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from sharpi.ops.interface import FloatArray, Matrix, Ops, X
 
 
 class PredictHead(Struct, frozen=True):
-    """The weights of the head; where its file has none, they are the model's."""
+    """The weights of the head; weights that its file lacks are those of the model."""
 
     embedding: Matrix
     embedding_norm: Norm
@@ -29,11 +29,11 @@ class PredictHead(Struct, frozen=True):
     def step(
         self, ops: Ops[X], config: ModelConfig, hidden: X, divisors: FloatArray | None
     ) -> tuple[X, X]:
-        """Computes the wanted outputs' hidden states (hidden,) and logits (vocabulary,).
+        """Returns hidden states (hidden,) and logits (vocabulary,) of tokens that need logits.
 
-        `hidden` (hidden,) is the model's hidden state of each token, after the output norm. After a
-        draft, it is the hidden state that this function returned for the draft. The step's ids are
-        the tokens that follow those of `hidden`.
+        `hidden` (hidden,) is the model's hidden state of each token, after the output norm. For a
+        further draft, it is the hidden state that this function returned for the draft before. The
+        step's token ids are those of the tokens that follow the tokens of `hidden`.
         """
         token = ops.embed(self.embedding, config.embedding_scale)
         token = self.embedding_norm.apply(ops, token)
@@ -46,7 +46,7 @@ class PredictHead(Struct, frozen=True):
 
 
 def final_logits(ops: Ops[X], config: ModelConfig, logits: X) -> X:
-    """Scales and caps the logits (vocabulary,) as the model does."""
+    """Returns the logits (vocabulary,) with the model's scale and soft cap applied."""
     if config.logit_scale != 1.0:
         logits = ops.scale(logits, config.logit_scale)
     return ops.soft_cap(logits, config.final_soft_cap) if config.final_soft_cap else logits
@@ -60,9 +60,10 @@ def load_head(
     output: Matrix,
     layer_norm_epsilon: float = 0.0,
 ) -> PredictHead:
-    """Loads the head from its layer's tensors; raises ModelFileError for a misshapen one.
+    """Loads the head from the `nextn` tensors of `tensors`, which are those of its layer.
 
-    With `layer_norm_epsilon`, the head's own last norm is a layer norm with this epsilon.
+    If `layer_norm_epsilon` is not 0, the head's last norm is a layer norm with this epsilon. Raises
+    ModelFileError for a missing or misshapen tensor.
     """
     hidden, epsilon = embedding.columns, output_norm.epsilon
     shape = (embedding.rows, hidden)

@@ -1,4 +1,4 @@
-"""Replaces a file's RoPE scaling by the one that the user asked for."""
+"""Replaces the RoPE scaling of a model file by the one that the user requests."""
 
 from collections.abc import Iterator
 from typing import TypeGuard
@@ -16,10 +16,10 @@ _NOTHING = RopeRequest()
 
 
 def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
-    """Returns the model with the requested scaling in all layers that have the file's scaling.
+    """Returns the configuration with the requested scaling in all layers with the file's scaling.
 
-    Sliding-window layers with their own frequencies keep them. Raises UsageError if no layer
-    rotates, or if the architecture sets the scaling itself.
+    Sliding-window layers with separate frequencies keep these. Raises UsageError if no layer has a
+    rope, or if the architecture sets the scaling itself.
     """
     if asked == _NOTHING:
         return model
@@ -49,9 +49,10 @@ def _scalings(model: ModelConfig) -> Iterator[RopeScaling]:
 
 
 def _is_scaled(rope: Rope | None) -> TypeGuard[Rope]:
-    """Returns True if a rope has the file's scaling, and this scaling can be replaced.
+    """Returns True if a rope has the file's scaling and this can be replaced.
 
-    Sliding-window layers with another base have none. A "divided" one cannot be replaced.
+    Ropes of sliding-window layers with another base are not scaled. A scaling of the kind "divided"
+    cannot be replaced.
     """
     return rope is not None and rope.is_divided and rope.scaling.kind != "divided"
 

@@ -1,7 +1,7 @@
-"""ArchitectureSpec: an architecture as data, read from `models/<architecture>.toml`.
+"""ArchitectureSpec: the description of an architecture, read from `models/<architecture>.toml`.
 
-Tensor names and sizes come from the model's file. A spec only adds what the file does not say, and
-computes nothing.
+Tensor names and sizes come from the model's file. A spec only has facts that the file does not
+state.
 """
 
 import tomllib
@@ -24,7 +24,7 @@ HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 
 
 class Variant(Struct, frozen=True, forbid_unknown_fields=True):
-    """A model of an architecture that behaves differently, recognised by sizes in its file."""
+    """A model that differs from others of its architecture, recognised by sizes in its file."""
 
     model: str  # the model's name
     sizes: dict[str, int]  # short keys of the file and their values, all of which have to match
@@ -32,7 +32,7 @@ class Variant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArchitectureSpec(Struct, frozen=True):
-    """The behaviours of one architecture that its files do not say."""
+    """The properties of one architecture that are not in the metadata of its files."""
 
     name: str
     # "latent" makes the keys and values of all heads from one latent vector.
@@ -44,17 +44,17 @@ class ArchitectureSpec(Struct, frozen=True):
     # In a model with some sliding-window layers, only these rotate.
     ropes_windows_only: bool = False
     ropes_dense_layers: bool = False  # with `ropes_windows_only`, leading dense layers rotate, too
-    # In layers without a window, only half as many values of a head rotate as the file says.
+    # In layers without a window, only half as many values of a head rotate as the file states.
     whole_layers_rotate_half: bool = False
     yarn_rounds_ramp: bool = True  # see RopeScaling
     # Replaces the file's attention factor if its divisors depend on the context; 0 keeps it.
     long_rope_factor: float = 0.0
-    # The RoPE base of sliding-window layers if the file has no key for it; 0 takes other layers'
-    # base.
+    # The RoPE base of sliding-window layers if the file has no key for it; 0 for the base of other
+    # layers.
     local_rope_base: float = 0.0
     # If the file has no pattern, each period's last layer has no window; 0: all layers have one.
     window_period: int = 0
-    window_period_begins_whole: bool = False  # each period's first layer has none instead
+    window_period_begins_whole: bool = False  # the first layer of each period has no window
     # Windows are chunks of this many positions unless the file has another size; 0: windows slide.
     chunk_size: int = 0
     # The scale of queries if the file has none; 0 for 1 / sqrt of a size.
@@ -66,14 +66,14 @@ class ArchitectureSpec(Struct, frozen=True):
     # Whether queries and keys are normed before or after rotation; "length_after_rope" has no
     # weights.
     head_norms: HeadNorms = "before_rope"
-    # Queries grow with their position (see Temperature). The file may state others; 0 for none.
+    # Queries are scaled by position (see Temperature). The file may have other values; 0 for none.
     temperature_interval: int = 0
     temperature_rate: float = 0.0
     temperature_offset: int = 0
     temperature_without_rope: bool = False  # only layers without a rope have one
     query_holds_gate: bool = False  # see Projections
     head_gate: Literal["sigmoid", "softplus"] = "sigmoid"  # the activation of attention's gate
-    # The mixer of layers without attention. The file says by flags, by a period or by 0 KV heads
+    # The mixer of layers without attention. The file states by flags, by a period or by 0 KV heads
     # which layers these are.
     recurrent: RecurrentKind = "none"
     attention_period: int = 0  # if the file has no period; the last layer of a period has attention
@@ -81,14 +81,14 @@ class ArchitectureSpec(Struct, frozen=True):
     activation: str = "silu"  # the name of an Activation, in lower case
     scoring: str = "softmax"  # the name of a Scoring, in lower case
     corrected_scoring: str = ""  # the scoring of files with score corrections, if it differs
-    # The chosen weights are rescaled to sum to one, unless the file has a key for it.
+    # The weights of chosen experts are rescaled to sum to one; the file may have a key for it.
     router_normalises: bool = True
     weighs_expert_input: bool = False  # see ExpertWeights
     gates_feed_forward: bool = True  # False: the activation is applied to `up`
     # The mixer and the feed-forward read the same normed input of the layer.
     is_parallel: bool = False
     may_have_layer_norms: bool = False  # norms are layer norms if the file has no epsilon for RMS
-    averages_shared_expert: bool = False  # half of the sum of routed and shared experts counts
+    averages_shared_expert: bool = False  # the mean of routed and shared result, not the sum
     # Each layer has a mixer, or a feed-forward if its `feed_forward_length` in the file is not 0.
     has_one_branch: bool = False
     head_is_known: bool = True  # False: files do not say which attention their MTP head has
@@ -98,13 +98,13 @@ class ArchitectureSpec(Struct, frozen=True):
     divides_logits: bool = False
     # Models of the architecture that behave differently, although no key of their files says so.
     variants: tuple[Variant, ...] = ()
-    # Names of tensors in this architecture's files, by the usual names; see TensorSource.
+    # Names of tensors in this architecture's files, by their usual names; see TensorSource.
     tensors: dict[str, str] = field(default_factory=dict)
 
     def for_model(self, size: Callable[[str], int]) -> "ArchitectureSpec":
-        """Returns the spec of the file's model: this one, with a matching variant's changes.
+        """Returns this spec with the changes of the variant that matches the model, if any.
 
-        `size` returns the integer under a key without its prefix, 0 if the key is missing.
+        `size` returns the file's integer for a key without prefix, 0 if the key is missing.
         """
         for variant in self.variants:
             if all(size(key) == value for key, value in variant.sizes.items()):
@@ -113,27 +113,27 @@ class ArchitectureSpec(Struct, frozen=True):
 
     @property
     def activation_kind(self) -> Activation:
-        """The activation of the feed-forward."""
+        """The activation function of the feed-forward."""
         return Activation[self.activation.upper()]
 
     @property
     def head_gate_kind(self) -> HeadGate:
-        """The activation of the gate of attention's result."""
+        """The activation function of the gate for attention's output."""
         return HeadGate[self.head_gate.upper()]
 
     @property
     def corrected_scoring_kind(self) -> Scoring:
-        """The scoring of router logits in files with a score correction."""
+        """The function from router logits to scores, in files with a score correction."""
         return Scoring[(self.corrected_scoring or self.scoring).upper()]
 
     @property
     def scoring_kind(self) -> Scoring:
-        """The scoring of router logits."""
+        """The function from router logits to scores."""
         return Scoring[self.scoring.upper()]
 
 
 def supported_architectures() -> list[str]:
-    """Returns the names of all architectures, as in `general.architecture`, sorted."""
+    """Returns the sorted names of all supported architectures, as in `general.architecture`."""
     return sorted(path.stem for path in models_folder().glob("*.toml"))
 
 
@@ -141,7 +141,7 @@ def supported_architectures() -> list[str]:
 def load_spec(architecture: str) -> ArchitectureSpec:
     """Loads the spec of an architecture.
 
-    Raises UnsupportedModelError, which lists the known ones, for any other.
+    Raises UnsupportedModelError, which lists the supported ones, for an unknown name.
     """
     if architecture not in supported_architectures():
         known = ", ".join(supported_architectures())
@@ -155,7 +155,10 @@ def load_spec(architecture: str) -> ArchitectureSpec:
 
 
 def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
-    """Makes a spec from TOML values; raises ValueError, which names an unknown key or value."""
+    """Returns a spec with the values of a TOML file.
+
+    Raises ValueError, which names the unknown key or value.
+    """
     values = dict(values)
     variants = _variants(architecture, values.pop("variants", []))
     _check(architecture, values)
@@ -172,7 +175,7 @@ def _variants(architecture: str, tables: Any) -> tuple[Variant, ...]:
 
 
 def _check(architecture: str, values: dict[str, Any]) -> None:
-    """Raises ValueError for values that a spec cannot have."""
+    """Raises ValueError if a key is unknown or a value is not allowed for its key."""
     kinds = get_type_hints(ArchitectureSpec)
     kinds.pop("variants")
     if unknown := sorted(set(values) - set(kinds)):
@@ -190,7 +193,7 @@ def _check(architecture: str, values: dict[str, Any]) -> None:
 
 
 def _is_of_kind(value: object, kind: Any) -> bool:
-    """Returns True if a value is of the type that a field declares."""
+    """Returns True if a value is of the type `kind`, which a field declares."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     wanted = get_origin(kind) or kind

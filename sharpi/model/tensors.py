@@ -1,6 +1,6 @@
-"""Takes tensors from the file by name, checks type and shape, and records which were taken.
+"""Looks up tensors of the file by name, checks type and shape, and records which were used.
 
-Quantised matrices stay views into the mapped file, or into copies that are filled later.
+The data of quantised matrices are views into the mapped file, or into copies that are filled later.
 One-dimensional tensors (norms, biases) are small and are converted to float32.
 """
 
@@ -29,14 +29,14 @@ class TensorSource(Struct, frozen=True):
     """The tensors of a file whose names begin with `prefix`."""
 
     file: GgufFile
-    # Maps the usual name of a part to its name in this architecture's files, which is used for
-    # nothing else.
+    # Maps the usual name of a tensor to its name in this architecture's files, which there has
+    # this meaning only.
     renames: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""  # for instance "blk.3."
     taken: set[str] = field(default_factory=set)
 
     def layer(self, index: int) -> "TensorSource":
-        """Returns the source of one layer's tensors."""
+        """Returns a source for the tensors of one layer, with the prefix `blk.<index>.`."""
         return replace(self, prefix=f"blk.{index}.")
 
     def has(self, name: str) -> bool:
@@ -44,11 +44,11 @@ class TensorSource(Struct, frozen=True):
         return self._full_name(name) in self.file.tensors
 
     def unused(self) -> tuple[str, ...]:
-        """Returns the names of all tensors that were not taken."""
+        """Returns the names of all tensors in the file that no call has returned so far."""
         return tuple(name for name in self.file.tensors if name not in self.taken)
 
     def vector(self, name: str, *sizes: int) -> FloatArray:
-        """Takes a tensor of one row, which must have one of `sizes`, as float32."""
+        """Returns a tensor of one row as float32; its length must be one of `sizes`."""
         tensor = self.tensor(name)
         is_row = all(size == 1 for size in tensor.shape[:-1])
         if not is_row or tensor.shape[-1] not in sizes:
@@ -56,17 +56,17 @@ class TensorSource(Struct, frozen=True):
         return self._floats(tensor)
 
     def optional_vector(self, name: str, *sizes: int) -> FloatArray | None:
-        """Takes a vector as `vector` does; returns None if the file does not have it."""
+        """Returns a vector as `vector` does, or None if the file does not have it."""
         return self.vector(name, *sizes) if self.has(name) else None
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
-        """Takes a small tensor, which must have this shape, as float32."""
+        """Returns a small tensor as float32; it must have this shape."""
         tensor = self.tensor(name)
         self._check(tensor, shape)
         return self._floats(tensor).reshape(shape)
 
     def matrix(self, name: str, shape: tuple[int | None, int], *, is_scaled: bool = True) -> Matrix:
-        """Takes `<name>.weight` (rows, columns), with `<name>.bias` and `.scale` if present."""
+        """Returns `<name>.weight` (rows, columns), with `<name>.bias` and `.scale` if present."""
         tensor = self.tensor(f"{name}.weight")
         if shape[0] == 1 and len(tensor.shape) == 1:
             self._check(tensor, shape[1:])
@@ -80,7 +80,7 @@ class TensorSource(Struct, frozen=True):
         return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias, scale)
 
     def rows(self, name: str, heights: Sequence[int], columns: int) -> list[Matrix]:
-        """Takes `<name>.weight` (sum of heights, columns), split into a matrix for each height."""
+        """Returns `<name>.weight` (sum of heights, columns) split into a matrix for each height."""
         whole = self.matrix(name, (sum(heights), columns))
         row_bytes, parts, first = whole.data.nbytes // whole.rows, [], 0
         data = whole.data.reshape(-1)
@@ -93,11 +93,11 @@ class TensorSource(Struct, frozen=True):
         return parts
 
     def optional_matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix | None:
-        """Takes a matrix as `matrix` does; returns None if the file does not have it."""
+        """Returns a matrix as `matrix` does, or None if the file does not have it."""
         return self.matrix(name, shape) if self.has(f"{name}.weight") else None
 
     def stacked(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> StackedMatrix:
-        """Takes `<name>.weight` (experts, rows, columns), with `.bias` and `.scale` if present."""
+        """Returns `<name>.weight` (experts, rows, columns), with `.bias` and `.scale` if any."""
         tensor = self.tensor(f"{name}.weight")
         is_stacked = len(tensor.shape) == 3 or num_experts > 1
         self._check(tensor, (num_experts, *shape) if is_stacked else shape)
@@ -111,9 +111,9 @@ class TensorSource(Struct, frozen=True):
         )
 
     def _scales(self, name: str, count: int) -> FloatArray | None:
-        """Takes the scales of whole matrices, which NVFP4 needs.
+        """Returns the scale of each of `count` matrices, which NVFP4 needs; None without scales.
 
-        Input scales, for processors that multiply in four bits, are taken but not used.
+        Input scales, for processors that multiply in four bits, are ignored.
         """
         if self.has(f"{name}.input_scale"):
             self.taken.add(self._full_name(f"{name}.input_scale"))
@@ -127,9 +127,9 @@ class TensorSource(Struct, frozen=True):
         return self._floats(tensor)
 
     def tensor(self, name: str) -> Tensor:
-        """Takes a tensor.
+        """Returns a tensor and records that it is used.
 
-        Raises ModelFileError if it is missing, UnsupportedModelError for an unknown type.
+        Raises ModelFileError if it is missing, UnsupportedModelError for an unknown quant type.
         """
         full_name = self._full_name(name)
         if full_name not in self.file.tensors:

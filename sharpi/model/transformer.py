@@ -1,7 +1,7 @@
-"""The step of a decoder-only transformer, written once over `Ops`.
+"""The step of a decoder-only transformer, written once for all implementations of `Ops`.
 
-With the reference operations it computes; with a recorder it records. Each part of a layer has its
-own module.
+With the reference operations a step computes values; with a recorder it records operations. Each
+part of a layer has its own module.
 """
 
 from typing import Generic
@@ -15,11 +15,11 @@ from sharpi.ops.interface import Ops, X
 
 
 class Transformer(Generic[X]):
-    """One model, run with one implementation of the operations.
+    """One model, run with one implementation of the operations; shapes are per token.
 
-    With `trims_last_layer`, the last layer's feed-forward is computed for the wanted outputs only.
-    With `keeps_hidden` it is computed for all tokens, and `hidden` (hidden,) holds the hidden state
-    of each token after the output norm.
+    The wanted outputs are the tokens for which logits are needed. With `trims_last_layer`, the last
+    layer's feed-forward is computed for these only. With `keeps_hidden` it is computed for all
+    tokens, and `hidden` (hidden,) holds the hidden state of each token after the output norm.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Transformer(Generic[X]):
         self.hidden: X | None = None
 
     def step(self) -> X:
-        """Computes the logits (vocabulary,) of the wanted outputs."""
+        """Computes the logits (vocabulary,) of the tokens for which they are needed."""
         return self.logits(self.layers(self.embed(), range(self._config.num_layers)))
 
     def embed(self) -> X:
@@ -47,10 +47,10 @@ class Transformer(Generic[X]):
         return self._ops.embed(self._weights.embedding, self._config.embedding_scale)
 
     def layers(self, x: X, indices: range) -> X:
-        """Computes the layers `indices`, in order, from the input x of the first: (hidden,).
+        """Computes the layers `indices` in order; x (hidden,) is the input of the first of them.
 
-        The model's last layer returns rows for the wanted outputs only, unless `keeps_hidden` is
-        set.
+        Returns the output (hidden,) of the last of them. The output of the model's last layer only
+        has rows for tokens that need logits, unless `keeps_hidden` is set.
         """
         angles = Angles(self._ops, self._weights.rope_divisors)
         inputs = self._layer_inputs(x, indices)
@@ -69,7 +69,7 @@ class Transformer(Generic[X]):
         return x
 
     def _following(self, layer: int) -> Layer | None:
-        """Returns the next layer that has a feed-forward."""
+        """Returns the next layer with a feed-forward after `layer`; None if there is none."""
         later = self._weights.layers[layer + 1 :]
         return next((each for each in later if each.feed_forward is not None), None)
 

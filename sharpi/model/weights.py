@@ -17,7 +17,7 @@ from sharpi.ops.interface import FloatArray, Matrix
 
 
 class ModelWeights(Struct, frozen=True):
-    """All tensors of a model."""
+    """The weights of a model, grouped by layer and part."""
 
     embedding: Matrix
     layers: tuple[Layer, ...]
@@ -26,11 +26,11 @@ class ModelWeights(Struct, frozen=True):
     rope_divisors: FloatArray | None
     layer_inputs: LayerInputs | None
     head: PredictHead | Assistant | None  # the head for multi-token prediction
-    unused: tuple[str, ...]  # names of tensors that no part of the model took
+    unused: tuple[str, ...]  # names of tensors in the file that the model does not use
 
 
 def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
-    """Groups the file's tensors; raises ModelFileError for a missing or misshapen one."""
+    """Returns the file's tensors, grouped; raises ModelFileError for missing or misshapen ones."""
     source = TensorSource(file, config.spec.tensors)
     hidden = config.hidden_size
     embedding = source.matrix("token_embd", (None, hidden))
@@ -98,7 +98,7 @@ def _layer(
 
 
 def _head_layer(tensors: TensorSource, config: ModelConfig, settings: MixerSettings) -> Layer:
-    """Loads the MTP head's layer, which has a mixer and a feed-forward in every model."""
+    """Loads the MTP head's layer, which has both a mixer and a feed-forward in every model."""
     if not config.spec.has_one_branch:
         return _layer(tensors, config, settings, config.num_layers)
     both = replace(
@@ -112,7 +112,10 @@ def _head_layer(tensors: TensorSource, config: ModelConfig, settings: MixerSetti
 
 
 def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
-    """Takes the divisors of rope frequencies; some files have a second set for long contexts."""
+    """Returns the divisors of the rope frequencies; None if the file has none.
+
+    Some files have a second set for long contexts.
+    """
     ropes = {mixer.rope for mixer in config.mixers if mixer.rope}
     sizes = {rope.dims // 2 for rope in ropes if rope.is_divided}
     short = source.optional_vector("rope_factors_short.weight", *sizes)
@@ -125,5 +128,5 @@ def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
 
 
 def _first_half(divisors: FloatArray | None) -> FloatArray | None:
-    """Drops the divisors of values that no layer rotates by them; files pad these."""
+    """Returns the first half of the divisors; the rest is padding in files of some models."""
     return None if divisors is None else divisors[: len(divisors) // 2]

@@ -1,21 +1,27 @@
-"""Acceptance: how often the model accepts drafts of each kind and level, learned while decoding."""
+"""Acceptance: the chance that the model accepts drafted tokens, learned while decoding.
+
+There is one chance for each kind of draft and each level of certainty.
+"""
 
 from collections.abc import Iterable, Sequence
 
 from sharpi.config import DraftKind
 from sharpi.speculation.draft import NUM_CHANCES, Draft
 
-_PRIOR_WEIGHT = 4.0  # observations that count as much as what was learned in other sequences
+_PRIOR_WEIGHT = 4.0  # the chance from other sequences counts like this many observations
 # The weight of an observation falls by this factor with every newer one of its level.
 _FORGETTING = 0.98
 _FIRST_CHANCE = 0.5
 _SURE: frozenset[DraftKind] = frozenset(("mtp", "draft"))  # kinds whose levels are probabilities
 _MOST = 0.99  # the highest chance, since nothing is certain
-WORTH_A_ROW = 0.05
+WORTH_A_ROW = 0.05  # the least chance with which a drafted token is worth a row of a check
 
 
 class _Level:
-    """Counts of one kind and level: `right` of `seen` tokens were accepted; old ones weigh less."""
+    """Counts for one kind and level: `right` of `seen` tokens were accepted.
+
+    Old tokens count less, so both are fractional.
+    """
 
     __slots__ = ("right", "seen")
 
@@ -28,14 +34,17 @@ class _Level:
 
 
 class Acceptance:
-    """The chances of drafted tokens in one sequence; `others` has those of all sequences."""
+    """The chances of drafted tokens in one sequence.
+
+    `others`, if not None, has the chances over all sequences. It is the prior, and learns, too.
+    """
 
     def __init__(self, others: "Acceptance | None" = None) -> None:
         self._others = others
         self._levels: dict[tuple[DraftKind, int], _Level] = {}
 
     def chance(self, kind: DraftKind, level: int) -> float:
-        """Returns the chance that a token is right, if all tokens before it in the draft are."""
+        """Returns the chance that a token is accepted, given that all tokens before it are."""
         prior = (
             _first_chance(kind, level) if self._others is None else self._others.chance(kind, level)
         )
@@ -46,7 +55,7 @@ class Acceptance:
         return min(right / (own.seen + _PRIOR_WEIGHT), _MOST)
 
     def chances(self, draft: Draft, least: float = WORTH_A_ROW) -> list[float]:
-        """Returns for each token the chance that it and all before it are right.
+        """Returns for each drafted token the chance that it and all tokens before it are accepted.
 
         The list ends before the first chance below `least`.
         """
@@ -62,7 +71,10 @@ class Acceptance:
         return chances
 
     def learn(self, draft: Draft, tokens: Sequence[int]) -> None:
-        """Learns from the sequence's next `tokens`, up to the first that differs from the draft."""
+        """Updates the chances by the tokens that came next in the sequence.
+
+        Compares `tokens` with the draft, up to and including the first difference.
+        """
         for level, is_right in _judged(draft, tokens):
             self._learn(draft.kind, level, is_right=is_right)
 
@@ -73,7 +85,10 @@ class Acceptance:
 
 
 def _first_chance(kind: DraftKind, level: int) -> float:
-    """Returns the chance before anything was learned: the model's own, if a model drafts."""
+    """Returns the chance to assume before any observation.
+
+    If a model drafts, it is the probability for which the level stands.
+    """
     return (level + 0.5) / NUM_CHANCES if kind in _SURE else _FIRST_CHANCE
 
 

@@ -1,40 +1,41 @@
-"""Chain: several drafters of one sequence, of which the most promising one drafts."""
+"""Chain: the drafters of one sequence, and the choice of the most promising draft."""
 
 from collections.abc import Sequence
 
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft, Drafter
 
-_WORTH_ASKING = 0.5  # if a free draft's first token is less likely than this, a model is asked, too
+_WORTH_ASKING = 0.5  # a model drafts, too, if the first token of free drafts is less likely
 
 
 class Chain:
-    """Uses the free drafters, and a model only if they have no promising draft."""
+    """Runs the drafters that cost little, and a model only if they have no promising draft."""
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._free = [drafter for drafter in drafters if drafter.is_free]
         self._models = [drafter for drafter in drafters if not drafter.is_free]
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Adds tokens that follow in the sequence."""
+        """Passes the next tokens of the sequence to all drafters."""
         for drafter in (*self._free, *self._models):
             drafter.extend(tokens)
 
     @property
     def has_models(self) -> bool:
-        """True if some drafter is a model, and so takes time."""
+        """True if at least one drafter is a model, which takes time."""
         return bool(self._models)
 
     def close(self) -> None:
-        """Ends the drafts for this sequence."""
+        """Closes all drafters at the end of the sequence."""
         for drafter in (*self._free, *self._models):
             drafter.close()
 
     def propose(self, most: int, acceptance: Acceptance, most_of_models: int) -> list[Draft]:
-        """Drafts at most `most` tokens by each free drafter, the most promising draft first.
+        """Returns the drafts of all drafters that cost little, the most promising first.
 
-        If the first token of that draft is unlikely to be right, a model drafts as well, at most
-        `most_of_models` tokens, and its draft comes first.
+        A draft has at most `most` tokens. If the first token of the first draft is unlikely to be
+        accepted, a model drafts as well, at most `most_of_models` tokens, and its draft is the
+        first.
         """
         drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
         if len(drafts) > 1:

@@ -1,4 +1,4 @@
-"""Draft and Drafter: tokens that may come next in a sequence, and the interface to draft them."""
+"""Draft and Drafter: tokens that may come next in a sequence, and the interface to propose them."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -15,8 +15,8 @@ Logits = npt.NDArray[np.float32]
 class Draft(Struct, frozen=True):
     """Tokens that may come next, with the drafter's certainty of each.
 
-    `certainty` has a level for each token, on the drafter's own scale. `Acceptance` learns how
-    often tokens of a level are right.
+    `certainty` has a level for each token, on a scale of the drafter's kind. `Acceptance` learns
+    how often tokens of a level are accepted.
     """
 
     kind: DraftKind
@@ -25,43 +25,46 @@ class Draft(Struct, frozen=True):
 
 
 class Drafter(Protocol):
-    """Drafts one sequence's next tokens."""
+    """The interface of a drafter, which proposes the next tokens of one sequence."""
 
     @property
     def kind(self) -> DraftKind:
-        """The kind of its drafts."""
+        """The kind of this drafter's drafts."""
 
     @property
     def is_free(self) -> bool:
         """True if drafting takes hardly any time, so that it can be done at every step."""
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Adds tokens that follow in the sequence."""
+        """Passes the next tokens of the sequence to the drafter."""
 
     def propose(self, most: int) -> Draft | None:
-        """Drafts at most `most` next tokens; returns None if it has no draft."""
+        """Returns a draft of at most `most` next tokens, or None if it has none."""
 
     def close(self) -> None:
-        """Ends the drafts for this sequence."""
+        """Frees the memory of the drafter at the end of the sequence."""
 
 
-# Lower ends of the levels of match lengths; longer matches are right more often.
+# The least match length of each level; drafts after longer matches are accepted more often.
 _LEVELS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 65)
 
 
 def level_of_match(length: int) -> int:
-    """Returns the level of a match of `length` tokens, 0 to 11."""
+    """Returns the level of certainty, 0 to 11, of a draft after a match of `length` tokens."""
     level = 0
     while level + 1 < len(_LEVELS) and _LEVELS[level + 1] <= length:
         level += 1
     return level
 
 
-NUM_CHANCES = 10  # levels of a model's own probability
+NUM_CHANCES = 10  # the number of levels of probabilities that a model gives
 
 
 def level_of_chance(chance: float) -> int:
-    """Returns the level of a model's own probability `chance`, 0 to 1: its tenths, rounded down."""
+    """Returns the level of certainty of a token with the probability `chance`, 0 to 1.
+
+    The level is the number of full tenths.
+    """
     return int(chance * NUM_CHANCES)
 
 
@@ -70,8 +73,8 @@ def likely_tokens(
 ) -> tuple[list[int], list[int]]:
     """Returns at most `most` tokens of a model's greedy continuation, and their levels.
 
-    `logits` (vocabulary,) are those of the first token, and `after` returns those after another
-    one. Ends before an id outside `vocab_size`, and before a probability below `least`.
+    `logits` (vocabulary,) are those of the first token; `after(token)` returns those of the next.
+    Stops before an id outside `vocab_size`, and before a probability below `least`.
     """
     tokens, levels = list[int](), list[int]()
     while True:
@@ -86,15 +89,15 @@ def likely_tokens(
         logits = after(token)
 
 
-# The level of each match length; the last entry is for all longer ones.
+# The level of certainty for each match length, up to 255.
 _LEVEL_OF_LENGTH = tuple(level_of_match(length) for length in range(256))
 _LONGEST = 128
 
 
 def levels_of_match(length: int, count: int) -> tuple[int, ...]:
-    """Returns the levels of `count` tokens, at most 128, after a match of `length` tokens.
+    """Returns the levels of certainty of `count` drafted tokens after a match of `length` tokens.
 
-    Each right token makes the match one longer for the next token.
+    `count` is at most 128. If a token is accepted, the match is one token longer for the next one.
     """
     begin = min(length, _LONGEST)
     return _LEVEL_OF_LENGTH[begin : begin + count]

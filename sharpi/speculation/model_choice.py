@@ -1,17 +1,17 @@
-"""ModelChoice: decides how many tokens a model drafts, because its drafts take time."""
+"""ModelChoice: decides how many tokens a draft model or MTP head drafts, as drafting takes time."""
 
 from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
 _LEAST_UTILITY = 1.03
-_LEAST_CHANCE = 0.15  # a row costs about as much as it can gain below this chance
-_NUM_FIRST = 2  # drafts of one token that are made for timing; the first one may have to catch up
-_RETRIED_AFTER = 256  # steps until drafts are tried again; doubles after each try in vain
+_LEAST_CHANCE = 0.15  # below this chance, a row of a check costs more than it can gain
+_NUM_FIRST = 2  # drafts of one token for timing; the first may have to process the sequence so far
+_RETRIED_AFTER = 256  # steps until drafts are tried again; doubles after each try without success
 _NEWEST_SHARE = 0.1
 
 
 class ModelChoice:
-    """The measured seconds of a drafted token, and the measured chance that one is right."""
+    """The measured seconds per drafted token, and the measured chance that it is accepted."""
 
     def __init__(self) -> None:
         self._seconds = self._chance = 0.0
@@ -19,7 +19,10 @@ class ModelChoice:
         self._retried_after = _RETRIED_AFTER
 
     def length(self, times: StepTimes, budget: TrialBudget, num: int, most: int) -> int:
-        """Chooses the tokens to draft for each of `num` sequences, at most `most`; 0 for none."""
+        """Returns the number of tokens to draft for each of `num` sequences, at most `most`.
+
+        Returns 0 if drafts are not expected to save time, and no trial is due.
+        """
         usual = times.seconds(num)
         if not usual or most <= 0:
             return 0
@@ -48,7 +51,7 @@ class ModelChoice:
         return best, highest
 
     def drafted(self, seconds: float, chance: float) -> None:
-        """Records a drafted token: its time, and the chance that it is right."""
+        """Records a drafted token: the seconds to draft it, and its chance of being accepted."""
         self._num_drafts += 1
         if self._num_drafts <= _NUM_FIRST:
             self._seconds, self._chance = min(seconds, self._seconds or seconds), chance

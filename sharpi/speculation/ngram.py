@@ -1,4 +1,4 @@
-"""NgramDrafter: looks the newest tokens up in the prompt and the answer (prompt lookup)."""
+"""NgramDrafter: drafts by looking up the newest tokens in the sequence (prompt lookup)."""
 
 from collections.abc import Sequence
 
@@ -15,16 +15,16 @@ _MOST_MATCHED = 64  # the most tokens that are compared, so that a long match be
 
 
 class NgramDrafter:
-    """Drafts what followed the latest earlier place with the same last tokens as now."""
+    """Drafts the tokens after the last earlier occurrence of the three newest tokens."""
 
     kind: DraftKind = "ngram"
     is_free = True
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
-        self._ends: dict[int, int] = {}  # for each key, the latest place with these tokens
+        self._ends: dict[int, int] = {}  # for each key, the end of its latest occurrence
         self._newest = 0  # the key of the newest tokens
-        # The place that this key had before the newest tokens were added.
+        # The end of this key's previous occurrence.
         self._before: int | None = None
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -40,7 +40,7 @@ class NgramDrafter:
             ends[key] = end
 
     def _extend_at_once(self, tokens: Sequence[int]) -> None:
-        """Does the same as `extend`, five times as fast for a long text."""
+        """Does the same as `extend`, but five times as fast for many tokens."""
         first = len(self._tokens)
         self._tokens += tokens
         known = self._tokens[max(0, first - _NUM_MATCHED + 1) :]
@@ -64,14 +64,14 @@ class NgramDrafter:
         """Does nothing: there is nothing to free."""
 
     def _continuation(self, end: int, most: int) -> tuple[int, ...]:
-        """Returns `most` tokens from `end` on; repeats them if the sequence ends before that."""
+        """Returns the `most` tokens from position `end` on; if there are fewer, repeats them."""
         tokens = self._tokens[end : end + most]
         while len(tokens) < most:
             tokens += tokens[: most - len(tokens)]
         return tuple(tokens)
 
     def _matched(self, end: int) -> int:
-        """Counts the tokens before `end` that match the newest tokens."""
+        """Returns how many tokens before position `end` equal the newest tokens, at most 64."""
         tokens, count, most = self._tokens, min(end, _NUM_MATCHED), min(end, _MOST_MATCHED)
         while count < most and tokens[end - 1 - count] == tokens[~count]:
             count += 1

@@ -1,25 +1,29 @@
-"""Pause: makes searches for drafts rarer after several that found no draft worth a check."""
+"""Pause: skips the search for drafts in some steps, after several useless searches."""
 
-_MOST_VAIN = 2  # successive searches that were not worth their time
-_SHARE = 0.002  # the part of the time that vain searches may take on average
+_MOST_VAIN = 2  # consecutive useless searches before a pause
+_SHARE = 0.002  # the share of the time that useless searches may take on average
 _LONGEST = 512  # the longest pause, in steps
 _NEWEST_SHARE = 0.1
 
 
 class Pause:
-    """Counts vain searches; pauses so long that searches take 0.2 % of the time."""
+    """Counts consecutive useless searches, and decides how many steps go without a search.
+
+    A search is useless if its drafts are not expected to save the time that it took. Pauses are so
+    long that such searches take 0.2 % of the time.
+    """
 
     def __init__(self) -> None:
         self._num_vain = self._num_to_rest = 0
         self._search_seconds = self._step_seconds = 0.0
 
     def rests(self) -> bool:
-        """Counts a step; returns True if it does without a search for drafts."""
+        """Counts a step; returns True if the step should skip the search for drafts."""
         self._num_to_rest -= 1
         return self._num_to_rest >= 0
 
     def searched(self, seconds: float, gained: float) -> None:
-        """Records a search: the seconds that it took, and those that its drafts should gain."""
+        """Records a search: the seconds that it took, and the expected gain of its drafts."""
         if not self._search_seconds:
             self._search_seconds = seconds
         usual = self._search_seconds
@@ -30,7 +34,10 @@ class Pause:
             self._num_to_rest = min(_LONGEST, int(times))
 
     def paid(self) -> None:
-        """Records that a model drafted; `ModelChoice` decides whether that pays."""
+        """Records that a model drafted, which counts as a useful search.
+
+        `ModelChoice` decides whether drafts of a model save time.
+        """
         self._num_vain = 0
 
     def step(self, seconds: float) -> None:

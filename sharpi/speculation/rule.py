@@ -1,8 +1,8 @@
-"""Rule: decides how many drafts the next step checks, which may be none.
+"""Rule: decides how many drafted tokens the next step checks, possibly none.
 
-After Cascade (arXiv 2506.20675): a step's utility is the number of tokens that it yields, divided
+As in Cascade (arXiv 2506.20675), a step's utility is the number of tokens that it yields, divided
 by its time in units of a step without drafts. Both are measured while the model runs. If drafts
-would not gain time, the step checks none. Trials to find that out may lose at most 2 % of the time.
+would not save time, the step checks none. Trials to find that out may lose at most 2 % of the time.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,17 @@ from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
 _LEAST_UTILITY = 1.03  # leaves a margin for the error of measurements
-# If experts come from a disk, one stall may take as long as several steps. One of the first checks
-# must not use up the budget, so it counts as at most as many steps as it has rows.
+# If experts are read from a disk, one stall may take as long as several steps. One of the first
+# checks must not use up the budget, so it counts as at most as many steps as it has rows.
 _FIRST_CHECKS = 4
 _STALE_AFTER = 64  # checks after which a step without drafts is measured again
 
 
 class Choice(NamedTuple):
-    """The number of drafts to check of each sequence, and the expected tokens of the step."""
+    """The number of drafted tokens to check for each sequence, and the expected yield.
+
+    `num_tokens` is the number of tokens that the step should yield in all.
+    """
 
     lengths: tuple[int, ...]
     num_tokens: float
@@ -28,7 +31,7 @@ class Choice(NamedTuple):
 
 
 class Rule:
-    """Chooses by the measured times of all steps of one engine.
+    """Chooses the drafted tokens to check by the measured times of an engine's steps.
 
     With `reads_disk`, steps may read experts from a disk, so that a first check of many rows may
     take as long as several steps. A trial then has at most twice as many rows as were measured.
@@ -44,8 +47,8 @@ class Rule:
     def choose(self, chances: Sequence[Sequence[float]], most: int) -> Choice:
         """Chooses how many drafted tokens of each sequence to check, at most `most` in all.
 
-        `chances` has a list for each sequence of the step, perhaps empty: for each drafted token
-        the chance that it and all before it are right.
+        `chances` has a list for each sequence of the step, empty if it has no draft. Each list has,
+        for every drafted token, the chance that it and all tokens before it are accepted.
         """
         num = len(chances)
         none = Choice((0,) * num, float(num))
@@ -66,11 +69,15 @@ class Rule:
 
     @property
     def _has_lost(self) -> bool:
-        """True if checks have lost too much; their times scatter if they read from a disk."""
+        """True if checks have lost too much time, which only counts if steps read from a disk."""
         return self._reads_disk and self.budget.is_overdrawn
 
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
-        """Returns a trial of as many offers as the budget allows; None if it allows none."""
+        """Returns a trial of as many drafted tokens as the budget allows; None if it allows none.
+
+        `offers` are the chances of the tokens, each with the index of its sequence. `num` is the
+        number of sequences, `usual` the seconds of a step without drafts.
+        """
         most = len(offers)
         if self._reads_disk:
             sizes = range(num, num + most + 1)
@@ -81,11 +88,11 @@ class Rule:
         return None
 
     def _risk(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> float:
-        """Returns the seconds that a trial of these offers is expected to lose at most.
+        """Returns the seconds that a trial of these drafted tokens may be expected to lose.
 
-        A further row costs about half of a step of its own. Each accepted offer gives a token, so
-        drafts that are almost surely accepted risk little. With a disk, it assumes that nothing is
-        gained.
+        Each further row is assumed to take half of the time of a step with one row. Each accepted
+        token is a gain, so drafts that are almost surely accepted risk little. With a disk, no gain
+        is assumed. The parameters are those of `_trial`.
         """
         token = usual / num
         row, count = token / 2, len(offers)
@@ -100,7 +107,10 @@ class Rule:
     def _of_known(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float
     ) -> Choice | None:
-        """Returns the choice of the most offers whose step is known to gain; None without one."""
+        """Returns the largest choice for which measurements show a gain; None if there is none.
+
+        The parameters are those of `_trial`.
+        """
         for count in range(len(offers), 0, -1):
             tokens = num + sum([chance for chance, _ in offers[:count]])
             seconds = num * self.times.seconds(num + count)
@@ -111,7 +121,10 @@ class Rule:
     def _best(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float
     ) -> tuple[int, float]:
-        """Returns the number of offers with the highest utility, and that utility."""
+        """Returns the number of drafted tokens with the highest utility, and that utility.
+
+        The parameters are those of `_trial`.
+        """
         best, highest, tokens = 0, 1.0, float(num)
         for count, (chance, _) in enumerate(offers, 1):
             tokens += chance
@@ -122,7 +135,7 @@ class Rule:
         return best, highest
 
     def record(self, choice: Choice, seconds: float, num_tokens: int) -> None:
-        """Records a step with this choice: its duration, and the tokens that it yielded."""
+        """Records a step that followed `choice`: its duration, and the tokens that it yielded."""
         num, rows = len(choice.lengths), len(choice.lengths) + sum(choice.lengths)
         if rows == num or self._num_checked:
             self.times.record(rows, seconds)
@@ -139,7 +152,7 @@ class Rule:
 
 
 def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
-    """Lists the drafted tokens with the likeliest first, each with the index of its sequence.
+    """Returns the chances of all drafted tokens, highest first, with the index of the sequence.
 
     The tokens of a draft stay in order, since their chances never rise.
     """
@@ -150,7 +163,10 @@ def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
 
 
 def _of(offers: Sequence[tuple[float, int]], num: int) -> Choice:
-    """Returns the choice that takes these offers."""
+    """Returns a choice that checks the drafted tokens `offers`, in a step of `num` sequences.
+
+    Each offer is the chance of a token, and the index of its sequence.
+    """
     gained = sum([chance for chance, _ in offers])
     return Choice(_lengths(offers, num), num + gained)
 

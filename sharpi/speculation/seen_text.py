@@ -1,4 +1,4 @@
-"""SeenText: the recent text of this process, and SuffixDrafter, which drafts from it."""
+"""SeenText: recent texts of all sequences, and SuffixDrafter, which drafts by looking them up."""
 
 from array import array
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from sharpi.config import DraftKind
 from sharpi.speculation.draft import Draft, levels_of_match
 from sharpi.speculation.suffix_automaton import Place, SuffixAutomaton
 
-MAX_TOKENS = 40_000  # tokens of one half, which take about 4.5 MB
+MAX_TOKENS = 40_000  # tokens of one automaton, which need about 4.5 MB
 MAX_TEXT = 8_192  # the newest tokens of one text that are kept
 _LEAST_MATCHED = 2
 _MOST_FOLLOWED = 256  # tokens followed at once; of a prompt, only the newest ones
@@ -15,10 +15,10 @@ _TAIL = 64  # newest tokens to follow again after the text has changed
 
 
 class SeenText:
-    """Two suffix automata: once the newer one has MAX_TOKENS tokens, the older one is forgotten.
+    """Recent texts in two suffix automata; when the newer one is full, the older one is cleared.
 
-    For the engine's thread only. `version` changes with every added text, so that drafters notice
-    it. Both reuse their memory, about 9 MB together.
+    Both together need about 9 MB, which is reused. Only the engine's thread may use it. `version`
+    changes with every added text, so that drafters notice it.
     """
 
     def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
@@ -43,12 +43,15 @@ class SeenText:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are kept now."""
+        """The number of tokens in both automata."""
         return sum(half.num_tokens for half in self.halves)
 
 
 class SuffixDrafter:
-    """Drafts what followed, in seen text, the longest run of tokens that ends a sequence."""
+    """Drafts the tokens that followed in recent texts after the end of this sequence.
+
+    It looks up the longest run of tokens with which the sequence ends and that occurs in them.
+    """
 
     kind: DraftKind = "suffix"
     is_free = True
@@ -69,7 +72,7 @@ class SuffixDrafter:
             self._follow(newest)
 
     def _has_begun_again(self) -> bool:
-        """Follows the newest tokens anew if text was added since; returns whether it did."""
+        """Looks up the newest tokens again if a text was added since; returns True if it did."""
         if self._version == self._seen.version:
             return False
         self._begin()

@@ -1,4 +1,4 @@
-"""Speculator: drafts for all sequences of an engine, and learns which drafts are right."""
+"""Speculator: drafts for all sequences of an engine, and learns which drafts are accepted."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,12 +18,15 @@ from sharpi.speculation.statistics import DraftStatistics
 FREE_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix")  # kinds that take hardly any time
 # The shortest step for which text is remembered, in seconds; a token takes about 3 us.
 _LEAST_REMEMBERED = 0.6e-3
-# Makes the drafters of one sequence that run a model.
+# Creates the drafters of one sequence that run a model.
 ModelDrafters = Callable[[], Sequence[Drafter]]
 
 
 class SequenceDrafts:
-    """One sequence's drafters, and their acceptance in it; `drafts` are the current step's."""
+    """The drafters of one sequence, and the acceptance of their drafts.
+
+    `drafts` are those for the current step.
+    """
 
     def __init__(self, drafters: Sequence[Drafter], everyone: Acceptance) -> None:
         self._chain = Chain(drafters)
@@ -34,22 +37,23 @@ class SequenceDrafts:
         self.statistics = DraftStatistics()
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Adds tokens that follow in the sequence."""
+        """Adds the next tokens of the sequence."""
         self._new += tokens
 
     @property
     def has_models(self) -> bool:
-        """True if a model is among the drafters."""
+        """True if at least one drafter is a model."""
         return self._chain.has_models
 
     def close(self) -> None:
-        """Ends the drafts for this sequence."""
+        """Closes the drafters at the end of the sequence."""
         self._chain.close()
 
     def propose(self, most: int, most_of_models: int, least: float) -> list[float]:
-        """Drafts for the next step; returns the chances of the best draft's tokens, if any.
+        """Drafts for the next step; returns the chance of each token of the best draft.
 
-        The list ends before the first chance below `least`.
+        The list is empty without a draft, and ends before the first chance below `least`. Drafts
+        have at most `most` tokens, those of models at most `most_of_models`.
         """
         self.drafts = []
         if most > 0:
@@ -59,7 +63,7 @@ class SequenceDrafts:
         return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
 
     def learn(self, tokens: Sequence[int]) -> None:
-        """Learns from the tokens that were chosen after the drafts were made."""
+        """Adds the tokens that the step yielded, and learns which drafted tokens were accepted."""
         for draft in self.drafts:
             self.acceptance.learn(draft, tokens)
         self.extend(tokens)
@@ -67,17 +71,17 @@ class SequenceDrafts:
 
 
 class Asked(NamedTuple):
-    """A sequence of the next step, which may have at most `most` drafts."""
+    """A sequence of the next step, for which at most `most` tokens may be drafted."""
 
     drafts: SequenceDrafts
     most: int
 
 
 class StepDrafts(NamedTuple):
-    """The drafts of one step: one for each sequence, None if it has none.
+    """The drafts to check in one step: one for each sequence, None if it has none.
 
-    `choice` has their lengths, chosen by `rule`. Drafting took `seconds`; `is_search` if no model
-    drafted.
+    `choice` has their lengths, chosen by `rule`. Drafting took `seconds`; `is_search` is True if no
+    model drafted.
     """
 
     asked: Sequence[Asked]
@@ -88,7 +92,10 @@ class StepDrafts(NamedTuple):
     is_search: bool
 
     def gained(self) -> float:
-        """Returns the seconds that the chosen drafts should gain; below 0 for a trial."""
+        """Returns the seconds that the chosen drafts are expected to save.
+
+        It may be negative for a trial.
+        """
         choice, times = self.choice, self.rule.times
         num = len(choice.lengths)
         rows = num + sum(choice.lengths)
@@ -96,10 +103,10 @@ class StepDrafts(NamedTuple):
 
 
 class Speculator:
-    """Drafts, chooses and learns for the sequences of an engine; for the engine's thread only.
+    """Makes drafts for an engine's sequences, and chooses which of them to check.
 
-    `reads_disk`: steps may read experts from a disk. Several steps may be in progress, each with
-    different sequences; `rule` is the latest one's.
+    Only the engine's thread may use it. `reads_disk`: steps may read experts from a disk. Several
+    steps may be in progress, each with different sequences; `rule` is that of the latest one.
     """
 
     def __init__(
@@ -124,18 +131,18 @@ class Speculator:
 
     @property
     def is_on(self) -> bool:
-        """True if there may be drafts."""
+        """True if the settings and `max_drafts` allow drafts."""
         return self.settings.is_on and self.max_drafts > 0
 
     @property
     def has_models(self) -> bool:
-        """True if models draft for all sequences."""
+        """True if every sequence has drafters that run a model."""
         return self._model_drafters is not None
 
     def begin(self, tokens: Sequence[int], own: Sequence[Drafter] = ()) -> SequenceDrafts:
-        """Begins to draft for a sequence with these tokens so far.
+        """Returns the drafters of a new sequence with these tokens so far.
 
-        `own` are drafters that belong to the sequence.
+        `own` are further drafters that are for this sequence only.
         """
         drafters: list[Drafter] = []
         if "ngram" in self.settings.kinds:
@@ -150,14 +157,15 @@ class Speculator:
         return drafts
 
     def rests(self) -> bool:
-        """Counts a step; returns True if it pauses the search for drafts, after vain ones.
+        """Counts a step; returns True if the step should skip the search for drafts.
 
-        In that case no other method may be called for the step. `rested` records its tokens later.
+        That happens after useless searches. Then no other method may be called for the step, and
+        `rested` records its tokens later.
         """
         return self.settings.is_auto and self._pause.rests()
 
     def rested(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
-        """Records the tokens that a sequence got from steps that no `record` was told of."""
+        """Records the tokens of a sequence from steps without a call of `record`."""
         if tokens:
             drafts.extend(tokens)
             drafts.num_known += len(tokens)
@@ -166,23 +174,26 @@ class Speculator:
                 statistics.add_rested(len(tokens), usual)
 
     def end(self, drafts: SequenceDrafts | None, tokens: Sequence[int]) -> None:
-        """Ends a sequence; `tokens` are the part of its text that was not seen before."""
+        """Ends a sequence; `tokens` are the part of it to add to the recent texts.
+
+        That is the part that has not been added before.
+        """
         if drafts is not None:
             drafts.close()
         if "suffix" in self.settings.kinds and self._may_remember():
             self._seen.add(tokens)
 
     def _may_remember(self) -> bool:
-        """True unless steps are so short that remembering a text would take notable time."""
+        """Returns False if steps are so short that storing a text would take notable time."""
         usual = self.rule.times.seconds(1)
         return not (self.settings.is_auto and 0 < usual < _LEAST_REMEMBERED)
 
     def choose(
         self, asked: Sequence[Asked], most: int | None = None, num_steps: int = 1
     ) -> StepDrafts:
-        """Returns the drafts of the next step, at most `most` tokens in all.
+        """Returns the drafts to check in the next step, at most `most` tokens in all.
 
-        `num_steps` is the number of steps that are usually in progress, this one included.
+        `num_steps` is the number of steps that are usually in progress, including this one.
         """
         start = time.perf_counter()
         most = self.max_drafts if most is None else most
@@ -209,7 +220,7 @@ class Speculator:
         return self._rules[num_steps]
 
     def _effort(self, asked: Sequence[Asked]) -> int:
-        """Returns the most tokens that a model may draft for each sequence; 0 for none."""
+        """Returns how many tokens a model may draft for each sequence; 0 for none."""
         if not self.settings.is_auto:
             return self.max_drafts
         if not any(each.drafts.has_models for each in asked):
@@ -218,7 +229,7 @@ class Speculator:
         return self._model_choice.length(rule.times, rule.budget, num, self.max_drafts // num)
 
     def _time_drafts(self, asked: Sequence[Asked], choice: Choice, seconds: float) -> bool:
-        """Records the time that drafting took; returns True if a model made a draft."""
+        """Records the seconds that drafting took; returns True if a model made a draft."""
         by_models = [
             each.drafts
             for each in asked
@@ -236,7 +247,10 @@ class Speculator:
         return bool(by_models)
 
     def _worthwhile(self, chances: list[float]) -> list[float]:
-        """Cuts the chances before the first token less likely than `min_probability`."""
+        """Returns the first of `chances`, up to a token less likely than `min_probability`.
+
+        The likelihood of a token is its chance divided by that of the token before it.
+        """
         before = 1.0
         for i, chance in enumerate(chances):
             if chance < self.settings.min_probability * before:
@@ -245,10 +259,11 @@ class Speculator:
         return chances
 
     def record(self, step: StepDrafts, seconds: float, tokens: Sequence[Sequence[int]]) -> None:
-        """Records a step: its duration, and the tokens that each sequence got from it.
+        """Records a step: its duration, and the tokens that it yielded for each sequence.
 
-        A sequence without tokens got the end token, which is no part of the text. If several steps
-        are in progress, the duration is the time since the previous one ended.
+        An empty list means that the sequence ended with the end token, which is not part of the
+        text. If several steps are in progress, the duration is the time since the previous one
+        ended.
         """
         start, gained = time.perf_counter(), step.gained()
         counts, num = [max(1, len(own)) for own in tokens], len(step.asked)
@@ -272,7 +287,7 @@ class Speculator:
 
 
 def _fixed(chances: Sequence[Sequence[float]], most: int) -> Choice:
-    """Chooses all drafted tokens, in order of sequences, up to `most` in a step."""
+    """Returns a choice of all drafted tokens, but at most `most`; earlier sequences go first."""
     room, lengths = most, []
     for own in chances:
         lengths.append(min(room, len(own)))

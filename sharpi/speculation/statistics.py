@@ -8,7 +8,7 @@ from sharpi.config import DraftKind
 
 
 class KindCount(Struct):
-    """Drafted tokens of one kind: those proposed, those checked, and those accepted."""
+    """The numbers of drafts and of proposed, checked and accepted tokens, for one kind."""
 
     num_drafts: int = 0
     num_proposed: int = 0
@@ -17,7 +17,7 @@ class KindCount(Struct):
 
 
 class DraftStatistics(Struct):
-    """Counts of one answer, or of all answers of an engine; seconds are of decoding steps."""
+    """The counts of one answer, or of all answers of an engine; `seconds` are of decoding steps."""
 
     kinds: dict[DraftKind, KindCount] = field(default_factory=dict)
     num_steps: int = 0
@@ -27,30 +27,33 @@ class DraftStatistics(Struct):
     drafting_seconds: float = 0.0  # seconds spent on finding drafts
 
     def add_step(self, num_tokens: int, seconds: float, seconds_without: float) -> None:
-        """Counts a step."""
+        """Counts a step of one sequence: its tokens, its duration, and the duration without drafts.
+
+        If a step has several sequences, it is called for each, with its share of the durations.
+        """
         self.num_steps += 1
         self.num_tokens += num_tokens
         self.seconds += seconds
         self.seconds_without += seconds_without
 
     def add_rested(self, num_steps: int, usual: float) -> None:
-        """Counts steps without a search for drafts, of `usual` seconds each."""
+        """Counts `num_steps` steps of one token without a search, of `usual` seconds each."""
         self.add_step(num_steps, num_steps * usual, num_steps * usual)
         self.num_steps += num_steps - 1
 
     def add_proposed(self, kind: DraftKind, num_proposed: int) -> None:
-        """Counts a draft's tokens, of which a step checks all, some or none."""
+        """Counts the tokens of a draft, whether or not a step will check them."""
         self.kinds.setdefault(kind, KindCount()).num_proposed += num_proposed
 
     def add_draft(self, kind: DraftKind, num_checked: int, num_accepted: int) -> None:
-        """Counts a draft that was checked."""
+        """Counts a draft of which `num_checked` tokens were checked."""
         count = self.kinds.setdefault(kind, KindCount())
         count.num_drafts += 1
         count.num_checked += num_checked
         count.num_accepted += num_accepted
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the counts and seconds as a dict for JSON."""
+        """Returns the counts and seconds as plain types for JSON."""
         return {
             "steps": self.num_steps,
             "tokens_per_step": self.tokens_per_step,
@@ -71,25 +74,25 @@ class DraftStatistics(Struct):
 
     @property
     def num_proposed(self) -> int:
-        """Drafted tokens, checked or not."""
+        """The number of drafted tokens, checked or not, of all kinds."""
         return sum(count.num_proposed for count in self.kinds.values())
 
     @property
     def num_checked(self) -> int:
-        """Drafted tokens that steps have checked."""
+        """The number of drafted tokens that steps have checked, of all kinds."""
         return sum(count.num_checked for count in self.kinds.values())
 
     @property
     def num_accepted(self) -> int:
-        """Drafted tokens that the model accepted."""
+        """The number of drafted tokens that the model accepted, of all kinds."""
         return sum(count.num_accepted for count in self.kinds.values())
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens that a step gave, on average; 0 without a step."""
+        """The mean number of tokens per step; 0 without a step."""
         return self.num_tokens / self.num_steps if self.num_steps else 0.0
 
     @property
     def seconds_saved(self) -> float:
-        """Seconds that drafts saved; below 0 if they lost some."""
+        """The seconds that drafts saved; negative if they took more than they saved."""
         return self.seconds_without - self.seconds - self.drafting_seconds

@@ -10,11 +10,11 @@ _OLD_AFTER = 400  # a size that has not run for so many steps is tried again
 
 
 class StepTimes:
-    """Seconds of a step by its number of rows, as averages that favour newer steps.
+    """The seconds of a step by its number of rows, as averages in which newer steps count more.
 
     It assumes that more rows never take less time, so that larger sizes correct a size that was
     measured at a bad moment. It interpolates linearly between measured sizes. Without `trusts_one`,
-    a larger size counts as measured from its second step on.
+    sizes larger than the smallest one count as measured from their second step on.
     """
 
     def __init__(self, *, trusts_one: bool = True) -> None:
@@ -27,7 +27,7 @@ class StepTimes:
         self._answered = 0  # the size of the last step
 
     def record(self, rows: int, seconds: float) -> None:
-        """Records the duration of a step."""
+        """Records the duration of a step that had `rows` rows."""
         if self._is_old(rows):
             self._counts[rows] = 0
         self._num_steps += 1
@@ -53,22 +53,22 @@ class StepTimes:
         return self._counts.get(rows, 0)
 
     def is_known(self, rows: int) -> bool:
-        """True if steps of `rows` rows, or of about as many, were measured lately."""
+        """Returns True if steps of about `rows` rows were measured more than once, and recently."""
         near = range(rows - rows // 4, rows + rows // 4 + 1)
         return any(self.count(each) > 1 and not self._is_old(each) for each in near)
 
     def seconds(self, rows: int) -> float:
-        """Returns the expected duration of a step; 0 before anything was measured."""
+        """Returns the expected seconds of a step of `rows` rows; 0 before any measurement."""
         answer = self._answers.get(rows)
         if answer is None:
             answer = self._answers[rows] = self._estimate(rows)
         return answer
 
     def _slope(self, sizes: list[int], lower: int, base: float) -> float:
-        """Returns the seconds that each row beyond the measured ones may take.
+        """Returns the seconds to assume for each row beyond the largest measured size.
 
-        Without a disk that is little, so that it is tried. With a disk, it assumes that further
-        rows read as much as earlier ones.
+        Without a disk this is little, so that such steps are tried. With a disk, further rows are
+        assumed to read as much as earlier ones. `base` are the seconds of a step of `lower` rows.
         """
         hoped, first = _HOPED_SLOPE * base / lower, sizes[0]
         if self._least == 1 or lower == first:

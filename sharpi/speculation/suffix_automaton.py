@@ -1,6 +1,6 @@
-"""SuffixAutomaton: all runs of tokens in some texts, in memory of a fixed size.
+"""SuffixAutomaton: an index of all runs of tokens in some texts, in memory of a fixed size.
 
-kernels/cpu/text/suffix_automaton.cpp does the work, in about 110 bytes per token.
+The code is in kernels/cpu/text/suffix_automaton.cpp. It needs about 110 bytes per token.
 """
 
 import os
@@ -13,9 +13,9 @@ from sharpi.native import declare, open_library
 
 
 class SuffixAutomaton:
-    """The automaton of texts of at most `most` tokens together, one more per text for its end.
+    """A suffix automaton for texts of together at most `most` tokens.
 
-    It allocates memory once, and reuses it after `clear`.
+    The end of each text counts as a token. Memory is allocated once, and reused after `clear`.
     """
 
     def __init__(self, most: int) -> None:
@@ -31,12 +31,12 @@ class SuffixAutomaton:
             self._library.sharpi_suffix_destroy(handle)
 
     def clear(self) -> None:
-        """Forgets all texts; existing places become invalid."""
+        """Removes all texts; existing `Place` objects become invalid."""
         self._library.sharpi_suffix_clear(self._handle)
         self.num_tokens = 0
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Appends a text; raises ValueError if there is no room for it."""
+        """Adds a text; raises ValueError if it does not fit."""
         own = array("i", tokens)
         if not self._library.sharpi_suffix_add(self._handle, own.buffer_info()[0], len(own)):
             raise ValueError(f"no room for a text of {len(own)} tokens")
@@ -44,7 +44,7 @@ class SuffixAutomaton:
 
 
 class Place:
-    """The longest run in an automaton's texts with which a sequence ends."""
+    """The longest run of tokens at the end of a sequence that occurs in an automaton's texts."""
 
     def __init__(self, automaton: SuffixAutomaton) -> None:
         self.automaton = automaton
@@ -53,17 +53,17 @@ class Place:
 
     @property
     def length(self) -> int:
-        """The number of tokens of the run."""
+        """The number of tokens of the run; 0 if nothing matches."""
         return self._at[1]
 
     def follow(self, tokens: "array[int]") -> None:
-        """Moves on by the next tokens of the sequence."""
+        """Updates the run by the next tokens of the sequence."""
         if self.automaton.num_tokens:
             place, own = self._at.buffer_info()[0], tokens.buffer_info()
             self._library.sharpi_suffix_follow(self._handle, place, *own)
 
     def following(self, most: int) -> tuple[int, ...]:
-        """Returns at most `most` tokens that followed the run at a late place, in the same text."""
+        """Returns at most `most` tokens that follow a recent occurrence of the run, in its text."""
         room = array("i", bytes(4 * most))
         count = self._library.sharpi_suffix_following(
             self._handle, self._at[0], len(room), room.buffer_info()[0]

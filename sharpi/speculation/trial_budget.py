@@ -1,4 +1,4 @@
-"""TrialBudget: bounds the time that trials and checks of drafts may lose."""
+"""TrialBudget: limits the time that trials and checks of drafts may lose."""
 
 _SHARE = 0.02  # the part of the time of all decoding steps that may be lost
 _ALLOWANCE = 3.0  # steps that may be lost at the start
@@ -8,8 +8,8 @@ _MOST_SAVED = 8.0  # steps gained by checks that later checks may lose again
 class TrialBudget:
     """The seconds that trials have lost, and the seconds that all steps have taken.
 
-    `owed` are the seconds that checks took beyond what their tokens would have taken one by one;
-    below 0 if they gained.
+    `owed` are the additional seconds of checks, compared with decoding their tokens one by one. It
+    is negative if checks saved time.
     """
 
     def __init__(self) -> None:
@@ -17,27 +17,30 @@ class TrialBudget:
         self._usual = 0.0
 
     def record(self, seconds: float, lost: float, usual: float) -> None:
-        """Records a step: its duration, the time it lost, and the duration of a usual step."""
+        """Records a step: its duration, and the seconds that it lost if it was a trial.
+
+        `usual` is the duration of a step without drafts.
+        """
         self.seconds += seconds
         self.lost += lost
         self._usual = usual
 
     def check(self, seconds: float) -> None:
-        """Records a check: the seconds that it took beyond those of its tokens one by one."""
+        """Records a check: its additional seconds, compared with decoding its tokens one by one."""
         self.owed = max(self.owed + seconds, -_MOST_SAVED * self._usual)
 
     @property
     def is_overdrawn(self) -> bool:
-        """True if the checks so far have lost more than may be lost."""
+        """True if checks have lost more time than the budget allows."""
         return self.owed > self._limit
 
     def spend(self, seconds: float) -> None:
-        """Counts seconds that a trial took outside a step."""
+        """Counts seconds that a trial took outside of steps, for example for drafting."""
         self.seconds += seconds
         self.lost += seconds
 
     def allows(self, cost: float) -> bool:
-        """True if trials may lose `cost` seconds more."""
+        """Returns True if trials may lose another `cost` seconds."""
         return self.lost + cost <= self._limit
 
     @property

@@ -1,4 +1,4 @@
-"""Writes files so that they are complete or absent, never half-written."""
+"""Writes files atomically: after a failure, the old file is unchanged."""
 
 import errno
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces `path` by `data` in one step; the old file survives every failure.
+    """Replaces the content of `path` by `data` in one step; the old file survives every failure.
 
-    A symbolic link stays a link and its target is replaced; a pipe or device is written to. Raises
-    OSError.
+    If `path` is a symbolic link, its target is replaced. If it is a pipe or a device, the data is
+    written to it directly. Raises OSError.
     """
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         with open(path, "wb", opener=_opened) as file:
@@ -21,7 +21,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_or_warn(path: Path, data: bytes, what: str) -> str | None:
-    """Writes `path` atomically and returns a warning in place of an error, None if it succeeds.
+    """Writes `path` atomically; returns None, or a warning if that fails.
 
     The warning begins with `what`, such as "the stats were".
     """
@@ -46,7 +46,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Returns a descriptor of a pipe or a device; raises OSError for a pipe that nobody reads."""
+    """Returns a descriptor of a pipe or a device; raises OSError for a pipe without a reader."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK)
     except OSError as error:
@@ -58,14 +58,14 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _mode(path: Path) -> int:
-    """Returns the mode of the existing file, or the mode of a new one."""
+    """Returns the mode of the existing file, or the usual mode of a new file."""
     return stat.S_IMODE(path.stat().st_mode) if path.exists() else new_file_mode()
 
 
 def new_file_mode() -> int:
-    """Returns the mode that the process's umask leaves to a new file.
+    """Returns the mode of a new file under the process's umask, such as 0o644.
 
-    Temporary files ignore the umask. It can only be read by setting it.
+    It is needed because temporary files ignore the umask. The umask can only be read by setting it.
     """
     mask = os.umask(0)
     os.umask(mask)

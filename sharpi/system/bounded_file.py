@@ -1,6 +1,7 @@
-"""Reads files that users name, within limits.
+"""Reads files that users name, with limits on size and time.
 
-An endless device would take all memory; a named pipe that nobody writes to would never end.
+Without them, an endless device would fill the memory, and a named pipe without a writer would block
+forever.
 """
 
 import errno
@@ -15,17 +16,20 @@ _PIECE = 1 << 20
 
 
 def read_bounded(path: Path) -> bytes:
-    """Returns the content of a file, or of a pipe or a device that ends.
+    """Returns the content of a file, pipe or device.
 
     Raises OSError, with EFBIG for more than MOST_BYTES, and with ETIMEDOUT for a named pipe that no
-    program opens to write within PIPE_TIMEOUT_S seconds.
+    program opens for writing within PIPE_TIMEOUT_S seconds.
     """
     with open(path, "rb", opener=_opened) as file:
         return read_rest(file, str(path))
 
 
 def read_rest(file: BinaryIO, name: str) -> bytes:
-    """Returns the rest of a buffered file called `name`; raises OSError as `read_bounded` does."""
+    """Returns the bytes from the current position of a buffered file to its end.
+
+    Raises OSError as `read_bounded` does; `name` is the file's name in the error.
+    """
     pieces = [file.read(_PIECE)]
     while len(pieces[-1]) == _PIECE:  # a shorter piece means the end
         pieces.append(file.read(_PIECE))
@@ -35,9 +39,10 @@ def read_rest(file: BinaryIO, name: str) -> bytes:
 
 
 def read_line(file: BinaryIO, name: str, limit: int) -> bytes:
-    """Returns the next line of a buffered file called `name`, and nothing at its end.
+    """Returns the next line of a buffered file, empty at its end.
 
-    Raises OSError, with EFBIG for more than `limit` bytes.
+    Raises OSError, with EFBIG for a line of more than `limit` bytes; `name` is the file's name in
+    the error.
     """
     line = file.readline(limit + 1)
     if len(line) > limit:
@@ -50,7 +55,7 @@ def _too_large(name: str) -> OSError:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Returns a descriptor of the file; a pipe of the shell's `<(...)` has its writer already."""
+    """Returns a descriptor of the file; for a named pipe, first waits for a writer."""
     if not Path(os.path.realpath(path)).is_fifo():
         return os.open(path, flags)
     descriptor = os.open(path, flags | os.O_NONBLOCK)
@@ -64,7 +69,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _await_writer(descriptor: int, path: str) -> None:
-    """Waits for a program to write; raises OSError if none opens the pipe in time."""
+    """Waits until a program writes to the pipe; raises OSError if none opens it in time."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     if poller.poll(PIPE_TIMEOUT_S * 1000):

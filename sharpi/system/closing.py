@@ -1,4 +1,4 @@
-"""Closing: the base of classes that a `with` statement closes, as it does files."""
+"""Closing: the base of classes with a `close` method that can be used in a `with` statement."""
 
 from abc import abstractmethod
 from types import TracebackType
@@ -6,11 +6,11 @@ from typing import Self
 
 
 class Closing:
-    """The base of classes that `close` ends."""
+    """A context manager that calls `close` at the end of the `with` statement."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the object; a second call does nothing."""
+        """Frees the resources of the object; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -10,9 +10,9 @@ HUGE_PAGE = 2 << 20
 
 
 def huge_memory(num_bytes: int) -> memoryview:
-    """Allocates writable private memory that starts on a huge page; freed with the last view of it.
+    """Allocates writable private memory that is aligned to a huge page.
 
-    Raises MemoryError if the system does not have enough.
+    It is freed with the last view of it. Raises MemoryError if the system cannot allocate it.
     """
     try:
         mapping = mmap.mmap(-1, num_bytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -27,7 +27,7 @@ def huge_memory(num_bytes: int) -> memoryview:
 
 @contextmanager
 def huge_pages(num_bytes: int) -> Iterator[memoryview]:
-    """Yields memory from `huge_memory`, with every page already written to."""
+    """Yields memory from `huge_memory`, with all of its pages already allocated."""
     memory = huge_memory(num_bytes)
     for at in range(0, num_bytes, mmap.PAGESIZE):
         memory[at] = 0

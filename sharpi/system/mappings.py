@@ -1,4 +1,4 @@
-"""How the system maps this process's memory: where a mapping ends, and whether it is writable."""
+"""Reads from /proc how this process's memory is mapped: address ranges and whether writable."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,19 +9,19 @@ _MAPS = Path("/proc/self/maps")
 
 
 class Mapping(Struct, frozen=True):
-    """A range of addresses that the system treats alike."""
+    """One mapping of the process's memory: addresses from `begin` to before `end`."""
 
     begin: int
     end: int
     is_writable: bool
 
     def has(self, begin: int, end: int) -> bool:
-        """Returns True if the bytes from `begin` to before `end` are within the mapping."""
+        """Returns True if the addresses from `begin` to before `end` are within the mapping."""
         return self.begin <= begin and end <= self.end
 
 
 def mappings() -> tuple[Mapping, ...]:
-    """Returns all mappings of the process, by address; none if the system does not list them."""
+    """Returns all mappings of the process, in order of addresses; empty if /proc has none."""
     try:
         text = _MAPS.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -37,8 +37,8 @@ def _parsed(text: str) -> Iterator[Mapping]:
 
 
 def mapping_of(found: tuple[Mapping, ...], begin: int, end: int) -> Mapping:
-    """Returns the mapping around these bytes.
+    """Returns the mapping in `found` that contains the addresses from `begin` to before `end`.
 
-    If none is known, returns a writable mapping of just these bytes.
+    If there is none, returns a writable mapping of exactly these addresses.
     """
     return next((each for each in found if each.has(begin, end)), Mapping(begin, end, True))

@@ -1,4 +1,4 @@
-"""Returns memory of the page cache that a mapped file takes."""
+"""Drops pages of a mapped file from the page cache, to free memory."""
 
 import ctypes
 import mmap
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 
 def drop_pages(data: NDArray[np.uint8], path: Path, offset: int) -> None:
-    """Drops the whole pages of `data`, which is mapped from the file's byte `offset` on.
+    """Drops the pages that are entirely within `data`, a mapping of a file from `offset` on.
 
-    The contents stay valid: pages that are used again are read again. Does nothing if the system
-    does not support it, and leaves pages that other programs use.
+    The contents stay valid: a dropped page is read again when it is used. Keeps pages that other
+    programs use. Does nothing if the system does not support it.
     """
     begin = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     num_bytes = data.ctypes.data + data.nbytes - begin

@@ -1,4 +1,4 @@
-"""ReturnableMemory: memory whose parts can be returned to the system; they then read as zeros."""
+"""ReturnableMemory: memory of which parts can be returned to the system, and then read as zeros."""
 
 import mmap
 
@@ -7,9 +7,10 @@ import numpy.typing as npt
 
 
 class ReturnableMemory:
-    """`array` (num_bytes,) has zeros; the system commits it on first touch, in small pages.
+    """Memory `array` (num_bytes,) of zeros, which the system allocates on first use in small pages.
 
-    Huge pages would be committed whole, and the kernel might join returned pages again.
+    Huge pages are avoided: more memory would be allocated than is used, and the kernel might fill
+    returned pages again.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -21,10 +22,10 @@ class ReturnableMemory:
     def give_back(
         self, begin: int, end: int, *, widens: tuple[bool, bool] = (False, False)
     ) -> None:
-        """Returns the system pages that lie wholly within the bytes [begin, end).
+        """Returns the system pages that are entirely within the bytes [begin, end).
 
-        The first and the last system page may also hold bytes outside that range. The two flags of
-        `widens` say whether these pages are returned, too.
+        The pages at both ends may also hold bytes outside that range. The first flag of `widens`
+        returns the page at the beginning, too, the second one the page at the end.
         """
         size = mmap.PAGESIZE
         begin = (begin if widens[0] else begin + size - 1) // size * size

@@ -1,4 +1,4 @@
-"""Prints notes of a running engine to stderr; holds them back while a terminal shows an answer."""
+"""Prints notes of a running engine to stderr; delays them while an answer is being printed."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ _waiting: list[str] | None = None
 
 
 def tell(text: str) -> None:
-    """Prints a note now, or after the answer that is being written."""
+    """Prints a note now, or after the answer that is being printed to a terminal."""
     if _waiting is None:
         _print(text)
     else:
@@ -17,7 +17,10 @@ def tell(text: str) -> None:
 
 @contextmanager
 def notes_after_answer() -> Iterator[None]:
-    """Holds notes back while stdout is a terminal, where they would appear within a line."""
+    """Delays notes to the end of the context, if stdout is a terminal.
+
+    Otherwise they would appear in the middle of a line of the answer.
+    """
     global _waiting
     if not sys.stdout.isatty():
         yield

@@ -1,8 +1,8 @@
-"""Estimates what drafts can gain on a model, from the bytes that a check of several tokens reads.
+"""Estimates the speed-up by drafts, from the bytes that a check of several tokens reads.
 
-Successive tokens share experts. On recorded routes of GPT-OSS-20B (32 experts, 4 used), `_RECORDED`
-lists how many times one token's experts 2, 3, 4 and 8 tokens read. Random routes read more. The
-estimate ignores the time of arithmetic, so small models gain less than it says.
+Consecutive tokens share experts. `_RECORDED` has, for 2, 3, 4 and 8 tokens, the number of experts
+that they read, relative to one token, on recorded routes of GPT-OSS-20B (32 experts, 4 used).
+Random routes read more. The estimate ignores the time of arithmetic, so small models gain less.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,15 @@ from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.speed import DISK_READ
 
 _RECORDED = {2: 1.55, 3: 1.97, 4: 2.30, 8: 3.20}
-_COPIES = (3, 0.9)  # drafts per check, and the chance that one is right, if text is being copied
+_COPIES = (3, 0.9)  # drafts per check, and their chance to be accepted, while text is copied
 _HEADS = (1, 0.7)  # the same for an MTP head
 
 
 def draft_notes(model: ModelFacts, plan: TierPlan) -> Iterator[str]:
-    """Yields a sentence on drafts from text, and one on the MTP head if the model has one."""
+    """Yields a sentence on drafts from text, and one on the MTP head if the model has one.
+
+    Yields none for a plan with a GPU, or for one that does not fit.
+    """
     if plan.vram_budget or not plan.fits:
         return
     count, chance = _COPIES
@@ -41,7 +44,11 @@ def _range(gains: tuple[float, float]) -> str:
 def _gains(
     model: ModelFacts, plan: TierPlan, count: int, chance: float, *, by_head: bool = False
 ) -> tuple[float, float]:
-    """Returns the least and the highest speed-up by `count` drafts: random and recorded routes."""
+    """Returns the least and the highest speed-up by checks of `count` drafted tokens.
+
+    They are for random and for recorded routes. `chance` is the chance that a drafted token is
+    accepted. With `by_head`, the reads of the MTP head are included.
+    """
     dense, experts = _parts(model, plan)
     tokens = sum(chance**i for i in range(count + 1))
     drafting = count * _head_bytes(model) if by_head else 0.0
@@ -55,9 +62,9 @@ def _gains(
 
 
 def _parts(model: ModelFacts, plan: TierPlan) -> tuple[float, float]:
-    """Returns the bytes of dense weights that a token reads, and those of its experts.
+    """Returns the bytes of dense weights that a token reads, and the bytes of its experts.
 
-    If reading experts from disk dominates, dense weights count as 0.
+    If reading experts from disk takes most of the time, the bytes of dense weights count as 0.
     """
     layers = model.layers[: len(model.layers) - model.has_head]
     experts = sum(model.num_experts_per_token * (layer.expert_bytes or 0) for layer in layers)
@@ -68,14 +75,14 @@ def _parts(model: ModelFacts, plan: TierPlan) -> tuple[float, float]:
 
 
 def _head_bytes(model: ModelFacts) -> float:
-    """Returns the bytes that a draft of the head reads: its layer, and the output matrix."""
+    """Returns the bytes that a draft of the MTP head reads: its layer, and the output matrix."""
     head = model.layers[-1]
     experts = model.num_experts_per_token * (head.expert_bytes or 0)
     return float(head.dense_weights_bytes + experts + model.output_bytes)
 
 
 def _unlike(tokens: int, used: int, num_experts: int) -> float:
-    """Returns the experts that `tokens` random routes use, as a multiple of one token's."""
+    """Returns how many distinct experts `tokens` random routes use, relative to one route."""
     if not num_experts:
         return 1.0
     return num_experts / used * (1 - (1 - used / num_experts) ** tokens)

@@ -1,4 +1,4 @@
-"""ModelFacts: the sizes of a model's parts in bytes, as its file encodes them."""
+"""ModelFacts: the sizes in bytes of a model's parts, as encoded in its file."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ from sharpi.tiers.scratch import BufferWidths, read_widths
 
 
 class LayerFacts(Struct, frozen=True):
-    """One layer's sizes as the file encodes them."""
+    """The sizes of one layer, as encoded in the file."""
 
     dense_weights_bytes: int  # all weights except the routed experts
     kv_page_bytes: int  # KV cache of 64 positions
     num_experts: int = 0  # 0 in a dense layer
-    # gate, up and down of one expert; None if the tensors do not show it
+    # gate, up and down of one expert; None if it cannot be told from the tensors
     expert_bytes: int | None = 0
-    # the buffer for any expert: whole aligned file ranges of its three matrices
+    # a buffer for any expert of the layer: aligned file ranges of its three matrices
     slot_bytes: int = 0
     state_bytes: int = 0  # one copy of the recurrent state
     # the earlier layer whose keys and values this one reads, on the same processor
@@ -35,32 +35,35 @@ class LayerFacts(Struct, frozen=True):
 
     @property
     def experts_bytes(self) -> int:
-        """Bytes of all routed experts; 0 if their size is unknown."""
+        """The bytes of all routed experts; 0 if their size is unknown."""
         return self.num_experts * (self.expert_bytes or 0)
 
 
 class ModelFacts(Struct, frozen=True):
-    """The sizes of a whole model."""
+    """The sizes of all parts of a model."""
 
     layers: tuple[LayerFacts, ...]
     embedding_bytes: int  # 0 if the output matrix also serves as the embedding
-    output_bytes: int  # weights of no layer that every token reads
+    output_bytes: int  # weights outside of layers that every token reads, such as the output matrix
     num_experts_per_token: int
     widths: BufferWidths
     has_head: bool = False  # the last of `layers` is an MTP head, which is only used for drafts
     # For each layer that a head on the CPU reads: the bytes of a page of its keys and values.
     read_by_head: Mapping[int, int] = {}
-    rank_layers: range | None = None  # those that this machine runs; None for all
+    rank_layers: range | None = None  # the layers that this machine runs; None for all
 
     @property
     def own_layers(self) -> range:
-        """The indices of the layers that this machine runs, and of an MTP head without ranks."""
+        """The indices of the layers that this machine runs.
+
+        They include the MTP head if the model is not divided among ranks.
+        """
         return range(len(self.layers)) if self.rank_layers is None else self.rank_layers
 
     def only(self, layers: range) -> "ModelFacts":
-        """Returns the sizes for a machine that runs only `layers`: the other layers are empty.
+        """Returns the sizes for a machine that runs only `layers`; the sizes of others are 0.
 
-        Layer 0 comes with the embedding, the output and the MTP head.
+        The machine that runs layer 0 also has the embedding, the output and the MTP head.
         """
         own = tuple(
             layer if index in layers else LayerFacts(0, 0)
@@ -80,18 +83,18 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def largest_slot(self) -> int:
-        """Bytes of a slot for an expert of any layer."""
+        """The bytes of a slot that fits an expert of any layer."""
         return max((layer.slot_bytes for layer in self.layers), default=0)
 
     @property
     def dense_weights_bytes(self) -> int:
-        """Bytes of everything but routed experts."""
+        """The bytes of all weights but those of routed experts."""
         in_layers = sum(layer.dense_weights_bytes for layer in self.layers)
         return self.embedding_bytes + self.output_bytes + in_layers
 
 
 def read_facts(file: GgufFile, config: ModelConfig, kv_types: KvTypes = F16_TYPES) -> ModelFacts:
-    """Reads the sizes from the file's tensor infos; touches no weights."""
+    """Returns the sizes from the file's tensor infos; does not read any weights."""
     by_layer: dict[int, list[Tensor]] = defaultdict(list)
     elsewhere: dict[str, int] = {}
     for name, tensor in file.tensors.items():
@@ -117,7 +120,7 @@ def read_facts(file: GgufFile, config: ModelConfig, kv_types: KvTypes = F16_TYPE
 
 
 def _read_by_head(config: ModelConfig, kv_types: KvTypes) -> dict[int, int]:
-    """Returns the page bytes of each layer whose keys and values Gemma 4's assistant reads."""
+    """Returns the page bytes of those layers of which Gemma 4's assistant reads the KV cache."""
     if config.assistant is None:
         return {}
     shapes = [mixer.shape for mixer in config.assistant.mixers]
@@ -167,5 +170,5 @@ def _is_stacked(tensor: Tensor, num_experts: int) -> bool:
 
 
 def _slot_bytes(routed: Iterable[Tensor]) -> int:
-    """Returns the most bytes that the aligned file ranges of one expert's matrices take."""
+    """Returns the bytes of a slot: the largest aligned file ranges of an expert's matrices."""
     return sum(widest_range(t.offset, t.num_bytes // t.shape[0], t.shape[0]) for t in routed)

@@ -1,4 +1,4 @@
-"""Plans the GPU: dense weights and KV cache of whole layers first, then slots in what is left."""
+"""Plans a GPU's memory: first dense weights and KV cache of layers, then slots for experts."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,10 +19,10 @@ LEARNED_REASON = "what the policy learns about which experts come next"
 
 
 class GpuPlan(Struct, frozen=True):
-    """The GPUs' part of a plan."""
+    """The part of a plan that is about GPUs: their layers, slots and memory."""
 
     layers: frozenset[int]  # indices of the layers on GPUs
-    slots: dict[int, int]  # by layer, how many experts have room on the GPU
+    slots: dict[int, int]  # by layer, the number of expert slots on the GPU
     has_output: bool
     tier_budget: TierBudget
     notes: tuple[str, ...] = ()
@@ -34,20 +34,20 @@ class GpuPlan(Struct, frozen=True):
         return any(place.embeds for place in self.places)
 
     def takes_experts(self, index: int) -> bool:
-        """Returns True if the layer's experts may have slots on the GPU."""
+        """Returns True if experts of the layer may have slots on the GPU."""
         return index in self.slots
 
     def holds_all_experts(self, index: int, layer: LayerFacts) -> bool:
-        """Returns True if no other memory has to hold a layer's experts."""
+        """Returns True if the layer has experts and all of them have a slot on the GPU."""
         return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
 
 
 def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
     """Plans one GPU; `kv`: bytes of each layer's KV cache, `scratch`: bytes of the buffers.
 
-    The output matrix is placed first, then layers from the last one on. Experts get slots only if
-    no layer was left out for lack of memory: a layer on the GPU saves more time than slots of the
-    same bytes. If the user requested a number of layers, each is placed with all its experts.
+    The output matrix is placed first, then the layers, from the last one on. Experts have slots
+    only if no layer was left out for lack of memory: a layer on the GPU saves more time than slots
+    of the same size. If the user requested a number of layers, each is placed with all its experts.
     """
     scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
     wanted = wanted_layers(model, request)
@@ -63,9 +63,9 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
 
 
 def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
-    """Adds the embedding to a GPU that has everything else and room left, so that no CPU is needed.
+    """Adds the embedding if the GPU holds all layers with all experts, and has memory left.
 
-    If experts need slots, the room is worth more to them.
+    Then no work remains for the CPU. Otherwise, slots for experts save more time.
     """
     budget, size = plan.tier_budget, model.embedding_bytes
     holds_all = len(plan.layers) == len(model.layers) and all(
@@ -80,7 +80,10 @@ def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
 
 
 def bytes_beside(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[int]:
-    """Returns the bytes that each layer needs on a GPU besides its dense weights."""
+    """Returns the bytes that each layer needs on a GPU in addition to its dense weights.
+
+    They are the KV cache, and all experts if layers are placed with all their experts.
+    """
     kv = kv[: len(model.layers)] if request.gpu_kv is None else list(request.gpu_kv)
     if not goes_whole(request):
         return kv
@@ -98,7 +101,10 @@ def plan_layers(
     has_output: bool = True,
     gpu: int = 0,
 ) -> GpuPlan:
-    """Plans a GPU's memory for the layers `fitting`; `gpu` is its index in the request."""
+    """Plans a GPU's memory for the layers `fitting`; `gpu` is its index in the request.
+
+    Experts have slots only with `has_slots`. With `has_output`, the output matrix is included.
+    """
     tier_budget = TierBudget(Tier.VRAM, request.vram or 0)
     kv = kv if request.gpu_kv is None else list(request.gpu_kv)
     tier_budget.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
@@ -140,7 +146,7 @@ def _take_kv(
 
 
 def _windows_text(request: TierRequest, num_layers: int) -> str:
-    """Returns what the plan says about sliding-window layers on a GPU; empty without any."""
+    """Returns the text of the plan about sliding-window layers on a GPU; empty without any."""
     if not (num_layers and request.window_pages):
         return ""
     return f"; {request.window_pages * PAGE_POSITIONS} at most in {num_layers} with windows"
@@ -155,7 +161,7 @@ def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
 
 
 def wanted_layers(model: ModelFacts, request: TierRequest) -> int:
-    """Returns how many layers, counted from the last one, should be on GPUs if there is room."""
+    """Returns how many of the last layers should be on GPUs if their memory suffices."""
     if not request.vram:
         return 0
     most = len(model.own_layers)
@@ -163,7 +169,10 @@ def wanted_layers(model: ModelFacts, request: TierRequest) -> int:
 
 
 def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) -> list[int] | None:
-    """Returns the indices of the last layers that fit, in order; None if not even one does."""
+    """Returns the indices of the last layers that fit into `budget` bytes; None if none fits.
+
+    `kv` has the bytes that each layer needs in addition to its dense weights.
+    """
     budget -= model.output_bytes
     fitting: list[int] = []
     own = model.own_layers
@@ -178,13 +187,13 @@ def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) 
 
 
 def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
-    """Returns True if none of these layers reads the keys of a layer before them."""
+    """Returns True if none of these layers reads the keys and values of an earlier layer."""
     sources = (model.layers[i].kv_layer for i in layers)
     return all(source is None or source >= layers[0] for source in sources)
 
 
 def left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
-    """Returns a note if fewer layers are on GPUs than `wanted`."""
+    """Returns a note if fewer layers are on GPUs than `wanted`, otherwise an empty tuple."""
     if on_gpu == wanted:
         return ()
     return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit in VRAM",)

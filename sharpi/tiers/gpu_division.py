@@ -1,7 +1,8 @@
 """Divides layers among the GPUs of one machine: by their memory and speed, or by given shares.
 
-GPUs take their layers in order and compute one after the other; the last one also has the output.
-So a token takes the sum of their times, plus the time for bytes that no GPU's memory holds.
+Each GPU has consecutive layers, and the GPUs compute one after the other; the last one also has the
+output. So the time of a token is the sum of their times, plus the time for experts that are not in
+VRAM.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,22 +18,22 @@ from sharpi.tiers.hit_rates import curve
 from sharpi.tiers.layer_division import first_layers
 from sharpi.tiers.request import TierRequest
 
-Division = tuple[tuple[int, int], ...]  # for each GPU, the first layer and the layer after the last
+Division = tuple[tuple[int, int], ...]  # for each GPU, its first layer and the end of its layers
 _BUS_RATE = 12e9  # bytes per second of 16 lanes of PCIe 3
-# Per full GPU: among equally fast divisions, the one that fills all GPUs equally wins.
+# Added for each full GPU, so that of equally fast divisions the most even one is chosen.
 _FULL_SECONDS = 1e-6
 _NO_ROOM = float("inf")
 
 
 class GpuRoom(Struct, frozen=True):
-    """The memory that one GPU has for layers, and its speed."""
+    """The memory of one GPU that layers can use, and its read bandwidth."""
 
     num_bytes: int
     read_rate: float  # bytes per second
 
 
 class _Sums(Struct, frozen=True):
-    """Sums over the layers before each index."""
+    """Cumulative sums over layers: entry i is the sum over all layers before i."""
 
     beside: list[int]  # bytes that must be in VRAM
     dense: list[int]  # bytes of dense weights, which every token reads
@@ -46,11 +47,11 @@ class _Sums(Struct, frozen=True):
 def divide_gpus(
     model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
 ) -> Division | None:
-    """Returns each GPU's layers, empty ranges for GPUs without any; None if none has room.
+    """Returns each GPU's range of layers, possibly empty; None if no layer fits.
 
-    `beside`: for each layer, the bytes that must be on its GPU besides its dense weights. The
-    division takes as many of the last layers as fit, and follows `request.tensor_split` if that is
-    given. Every GPU gets a layer, unless it has no room for any.
+    `beside`: for each layer, the bytes that must be on its GPU in addition to its dense weights.
+    As many of the last layers as fit are divided, by `request.tensor_split` if that is given. If
+    possible, every GPU has at least one layer.
     """
     own = model.own_layers
     wanted = len(own)
@@ -68,7 +69,10 @@ def divide_gpus(
 def _cost(
     model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
 ) -> Callable[[int, int, int], float]:
-    """Returns a function of a GPU, its first layer and its end that gives the seconds per token."""
+    """Returns a function `seconds(gpu, first, end)`: a token's time on a GPU with these layers.
+
+    It returns infinity if the layers do not fit.
+    """
     sums, end_of_all = _sums(model, request, beside), model.own_layers.stop
 
     def seconds(gpu: int, first: int, end: int) -> float:
@@ -118,7 +122,10 @@ def _fastest(
     *,
     leaves_none: bool,
 ) -> Division | None:
-    """Returns the fastest division of the most layers that fit; None if none do."""
+    """Returns the fastest division of as many layers as fit; None if none fits.
+
+    `count` is the number of GPUs. With `leaves_none`, every GPU has at least one layer.
+    """
     ends = [*starts, num_layers]
 
     @cache
@@ -146,7 +153,7 @@ def _by_shares(
     count: int,
     seconds: Callable[[int, int, int], float],
 ) -> Division | None:
-    """Returns the division by shares of the most layers that fit; None if none do."""
+    """Returns the division by `shares` of as many layers as fit; None if none fits."""
     for first in starts:
         division = _shared(starts, first, num_layers, [*shares, *[0.0] * count][:count])
         if all(seconds(gpu, *own) < _NO_ROOM for gpu, own in enumerate(division)):
@@ -157,7 +164,10 @@ def _by_shares(
 def _shared(
     starts: Sequence[int], first: int, num_layers: int, shares: Sequence[float]
 ) -> Division:
-    """Divides layers from `first` on as llama.cpp does; a GPU's first layer is in `starts`."""
+    """Returns the division by shares of the layers from `first` on, as llama.cpp divides them.
+
+    The first layer of each GPU is moved to the next one in `starts`.
+    """
     total, ends = sum(shares), [*starts, num_layers]
     parts = [each / total for each in accumulate(shares)]
     owners = [

@@ -1,4 +1,7 @@
-"""Divides a GPU's memory for experts: slots and, unless all fit, staging buffers and a stash."""
+"""Divides a GPU's memory for experts: slots and, unless all fit, staging buffers and a stash.
+
+The stash holds the hidden states of prompts that are computed layer by layer.
+"""
 
 from collections.abc import Mapping
 
@@ -16,7 +19,7 @@ Layers = Mapping[int, LayerFacts]
 
 
 class GpuExperts(Struct, frozen=True):
-    """The experts' part of a GPU's memory."""
+    """The part of a GPU's memory that is for experts."""
 
     slots: dict[int, int] = field(default_factory=dict)  # slots by layer
     slots_bytes: int = 0
@@ -30,9 +33,9 @@ class GpuExperts(Struct, frozen=True):
 def gpu_experts(
     model: ModelFacts, request: TierRequest, on_gpu: list[int], room: int
 ) -> GpuExperts:
-    """Plans the experts of the layers `on_gpu`.
+    """Plans the memory for experts of the layers `on_gpu`.
 
-    `room`: the bytes that dense weights and the whole KV cache leave free.
+    `room`: the bytes that remain besides dense weights and the full KV cache.
     """
     layers = {
         i: model.layers[i]
@@ -75,8 +78,9 @@ def _growth(
 ) -> KvGrowth | None:
     """Plans a KV cache that begins small, if that allows more slots and the cache can grow later.
 
-    While a layer's part of the cache moves, it is in memory twice. Only a layer that has slots for
-    all experts beside the full cache has them all from the start.
+    To grow, each layer's part is moved, and is then in memory twice. A layer that lacks slots for
+    some experts once the cache has its full size also lacks at least one slot at the start. Returns
+    None for a cache of fixed size.
     """
     whole, first = request.gpu_kv, request.gpu_kv_first
     if whole is None or first is None or goes_whole(request):
@@ -102,7 +106,10 @@ def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
 
 
 def goes_whole(request: TierRequest) -> bool:
-    """Returns True if the user requested a number of layers, each with all of its experts."""
+    """Returns True if the user requested a number of layers but no number of slots.
+
+    Then each layer on the GPU has all of its experts there.
+    """
     return request.gpu_layers is not None and request.moe_slots is None
 
 

@@ -1,4 +1,4 @@
-"""Plans the GPUs of one machine together: which layers and what else each one holds."""
+"""Plans the memory of all GPUs of one machine: which layers and buffers each of them holds."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -27,7 +27,7 @@ _READ_RATE = 400e9  # bytes per second of a desktop GPU, if nothing was measured
 def plan_gpus(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
     """Plans all GPUs of the request; the parameters are those of `plan_gpu`.
 
-    If the first GPU holds the whole model, it is used alone, unless all GPUs are requested.
+    If the model fits on the first GPU, only this one is used, unless all GPUs are requested.
     """
     if len(request.vrams) < 2:
         return plan_gpu(model, request, kv, scratch)
@@ -79,7 +79,7 @@ def _rooms(request: TierRequest, scratch: int) -> Iterable[GpuRoom]:
 
 
 def _joined(plans: Sequence[GpuPlan], request: TierRequest, notes: tuple[str, ...]) -> GpuPlan:
-    """Returns one plan that joins those of all GPUs."""
+    """Returns one plan that merges the plans of all GPUs."""
     budget = TierBudget(Tier.VRAM, request.vram or 0)
     for plan in plans:
         for line in plan.tier_budget.lines:

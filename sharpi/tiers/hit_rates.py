@@ -1,4 +1,4 @@
-"""Expected hit rates: how many of a token's experts are found among those that have slots.
+"""Expected hit rates: the share of a token's experts that are resident, by the number of slots.
 
 They were measured with the default policy on 8,000 tokens of GPT-OSS-20B, with bench-scripts'
 `hit_rate_curve.py`, or follow from a model's profile. Routes of other models may repeat less or
@@ -27,11 +27,11 @@ CURVE = (
     (0.875, 0.994),
     (1.0, 1.0),
 )
-_REPEATS = 4  # misses of random routes with the same skew, relative to these routes
+_REPEATS = 4  # the ratio of misses: random routes with the same skew to the recorded routes
 
 
 class HitRates(Struct, frozen=True):
-    """Hit rates, 0 to 1: with all experts used alike, as expected, and with few experts used."""
+    """Three hit rates, 0 to 1: if all experts are used alike, expected, if few are used."""
 
     low: float
     likely: float
@@ -39,10 +39,10 @@ class HitRates(Struct, frozen=True):
 
 
 def hit_rates(num_slots: int, num_experts: int, shares: Sequence[float] = ()) -> HitRates:
-    """Returns the hit rates of a layer.
+    """Returns the hit rates of a layer with `num_slots` slots.
 
-    `shares`: the fraction of the layer's uses that go to its most used expert, to its two most used
-    experts, and so on; empty without a profile.
+    `shares`: the share of the layer's uses that its most used expert has, that its two most used
+    experts have, and so on; empty without a profile.
     """
     share = num_slots / num_experts
     if num_slots >= num_experts or not num_slots:
@@ -53,13 +53,19 @@ def hit_rates(num_slots: int, num_experts: int, shares: Sequence[float] = ()) ->
 
 
 def curve(share: float) -> float:
-    """Returns the hit rate on the recorded routes, interpolated between measured points."""
+    """Returns the hit rate on the recorded routes if a `share` of the experts has slots.
+
+    It interpolates between measured points.
+    """
     at = max(1, bisect_left(CURVE, (share, 0.0)))
     (left, low), (right, high) = CURVE[at - 1], CURVE[min(at, len(CURVE) - 1)]
     return low + (high - low) * (share - left) / (right - left) if right > left else high
 
 
 def cumulative_shares(uses: Sequence[int]) -> tuple[float, ...]:
-    """Returns the `shares` of `hit_rates` for the uses of a layer's experts; empty for none."""
+    """Returns the argument `shares` of `hit_rates`, from the uses of each expert of a layer.
+
+    Empty if all uses are 0.
+    """
     total = sum(uses)
     return tuple(count / total for count in accumulate(sorted(uses, reverse=True))) if total else ()

@@ -1,4 +1,4 @@
-"""Plans RAM: everything if it fits, otherwise dense weights, and slots for experts on disk."""
+"""Plans RAM: the model if it fits, otherwise dense weights, and slots for experts on disk."""
 
 from collections.abc import Iterable
 
@@ -14,17 +14,17 @@ from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import num_for_checks, num_staging, staging_bytes, staging_reason
 from sharpi.tiers.tier_budget import TierBudget
 
-_LEARNED_SHARE = 8  # learned maps take at most one part in eight of the room for slots
+_LEARNED_SHARE = 8  # learned maps use at most an eighth of the memory for slots
 
 
 class HostPlan(Struct, frozen=True):
-    """The CPU's part of a plan."""
+    """The part of a plan that is about RAM and the CPU."""
 
     tier: Tier  # the tier of the experts that the GPU does not hold
     slots: dict[int, int]  # slots by layer index
     num_staging: int
     tier_budget: TierBudget
-    learns_little: bool = False  # room is too short for the maps of the usual policy
+    learns_little: bool = False  # there is too little memory for the maps of the usual policy
 
 
 def plan_host(
@@ -35,7 +35,10 @@ def plan_host(
     kv: list[int],
     scratch: int,
 ) -> HostPlan:
-    """Plans the CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the GPU."""
+    """Plans the use of RAM, given the plan of the GPUs.
+
+    `budget`: bytes of RAM. `kv`: bytes of each layer's KV cache. `scratch`: bytes of the buffers.
+    """
     tier_budget = TierBudget(Tier.RAM, budget)
     _take_dense_weights(model, gpu, tier_budget)
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
@@ -94,9 +97,9 @@ def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget
 
 
 def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
-    """Returns True if slots in RAM were requested, even if the model fits into RAM.
+    """Returns True if the user requested slots in RAM; they are then used even if all experts fit.
 
-    If the GPU has slots, a request for slots applies to them instead.
+    If the GPU has slots, a request for slots is about those instead.
     """
     return request.moe_slots is not None and not any(gpu.slots.values())
 
@@ -104,8 +107,9 @@ def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
 def _learned_bytes(
     model: ModelFacts, request: TierRequest, gpu: GpuPlan, room: int
 ) -> tuple[int, bool]:
-    """Returns the bytes of learned maps, and True if room is too short for the usual policy's.
+    """Returns the bytes of learned maps, and True if they are those of the smaller policy.
 
+    That one is used if the maps of the usual policy need too much of `room`, the bytes for slots.
     With a GPU, only the policy of its slots learns.
     """
     if gpu.layers:

@@ -1,4 +1,4 @@
-"""KvGrowth: a GPU's KV cache that begins small and takes the rest from the experts' slots."""
+"""KvGrowth: a GPU's KV cache that begins small and grows into the memory of expert slots."""
 
 from collections.abc import Mapping
 
@@ -8,22 +8,22 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.slot_grants import SlotWant, grant
 
 LEAST_PAGES = 2048 // PAGE_POSITIONS
-_FIRST_SHARE = 4  # the cache begins with one part in so many of all pages
+_FIRST_SHARE = 4  # the cache begins with a quarter of all pages
 
 
 class KvGrowth(Struct, frozen=True):
-    """The plan of a KV cache that begins small and grows into memory of slots."""
+    """The sizes of a growing KV cache, and of the slots that it displaces."""
 
     first_pages: int  # pages allocated at the start
-    last_bytes: int  # bytes for slots beside the whole cache
+    last_bytes: int  # bytes for slots once the cache has its full size
     wants: Mapping[int, SlotWant]  # by layer, the slots wanted at the start
 
     def slots_beside(self, freed_bytes: int) -> dict[int, int]:
-        """Returns the slots by layer while the cache is `freed_bytes` below its whole size."""
+        """Returns the slots by layer while the cache is `freed_bytes` below its full size."""
         return grant(self.wants, self.last_bytes + freed_bytes)
 
     def note(self, num_pages: int) -> str:
-        """Returns the message to the user; the whole cache has `num_pages` pages."""
+        """Returns a note for the user; the full cache has `num_pages` pages."""
         now = max(want.most for want in self.wants.values())
         last = max(self.slots_beside(0).values())
         first, most = self.first_pages * PAGE_POSITIONS, num_pages * PAGE_POSITIONS
@@ -34,5 +34,5 @@ class KvGrowth(Struct, frozen=True):
 
 
 def first_pages(num_pages: int) -> int:
-    """Returns the pages that a growing cache begins with."""
+    """Returns the number of pages at the start of a cache that grows to `num_pages`."""
     return min(num_pages, max(LEAST_PAGES, -(-num_pages // _FIRST_SHARE)))

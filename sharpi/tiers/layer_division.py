@@ -1,4 +1,4 @@
-"""Divides a model's layers among machines: first so that they fit, then by speed."""
+"""Divides a model's layers among machines, so that they fit and that decoding is fast."""
 
 from collections.abc import Sequence, Set
 from functools import cache
@@ -14,16 +14,16 @@ _Best = tuple[int, int, float, tuple[int, ...]]
 
 
 class Machine(Struct, frozen=True):
-    """The resources of one rank for its layers."""
+    """The memory of one rank for its layers, and its read bandwidth."""
 
     ram: int  # bytes for weights and KV cache
     read_rate: float  # bytes of weights per second
-    vram: int = 0  # bytes of its GPUs for the same
+    vram: int = 0  # bytes of its GPUs for weights and KV cache
     vram_rate: float = 0.0  # bytes of weights per second there
 
 
 class LayerLoad(Struct, frozen=True):
-    """The needs of one layer."""
+    """The memory that one layer needs, and the bytes that a token reads of it."""
 
     num_bytes: int  # weights and KV cache
     token_bytes: int  # weights that one token reads
@@ -32,33 +32,31 @@ class LayerLoad(Struct, frozen=True):
 
 
 class Division(Struct, frozen=True):
-    """The layers of each rank, and the times and bytes that follow from them."""
+    """The layers of each rank, and the resulting times and memory."""
 
     layers: tuple[tuple[int, int], ...]  # the first layer and the end, for each rank
-    overflow: int  # bytes that fit into no rank's memory
+    overflow: int  # bytes that do not fit into the memory of their rank
     stage_seconds: tuple[float, ...]  # seconds per token, by rank
     rank_bytes: tuple[int, ...]  # bytes of each rank's layers
 
     @property
     def single_rate(self) -> float:
-        """Tokens per second of one sequence, without the time on the wire."""
+        """Tokens per second of a single sequence, without the time of transfers."""
         return 1 / sum(self.stage_seconds)
 
     @property
     def full_rate(self) -> float:
-        """Returns for each layer the bytes of RAM that it takes, and those that a token reads.
-
-        `window_pages`: the pages of sliding-window layers, 0 for all.
-        """
+        """Tokens per second of all sequences if every rank is busy, without time of transfers."""
         return 1 / max(self.stage_seconds)
 
 
 def layer_loads(
     model: ModelFacts, num_pages: int, num_states: int, window_pages: int = 0
 ) -> list[LayerLoad]:
-    """Returns for each layer the bytes of RAM that it takes, and those that a token reads.
+    """Returns for each layer the bytes of RAM that it needs, and those that a token reads.
 
-    `window_pages`: the pages of sliding-window layers, 0 for all.
+    `num_pages`: pages of the KV cache. `num_states`: copies of the recurrent state. `window_pages`:
+    pages of sliding-window layers; 0 means as many as other layers.
     """
     used = model.num_experts_per_token
     return [
@@ -76,7 +74,10 @@ def layer_loads(
 
 
 def first_layers(model: ModelFacts) -> list[int]:
-    """Returns the layers that a rank may begin with: no layer from them on reads earlier keys."""
+    """Returns the indices of the layers that may be the first one of a rank.
+
+    From such a layer on, no layer reads the keys and values of a layer before it.
+    """
     needed = [
         min((each.kv_layer for each in model.layers[i:] if each.kv_layer is not None), default=i)
         for i in range(len(model.layers))
@@ -93,9 +94,10 @@ def divide_layers(
 ) -> Division:
     """Divides layers among the machines in their order; the first also has the output.
 
-    It minimizes, in this order: layers given to ranks that lack them, by `lacking`; bytes that fit
-    neither into RAM nor into VRAM; and the seconds of the slowest rank. A rank begins with one of
-    the layers `starts`. Raises UsageError if there are more machines than `starts`.
+    It minimizes, in this order: the number of layers on ranks whose file lacks them, by `lacking`;
+    the bytes that do not fit into RAM and VRAM; and the seconds of the slowest rank. The first
+    layer of each rank is one of `starts`. Raises UsageError if there are more machines than
+    `starts`.
     """
     count = len(machines)
     absent = [*lacking, *[frozenset[int]()] * (count - len(lacking))]
@@ -114,7 +116,10 @@ def divide_layers(
 
     @cache
     def best(rank: int, first: int) -> _Best:
-        """Returns the least costs, and the first layers of this rank and those after it."""
+        """Returns the least costs of `rank` and later ranks, and their first layers.
+
+        `first` is the first layer of `rank`.
+        """
         if rank == count - 1:
             return *cost(rank, first, len(loads)), (first,)
         return min(
@@ -144,7 +149,10 @@ def _total(loads: Sequence[LayerLoad]) -> LayerLoad:
 
 
 def token_seconds(load: LayerLoad, machine: Machine) -> float:
-    """Returns the seconds of a token's weights; VRAM has dense weights first, then experts."""
+    """Returns the seconds in which a machine reads a token's weights.
+
+    VRAM is filled with dense weights first, then with experts.
+    """
     dense = load.num_bytes - load.expert_bytes
     of_dense = min(1.0, machine.vram / dense) if dense else 1.0
     left = max(0, machine.vram - dense)

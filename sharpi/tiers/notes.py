@@ -1,4 +1,4 @@
-"""Notes on a plan for the user, and the reasons why each layer's experts are where they are."""
+"""Writes the notes on a plan for the user, and the reason for the tier of each layer's experts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -17,7 +17,7 @@ def plan_notes(
     host: HostPlan,
     layers: Sequence[LayerPlan],
 ) -> Iterator[str]:
-    """Yields one line per note, the most urgent first."""
+    """Yields the notes on a plan, one line each, the most urgent first."""
     if host.tier_budget.left < 0:
         missing = format_bytes(-host.tier_budget.left)
         yield f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"
@@ -35,7 +35,7 @@ def plan_notes(
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
-    """Yields a note if a layer has fewer slots in RAM than a token may need."""
+    """Yields a note if a layer has fewer slots in RAM than a token may need at once."""
     slots = [each.ram_slots for each in layers if each.lacks_ram_slots(num_used)]
     fewest = min(slots, default=num_used)
     if slots:
@@ -60,10 +60,10 @@ def layer_reason(
     num_used: int,
     is_kept_off: bool = False,
 ) -> str:
-    """Returns why one layer's experts are where they are, for experts stored in `tier`.
+    """Returns a text that explains where a layer's experts are; they are stored in `tier`.
 
-    `num_used`: experts of a token. `is_kept_off`: the layer is on the GPU, but its experts were
-    requested to be elsewhere.
+    `num_used`: experts that a token uses. `is_kept_off`: the layer is on the GPU, but the user
+    requested that its experts are not.
     """
     if tier is None:
         return "dense: no routed experts"

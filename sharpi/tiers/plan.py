@@ -1,4 +1,4 @@
-"""TierPlan: where every part of a model lives, how many bytes it takes there, and why."""
+"""TierPlan: the tier of every part of a model, its size there, and the reason."""
 
 from enum import StrEnum
 from typing import Any
@@ -25,7 +25,7 @@ _NO_GPU = GpuPlace(0, 0, 0, 0, 0)
 
 
 class Tier(StrEnum):
-    """Kinds of memory, fastest first."""
+    """The kinds of memory, fastest first."""
 
     VRAM = "vram"
     RAM = "ram"
@@ -47,7 +47,10 @@ class Purpose(StrEnum):
 
 
 class SlotStatus(StrEnum):
-    """Compares a layer's slots with the recommended number; the plan has the worst status."""
+    """The result of comparing a layer's slots with the recommended number; worse ones come later.
+
+    The status of a plan is the worst one of its layers.
+    """
 
     EMPTY = "empty"
     OK = "ok"
@@ -57,7 +60,7 @@ class SlotStatus(StrEnum):
 
 
 class PlanLine(Struct, frozen=True):
-    """The bytes that one purpose takes in one tier; for the disk, those that stay in the file."""
+    """The bytes of one tier that are used for one purpose; on disk, bytes that stay in the file."""
 
     tier: Tier
     purpose: Purpose
@@ -66,7 +69,10 @@ class PlanLine(Struct, frozen=True):
 
 
 class LayerPlan(Struct, frozen=True):
-    """One layer's place; experts that are mapped or have slots in VRAM need no slots in RAM."""
+    """The tiers and sizes of one layer.
+
+    Experts that are mapped, or that have slots in VRAM, need no slots in RAM.
+    """
 
     index: int
     dense_weights: Tier  # the tier that computes the layer
@@ -76,8 +82,8 @@ class LayerPlan(Struct, frozen=True):
     num_experts: int
     expert_bytes: int | None  # bytes of one expert; None if unknown
     slot_bytes: int  # bytes of one slot
-    vram_slots: int  # slots are counted in experts
-    ram_slots: int
+    vram_slots: int  # the number of expert slots in VRAM
+    ram_slots: int  # the number of expert slots in RAM
     recommended_slots: int
     status: SlotStatus
     reason: str
@@ -90,14 +96,17 @@ class LayerPlan(Struct, frozen=True):
         return min(self.num_experts, self.vram_slots + self.ram_slots)
 
     def lacks_ram_slots(self, num_used: int) -> bool:
-        """Returns True if a token may need more experts at once than there are slots in RAM."""
+        """Returns True if a token may need more experts from disk than there are slots in RAM.
+
+        `num_used`: experts that a token uses.
+        """
         if self.experts is not Tier.DISK:
             return False
         return self.ram_slots < min(num_used, self.num_experts - self.vram_slots)
 
 
 class Speed(Struct, frozen=True):
-    """Estimated decode speed, as a range that bandwidths and hit rates allow."""
+    """The estimated decode speed, as a range, and the expected hit rates."""
 
     tokens_per_second: float  # the upper bound
     least_tokens_per_second: float  # the lower bound, unless other programs use the machine
@@ -110,7 +119,7 @@ class Speed(Struct, frozen=True):
 
 
 class TierPlan(Struct, frozen=True):
-    """The whole decision as pure data; budgets and sizes are in bytes."""
+    """The complete plan of a model's memory; budgets and sizes are in bytes."""
 
     context_size: int
     ram_budget: int
@@ -126,7 +135,7 @@ class TierPlan(Struct, frozen=True):
     learns_little: bool = False  # RAM is too short for the maps of the usual policy of its slots
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
-        """Returns the bytes of one tier, for one purpose or for all."""
+        """Returns the bytes used in one tier, for one purpose or (None) for all."""
         return sum(
             line.num_bytes
             for line in self.lines
@@ -135,7 +144,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def shortfall(self) -> int:
-        """Bytes of RAM by which the model exceeds the budget; 0 if it fits."""
+        """The bytes by which the plan exceeds the RAM budget; 0 if it fits."""
         return max(0, self.bytes_in(Tier.RAM) - self.ram_budget)
 
     @property
@@ -144,7 +153,7 @@ class TierPlan(Struct, frozen=True):
         return self.shortfall == 0
 
     def require_fit(self) -> None:
-        """Raises UsageError with what is missing if the plan does not fit."""
+        """Raises UsageError, which states the missing bytes, if the plan does not fit."""
         if not self.fits:
             needed, budget = map(format_bytes, (self.bytes_in(Tier.RAM), self.ram_budget))
             raise UsageError(
@@ -159,12 +168,12 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def kv_growth(self) -> KvGrowth | None:
-        """The growth of the first GPU's KV cache; None unless the cache begins small."""
+        """The plan for the growth of the first GPU's KV cache; None if the cache does not grow."""
         return self._first_gpu.growth
 
     @property
     def stash(self) -> StashPlan:
-        """The first GPU's room for prompts that are computed layer by layer."""
+        """The first GPU's memory for prompts that are computed layer by layer."""
         return self._first_gpu.stash
 
     @property
@@ -173,7 +182,7 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def slotted_layers(self) -> tuple[int, ...]:
-        """The GPU's layers of which some experts are elsewhere."""
+        """The indices of layers on the GPU of which some experts are not in VRAM."""
         return tuple(
             layer.index
             for layer in self.layers
@@ -182,22 +191,22 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def first_gpu_layer(self) -> int:
-        """The first layer that runs on the GPU; the number of layers if none does."""
+        """The index of the first layer on the GPU; the number of layers if there is none."""
         on_gpu = (layer.index for layer in self.layers if layer.dense_weights is Tier.VRAM)
         return next(on_gpu, len(self.layers))
 
     @property
     def ram_slots(self) -> tuple[int, ...]:
-        """Slots in RAM, by layer."""
+        """The number of expert slots in RAM, by layer."""
         return tuple(layer.ram_slots for layer in self.layers)
 
     @property
     def vram_slots(self) -> tuple[int, ...]:
-        """Slots in VRAM, by layer."""
+        """The number of expert slots in VRAM, by layer."""
         return tuple(layer.vram_slots for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a dict for JSON: every field, derived values, and the bytes of each tier."""
+        """Returns plain types for JSON: all fields, derived values, and the bytes of each tier."""
         derived = {
             "fits": self.fits,
             "shortfall": self.shortfall,
@@ -212,7 +221,7 @@ class TierPlan(Struct, frozen=True):
 
 
 def _published(plain: Any, name: str = "") -> Any:
-    """Returns `plain` with the names of the JSON format; `name` is the key of that value."""
+    """Returns `plain` with the names of the JSON format; `name` is the key of this value."""
     if isinstance(plain, dict):
         return {_PUBLISHED.get(key, key): _published(value, key) for key, value in plain.items()}
     if isinstance(plain, (list, tuple)):

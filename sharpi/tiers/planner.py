@@ -1,4 +1,4 @@
-"""Makes a TierPlan from the model's sizes, the machine and the request; a pure function."""
+"""Computes a TierPlan from the model's sizes, the machine's resources and the request."""
 
 from msgspec.structs import replace
 
@@ -14,8 +14,8 @@ from sharpi.tiers.scratch import scratch_bytes
 from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
 from sharpi.tiers.speed import expected_speed
 
-HEAD_BATCH = 64  # tokens per pass of an MTP head; few keep its buffers small
-# Leaves room for growth of the interpreter, the tokenizer and other programs.
+HEAD_BATCH = 64  # tokens per pass of an MTP head; a small number keeps its buffers small
+# Leaves memory for growth of the interpreter, the tokenizer and other programs.
 LEAST_MARGIN = 192 << 20
 MARGIN_SHARE = 32  # one part in 32 of the free memory
 # The margin beside a model whose file is mapped. The kernel can drop the file's pages at any time;
@@ -24,7 +24,7 @@ MAPPED_MARGIN = 64 << 20
 
 
 def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) -> TierPlan:
-    """Plans where everything goes, even for a model that cannot fit: see `TierPlan.fits`."""
+    """Returns the plan, even for a model that does not fit: see `TierPlan.fits`."""
     budget = default_ram(hardware) if request.ram is None else request.ram
     scratch = _scratch(model, request)
     kv = [
@@ -61,16 +61,20 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
 
 
 def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
-    """Returns the initial bytes of a layer's KV cache on a GPU; `kv_bytes`: those on the CPU."""
+    """Returns the bytes of a layer's KV cache on a GPU at the start.
+
+    `kv_bytes`: the bytes that it would need on the CPU. `grows`: the cache begins small.
+    """
     if grows and request.gpu_kv_first is not None:
         return request.gpu_kv_first[layer]
     return kv_bytes if request.gpu_kv is None else request.gpu_kv[layer]
 
 
 def _with_copies(model: ModelFacts, request: TierRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
-    """Returns each layer's bytes of KV cache, plus the MTP head's copies of a GPU's.
+    """Returns the bytes `kv` of each layer's KV cache, with copies for the MTP head added.
 
-    Copies have all pages, even for sliding-window layers.
+    The head runs on the CPU and reads copies of the keys and values of layers on a GPU. The copies
+    have all pages, even for sliding-window layers.
     """
     copied = sum(size for i, size in model.read_by_head.items() if i in gpu.layers)
     return [*kv[:-1], kv[-1] + request.num_pages * copied] if copied else kv
@@ -79,7 +83,10 @@ def _with_copies(model: ModelFacts, request: TierRequest, gpu: GpuPlan, kv: list
 def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
-    """Plans GPU and RAM; if experts also exceed RAM, the GPU has no buffers to fill from it."""
+    """Plans GPU and RAM.
+
+    If the experts do not fit into RAM either, the GPU has no buffers for experts from RAM.
+    """
     of_gpus = model.without_head
     gpu = plan_gpus(of_gpus, request, kv, scratch)
     own = _with_copies(model, request, gpu, kv)
@@ -152,7 +159,7 @@ def _layer(
 
 
 def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> int:
-    """Returns how many of the layer's experts the fastest tier that may hold some has."""
+    """Returns how many of the layer's experts are in the fastest tier that may hold them."""
     if gpu.takes_experts(index):
         return gpu.slots[index]
     return layer.num_experts if host.tier is Tier.RAM else host.slots.get(index, 0)
@@ -165,7 +172,7 @@ def _expert_tier(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) ->
 
 
 def _ratio(layer: LayerPlan) -> float:
-    """Returns the number of experts in slots over the recommended number, at most 1."""
+    """Returns the layer's number of slots divided by the recommended number, at most 1."""
     slots = layer.vram_slots or layer.ram_slots
     if layer.status is SlotStatus.OK:
         return 1.0

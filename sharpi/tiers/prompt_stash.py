@@ -1,20 +1,24 @@
-"""StashPlan: room for a prompt's values between layers, while it is computed layer by layer."""
+"""StashPlan: memory for the hidden states of a prompt that is computed layer by layer.
+
+Such a prompt runs all its batches through one layer before the next, so that the layer's experts
+are copied to the GPU only once.
+"""
 
 from msgspec import Struct
 
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.request import TierRequest
 
-_BUDGET_SHARE = 16  # the stash takes at most one part in 16 of a GPU's memory for experts
+_BUDGET_SHARE = 16  # the stash uses at most a 16th of a GPU's memory for experts
 _FLOAT_BYTES = 4
 # Arrays as wide as the residual stream: the stream, a normed copy, and a layer's results.
 _STREAMS = 5
 
 
 class StashPlan(Struct, frozen=True):
-    """Pages on the GPU and in page-locked RAM for prompts that are computed layer by layer."""
+    """The numbers and sizes of the stash's pages, on the GPU and in page-locked RAM."""
 
-    max_tokens: int = 0  # tokens of a prompt; 0: batches run one after the other
+    max_tokens: int = 0  # tokens of a prompt; 0 if prompts are not computed layer by layer
     page_tokens: int = 1  # tokens per page
     gpu_pages: int = 0
     host_pages: int = 0
@@ -23,7 +27,7 @@ class StashPlan(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The reason for its size."""
+        """The text in the plan that explains the size of the stash."""
         return f"what {self.max_tokens} tokens of a prompt carry from layer to layer"
 
 
@@ -31,15 +35,19 @@ NO_STASH = StashPlan()
 
 
 def stash_room(model: ModelFacts, request: TierRequest, budget: int) -> int:
-    """Returns the bytes of `budget` that are set aside for a stash."""
+    """Returns the bytes of `budget` that are reserved for a stash.
+
+    `budget`: the bytes of a GPU for experts.
+    """
     page = request.stash_page_tokens * token_bytes(model)
     return int(_worth(model, request, budget) * request.stash_gpu_factor) + page
 
 
 def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashPlan:
-    """Plans the stash, for prompts whose experts cross the bus.
+    """Plans the stash, for prompts whose experts are copied over the bus.
 
-    It holds whole batches, at least two: with a single one nothing would be gained.
+    It holds complete batches, at least two, as with a single one nothing would be gained. `budget`:
+    the bytes of a GPU for experts.
     """
     token = token_bytes(model)
     batches = _worth(model, request, budget) // (token * request.batch_size)
@@ -56,14 +64,14 @@ def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashP
 
 
 def _worth(model: ModelFacts, request: TierRequest, budget: int) -> int:
-    """Returns the bytes that a whole context needs, at most a fixed share of the budget."""
+    """Returns the bytes for all tokens of a context, but at most a fixed share of the budget."""
     wanted = -(-request.context_size // request.batch_size)
     share = max(0, budget) // _BUDGET_SHARE
     return min(wanted * request.batch_size * token_bytes(model), share)
 
 
 def token_bytes(model: ModelFacts) -> int:
-    """Returns the most bytes of a token's values between layers, with ids, position and routes."""
+    """Returns the bytes per token in the stash: hidden states, id, position and routes."""
     w = model.widths
     routes = w.num_moe_layers * w.num_experts_per_token + w.num_experts_per_token
     values = _STREAMS * w.hidden + 2 * w.rope + w.layer_inputs + routes + 3

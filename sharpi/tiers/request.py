@@ -1,4 +1,4 @@
-"""TierRequest: the user's wishes for the plan, and decisions of the engine that cost memory."""
+"""TierRequest: the user's settings for the plan, and sizes that the engine has chosen."""
 
 from msgspec import Struct
 
@@ -10,55 +10,55 @@ from sharpi.ops.state_layout import MAX_STATES, num_states
 
 
 class TierRequest(Struct, frozen=True):
-    """Wishes and sizes that a plan starts from, in bytes; None leaves a choice to the planner."""
+    """The settings and sizes from which a plan is computed; None lets the planner choose."""
 
     context_size: int
     batch_size: int = 512
     rounding: Rounding = "int8"
     num_threads: int = 1
-    num_outputs: int = 1  # tokens of a step whose logits are wanted
+    num_outputs: int = 1  # tokens of a step for which logits are computed
     checks_drafts: bool = False  # steps may check drafts
     ram: int | None = None  # bytes for weights, KV cache and buffers
-    vram: int | None = None  # the same for all GPUs together; None uses no GPU
+    vram: int | None = None  # bytes of all GPUs together, for the same; None uses no GPU
     vrams: tuple[int, ...] = ()  # bytes of each GPU, if there are several
     vram_rates: tuple[float, ...] = ()  # bytes per second that each GPU reads, if measured
     tensor_split: tuple[float, ...] = ()  # the shares of the layers that these GPUs get
-    uses_all_gpus: bool = False  # False uses the first GPU alone, if it holds the whole model
+    uses_all_gpus: bool = False  # False uses only the first GPU if the model fits on it
     gpu_layers: int | None = None  # the most layers on the GPU
     moe_slots: int | None = None  # slots per layer, in the fastest tier that has slots
     cpu_moe: bool = False  # all layers keep their experts off the GPU
     num_cpu_moe: int = 0  # how many of the first layers keep their experts off the GPU
     miss: Miss = "auto"  # the miss mode
-    gpu_scratch: int | None = None  # bytes of the GPU's buffers, if they were counted
-    # Bytes of each layer's KV cache on the GPU, if they were counted.
+    gpu_scratch: int | None = None  # bytes of the GPU's buffers, if known
+    # Bytes of each layer's KV cache on the GPU, if known.
     gpu_kv: tuple[int, ...] | None = None
     # the same with only `kv_first_pages`, if the cache can grow
     gpu_kv_first: tuple[int, ...] | None = None
     kv_first_pages: int = 0
-    num_kv_pages: int | None = None  # pages of the KV cache; None takes the pages of one context
-    window_pages: int = 0  # of them, those that sliding-window layers have; 0: all
+    num_kv_pages: int | None = None  # pages of the KV cache; None means those of one context
+    window_pages: int = 0  # pages of sliding-window layers; 0 means as many as other layers
     num_states: int = MAX_STATES  # copies of the recurrent states
-    stash_page_tokens: int = 0  # tokens per page of the stash; 0 makes no stash
-    stash_gpu_factor: float = 1.0  # the part of the stash that is on the GPU
-    stash_cpu_factor: float = 0.0  # the part of the stash that is in RAM
+    stash_page_tokens: int = 0  # tokens per page of the stash; 0 for a stash without pages
+    stash_gpu_factor: float = 1.0  # pages on the GPU, as a multiple of those for the stash's tokens
+    stash_cpu_factor: float = 0.0  # pages in RAM, as a multiple of the same number
     # For each layer, the cumulative shares of use of its most used experts; see `hit_rates`.
     use_shares: tuple[tuple[float, ...], ...] = ()
     fills_from_ram: bool = True  # the GPU may read experts from RAM
-    learned_bytes: int = 0  # bytes per layer that the policy of slots in RAM learns
-    least_learned_bytes: int = 0  # the same for the policy that is used if room is short
-    gpu_learned_bytes: int = 0  # bytes per layer that the policy of a GPU's slots learns
+    learned_bytes: int = 0  # bytes per layer of the maps of the policy for slots in RAM
+    least_learned_bytes: int = 0  # the same for the policy that is used if memory is short
+    gpu_learned_bytes: int = 0  # bytes per layer of the maps of the policy for a GPU's slots
 
     @property
     def num_pages(self) -> int:
-        """Pages of the whole KV cache."""
+        """The number of pages of the KV cache, for all sequences."""
         return self.num_kv_pages or -(-self.context_size // PAGE_POSITIONS)
 
     def pages_of(self, *, has_window: bool) -> int:
-        """Returns the number of pages of a layer's keys and values."""
+        """Returns the number of pages of a layer's keys and values, with or without a window."""
         return pages_of(self.num_pages, self.window_pages, has_window=has_window)
 
     def keeps_off_gpu(self, index: int) -> bool:
-        """Returns True if the CPU computes all experts of a layer."""
+        """Returns True if the user requested that a layer's experts stay off the GPU."""
         return self.cpu_moe or index < self.num_cpu_moe
 
 
@@ -75,11 +75,11 @@ def tier_request(
     max_drafts: int = 0,
     window_pages: int = 0,
 ) -> TierRequest:
-    """Combines the user's wishes with the engine's decisions.
+    """Returns a request with the user's settings and the sizes that the engine has chosen.
 
-    `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
-    `num_kv_pages`: pages of all sequences; `window_pages`: pages of sliding-window layers.
-    `max_drafts`: drafts that a step checks.
+    `num_threads`: threads of the pool. `num_outputs`: tokens of a step for which logits are
+    computed. `num_kv_pages`: pages of all sequences. `window_pages`: pages of sliding-window
+    layers. `max_drafts`: drafted tokens that a step checks.
     """
     experts, vrams = config.experts, _vrams(config, hardware)
     return TierRequest(
@@ -110,7 +110,7 @@ def tier_request(
 
 
 def _vrams(config: RunConfig, hardware: HardwareInfo) -> tuple[int, ...]:
-    """Returns the bytes of each GPU's VRAM: the free ones, or fewer if the user requests fewer."""
+    """Returns the usable bytes of each GPU: the free ones, but at most the user's limit."""
     if config.device == "cpu":
         return ()
     free = hardware.free_vrams or (hardware.free_vram,)
@@ -121,5 +121,5 @@ def _vrams(config: RunConfig, hardware: HardwareInfo) -> tuple[int, ...]:
 
 
 def _limited(limit: int | None, free: int) -> int:
-    """Returns the lesser of limit and free bytes; the limit if free bytes are unknown (0)."""
+    """Returns the smaller one of limit and free bytes; the limit if free bytes are unknown (0)."""
     return free if limit is None else min(limit, free or limit)

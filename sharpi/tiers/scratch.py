@@ -1,4 +1,4 @@
-"""An upper bound for the memory of the engine's buffers, known before anything is recorded."""
+"""Computes an upper bound for the memory of the engine's buffers, before any step is recorded."""
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ _ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between bu
 
 
 class BufferWidths(Struct, frozen=True):
-    """Values per token in each kind of buffer, for the widest layer."""
+    """The number of values per token in each kind of buffer, for the layer with the most."""
 
     hidden: int
     query: int  # of all heads
@@ -35,7 +35,7 @@ class BufferWidths(Struct, frozen=True):
 
 
 def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
-    """Reads the widths of a model from its configuration and the shapes of its tensors."""
+    """Returns the widths of a model, from its configuration and the shapes of its tensors."""
     used, shapes = config.num_experts_per_token, config.attention
     hidden = [
         (t.shape[-2] // (2 if "gate_up" in name else 1), used if "_exps." in name else 1)
@@ -71,7 +71,8 @@ def scratch_bytes(
 ) -> int:
     """Returns an upper bound for the bytes of a recorded step's buffers and of its threads' tiles.
 
-    `batch_size`: the most tokens of a step; `num_outputs`: those whose logits are needed.
+    `batch_size`: the most tokens of a step. `num_outputs`: the tokens for which logits are
+    computed. `num_positions`: the positions of the context.
     """
     rows = max(batch_size, num_outputs)
     return (
@@ -85,7 +86,7 @@ def scratch_bytes(
 
 
 def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
-    """Returns the bytes of values in memory at the same time, and of all layers' routes."""
+    """Returns the bytes of a step's values that are alive at once, and of all layers' routes."""
     attention = 2 * w.query + 3 * w.key
     feed_forward = w.hidden + w.num_experts + w.num_experts_per_token + 1
     routes = w.num_moe_layers * w.num_experts_per_token
@@ -96,7 +97,7 @@ def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
 
 
 def _activation_bytes(w: BufferWidths, rows: int, rounding: Rounding) -> int:
-    """Returns the bytes of rounded inputs of matrices, including experts' down matrices."""
+    """Returns the bytes of quantised activations: inputs of matrices, also of experts' down."""
     levels = 2 if rounding == "int16" else 1
     blocks = _blocks(max(w.hidden, w.query, w.recurrent)) + w.expert_hidden_blocks
     return rows * levels * blocks * _ACTIVATION_BYTES
@@ -112,7 +113,7 @@ def _expert_scratch_bytes(w: BufferWidths, rows: int) -> int:
 
 
 def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
-    """Returns the bytes of attention's partial results, which only steps of few tokens have."""
+    """Returns the bytes of partial results of attention, which only steps of few tokens need."""
     spans = -(-num_positions // _SPAN_POSITIONS)
     values = w.query // max(1, w.num_heads) + _PARTIAL_EXTRA
     floats = w.num_heads * (_PARTIAL_EXTRA + values)
@@ -121,7 +122,10 @@ def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
 
 
 def _tile_bytes(rows: int) -> int:
-    """Returns the bytes of one thread's tiles, at two levels, and of its token addresses."""
+    """Returns the bytes of one thread's tiles and token addresses, with two rows per token.
+
+    int16 rounding needs two rows per token, other rounding one.
+    """
     return 2 * rows * (_TILE_BUFFERS * _TILE_ROWS * _FLOAT_BYTES + 8)
 
 

@@ -1,20 +1,21 @@
-"""Grants slots within a budget: one to each layer in turn, until the next one does not fit."""
+"""Divides a budget into expert slots: one for each layer in turn, until the next does not fit."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
 class SlotWant(NamedTuple):
-    """The size of a layer's slot, and the most slots that it can use."""
+    """The bytes of one slot of a layer, and the most slots that the layer can use."""
 
     slot_bytes: int
     most: int
 
 
 def grant(wants: Mapping[int, SlotWant], budget: int) -> dict[int, int]:
-    """Returns the slots by layer index.
+    """Returns the number of slots by layer index; `budget` is in bytes.
 
-    The order of grants does not depend on the budget, so a larger budget never takes a slot away.
+    The order in which slots are added does not depend on the budget. So no layer has fewer slots
+    with a larger budget.
     """
     granted = dict.fromkeys(wants, 0)
     for index in _turns(wants):

@@ -1,4 +1,4 @@
-"""Notes for the user on a plan's slots: how many there are, and whether they suffice."""
+"""Writes notes for the user on a plan's expert slots: their number, and whether it suffices."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,10 +7,10 @@ from sharpi.units import format_bytes
 
 
 def slot_notes(plan: TierPlan, *, is_limited: bool = False) -> Iterator[str]:
-    """Yields a line for each tier with slots; the fastest tier's line has the plan's status.
+    """Yields a line for each tier with slots; the line of the fastest tier has the plan's status.
 
-    It yields none without slots: if all experts are in RAM, or for a dense model. `is_limited`: the
-    user requested a number of slots.
+    There are no lines without slots, that is, if all experts are in RAM or for a dense model.
+    `is_limited`: the user requested a number of slots.
     """
     on_gpu = [layer for layer in plan.layers if _may_have_slots_on_gpu(layer)]
     in_ram = [layer for layer in plan.layers if layer.experts is Tier.DISK]
@@ -26,7 +26,7 @@ def slot_notes(plan: TierPlan, *, is_limited: bool = False) -> Iterator[str]:
 
 
 def _may_have_slots_on_gpu(layer: LayerPlan) -> bool:
-    """Returns True unless the layer's experts are kept off the GPU by request."""
+    """Returns True if the layer is on the GPU, and its experts are not kept off by request."""
     has_room = layer.vram_slots > 0 or layer.status is not SlotStatus.OK
     return layer.num_experts > 0 and layer.dense_weights is Tier.VRAM and has_room
 
@@ -34,7 +34,10 @@ def _may_have_slots_on_gpu(layer: LayerPlan) -> bool:
 def _line(
     plan: TierPlan, tier: Tier, layers: Sequence[LayerPlan], slots: Sequence[int], others: str
 ) -> str:
-    """Returns the line up to its closing bracket, which the caller adds."""
+    """Returns the line about one tier, without the closing bracket, which the caller adds.
+
+    `slots` has the number of slots of each layer; `others` describes experts without a slot.
+    """
     few, many, most = min(slots), max(slots), max(layer.num_experts for layer in layers)
     number = str(few) if few == many else f"{few} to {many}"
     size = format_bytes(plan.bytes_in(tier, Purpose.SLOTS))
@@ -45,7 +48,7 @@ def _line(
 
 
 def _status(plan: TierPlan, *, is_limited: bool) -> str:
-    """Returns the plan's status, with the slots against the recommended number."""
+    """Returns the text about the plan's status, with the recommended number of slots."""
     recommended = max(layer.recommended_slots for layer in plan.layers)
     if plan.status is SlotStatus.OK:
         return f"ok: {recommended} or more are recommended"

@@ -1,4 +1,4 @@
-"""Decides how many slots each layer gets, and compares them with the recommended number."""
+"""Decides how many expert slots each layer has, and compares them with the recommended number."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,9 +11,9 @@ _ORDER = list(SlotStatus)
 
 
 def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
-    """Returns the recommended number of slots: those for the experts of two tokens.
+    """Returns the recommended number of slots of a layer: enough for the experts of two tokens.
 
-    With fewer, a token evicts the experts of the previous one.
+    With fewer slots, a token evicts the experts of the previous token.
     """
     return min(TOKENS_WORTH_OF_SLOTS * model.num_experts_per_token, layer.num_experts)
 
@@ -21,16 +21,16 @@ def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
 def grant_slots(
     layers: Mapping[int, LayerFacts], budget: int, limit: int | None = None
 ) -> dict[int, int]:
-    """Returns the slots by layer index, see `grant`.
+    """Returns the number of slots by layer index, within `budget` bytes; see `grant`.
 
-    `limit`: the most slots of a layer, besides the number of its experts.
+    `limit`: the most slots of a layer; None means as many as it has experts.
     """
     wants = {i: SlotWant(layer.slot_bytes, most_slots(layer, limit)) for i, layer in layers.items()}
     return grant(wants, budget)
 
 
 def most_slots(layer: LayerFacts, limit: int | None) -> int:
-    """Returns the most slots that a layer can use, up to a limit."""
+    """Returns the most slots that a layer can use, up to a limit; 0 if their size is unknown."""
     if layer.expert_bytes is None:
         return 0
     return layer.num_experts if limit is None else min(limit, layer.num_experts)
@@ -48,5 +48,5 @@ def slot_status(layer: LayerFacts, num_resident: int, recommended: int) -> SlotS
 
 
 def worst(statuses: Iterable[SlotStatus]) -> SlotStatus:
-    """Returns the worst status; "empty" for a model without routed experts."""
+    """Returns the worst of the statuses; "empty" if there are none."""
     return max(statuses, key=_ORDER.index, default=SlotStatus.EMPTY)

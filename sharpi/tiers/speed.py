@@ -1,9 +1,9 @@
 """Estimates decode speed as a range, from bandwidths and hit rates.
 
-The upper bound assumes that all sources (VRAM, RAM, disk, bus) work at once at their measured
-rates, and that few experts are used. The lower bound assumes that they work one after the other
-below these rates, and that all experts are used alike. A run at a short context is between the two,
-unless other programs use the machine.
+The upper bound assumes that VRAM, RAM, disk and bus are read at the same time at their measured
+rates, and that few experts are used. The lower bound assumes that they are read one after the other
+below these rates, and that all experts are used alike. The speed at a short context is between the
+two, unless other programs use the machine.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus
 # Bytes per second of a desktop GPU, two channels of DDR4, an SSD and 16 lanes of PCIe 3.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
 _MODES = {BUS: "cross the bus", RAM_READ: "are computed by the CPU"}
-# The least fraction of its rate that a source reaches: kernels may compute longer than they read.
+# The least fraction of a measured rate that is reached: kernels may be bound by computation.
 _LEAST_PARTS = {VRAM_READ: 1 / 3, RAM_READ: 1 / 3, DISK_READ: 2 / 3, BUS: 2 / 3}
 _LAYER_SECONDS = (4e-6, 60e-6)  # the least and the most seconds of a layer's barriers or launches
 _MISS_SECONDS = 0.4e-3  # the longest time before an expert's read from disk begins
@@ -35,7 +35,7 @@ def expected_speed(
     output_on_gpu: bool,
     rates: Rates,
 ) -> Speed:
-    """Estimates the speed at a short context; leaves out sources without bytes."""
+    """Returns the estimated decode speed at a short context."""
     layers, speeds = tuple(layers), _speeds(rates)
     first = {(VRAM_READ if output_on_gpu else RAM_READ): float(model.output_bytes)}
 
@@ -76,9 +76,10 @@ def _all_reads(
 def _layer_reads(
     layer: LayerPlan, num_used: int, mode: str, request: TierRequest, case: Case
 ) -> Iterator[dict[str, float]]:
-    """Yields the bytes that one token reads of a layer, by source.
+    """Yields dicts with the bytes of a layer that one token reads, by source.
 
-    `mode` is the source of misses. An expert from disk also counts as a read from RAM.
+    The sources are VRAM, RAM, disk and bus; `mode` is the source of experts that are not on the
+    GPU. An expert from disk also counts as a read from RAM.
     """
     yield {(VRAM_READ if layer.dense_weights is Tier.VRAM else RAM_READ): layer.dense_weights_bytes}
     if not layer.num_experts:
@@ -91,7 +92,7 @@ def _layer_reads(
 
 
 def _most_misses(layer: LayerPlan, model: ModelFacts, request: TierRequest) -> float:
-    """Returns how many experts a token reads from disk if all are used alike."""
+    """Returns how many experts of a layer a token reads from disk if all are used alike."""
     if not layer.num_experts:
         return 0.0
     return model.num_experts_per_token * (1 - _rates_of(layer, request, layer.num_resident).low)
@@ -103,7 +104,7 @@ def _rates_of(layer: LayerPlan, request: TierRequest, num_slots: int) -> HitRate
 
 
 def _in_fastest_tier(layers: tuple[LayerPlan, ...], request: TierRequest) -> Iterator[HitRates]:
-    """Yields the hit rates of layers with experts: in VRAM if there is a GPU, otherwise in RAM."""
+    """Yields the hit rates of each layer with experts: in VRAM if there is a GPU, else in RAM."""
     has_gpu = any(layer.dense_weights is Tier.VRAM for layer in layers)
     for layer in layers:
         if layer.num_experts:
@@ -111,12 +112,15 @@ def _in_fastest_tier(layers: tuple[LayerPlan, ...], request: TierRequest) -> Ite
 
 
 def _mean(values: list[float]) -> float:
-    """Returns the mean; 1 for a model without experts."""
+    """Returns the mean of the values; 1 if there are none, as for a model without experts."""
     return sum(values) / len(values) if values else 1.0
 
 
 def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
-    """Returns the source of a layer's misses: bus or RAM; the GPU does not read slots in RAM."""
+    """Returns the source of the experts that a layer's slots on the GPU miss: bus or RAM.
+
+    The GPU cannot read slots in RAM, so that the CPU computes experts from disk.
+    """
     is_reached = layer.dense_weights is Tier.VRAM and layer.experts is not Tier.DISK
     if not is_reached or request.keeps_off_gpu(layer.index) or request.miss == "cpu":
         return RAM_READ

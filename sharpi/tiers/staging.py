@@ -1,4 +1,7 @@
-"""Sizes the staging buffers for experts without a slot, so that no load overwrites another."""
+"""Computes the sizes of the staging buffers, which hold experts that have no slot.
+
+There are enough that no load overwrites an expert in use.
+"""
 
 from collections.abc import Collection, Iterable
 
@@ -6,46 +9,52 @@ from msgspec import Struct
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
-# Tokens whose experts in a layer have buffers: those in use, and those read in the meantime.
+# There are buffers for the experts of two tokens in a layer: those in use, and those being read.
 TOKENS = 2
-_CHECKED_TOKENS = 2  # further tokens, whose experts a check of drafts reads ahead
-_CHECKED_SHARE = 8  # these take at most one part in eight of the room for slots
-_STREAMED_SHARE = 4  # each of a GPU's two buffers holds a quarter of a layer's experts
-_BUDGET_SHARE = 8  # both together take at most one part in eight of a GPU's memory for experts
+_CHECKED_TOKENS = 2  # with checks of drafts, buffers for the experts of two more tokens
+_CHECKED_SHARE = 8  # these use at most an eighth of the memory for slots
+_STREAMED_SHARE = 4  # each of a GPU's two stream buffers holds a quarter of a layer's experts
+_BUDGET_SHARE = 8  # both together use at most an eighth of a GPU's memory for experts
 
 
 def num_staging(model: ModelFacts) -> int:
-    """Returns the least number of buffers of the largest expert's size, shared by all layers."""
+    """Returns the least number of staging buffers; all layers share them.
+
+    Each has the size of the largest expert.
+    """
     return TOKENS * model.num_experts_per_token
 
 
 def num_for_checks(model: ModelFacts, layers: Iterable[LayerFacts], room: int) -> int:
-    """Returns the number of additional buffers if steps check drafts.
+    """Returns the number of additional staging buffers for steps that check drafts.
 
-    `room`: the bytes for slots and these buffers together. If that is small, there are none.
+    `room`: the bytes for slots and these buffers together. Returns 0 if that is small.
     """
     count = _CHECKED_TOKENS * model.num_experts_per_token
     return count if _CHECKED_SHARE * count * _largest(layers) <= room else 0
 
 
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts], num_further: int = 0) -> int:
-    """Returns the bytes of the staging buffers of these layers; 0 without experts.
+    """Returns the bytes of the staging buffers for these layers; 0 without experts.
 
-    `num_further`: buffers in addition to those of `num_staging`. The MTP head's own buffers are
-    included.
+    `num_further`: buffers in addition to those of `num_staging`. The buffers of an MTP head, which
+    are separate, are included.
     """
     return ((1 + model.has_head) * num_staging(model) + num_further) * _largest(layers)
 
 
 def staging_reason(model: ModelFacts, num_further: int = 0) -> str:
-    """Returns the reason for the number of staging buffers."""
+    """Returns the text in the plan that explains the number of staging buffers."""
     used = model.num_experts_per_token
     reason = f"{used} experts in use without a slot, and {used} read in the meantime"
     return f"{reason}; {num_further} more read ahead for drafts" if num_further else reason
 
 
 class GpuStaging(Struct, frozen=True):
-    """Room on a GPU for experts without a slot, in experts of the largest layer."""
+    """The staging buffers of a GPU: how many experts they hold, by purpose.
+
+    The space for each expert is that of the largest expert of any layer.
+    """
 
     num_missed: int = 0  # missed experts of one token
     num_early: int = 0  # predicted experts, for two layers
@@ -53,12 +62,12 @@ class GpuStaging(Struct, frozen=True):
 
     @property
     def num_experts(self) -> int:
-        """The number of experts that fit in."""
+        """The number of experts that all staging buffers hold together."""
         return self.num_missed + 2 * self.num_early + 2 * self.num_streamed
 
     @property
     def reason(self) -> str:
-        """The reason for its size."""
+        """The text in the plan that explains the size of the staging buffers."""
         return (
             f"{self.num_missed} missed experts of a token, {2 * self.num_early} predicted,"
             f" {2 * self.num_streamed} streamed for a prompt"
@@ -69,7 +78,7 @@ NO_STAGING = GpuStaging()
 
 
 def gpu_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) -> GpuStaging:
-    """Plans the staging buffers of a GPU; `budget`: bytes for experts and staging together."""
+    """Plans the staging buffers of a GPU; `budget`: bytes for slots and staging together."""
     if not layers:
         return NO_STAGING
     used, most = model.num_experts_per_token, max(layer.num_experts for layer in layers)
@@ -79,7 +88,7 @@ def gpu_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) 
 
 
 def gpu_staging_bytes(staging: GpuStaging, layers: Iterable[LayerFacts]) -> int:
-    """Returns the bytes of a GPU's staging buffers, for these layers."""
+    """Returns the bytes of a GPU's staging buffers, if it has slots for these layers."""
     return staging.num_experts * _largest(layers)
 
 

@@ -1,10 +1,10 @@
-"""TierBudget: one tier's budget, and the parts of it that are taken, line by line."""
+"""TierBudget: the memory budget of one tier, and a list of the allocations that use it."""
 
 from sharpi.tiers.plan import PlanLine, Purpose, Tier
 
 
 class TierBudget:
-    """The budget of one tier; `left` becomes negative if the parts taken exceed it."""
+    """The budget of one tier in bytes; `left` is negative if allocations exceed it."""
 
     def __init__(self, tier: Tier, budget: int) -> None:
         self.tier, self.budget = tier, budget
@@ -13,11 +13,11 @@ class TierBudget:
 
     @property
     def taken(self) -> int:
-        """The bytes taken so far."""
+        """The bytes allocated so far."""
         return self.budget - self.left
 
     def take(self, purpose: Purpose, num_bytes: int, reason: str) -> None:
-        """Takes bytes from the budget, and adds a line for them unless they are 0."""
+        """Subtracts bytes from the budget, and adds a line to `lines` unless they are 0."""
         if num_bytes:
             self.left -= num_bytes
             self.lines.append(PlanLine(self.tier, purpose, num_bytes, reason))

@@ -1,7 +1,7 @@
-"""The expert feed of kernels/cpu/experts: how the native operations of a step use an expert store.
+"""The expert feed of kernels/cpu/experts, through which a step's native operations use experts.
 
-The recorded step acquires the experts of its routes, waits for them, releases them and predicts
-those of the next layer. Python only switches predictions on or off and reads the results.
+The native operations acquire the experts of their routes, wait for them, release them and predict
+the experts of the next layer. Python only switches predictions on or off and reads the counts.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 
 ROUTER = "router"  # runs the next layer's router on the current layer's input
-_ROUTES_BESIDE = {ROUTER: "both"}  # predicts the first layer, which no router precedes
+_ROUTES_BESIDE = {ROUTER: "both"}  # predicts the first layer, which has no router before it
 PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
 
 
@@ -33,9 +33,10 @@ class FeedCounts(Structure):
 
 
 class ExpertFeed:
-    """Joins an expert store to a predictor, if there is one; the store has to outlive the feed.
+    """The access of native operations to an expert store, with a predictor unless that is None.
 
-    `budget`: the maximum number of experts predicted for a layer.
+    The store has to outlive the feed. `budget`: the maximum number of experts predicted for a
+    layer.
     """
 
     def __init__(self, store: ExpertStore, predictor: str | None, budget: int) -> None:
@@ -53,7 +54,7 @@ class ExpertFeed:
 
     @property
     def handle(self) -> int:
-        """The native object; raises ValueError after `close`."""
+        """The address of the native object; raises ValueError after `close`."""
         if self._handle is None:
             raise ValueError("the expert feed is closed")
         return int(self._handle)
@@ -65,25 +66,31 @@ class ExpertFeed:
             self._handle = None
 
     def table(self, layer: int, piece: int) -> int:
-        """Returns the address of a layer's gate (0), up (1) or down (2) addresses, (experts)."""
+        """Returns the address of a table (experts,) of addresses of one matrix of each expert.
+
+        `piece` is the matrix: 0 for gate, 1 for up, 2 for down.
+        """
         return self.store.table(layer, piece)
 
     @property
     def asks_router(self) -> bool:
-        """True if steps have to be recorded with predictions by the next layer's router."""
+        """True if steps have to run the next layer's router to predict its experts."""
         return self.predictor == ROUTER
 
     def begin_step(self, *, may_predict: bool, is_prompt: bool = False) -> bool:
-        """Begins a step and returns True if it predicts.
+        """Prepares for a step; returns True if the step will predict experts.
 
-        It predicts if `may_predict` is set and recent predictions were right often enough, and now
-        and then as a probe. `is_prompt` says whether its accesses count as a prompt's or as decoded
-        tokens'.
+        It will only if `may_predict` is set, and either recent predictions were right often enough
+        or a probe is due. With `is_prompt`, its accesses are counted for prompts, otherwise for
+        decoded tokens.
         """
         return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict, is_prompt))
 
     def set_sequences(self, sequences: Sequence[int], begins: Sequence[bool]) -> None:
-        """Sets the sequence of each row of the next steps; `begins` marks rows of new texts."""
+        """Sets the sequence id of each row of the next steps.
+
+        `begins` (rows,) is True for rows whose sequence is new.
+        """
         count = len(sequences)
         names, flags = (c_int32 * count)(*sequences), (c_uint8 * count)(*begins)
         if self._library.sharpi_feed_set_sequences(self.handle, names, flags, count):
@@ -94,20 +101,23 @@ class ExpertFeed:
         self._library.sharpi_feed_reset_sequence(self.handle)
 
     def counts(self) -> FeedCounts:
-        """Returns the counts of predictions for decoded tokens since the start."""
+        """Returns the counts of predicted and used experts of decoded tokens since the start."""
         counts = FeedCounts()
         self._library.sharpi_feed_counts(self.handle, ctypes.byref(counts))
         return counts
 
     def check_step(self) -> None:
-        """Raises ModelFileError if an expert could not be read, so that the step is invalid."""
+        """Raises ModelFileError if an expert could not be read in the last step.
+
+        The results of that step are then invalid.
+        """
         if self._library.sharpi_feed_take_failure(self.handle):
             raise self.store.read_error()
 
 
 @cache
 def _feed_library() -> ctypes.CDLL:
-    """Returns the native library with types for the feed's functions."""
+    """Returns the native library with argument types set for the feed's functions."""
     library = load_library()
     signatures = {
         "sharpi_feed_create": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int]),

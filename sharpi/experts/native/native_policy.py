@@ -1,4 +1,4 @@
-"""The slot policies of kernels/cpu/experts, as the engine and the simulator use them."""
+"""The Python interface of the native slot policies in kernels/cpu/experts."""
 
 import ctypes
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class NativeTrace(Structure):
 
 
 class ExpertStates(NamedTuple):
-    """The state of every expert; all arrays are (layers, experts)."""
+    """Which experts are resident and pinned, and their uses; arrays are (layers, experts)."""
 
     resident: NDArray[np.bool_]
     pinned: NDArray[np.bool_]
@@ -59,7 +59,7 @@ class ExpertStates(NamedTuple):
 
 
 class NativePolicy:
-    """A native policy with the methods of `SlotPolicy`; `replay` takes a whole trace at once."""
+    """A native slot policy with the methods of `SlotPolicy`; `replay` processes a whole trace."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
@@ -74,7 +74,7 @@ class NativePolicy:
 
     @property
     def handle(self) -> int:
-        """The native object, for the expert store; raises ValueError after `close`."""
+        """The address of the native object; raises ValueError after `close`."""
         if self._handle is None:
             raise ValueError("the slot policy is closed")
         return int(self._handle)
@@ -86,23 +86,29 @@ class NativePolicy:
             self._handle = None
 
     def start(self) -> list[Swap]:
-        """Loads pinned experts before the first token."""
+        """Returns the swaps that load the experts to pin, and those of `settings.warm`.
+
+        Call it before the first token.
+        """
         return self._made(self._library.sharpi_policy_start(self.handle, *self._out()))
 
     def use(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> list[Swap]:
-        """Uses a token's distinct experts of a layer, best first."""
+        """Records a token's use of a layer's `experts`, best first; returns the swaps to make."""
         ids = np.ascontiguousarray(experts, np.int32)
         arguments = (self.handle, layer, ids.ctypes.data, len(ids))
         return self._made(self._library.sharpi_policy_use(*arguments, *self._out()))
 
     def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
-        """Uses the experts of a batch's routes in a layer, (tokens, k)."""
+        """Records a batch's use of experts, `routes` (tokens, k); returns the swaps to make."""
         ids = np.ascontiguousarray(routes, np.int32)
         arguments = (self.handle, layer, ids.ctypes.data, *ids.shape)
         return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out()))
 
     def exchange(self, layer: int, leaves: int, enters: int) -> bool:
-        """Gives the slot of `leaves` to `enters`; False if impossible (see the reference)."""
+        """Replaces expert `leaves` by `enters` in its slot.
+
+        Returns False, and changes nothing, if that is not possible: see `SlotPolicy.exchange`.
+        """
         return bool(self._library.sharpi_policy_exchange(self.handle, layer, leaves, enters))
 
     def end_token(self) -> list[Swap]:
@@ -110,7 +116,7 @@ class NativePolicy:
         return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out()))
 
     def reset_sequence(self) -> None:
-        """Tells the policy that a new, unrelated text begins."""
+        """Prepares for a new, unrelated text: the policy forgets the previous token."""
         self._library.sharpi_policy_reset_sequence(self.handle)
 
     def set_prefetching(self, prefetches: bool) -> None:
@@ -118,11 +124,14 @@ class NativePolicy:
         self._library.sharpi_policy_set_prefetching(self.handle, prefetches)
 
     def set_learning(self, learns: bool) -> None:
-        """Turns learning on or off, between steps; off, a policy that keeps misses acts as lru."""
+        """Turns learning on or off; call it between steps.
+
+        Without learning, a policy that keeps missed experts acts as lru.
+        """
         self._library.sharpi_policy_set_learning(self.handle, learns)
 
     def replay(self, steps: Steps) -> int:
-        """Replays every step and returns the number of swaps."""
+        """Runs the policy over all steps of a trace; returns the number of swaps."""
         trace = native_trace(steps, self.settings.num_experts)
         made = int(self._library.sharpi_policy_replay(self.handle, ctypes.byref(trace)))
         if made < 0:
@@ -130,7 +139,7 @@ class NativePolicy:
         return made
 
     def states(self) -> ExpertStates:
-        """Returns the state of every expert."""
+        """Returns which experts are resident and pinned, and how often each was used."""
         shape = (self.settings.num_layers, self.settings.num_experts)
         resident, pinned = np.empty(shape, np.bool_), np.empty(shape, np.bool_)
         accesses = np.empty(shape, np.int64)
@@ -145,12 +154,12 @@ class NativePolicy:
         return self.all_counts()[layer]
 
     def all_counts(self) -> list[Counts]:
-        """Returns the counts of every layer."""
+        """Returns the counts of lookups, hits and loads, one for every layer."""
         return self._read_counts()[0]
 
     @property
     def before_pin(self) -> tuple[int, int] | None:
-        """Accesses and hits before the warm pin; None until it happens."""
+        """The accesses and hits before the most used experts were first pinned; None until then."""
         accesses, hits = self._read_counts()[1]
         return None if accesses < 0 else (accesses, hits)
 
@@ -169,7 +178,7 @@ class NativePolicy:
 
 
 def native_trace(steps: Steps, num_experts: int) -> NativeTrace:
-    """Returns views of the steps' arrays, which have to outlive it."""
+    """Returns a native struct that points to the steps' arrays, which have to outlive it."""
     arrays = steps.routes, steps.sizes, steps.starts
     assert all(array.flags.c_contiguous for array in arrays)
     tokens, num_layers, k = steps.routes.shape
@@ -187,7 +196,7 @@ def native_trace(steps: Steps, num_experts: int) -> NativeTrace:
 
 @cache
 def policy_library() -> ctypes.CDLL:
-    """Returns the native library with types for the policies' functions."""
+    """Returns the native library with argument types set for the policies' functions."""
     library = load_library()
     structs = {"PolicyParams": NativeSettings, "Trace": NativeTrace}
     check_layouts(library, "sharpi_policy_layouts", structs)

@@ -1,4 +1,4 @@
-"""The predictors of kernels/cpu/experts, as the engine and the simulator use them."""
+"""The Python interface of the native predictors in kernels/cpu/experts."""
 
 import ctypes
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from sharpi.ops.cpu.library import load_library
 
 
 class PredictionCounts(Structure):
-    """Counts of experts that were predicted, used, and both."""
+    """The numbers of experts that were predicted, used, and both predicted and used."""
 
     _fields_ = (("predicted", c_int64), ("used", c_int64), ("right", c_int64))
 
 
 class NativePredictor:
-    """A native predictor with the methods of `Predictor`; `replay` takes a whole trace at once."""
+    """A native predictor with the methods of `Predictor`; `replay` processes a whole trace."""
 
     def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
         if name not in PREDICTORS:
@@ -40,7 +40,7 @@ class NativePredictor:
 
     @property
     def handle(self) -> int:
-        """The native object; raises ValueError after `close`."""
+        """The address of the native object; raises ValueError after `close`."""
         if self._handle is None:
             raise ValueError("the predictor is closed")
         return int(self._handle)
@@ -52,7 +52,7 @@ class NativePredictor:
             self._handle = None
 
     def observe(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
-        """Records the experts that the present token uses in a layer, best first."""
+        """Records the experts that the current token uses in a layer, best first."""
         ids = np.ascontiguousarray(experts, np.int32)
         self._library.sharpi_predictor_observe(self.handle, layer, ids.ctypes.data, len(ids))
 
@@ -64,11 +64,14 @@ class NativePredictor:
         return [int(expert) for expert in self._predicted[:count]]
 
     def reset_sequence(self) -> None:
-        """Begins a new, unrelated text: forgets the routes, keeps the counts."""
+        """Prepares for a new, unrelated text: forgets the routes, but keeps the counts."""
         self._library.sharpi_predictor_reset_sequence(self.handle)
 
     def replay(self, steps: Steps, budget: int) -> PredictionCounts:
-        """Replays the decoded tokens and predicts `budget` experts before every layer."""
+        """Replays a trace's decoded tokens, and predicts `budget` experts before every layer.
+
+        Returns how many experts were predicted, used, and both.
+        """
         trace, predictions = native_trace(steps, self._num_experts), PredictionCounts()
         status = self._library.sharpi_predictor_replay(
             self.handle,
@@ -83,7 +86,7 @@ class NativePredictor:
 
 @cache
 def predictor_library() -> ctypes.CDLL:
-    """Returns the native library with types for the predictors' functions."""
+    """Returns the native library with argument types set for the predictors' functions."""
     library = load_library()
     signatures = {
         "sharpi_predictor_create": (c_void_p, [c_int, c_int, c_int]),

@@ -1,8 +1,8 @@
 """RemoteExperts of kernels/cpu/experts: experts that other ranks have in memory and compute.
 
-A step makes questions about the outputs of such experts. Another thread takes each question, gets
-the answer from the other rank, and gives it to the step.
-The bytes of questions and answers are described in kernels/cpu/experts/store/remote_experts.h.
+A step writes a request for the outputs of these experts to each rank that has some. For each such
+rank another thread reads the request, sends it, and passes the rank's reply to the step.
+kernels/cpu/experts/store/remote_experts.h describes the bytes of requests and replies.
 """
 
 import ctypes
@@ -24,13 +24,16 @@ class RemoteCounts(Structure):
         ("questions", c_int64),
         ("sent_bytes", c_int64),
         ("received_bytes", c_int64),
-        ("stall_ns", c_int64),  # nanoseconds that steps waited for answers
-        ("round_trip_ns", c_int64),  # nanoseconds of all questions
+        ("stall_ns", c_int64),  # nanoseconds that steps waited for replies
+        ("round_trip_ns", c_int64),  # nanoseconds from all requests to their replies
     )
 
 
 class RemoteExperts:
-    """The experts of `num_ranks` other ranks; steps above `max_tokens` tokens ask for none."""
+    """The experts that `num_ranks` other ranks compute for this one.
+
+    `shape` is (layers, experts). Steps of more than `max_tokens` tokens do not use these experts.
+    """
 
     def __init__(self, shape: tuple[int, int], num_ranks: int, max_tokens: int) -> None:
         self._shape, self.num_ranks = shape, num_ranks
@@ -40,25 +43,28 @@ class RemoteExperts:
             raise MemoryError("no memory for the experts of other ranks")
 
     def lend(self, layer: int, first: int, end: int, rank: int) -> None:
-        """Records that a rank, given by its index, lends the experts [first, end) of a layer."""
+        """Records that a rank has the experts [first, end) of a layer in memory and computes them.
+
+        `rank` is an index from 0 to below `num_ranks`.
+        """
         self._library.sharpi_remote_lend(self._handle, layer, first, end, rank)
 
     def forget(self, rank: int) -> None:
-        """Stops asking a rank; any thread may call it."""
+        """Stops sending requests to a rank; any thread may call it."""
         self._library.sharpi_remote_forget(self._handle, rank)
 
     def let_ask(self, feed: ExpertFeed) -> None:
-        """Lets the steps of a feed ask; call it before the first of them is recorded."""
+        """Lets the steps of a feed send requests; call it before the first step is recorded."""
         self._library.sharpi_feed_ask(feed.handle, self._handle)
 
     def take(self, rank: int) -> bytes | None:
-        """Waits for a question to a rank; returns None at the end."""
+        """Waits for a request to a rank and returns its bytes; returns None after `end`."""
         size = c_size_t()
         address = self._library.sharpi_remote_take(self._handle, rank, byref(size))
         return None if not address else ctypes.string_at(address, size.value)
 
     def answer_bytes(self, rank: int) -> int:
-        """Returns the size of the answer to the question that was taken."""
+        """Returns the bytes of the reply to the request that `take` returned last."""
         return self._answer(rank)[1]
 
     def _answer(self, rank: int) -> tuple[int, int]:
@@ -67,18 +73,21 @@ class RemoteExperts:
         return address, size.value
 
     def give(self, rank: int, answer: NDArray[np.uint8] | None) -> None:
-        """Gives the step the answer to the question that was taken; with None the step fails."""
+        """Passes a rank's reply to the waiting step; None makes the step fail.
+
+        It is the reply to the request that `take` returned last.
+        """
         if answer is not None:
             address, size = self._answer(rank)
             ctypes.memmove(address, answer.ctypes.data, size)
         self._library.sharpi_remote_give(self._handle, rank, answer is not None)
 
     def end(self) -> None:
-        """Makes every `take` that waits return."""
+        """Makes all calls of `take`, waiting and later ones, return None."""
         self._library.sharpi_remote_end(self._handle)
 
     def counts(self) -> list[RemoteCounts]:
-        """Returns the counts so far, by rank."""
+        """Returns the counts of requests since the start, one for each rank."""
         counts = [RemoteCounts() for _ in range(self.num_ranks)]
         for rank, each in enumerate(counts):
             self._library.sharpi_remote_counts(self._handle, rank, byref(each))
@@ -87,8 +96,8 @@ class RemoteExperts:
     def uses(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the accesses (layers, 2) and uses (layers, experts) of other ranks' experts.
 
-        The two columns of accesses are prompts and decoded tokens. Uses count the tokens that used
-        each expert.
+        The columns of accesses are for prompts and for decoded tokens. Uses are the numbers of
+        tokens that used each expert.
         """
         accesses = np.zeros((self._shape[0], 2), np.int64)
         uses = np.zeros(self._shape, np.int64)
@@ -96,7 +105,7 @@ class RemoteExperts:
         return accesses, uses
 
     def close(self) -> None:
-        """Frees the native object, which no step may use any more; a second call does nothing."""
+        """Frees the native object, which no step may use afterwards; a second call does nothing."""
         if self._handle is not None:
             self._library.sharpi_remote_destroy(self._handle)
             self._handle = None
@@ -104,7 +113,7 @@ class RemoteExperts:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Returns the native library with types for the functions of remote experts."""
+    """Returns the native library with argument types set for the functions of remote experts."""
     signatures = {
         "sharpi_remote_create": (c_void_p, [c_int] * 4),
         "sharpi_remote_destroy": (None, [c_void_p]),

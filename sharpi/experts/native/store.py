@@ -1,7 +1,7 @@
-"""The expert store of kernels/cpu/experts: experts on disk, slots in RAM.
+"""The expert store of kernels/cpu/experts, which reads experts from disk into slots in RAM.
 
-The engine's native operations acquire, wait and release by themselves; the methods of the same
-names here are for tests and for code without a native operation.
+The engine's native operations acquire experts, wait for them and release them themselves. The
+methods of the same names here are for tests and for code without a native operation.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _FAULT_BYTES = 4096
 
 
 class StoreSettings(Struct, frozen=True):
-    """The sizes of an expert store, and how it reads."""
+    """The numbers of an expert store's slots and buffers, and the settings of its disk reads."""
 
     slots: tuple[int, ...]  # slots of each layer
     num_staging: int  # buffers for experts that the policy does not keep
@@ -39,7 +39,7 @@ class StoreSettings(Struct, frozen=True):
 
 
 class ExpertStore:
-    """Experts in slots; the others are read when they are needed. `close` ends the reads.
+    """Keeps some experts in slots, and reads the others from disk when they are needed.
 
     Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
     """
@@ -57,15 +57,15 @@ class ExpertStore:
 
     @property
     def handle(self) -> int:
-        """The native object; raises ValueError after `close`."""
+        """The address of the native object; raises ValueError after `close`."""
         if self._handle is None:
             raise ValueError("the expert store is closed")
         return int(self._handle)
 
     def close(self) -> None:
-        """Ends the reads and frees the slots; a second call does nothing.
+        """Stops the reads and frees the slots; a second call does nothing.
 
-        The policy belongs to the caller and has to outlive the store.
+        The policy is not freed. It belongs to the caller and has to outlive the store.
         """
         if self._handle is not None:
             self._library.sharpi_store_destroy(self._handle)
@@ -73,38 +73,47 @@ class ExpertStore:
 
     @property
     def max_group(self) -> int:
-        """The most missed experts that can be acquired at once, before some are released."""
+        """The number of buffers for missed experts.
+
+        A caller that has acquired more missed experts has to release some before it waits for more.
+        """
         return int(self._library.sharpi_store_max_group(self.handle))
 
     def table(self, layer: int, piece: int) -> int:
-        """Returns the address of a layer's table of gate, up or down addresses, (experts,)."""
+        """Returns the address of a table (experts,) of addresses of one matrix of each expert.
+
+        `piece` is the matrix: 0 for gate, 1 for up, 2 for down. Returns 0 if there is no table.
+        """
         return int(self._library.sharpi_store_table(self.handle, layer, piece) or 0)
 
     def start(self) -> None:
-        """Begins to read the experts that the policy pins."""
+        """Starts to read the experts that the policy loads before the first token."""
         _check(self._library.sharpi_store_start(self.handle))
 
     def acquire(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Starts to read the missed experts of routes (tokens, k); keeps all until released."""
+        """Starts to read the missed experts of routes (tokens, k).
+
+        All experts of the routes stay in memory until they are released.
+        """
         ids = np.ascontiguousarray(routes, np.int32)
         _check(self._library.sharpi_store_acquire(self.handle, layer, ids.ctypes.data, *ids.shape))
 
     def wait(self, layer: int, expert: int) -> None:
-        """Blocks until an acquired expert is in memory; raises ModelFileError if unreadable."""
+        """Waits until an acquired expert is in memory; raises ModelFileError if a read fails."""
         if self._library.sharpi_store_wait(self.handle, layer, expert):
             raise self.read_error()
 
     def is_ready(self, layer: int, expert: int) -> bool:
-        """Returns True if `wait` would return at once."""
+        """Returns True if an acquired expert is in memory, so that `wait` returns at once."""
         return bool(self._library.sharpi_store_is_ready(self.handle, layer, expert))
 
     def release(self, layer: int, expert: int | None = None) -> None:
-        """Releases one expert, or all of a layer."""
+        """Releases one acquired expert of a layer, or with None all of them."""
         chosen = -1 if expert is None else expert
         _check(self._library.sharpi_store_release(self.handle, layer, chosen))
 
     def prefetch(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
-        """Prefetches experts that will probably be used soon, if buffers and the disk are idle."""
+        """Starts to read experts that may be used soon, if buffers are free and nothing waits."""
         ids = np.ascontiguousarray(experts, np.int32)
         _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
 
@@ -128,53 +137,53 @@ class ExpertStore:
     def exchange(
         self, layer: int, leaves: int, enters: int, pieces: Sequence[NDArray[np.uint8]]
     ) -> bool:
-        """Gives the slot of `leaves` to `enters`, whose gate, up and down are `pieces`.
+        """Replaces expert `leaves` by `enters` in its slot; `pieces` are the matrices of `enters`.
 
-        Call it between steps. Returns False, and changes nothing, if `leaves` has no slot or is
-        pinned, or if `enters` is already in memory.
+        They are gate, up and down. Call it between steps. Returns False, and changes nothing, if
+        `leaves` has no slot or is pinned, or if `enters` is already in memory.
         """
         addresses = (ctypes.c_void_p * abi.NUM_PIECES)(*(each.ctypes.data for each in pieces))
         arguments = (self.handle, layer, leaves, enters, addresses)
         return bool(self._library.sharpi_store_exchange(*arguments))
 
     def end_token(self) -> None:
-        """Ends a step after its last layer."""
+        """Tells the policy that a step has ended; it may then change the slots."""
         _check(self._library.sharpi_store_end_token(self.handle))
 
     def reset_sequence(self) -> None:
-        """Tells the policy that a new, unrelated text begins."""
+        """Prepares for a new, unrelated text: the policy forgets the previous token."""
         self._library.sharpi_store_reset_sequence(self.handle)
 
     def layers(self) -> list[LayerAccesses]:
-        """Returns the counts of every layer since the start, by phase."""
+        """Returns the counts of every layer since the start, for prompts and decoded tokens."""
         return self._counts().layers
 
     def counts(self) -> list[StoreCounts]:
-        """Returns the counts of every layer since the start."""
+        """Returns the counts of every layer since the start, for all steps together."""
         return [layer.total for layer in self._counts().layers]
 
     def uses(self) -> NDArray[np.int64]:
-        """Returns how many tokens used each expert, (layers, experts)."""
+        """Returns an array (layers, experts) of the number of tokens that used each expert."""
         uses = np.zeros((len(self.layout.layers), self.policy.settings.num_experts), np.int64)
         self._library.sharpi_store_uses(self.handle, uses.ctypes.data, uses.shape[1])
         return uses
 
     def totals(self) -> StoreTotals:
-        """Returns the counts that belong to no layer."""
+        """Returns the counts that are not kept per layer."""
         return self._counts().totals
 
     def before_pin(self) -> tuple[int, int] | None:
-        """Returns accesses and hits before the warm pin; None until it happens."""
+        """Returns accesses and hits before the most used experts were pinned; None until then."""
         return self._counts().before_pin
 
     def last_fault(self) -> str | None:
-        """Returns a sentence about the last read that failed, or None."""
+        """Returns a sentence about the latest failed read; None if none failed."""
         text = ctypes.create_string_buffer(_FAULT_BYTES)
         self._library.sharpi_store_last_fault(self.handle, text, _FAULT_BYTES)
         return os.fsdecode(text.value) or None
 
     def read_error(self) -> ModelFileError:
-        """Returns the error for a step in which an expert could not be read."""
+        """Returns the error to raise for a step in which an expert could not be read."""
         fault = self.last_fault() or "the experts could not be read"
         return ModelFileError(f"{fault}; check the disk and start again with the complete file")
 

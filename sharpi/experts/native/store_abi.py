@@ -1,4 +1,4 @@
-"""The C surface of the expert store: its structs, field by field, and its functions, typed."""
+"""The C interface of the expert store for ctypes: its structs, and its functions' types."""
 
 import ctypes
 from ctypes import (
@@ -55,7 +55,7 @@ class NativeStore(Structure):
 
 @cache
 def store_library() -> ctypes.CDLL:
-    """Returns the native library with types for the store's functions."""
+    """Returns the native library with argument types set for the store's functions."""
     library = load_library()
     structs = {"PieceParams": NativePiece, "LayerParams": NativeLayer, "StoreParams": NativeStore}
     check_layouts(library, "sharpi_store_layouts", structs)

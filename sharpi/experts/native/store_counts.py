@@ -1,4 +1,4 @@
-"""The counts of an expert store: its reads, and accesses of prompts and of decoded tokens."""
+"""The counts of an expert store: reads, and accesses by prompts and by decoded tokens."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 
 class PhaseAccesses(NamedTuple):
-    """One layer's accesses in the steps of one phase; `StoreCounts` of expert_store.h."""
+    """One layer's accesses by prompts or by decoded tokens; mirrors `StoreCounts` in C++."""
 
     accesses: int  # distinct experts of each step
-    hits: int  # in flight when needed
+    hits: int  # in memory when needed
     late: int  # in flight when needed
-    loads: int  # not requested before they were needed
+    loads: int  # read only when they were needed
     loaded_bytes: int  # bytes of the loads
     stall_ns: int  # nanoseconds in which at least one thread waited
     prefetched: int  # experts requested before they were needed
@@ -21,22 +21,22 @@ class PhaseAccesses(NamedTuple):
 
 
 class LayerAccesses(NamedTuple):
-    """One layer's accesses by phase, and what was read into its buffers."""
+    """One layer's accesses for prompts and for decoded tokens, and the reads into its buffers."""
 
     prompt: PhaseAccesses  # in steps that compute part of a prompt
     decode: PhaseAccesses  # in steps that decode one token of each sequence
-    fills: int  # experts loaded for a first set, or by a warm pin
+    fills: int  # experts loaded at the start, or because the most used ones were pinned
     bytes_read: int  # all bytes read from the file, with prefetches and alignment
 
     @property
     def total(self) -> "StoreCounts":
-        """The counts of both phases together."""
+        """The sum of the counts for prompts and for decoded tokens."""
         both = PhaseAccesses(*map(sum, zip(self.prompt, self.decode, strict=True)))
         return StoreCounts(**both._asdict(), fills=self.fills, bytes_read=self.bytes_read)
 
 
 class StoreCounts(NamedTuple):
-    """One layer's accesses, in experts, and their cost."""
+    """One layer's counts for all steps; the fields are those of PhaseAccesses, LayerAccesses."""
 
     accesses: int
     hits: int
@@ -52,10 +52,10 @@ class StoreCounts(NamedTuple):
 
 
 class StoreTotals(NamedTuple):
-    """Counts of the whole store."""
+    """The memory and the reads of all layers together."""
 
     memory_bytes: int
-    dropped_prefetches: int  # experts without room in the queue
+    dropped_prefetches: int  # experts that were not read because the queue was full
     failed_prefetches: int  # experts that could not be read
     failed_reads: int  # experts that could not be read, prefetches included
     prefetched_bytes: int  # read before a thread waited for them
@@ -90,12 +90,12 @@ class NativeCounts:
 
     @property
     def before_pin(self) -> tuple[int, int] | None:
-        """Accesses and hits before the warm pin; None until it happens."""
+        """The accesses and hits before the most used experts were first pinned; None until then."""
         accesses, hits = self._before_pin.tolist()
         return None if accesses < 0 else (accesses, hits)
 
     @property
     def totals(self) -> StoreTotals:
-        """The counts that belong to no layer."""
+        """The counts that are not kept per layer."""
         memory, dropped, failed, unread, early, is_direct = self._totals.tolist()
         return StoreTotals(memory, dropped, failed, unread, early, bool(is_direct))

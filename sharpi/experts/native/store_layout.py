@@ -1,7 +1,7 @@
-"""The place of each layer's experts in the model's files, and the size of a slot for one.
+"""The offsets of each layer's experts in the model's files, and the size of an expert slot.
 
-Direct I/O reads whole 4096-byte blocks. So a slot holds the blocks around each of an expert's three
-matrices, and a matrix may begin anywhere within its first block.
+Direct I/O reads aligned blocks of 4096 bytes. So a slot has space for all blocks that an expert's
+three matrices touch, and a matrix may begin anywhere within its first block.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MATRICES = ("gate", "up", "down")
 
 
 class PieceLayout(Struct, frozen=True):
-    """One kind of matrix of a layer's experts, which follow each other in a file."""
+    """The gate, up or down matrices of all experts of a layer, contiguous in one file."""
 
     file: int  # index of the model's file
     offset: int  # bytes from the start of that file
@@ -28,7 +28,7 @@ _NOTHING = PieceLayout(file=0, offset=0, num_bytes=0)
 
 
 class LayerLayout(Struct, frozen=True):
-    """The routed experts of a layer."""
+    """The positions and sizes of a layer's routed experts in the model's files."""
 
     num_experts: int = 0  # 0 in a dense layer
     # gate (or fused gate and up), up, down; a missing one has no bytes
@@ -46,7 +46,7 @@ class LayerLayout(Struct, frozen=True):
 
 
 class StoreLayout(Struct, frozen=True):
-    """A model's files and the experts in them, layer by layer."""
+    """A model's files, and the layout of each layer's experts in them."""
 
     files: tuple[Path, ...]
     layers: tuple[LayerLayout, ...]
@@ -63,7 +63,10 @@ class StoreLayout(Struct, frozen=True):
 
 
 def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
-    """Finds the experts in the file; raises ModelFileError if a layer lacks some matrices."""
+    """Finds each layer's experts in the file.
+
+    Raises ModelFileError if a layer with experts lacks the up or down matrix.
+    """
     layers = tuple(_layer(file.path, file.tensors, index) for index in range(num_layers))
     return StoreLayout(file.openable_parts, layers)
 

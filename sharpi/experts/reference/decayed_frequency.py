@@ -1,4 +1,7 @@
-"""Counts of uses that decay: recent uses weigh more; only the ratios of counts matter."""
+"""DecayedFrequency: counts of experts' uses in which recent uses count more.
+
+Only the ratios of these counts have a meaning.
+"""
 
 from collections.abc import Sequence
 
@@ -8,9 +11,10 @@ _LARGEST = np.float32(1 << 20)
 
 
 class DecayedFrequency:
-    """The reference of kernels/cpu/experts/policy/policy_frequency.h.
+    """The use counts of one layer's experts.
 
-    `growth`: the weight of a use relative to a use one token earlier.
+    It is the reference implementation for kernels/cpu/experts/policy/policy_frequency.h. `growth`:
+    the weight of a use relative to a use one token earlier.
     """
 
     def __init__(self, num_experts: int, growth: np.float32) -> None:
@@ -19,7 +23,7 @@ class DecayedFrequency:
         self._weight = np.float32(1)
 
     def use(self, experts: Sequence[int]) -> None:
-        """Counts one token's experts of this layer."""
+        """Counts the experts that one token uses in this layer."""
         self._weight *= self._growth
         if self._weight >= _LARGEST:
             self.counts *= np.float32(1) / self._weight

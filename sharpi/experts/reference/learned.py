@@ -1,15 +1,22 @@
-"""A policy that learns online which experts come next, and swaps if the gain exceeds a margin.
+"""A slot policy that learns online which experts are used next, and swaps if the gain is large.
 
-The margin is steered so that loads meet a budget. The variants differ in what they load and when:
-retain loads this token's misses at its end; keep gives a missed expert a slot at once, without a
-margin, for a tier that had to read it anyway; token-end prefetches at the token's end; learned
-prefetches two layers ahead; prefetch does that and keep, with the budget for prefetches alone.
+The gain in score has to exceed a margin, which is adapted so that loads meet a budget. The variants
+differ in what they load and when:
+
+- `learned-retain` loads a token's missed experts at the end of the token.
+- `learned-keep` gives a missed expert a slot at once and without a margin, as its tier had to read
+  the expert anyway.
+- `learned-token-end` prefetches at the end of the token.
+- `learned` prefetches two layers ahead.
+- `learned-prefetch` does the same as `learned-keep` and `learned`; the budget limits only its
+  prefetches.
 
 The variants that decide two layers ahead learn the worth of a slot to an expert. It is 1 for a hit
 at the next use, plus the expert's later worth above the threshold at which experts are evicted.
 That later worth is at most the margin, since the expert could be loaded later at that price.
 
-A prefetch costs a read of its own. Its budget shrinks where more than four of them save one miss.
+A prefetch needs an additional read. The budget for prefetches shrinks if more than four of them
+are needed to save one miss.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,14 +35,14 @@ from sharpi.experts.reference.policy import SlotPolicy
 _RATE, _RATE_WITHIN, _RATE_AHEAD = 0.15, 0.11, 0.13
 _THRESHOLD_RATE = np.float32(0.01)
 _LAYERS_AHEAD, _LAST_LAYERS, _CONTEXTS = 2, 4, 8
-# Of a model with few experts more layers are sources; with many they would take too much memory.
+# Models with few experts have more input layers; with many experts, these would need much memory.
 _FEW_EXPERTS, _MOST_LAYERS = 64, 8
 _MORE_WITHIN = (-2, -3, -4, 2, 3, -5, -6)
 _RANKS = 4  # the best experts of a route; more would cost more than they gain
 
 
 class Learned(SlotPolicy):
-    """The reference of kernels/cpu/experts/policy/learned.h."""
+    """The learned policies in Python, the reference implementation for learned.h in C++."""
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
@@ -110,7 +117,10 @@ class Learned(SlotPolicy):
 
     @property
     def _rests(self) -> bool:
-        """True if prefetching or learning is off, so that nothing is scored for prefetches."""
+        """True if a policy that keeps misses computes no scores for prefetches at the moment.
+
+        Prefetching or learning is then switched off.
+        """
         return self._within is not None and not (self._prefetches and self._learns)
 
     def _scores(self, layer: int) -> NDArray[np.float32]:
@@ -152,7 +162,10 @@ class Learned(SlotPolicy):
             self._within.step(layer, self._next[layer])
 
     def _score_ahead(self, layer: int) -> int | None:
-        """Scores the layer two layers ahead of this route; returns its index, None for none."""
+        """Scores the experts of the layer two layers after `layer`, and returns its index.
+
+        Returns None if there is no such layer, or if the policy does not prefetch now.
+        """
         ahead = layer + _LAYERS_AHEAD
         if self._decides_ahead and not self._rests and ahead in (self._present or {}):
             self._step(ahead)
@@ -175,12 +188,15 @@ class Learned(SlotPolicy):
         return swaps
 
     def _steered_loads(self) -> int:
-        """Returns the loads that count against the budget; kept misses cost no extra read."""
+        """Returns the number of loads so far that count against the budget.
+
+        For `learned-prefetch` these are prefetches only, as kept misses need no additional read.
+        """
         is_both = self.settings.kind is PolicyKind.LEARNED_PREFETCH
         return self._total("early_loads" if is_both else "loads")
 
     def _replay_batch(self) -> None:
-        """Replays the batch's last tokens as if each had been decoded, without swaps."""
+        """Learns from the last tokens of a batch as if each had been decoded; makes no swaps."""
         for token in range(min(map(len, self._batch.values()))):
             for layer, routes in self._batch.items():
                 self._touched(layer, routes[token])
@@ -190,7 +206,10 @@ class Learned(SlotPolicy):
         self._batch = {}
 
     def _end_step(self) -> list[int]:
-        """Makes the current token the previous one, and scores layers; returns those layers."""
+        """Ends a token: stores its routes, and scores layers for the next token.
+
+        Returns the indices of the layers that were scored.
+        """
         if self._only_keeps:
             return []
         self._before, self._present, self._next = self._present or {}, self._next, {}
@@ -201,7 +220,7 @@ class Learned(SlotPolicy):
         return scored
 
     def _step(self, layer: int) -> None:
-        """Scores a layer after the present token, and learns from its previous score."""
+        """Scores a layer for the next token, and corrects the map by its previous scores."""
         assert self._present is not None
         learned, used = self._maps[layer], self._present[layer]
         learned.count(used)
@@ -224,7 +243,7 @@ class Learned(SlotPolicy):
         return sources + contexts
 
     def _keep_missed(self, layer: int) -> Iterator[Swap]:
-        """Gives experts missed by this use the slots of residents with lower scores."""
+        """Gives slots to missed experts of this token by evicting residents with lower scores."""
         if self._within is None or not self._learns:
             return
         scores = self._within.scores(layer)
@@ -270,7 +289,10 @@ class Learned(SlotPolicy):
     def _best_outside(
         self, layer: int, scores: NDArray[np.float32], retained: Sequence[int] | None
     ) -> int:
-        """Returns the best-scored expert without a slot (out of `retained`, if given), or -1."""
+        """Returns the non-resident expert with the best score, or -1 if there is none.
+
+        If `retained` is given, only its experts are considered.
+        """
         resident = self.layers[layer].resident
         may_enter = ~resident
         if retained is not None:

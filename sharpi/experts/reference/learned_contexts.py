@@ -1,4 +1,4 @@
-"""Combinations of experts as inputs of a map: rows of its hashed table."""
+"""Combinations of experts as inputs of a layer's map, as rows of a hashed table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,14 +9,17 @@ from sharpi.experts.reference.learned_map import MapInput
 _MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of a layer's table
 _RANKS = 4  # of a route
 _WORD = 0xFFFFFFFF
-# Keys that add nothing if the layer's own route equals the one below.
+# Keys without new information if the layer's route is known when the layer is scored (`ahead` 0).
 _REPEATS = (3, 4, 6)
 
 Route = Mapping[int, Sequence[int]]  # a token's experts by layer, best first
 
 
 class LearnedContexts:
-    """The reference of kernels/cpu/experts/policy/learned_contexts.h."""
+    """Hashes combinations of recently used experts to rows of each layer's map.
+
+    It is the reference implementation for kernels/cpu/experts/policy/learned_contexts.h.
+    """
 
     def __init__(
         self, num_layers: int, num_experts: int, *, first_layer: int, first_row: int, ahead: int
@@ -26,10 +29,11 @@ class LearnedContexts:
         self._mask = num_rows(num_experts) - 1
 
     def rows(self, layer: int, present: Route, following: Route) -> list[MapInput]:
-        """Returns the rows for a layer after the token `present`.
+        """Returns the map rows for scoring a layer, each with weight 1.
 
-        `following` has the routes of the next token that are known when the layer is scored. With
-        `ahead` 0, the layer's own route is known, and `following` equals `present`.
+        `present` has the routes of the current token. `following` has those routes of the next
+        token that are known when the layer is scored. With `ahead` 0, the route of the layer itself
+        is known, and `following` equals `present`.
         """
         first, second = (
             (following if lowest <= layer - self._ahead else present).get(lowest, ())
@@ -59,7 +63,10 @@ class LearnedContexts:
         return [MapInput(self._first_row + place, np.float32(1)) for place in places]
 
     def _newest(self, layer: int, present: Route, following: Route) -> Sequence[int]:
-        """Returns a layer's newest known route; a negative index counts from the last layer."""
+        """Returns a layer's newest known route.
+
+        A negative index means the current token's route in a layer counted from the last one.
+        """
         if layer < 0:
             return present.get(layer % self._num_layers, ())
         return following.get(layer, ())

@@ -1,6 +1,7 @@
-"""One layer's linear map from recently used experts to scores: the worth of a slot to each expert.
+"""A linear map for one layer from recently used experts to the score of each expert.
 
-The float32 operations keep the written order, so that the native map rounds alike.
+A score estimates the worth of a slot to the expert. The order of float32 operations is that of the
+native code, so that both round alike.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from sharpi.experts.reference.recent_uses import RecentUses
 _DISCOUNT = np.float32(0.8)
 _BIAS_RATE = np.float32(0.003)
 _FIRST_BIAS = np.float32(0.1)
-# Before it has learned, the map takes a layer's experts to be worth keeping for the next token.
+# The first weights assume that a layer's experts are worth keeping for the next token.
 _FIRST_OF_ITSELF = np.float32(0.6)
 # The learning rate of a hashed row relative to a source's: in the long run, and extra at first.
 _HASHED_RATE, _LASTING = np.float32(3), np.float32(0.5)
@@ -24,9 +25,9 @@ _KEPT = np.float32(0.97)
 
 
 class MapInput(NamedTuple):
-    """A row of the map, and its weight.
+    """The index of a row of the map that is an input, and its weight.
 
-    The first rows stand for source experts, the later ones for combinations of experts.
+    The first rows are for experts of other layers, the later ones for combinations of experts.
     """
 
     row: int
@@ -34,10 +35,11 @@ class MapInput(NamedTuple):
 
 
 class LearnedMap:
-    """The reference of kernels/cpu/experts/policy/learned_map.h; `scores` are (experts) float32.
+    """One layer's map; `scores` (experts,) is float32.
 
-    With `follows_text` recent uses are inputs too, and each source row has a second copy, which
-    fades and so learns recent text.
+    It is the reference implementation for kernels/cpu/experts/policy/learned_map.h. With
+    `follows_text`, recent uses are inputs, too, and each row for an expert has a second copy that
+    fades and so adapts to recent text.
     """
 
     def __init__(
@@ -63,12 +65,12 @@ class LearnedMap:
         self._times_learned = np.zeros(num_hashed, np.float32)
 
     def count(self, used: Sequence[int]) -> None:
-        """Counts the experts that a token used; called before its scores are computed."""
+        """Counts the experts that a token used; call it before `score` for that token."""
         if self._recent is not None:
             self._recent.count(used)
 
     def score(self, inputs: Sequence[MapInput]) -> None:
-        """Computes the scores from `inputs` into `scores`."""
+        """Sets `scores` to the scores that follow from `inputs`."""
         self.scores = self._bias.copy()
         if self._recent is not None:
             self._recent.add_to(self.scores)
@@ -78,9 +80,9 @@ class LearnedMap:
                 self.scores += weight * self._fading[row]
 
     def learn(self, inputs: Sequence[MapInput], used: Sequence[int]) -> None:
-        """Moves the previous scores, computed from `inputs`, towards the experts used since.
+        """Adapts the map so that its previous scores, from `inputs`, would be closer to a target.
 
-        The target is 1 for the experts used and the discounted present score for the others.
+        The target is 1 for the experts `used` since, and the discounted current score for others.
         """
         error = _DISCOUNT * np.clip(self.scores, np.float32(0), np.float32(1))
         error[list(used)] = 1
@@ -93,10 +95,10 @@ class LearnedMap:
         threshold: np.float32,
         most: np.float32,
     ) -> None:
-        """Moves the previous scores, computed from `inputs`, towards the worth of a slot.
+        """Adapts the map so that its previous scores, from `inputs`, would be closer to the worth.
 
-        The worth is the present score less `threshold`, between 0 and `most`, plus 1 for the
-        experts used since.
+        The worth of a slot is the current score less `threshold`, between 0 and `most`, plus 1 for
+        the experts `used` since.
         """
         worth = np.minimum(most, np.maximum(np.float32(0), self.scores - threshold))
         worth[list(used)] += np.float32(1)
@@ -122,5 +124,5 @@ class LearnedMap:
         return np.float32(_HASHED_RATE * self._rate * (_LASTING + more))
 
     def keep(self) -> None:
-        """Keeps the present scores as the previous ones of the next learning step."""
+        """Stores the current scores as the previous ones for the next call of `learn`."""
         self._previous = self.scores.copy()

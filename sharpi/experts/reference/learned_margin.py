@@ -1,4 +1,4 @@
-"""LearnedMargin: the gain that a swap has to exceed, steered so that loads meet a budget."""
+"""LearnedMargin: the gain that a swap has to exceed, adapted so that loads meet a budget."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ _SHRINKS, _GROWS, _LEAST_ALLOWANCE = 0.25, 2.0, 1 / 16
 
 
 class LearnedMargin:
-    """The `value` of the margin, after the loads of each token."""
+    """The margin, adapted after each token; `value` is the current one."""
 
     def __init__(self, load_budget: float) -> None:
         self.value = _FIRST
@@ -19,7 +19,10 @@ class LearnedMargin:
         self._judged = 0, 0, 0  # prefetches used, wasted and saved, at the latest judgement
 
     def judge(self, used: int, wasted: int, saved: int) -> None:
-        """Adapts the fraction of the budget for prefetches to how useful the last ones were."""
+        """Adapts the share of the budget that prefetches may use to how many of them were useful.
+
+        The arguments are running totals: prefetches used, prefetches wasted, and misses saved.
+        """
         now = used, wasted, saved
         used, wasted, saved = (
             count - before for count, before in zip(now, self._judged, strict=True)
@@ -33,11 +36,11 @@ class LearnedMargin:
             self._allowance = max(_LEAST_ALLOWANCE, self._allowance * _SHRINKS)
 
     def steer(self, num_loads: int) -> None:
-        """Moves the margin after a token, by all loads so far."""
+        """Adapts the margin after a token; `num_loads` is the total number of loads so far."""
         excess = np.float32(num_loads - self._loads_seen)
         excess -= self._budget * np.float32(self._allowance)
         self.value = max(np.float32(0), self.value + _STEERING * excess)
 
     def count(self, num_loads: int) -> None:
-        """Sets the loads so far, from which the next token's are counted."""
+        """Sets the total number of loads from which the next token's loads are counted."""
         self._loads_seen = num_loads

@@ -1,4 +1,4 @@
-"""LearnedNeeds: how much each layer would gain from a slot more, and lose with one less."""
+"""LearnedNeeds: estimates what each layer would gain from one more slot, and lose with one less."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ _MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
 
 
 class LearnedNeeds:
-    """Compares layers by how often their best expert without a slot, and their victim, are used.
+    """Measures how often two experts of each layer are used: its best non-resident and its victim.
 
     These rates can be compared between layers. Scores cannot, as each layer has its own scale.
     """
@@ -27,11 +27,14 @@ class LearnedNeeds:
         self._loss = np.zeros(settings.num_layers, np.float32)
 
     def watch(self, layer: int, outside: int, victim: int) -> None:
-        """Sets the best expert without a slot and the one to evict, until the layer's next use."""
+        """Sets the two experts to watch until the layer's next use.
+
+        `outside` is the non-resident expert with the best score, `victim` the next one to evict.
+        """
         self._ends[layer] = outside, victim
 
     def measure(self, layer: int, slots: LayerSlots, experts: Sequence[int]) -> None:
-        """Updates the rates with a use of these experts."""
+        """Updates the layer's rates by a use of `experts`."""
         if layer not in self._ends:
             return
         for end, need in zip(self._ends.pop(layer), (self._gain, self._loss), strict=True):
@@ -39,9 +42,10 @@ class LearnedNeeds:
             need[layer] += (np.float32(is_used) - need[layer]) * _RATE
 
     def move(self, num_tokens: int, layers: Sequence[LayerSlots]) -> tuple[int, int] | None:
-        """Returns the layers to take a slot from and to give it to, every 64 tokens, if that pays.
+        """Returns a pair of layers, of which the first should give a slot to the second.
 
-        These are the layer that loses least and one that gains most.
+        The first one loses least, the second one gains most. Returns None if that gains too little,
+        and for all tokens but every 64th.
         """
         chosen = self._settings
         is_due = num_tokens >= _MOVE_AFTER and num_tokens % _MOVE_EVERY == 0

@@ -1,4 +1,4 @@
-"""Scores a layer's experts right after its route, so that missed experts can be kept at once."""
+"""Scores a layer's experts once its route is known, so that missed experts can be kept at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,9 +13,9 @@ Route = dict[int, list[int]]  # a token's experts by layer, best first
 
 
 class Source(NamedTuple):
-    """A layer whose experts are inputs to the scores; `layer` is absolute or relative.
+    """A layer whose route is an input to the scores of another layer.
 
-    A relative number is added to that of the scored layer.
+    If `is_absolute`, `layer` is its index, otherwise its distance from the scored layer.
     """
 
     is_absolute: bool
@@ -29,9 +29,10 @@ class Source(NamedTuple):
 
 
 class LearnedWithin:
-    """The reference of kernels/cpu/experts/policy/learned_within.h.
+    """Scores the experts of a layer as soon as the layer's route is known.
 
-    With `contexts` its maps follow the text, and have combinations of experts as inputs too.
+    It is the reference implementation for kernels/cpu/experts/policy/learned_within.h. With
+    `contexts`, its maps also have recent uses and combinations of experts as inputs.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class LearnedWithin:
         self._inputs_before: dict[int, list[MapInput]] = {}
 
     def step(self, layer: int, route: list[int]) -> None:
-        """Records a layer's route, scores the layer, and learns from its previous score."""
+        """Records a layer's route, scores the layer, and corrects its map by the last scores."""
         self._newest[layer] = route
         learned = self._maps[layer]
         learned.count(route)
@@ -91,7 +92,7 @@ def inputs_of(
     rank_weights: NDArray[np.float32],
     num_experts: int,
 ) -> list[MapInput]:
-    """Returns the map's rows, with weights, for the experts of all sources of a layer."""
+    """Returns the map rows for the experts of all `sources` of a layer, weighted by their ranks."""
     return [
         MapInput(index * num_experts + expert, weight)
         for index, source in enumerate(sources)

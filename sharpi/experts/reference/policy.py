@@ -1,7 +1,7 @@
-"""Decides which experts have a slot: the part that all policies share, here and in native code.
+"""SlotPolicy: decides which experts have a slot; the base of all reference policies.
 
-A policy only decides. It returns every change as a Swap, which its caller has to carry out; the
-policy's own state is already the state after the swap.
+A policy only decides. It returns every change as a Swap, which its caller has to carry out. The
+state of the policy is already the state after the swap.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,10 @@ BATCH_MEMORY = 64  # only the last tokens of a batch train a policy
 
 
 class SlotPolicy(ABC):
-    """Handles lookups, free slots, pins and batches; subclasses choose victims and admit misses."""
+    """Handles lookups, free slots, pins and batches.
+
+    Subclasses choose the experts to evict, and decide whether a missed expert gets a slot.
+    """
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
@@ -37,9 +40,10 @@ class SlotPolicy(ABC):
                 self.layers[layer].pinned[expert] = True
 
     def start(self) -> list[Swap]:
-        """Loads pinned experts before the first token, and warm ones into the slots left free.
+        """Returns the swaps that load pinned experts, and then `warm` ones into free slots.
 
-        Without this call pinned experts are loaded when first used.
+        Call it before the first token. Without this call, pinned experts are loaded when first
+        used.
         """
         pinned = [
             self._insert(layer, int(expert), -1)
@@ -57,9 +61,10 @@ class SlotPolicy(ABC):
                 yield self._insert(layer, expert, -1)
 
     def use(self, layer: int, experts: Sequence[int]) -> list[Swap]:
-        """Uses a token's distinct experts of a layer, best first, and never evicts any of these.
+        """Records a token's use of distinct experts of a layer, best first; returns the swaps.
 
-        All are looked up before anything changes. A swap for another layer is a prefetch.
+        All experts are looked up before any slot changes, and none of them is evicted. A swap in
+        another layer is a prefetch.
         """
         slots = self.layers[layer]
         slots.begin_use(experts)
@@ -69,9 +74,10 @@ class SlotPolicy(ABC):
         return swaps + self._after_use(layer)
 
     def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
-        """Uses a batch's routes (tokens, k), in which each distinct expert is one access.
+        """Records a batch's use of experts, `routes` (tokens, k); returns the swaps.
 
-        Nothing is evicted. The experts worth most at the batch's end take the free slots.
+        Each distinct expert is one access. Nothing is evicted; the experts that are worth most at
+        the end of the batch get the free slots.
         """
         slots = self.layers[layer]
         slots.begin_use(routes.reshape(-1).tolist())
@@ -87,10 +93,10 @@ class SlotPolicy(ABC):
         return swaps
 
     def exchange(self, layer: int, leaves: int, enters: int) -> bool:
-        """Gives the slot of `leaves` to `enters`, as another tier decided; call it between steps.
+        """Replaces expert `leaves` by `enters` in its slot; another tier has decided on this.
 
-        This does not count as a load. Returns False, and changes nothing, if `leaves` is not
-        resident or is pinned, or if `enters` is resident.
+        Call it between steps. It does not count as a load. Returns False, and changes nothing, if
+        `leaves` is not resident or is pinned, or if `enters` is resident.
         """
         slots = self.layers[layer]
         if not slots.resident[leaves] or slots.resident[enters] or slots.pinned[leaves]:
@@ -105,7 +111,7 @@ class SlotPolicy(ABC):
         return True
 
     def end_token(self) -> list[Swap]:
-        """Ends a token or batch after its last layer; returns the swaps to make at this point."""
+        """Ends a token or batch after its last layer; returns the swaps to make now."""
         for slots in self.layers:
             slots.is_active = False
         swaps = self._token_ended()
@@ -118,10 +124,10 @@ class SlotPolicy(ABC):
         return swaps
 
     def reset_sequence(self) -> None:  # noqa: B027 (most policies have nothing to forget)
-        """Begins a new, unrelated text: forgets the previous token, keeps what was learned."""
+        """Prepares for a new, unrelated text: forgets the previous token, but nothing learned."""
 
     def set_learning(self, learns: bool) -> None:  # noqa: B027
-        """Turns learning on or off; without it a policy that keeps misses acts like lru."""
+        """Turns learning on or off; off, a policy that keeps missed experts acts like lru."""
 
     def set_prefetching(self, prefetches: bool) -> None:  # noqa: B027
         """Allows or forbids loads of experts that were not missed."""
@@ -134,19 +140,19 @@ class SlotPolicy(ABC):
 
     @abstractmethod
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        """Handles the token's experts after they were looked up and counted, before swaps."""
+        """Updates the subclass's records by a token's experts, after lookup and before swaps."""
 
     @abstractmethod
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Learns from the last tokens of a batch."""
+        """Updates the subclass's records by the last tokens of a batch, `routes` (tokens, k)."""
 
     @abstractmethod
     def _worth(self, layer: int, expert: int) -> float:
-        """Returns the worth of an expert of a batch; those worth most are kept."""
+        """Returns the worth of keeping an expert of a batch; higher values are kept first."""
 
     @abstractmethod
     def _victim(self, layer: int) -> int:
-        """Returns the expert to evict when no slot is free, or -1."""
+        """Returns the expert to evict if no slot is free; -1 if none may be evicted."""
 
     def _admits(self, layer: int, expert: int, victim: int) -> bool:
         return True
@@ -155,13 +161,13 @@ class SlotPolicy(ABC):
         return True
 
     def _inserted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Updates the policy's own records when an expert takes a slot."""
+        """Updates the subclass's records after an expert got a slot."""
 
     def _evicted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Updates the policy's own records when an expert loses its slot."""
+        """Updates the subclass's records after an expert lost its slot."""
 
     def _was_pinned(self, layer: int, expert: int) -> None:  # noqa: B027
-        """Updates the policy's own records when a resident expert is pinned."""
+        """Updates the subclass's records after a resident expert was pinned."""
 
     def _after_use(self, layer: int) -> list[Swap]:
         return []
@@ -186,10 +192,11 @@ class SlotPolicy(ABC):
         return Swap(layer, expert, victim)
 
     def _note_victim(self, layer: int, expert: int, victim: int, *, early: bool) -> None:
-        """Notes who would be resident without early loads.
+        """Records which experts would be resident if no expert had been loaded early.
 
-        A miss would have evicted the expert that left for an early load, and `victim` would still
-        be there.
+        `expert` has evicted `victim`, after a miss or by an early load. Without early loads, a miss
+        would have evicted an expert that an early load evicted, and `victim` would still be
+        resident.
         """
         displaced = self._displaced[layer]
         stays = displaced.pop(victim, victim)
@@ -199,13 +206,16 @@ class SlotPolicy(ABC):
             displaced[place] = stays
 
     def _note_waste(self, layer: int, victim: int) -> None:
-        """Counts an expert that was loaded early and leaves unused."""
+        """Counts `victim` as wasted if it was loaded early and is evicted without any use."""
         self._early_wasted += (layer, victim) in self._early
         self._early.discard((layer, victim))
         self._displaced[layer].pop(victim, None)
 
     def _move_slot(self, layer: int, to_layer: int, victim: int) -> list[Swap]:
-        """Moves a slot from `layer` to `to_layer`; evicts `victim` if no slot is free."""
+        """Moves a slot from `layer` to `to_layer`; returns the swap if it has to evict `victim`.
+
+        If `layer` has a free slot, nothing is evicted, and the list is empty.
+        """
         slots, moved = self.layers[layer], list[Swap]()
         if not slots.has_free:
             slots.resident[victim] = False
@@ -240,7 +250,7 @@ class SlotPolicy(ABC):
         return [self._insert(layer, expert, victim)] if victim >= 0 and is_let_in else []
 
     def _chosen_pins(self, layer: int, experts: Iterable[int]) -> list[int]:
-        """Returns those of the given ids, in order, that may still be pinned."""
+        """Returns those of `experts` that may still be pinned, in order, within the limit."""
         slots = self.layers[layer]
         is_all = self.settings.kind is PolicyKind.STATIC
         room = (slots.num_slots if is_all else slots.num_slots // 2) - int(slots.pinned.sum())

@@ -1,4 +1,4 @@
-"""Makes the reference policy of a kind."""
+"""Creates the reference policy of a given kind."""
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.learned import Learned
@@ -8,7 +8,7 @@ from sharpi.experts.reference.slru import Slru
 
 
 def make_policy(settings: PolicySettings) -> SlotPolicy:
-    """Returns the policy in Python: readable, slow, and what the native policy must equal."""
+    """Returns the Python policy, whose decisions the native policy has to repeat exactly."""
     if settings.kind.is_learned:
         return Learned(settings)
     if settings.kind is PolicyKind.SLRU:

@@ -1,4 +1,4 @@
-"""The plain policies, kept for comparison, and the policy of a fixed set."""
+"""Simple slot policies for comparison (lru, lfu, lfru), and a fixed set of resident experts."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ _VLLM_GROWTH = np.float32(1 / 0.95)  # each later token takes 5 % off the weight
 
 
 class Ranked(SlotPolicy):
-    """Ranks experts by one number.
+    """Evicts the expert with the lowest rank.
 
-    lru evicts the oldest expert, lfu the one with fewest uses ever, lfru-total the one with fewest
-    uses ever for its age.
+    lru ranks by the time of the last use, lfu by the number of uses since the start, and lfru-total
+    by that number divided by the time since the last use.
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
@@ -42,7 +42,10 @@ class Ranked(SlotPolicy):
 
 
 class Lfru(SlotPolicy):
-    """Evicts the expert with the fewest uses for its age, where old uses count less, as in vLLM."""
+    """Evicts the expert with the fewest recent uses divided by the time since its last use.
+
+    Old uses count less, as in vLLM.
+    """
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
@@ -67,9 +70,9 @@ class Lfru(SlotPolicy):
 
 
 class Static(SlotPolicy):
-    """Keeps the pinned experts as the whole set; free slots stay free.
+    """Keeps only the pinned experts resident; other slots stay free.
 
-    With `warm_pin`, each warm pin replaces the least used experts of the set by the most used ones.
+    With `warm_pin`, the set is replaced at certain times by the experts that were used most.
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:

@@ -6,7 +6,10 @@ import numpy as np
 
 
 class LayerSlots:
-    """The reference of kernels/cpu/experts/policy/policy_slots.h, over all experts of a layer."""
+    """The state of one layer's slots and experts.
+
+    It is the reference implementation for kernels/cpu/experts/policy/policy_slots.h.
+    """
 
     def __init__(self, num_experts: int, num_slots: int) -> None:
         self.num_slots = min(num_slots, num_experts)
@@ -23,7 +26,10 @@ class LayerSlots:
         return int(self.resident.sum()) < self.num_slots
 
     def begin_use(self, experts: Sequence[int]) -> None:
-        """Counts that a token or batch uses these experts; repeats count again."""
+        """Counts the use of `experts` by a token or batch, and marks them as in use.
+
+        An expert that occurs several times is counted several times.
+        """
         self.clock += 1
         self.is_active = True
         for expert in experts:
@@ -34,9 +40,9 @@ class LayerSlots:
         return self.is_active and bool(self.last_used[expert] == self.clock)
 
     def least(self, key: Callable[[int], np.float32]) -> int:
-        """Returns the expert with the least `key` of those that may be evicted; -1 if none may.
+        """Returns the expert with the lowest `key` among those that may be evicted; -1 if none may.
 
-        Ties go to the oldest, then to the lowest id.
+        Ties go to the least recently used expert, then to the lowest id.
         """
         free = (each for each in np.flatnonzero(self.resident & ~self.pinned))
         leaving = [int(expert) for expert in free if not self.in_use(int(expert))]

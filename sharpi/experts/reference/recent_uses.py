@@ -1,6 +1,6 @@
-"""How recently and how often each expert of a layer was used, as inputs of a map.
+"""RecentUses: decayed counts of each expert's uses, as inputs of a layer's map.
 
-Each of two time spans has decayed counts of uses, and a learned weight per expert.
+There are two counts with different rates of decay, each with a learned weight per expert.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,10 @@ _RATE = np.float32(0.01)
 
 
 class RecentUses:
-    """The reference of kernels/cpu/experts/policy/recent_uses.h."""
+    """The counts and weights of one layer.
+
+    It is the reference implementation for kernels/cpu/experts/policy/recent_uses.h.
+    """
 
     def __init__(self, num_experts: int) -> None:
         self._weights = np.zeros((len(_KEPT), num_experts), np.float32)
@@ -22,16 +25,16 @@ class RecentUses:
         self._previous = np.zeros_like(self._weights)
 
     def count(self, used: Sequence[int]) -> None:
-        """Counts the experts of one more token."""
+        """Counts the experts that one more token used."""
         self._previous = self._counts
         self._counts = _KEPT * self._counts
         self._counts[:, list(used)] += np.float32(1) - _KEPT
 
     def add_to(self, scores: NDArray[np.float32]) -> None:
-        """Adds the counts, times their weights, to `scores` (experts,)."""
+        """Adds the counts multiplied by their weights to `scores` (experts,)."""
         for weights, counts in zip(self._weights, self._counts, strict=True):
             scores += weights * counts
 
     def follow(self, error: NDArray[np.float32]) -> None:
-        """Adapts the weights to the error (experts,) of the scores before the last count."""
+        """Adapts the weights by the `error` (experts,) of the scores before the last `count`."""
         self._weights += _RATE * (error * self._previous)

@@ -1,7 +1,8 @@
-"""Segmented LRU that evicts the expert with the fewest recent uses, favouring protected ones.
+"""Slru: a segmented LRU policy that evicts the expert with the fewest recent uses.
 
-A quarter of the slots is a probationary segment: new experts enter it, and a hit promotes them to
-the protected one. If that is full, its oldest unpinned expert is demoted.
+A quarter of the slots is the probationary segment, which new experts enter. A hit promotes an
+expert to the protected segment, where its uses count more. If that segment is full, its oldest
+unpinned expert is demoted.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ HALF_LIFE = 16  # tokens
 
 
 class Slru(SlotPolicy):
-    """The reference of kernels/cpu/experts/policy/slru.h."""
+    """The segmented LRU policy in Python, the reference implementation for slru.h in C++."""
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -1,4 +1,4 @@
-"""Refuses settings of a simulation that have no effect on any of the replayed policies."""
+"""Refuses flags of `sharpi simulate` that have no effect on any of the chosen policies."""
 
 from collections.abc import Callable, Mapping, Sequence
 

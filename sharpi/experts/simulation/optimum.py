@@ -1,4 +1,4 @@
-"""Belady's optimum with bypass, which no policy without prefetch can beat."""
+"""Belady's optimal policy with bypass: no policy without prefetching can have more hits."""
 
 import numpy as np
 
@@ -8,7 +8,10 @@ from sharpi.experts.trace.trace_steps import Steps
 
 
 def replay_optimum(steps: Steps, num_experts: int, slots: tuple[int, ...]) -> list[Counts]:
-    """Returns each layer's counts if it keeps the experts used again soonest; `slots` (layers,)."""
+    """Returns each layer's counts for the optimal policy; `slots` (layers,) are slots by layer.
+
+    It keeps the experts that are used again soonest.
+    """
     trace = native_trace(steps, num_experts)
     per_layer = np.array(slots, np.int32)
     counts = np.empty((len(slots), len(Counts._fields)), np.int64)

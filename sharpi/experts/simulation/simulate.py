@@ -1,7 +1,7 @@
-"""Replays a trace through policies and counts each one's hits and loads.
+"""Runs slot policies over a trace of routes, and counts the hits and loads of each policy.
 
 Prompts in the trace are replayed, too, in the batches in which they ran. Their accesses count as in
-the running engine: each distinct expert of a batch is one.
+the running engine: each distinct expert of a batch is one access.
 """
 
 import time
@@ -32,19 +32,19 @@ class Simulation(Struct, frozen=True):
     """The settings that all policies of a comparison share."""
 
     admission: bool = False
-    load_budget: float | None = None  # expert loads per token; None takes the default
-    # ids per layer of the static policy's set; empty takes the lowest ids
+    load_budget: float | None = None  # expert loads per token; None uses the default
+    # ids per layer of the static policy's set; empty means the lowest ids
     resident: tuple[tuple[int, ...], ...] = ()
     moving_slots: bool = False
     warm_pin: int = 0
     warm_pin_after: int = 0
-    # static: the tokens whose uses choose the set, which begins with the lowest ids; None does not
-    # choose
+    # static: the number of tokens after which the most used experts become the set; at first it has
+    # the lowest ids. With None the set does not change.
     warm_up: int | None = None
 
 
 class SimulationRow(Struct, frozen=True):
-    """The result of one policy with one number of slots per layer, per decoded token."""
+    """The results of one policy with `slots` slots per layer; counts are per decoded token."""
 
     policy: str
     slots: int
@@ -53,26 +53,26 @@ class SimulationRow(Struct, frozen=True):
     loads_per_token: float
     early_loads_per_token: float
     early_hits_per_token: float
-    reads_per_token: float  # what a disk has to read: all misses, and loads that were not misses
+    reads_per_token: float  # experts to read from disk: all misses, and loads that were not misses
     # bytes of the loads; None if the trace lacks the size of an expert
     bytes_per_token: float | None
     microseconds_per_token: float
-    # The hit rates before and after the warm pin; None if nothing was pinned. Their mean, weighted
-    # by lookups, is `hit_rate`.
+    # The hit rates before and after the most used experts were pinned; None if none was pinned.
+    # Their mean, weighted by lookups, is `hit_rate`.
     hit_rate_before_pin: float | None = None
     hit_rate_after_pin: float | None = None
     lookups_before_pin: int | None = None
 
 
 class _Replayed(Struct, frozen=True):
-    """The counts of each layer, and the accesses and hits before the warm pin."""
+    """Each layer's counts, and the accesses and hits before the most used experts were pinned."""
 
     counts: Sequence[Counts]
     before_pin: tuple[int, int] | None = None
 
 
 def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> SimulationRow:
-    """Replays the whole trace; raises UsageError for an unknown policy."""
+    """Returns the results of a policy on the trace; raises UsageError for an unknown policy."""
     begin = time.perf_counter()
     if policy == OPTIMUM:
         per_layer = (slots,) * trace.num_layers
@@ -88,7 +88,7 @@ def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> S
 def policy_settings(
     trace: Trace, policy: str, slots: int, simulation: Simulation
 ) -> PolicySettings:
-    """Returns the settings of one replay, with `slots` slots in every layer."""
+    """Returns the policy's settings for one replay, with `slots` slots in every layer."""
     kind = policy_kind(policy)
     budget = simulation.load_budget
     if budget is None:
@@ -151,7 +151,10 @@ def _row(
 
 
 def _around_pin(total: Counts, before: tuple[int, int] | None) -> dict[str, Any]:
-    """Returns a row's fields about the warm pin."""
+    """Returns the fields of a row before and after the most used experts were pinned.
+
+    The dict is empty if none was pinned.
+    """
     if before is None:
         return {}
     accesses, hits = before

@@ -1,4 +1,7 @@
-"""PhaseCounts and LayerStats: a layer's accesses and costs, in prompts and in decoded tokens."""
+"""PhaseCounts and LayerStats: a layer's accesses to experts and their costs, by phase.
+
+The two phases are prompts and decoded tokens.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -10,7 +13,7 @@ NUM_TOP_EXPERTS = 5
 
 
 class HitCount(NamedTuple):
-    """Lookups of experts, and how many of them were resident."""
+    """The number of lookups of experts, and how many of these experts were resident."""
 
     accesses: int
     hits: int
@@ -29,20 +32,20 @@ class TopExpert(NamedTuple):
 
 
 class PhaseCounts(Struct, frozen=True):
-    """The accesses of prompts or of decoded tokens.
+    """The counts of expert accesses by prompts, or by decoded tokens.
 
-    Each is a hit, late, a load, computed, remote or mapped.
+    Each access counts in exactly one of hits, late, loads, computed, remote and mapped.
     """
 
     accesses: int = 0  # distinct experts of each step
-    hits: int = 0  # in flight when needed
+    hits: int = 0  # resident when needed
     late: int = 0  # in flight when needed
-    loads: int = 0  # not requested before they were needed
-    computed: int = 0  # computed by the CPU, because the GPU lacks them
+    loads: int = 0  # read or copied only when they were needed
+    computed: int = 0  # computed by the CPU, because they were not resident on the GPU
     remote: int = 0  # computed by another machine, which has them in memory
     bytes_loaded: int = 0  # bytes of the loads
     stall_seconds: float = 0.0  # seconds that steps waited for experts
-    mapped: int = 0  # used in the mapped file, after a tier gave up its slots
+    mapped: int = 0  # used in the mapped file, while a tier had no slots
     prefetched: int = 0  # experts requested before they were needed
     prefetch_used: int = 0  # prefetched experts that were used
     wasted_bytes: int = 0  # bytes prefetched and not used
@@ -59,18 +62,18 @@ def sum_of(counts: Iterable[PhaseCounts]) -> PhaseCounts:
 
 
 class TotalCounts:
-    """The base of statistics with counts of both phases."""
+    """The base class of statistics that have counts for prompts and for decoded tokens."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def total(self) -> PhaseCounts:
-        """The counts of both phases together."""
+        """The sum of the counts for prompts and for decoded tokens."""
 
     @property
     def hit_count(self) -> HitCount:
-        """The lookups of both phases together."""
+        """The lookups and hits of prompts and decoded tokens together."""
         return self.total.hit_count
 
     @property
@@ -91,19 +94,19 @@ class TotalCounts:
 
     @property
     def stall_seconds(self) -> float:
-        """The time in which steps waited for experts."""
+        """The seconds that steps waited for experts, in both phases."""
         return self.total.stall_seconds
 
 
 class LayerStats(TotalCounts, Struct, frozen=True):
-    """One layer with experts; counts are in experts."""
+    """The statistics of one layer with routed experts; counts are numbers of experts."""
 
     layer: int
     num_slots: int
     expert_bytes: int  # bytes of one expert's weights
     prompt: PhaseCounts  # in steps that compute part of a prompt
     decode: PhaseCounts  # in steps that decode one token of each sequence
-    fills: int  # experts loaded before anything needed them: a first set, or a warm pin
+    fills: int  # experts loaded before they were needed: at the start, or by pinning the most used
     bytes_read: int  # all bytes read, with prefetches and fills
     uses: tuple[int, ...]  # (experts,) how often tokens used each expert
     pinned: tuple[int, ...] = ()  # ids that are never evicted
@@ -113,7 +116,10 @@ class LayerStats(TotalCounts, Struct, frozen=True):
         return sum_of((self.prompt, self.decode))
 
     def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
-        """Returns the most used experts, lower ids first among equals, without unused ones."""
+        """Returns at most `number` most used experts, most used first; ties by lower id.
+
+        Unused experts are left out.
+        """
         total = sum(self.uses)
         order = sorted(range(len(self.uses)), key=lambda expert: (-self.uses[expert], expert))
         used = (expert for expert in order[:number] if self.uses[expert])

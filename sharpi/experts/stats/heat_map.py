@@ -1,4 +1,4 @@
-"""Draws how often each expert was used, as values for a terminal or as a PNG."""
+"""Computes a heat map of how often each expert was used, and draws it as a PNG."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from sharpi.errors import UsageError
 from sharpi.experts.stats.stats import ExpertStats
 
-HOTTEST = 4.0  # multiples of the even share; anything above it is drawn alike
+HOTTEST = 4.0  # multiples of the even share; higher values have the same colour
 _INCHES_PER_EXPERT, _INCHES_PER_LAYER = 0.12, 0.22
 
 
 def heats(stats: ExpertStats) -> NDArray[np.float64]:
-    """Returns uses (layers, experts) as multiples of the layer's even share; NaN without uses.
+    """Returns the uses (layers, experts) as multiples of the layer's mean use per expert.
 
-    1 is the share of each expert if all were used equally.
+    1 means that an expert was used as often as the mean. The rows of unused layers are NaN.
     """
     uses = np.array([layer.uses for layer in stats.layers], np.float64)
     uses = uses.reshape(len(stats.layers), stats.num_experts)
@@ -26,7 +26,10 @@ def heats(stats: ExpertStats) -> NDArray[np.float64]:
 
 
 def fold(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], int]:
-    """Merges adjacent columns by maximum into at most `width`; also returns a group's size."""
+    """Reduces an array (layers, experts) to at most `width` columns by maxima of adjacent columns.
+
+    Also returns the number of columns that one maximum covers.
+    """
     layers, experts = values.shape
     together = max(1, -(-experts // width))
     padding = -experts % together
@@ -35,7 +38,10 @@ def fold(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], 
 
 
 def save_png(path: Path, stats: ExpertStats) -> None:
-    """Draws the heats; raises UsageError without matplotlib or where the file cannot be written."""
+    """Draws the heat map as a PNG file.
+
+    Raises UsageError if matplotlib is missing or the file cannot be written.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:

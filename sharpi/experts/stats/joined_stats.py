@@ -1,4 +1,4 @@
-"""Joins the statistics of ranks that run layers of one model into those of the whole model."""
+"""Merges the expert statistics of ranks that each run some layers of one model."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -14,10 +14,10 @@ from sharpi.experts.stats.stats_collect import RunFacts
 def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
     """Returns the statistics of all layers, with the token counts of the first rank's `run`.
 
-    Predictions are left out: each rank predicts for its own layers, so there is no common recall.
+    Predictions are left out: each rank predicts for its layers only, so there is no common recall.
     """
     before, after = _around_pins(ranks)
-    # Ranks without reads say nothing.
+    # Ranks without reads have no notes of interest.
     telling = [each for each in ranks if each.bytes_read] or ranks
     return replace(
         ranks[0],
@@ -37,7 +37,10 @@ def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
 
 
 def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
-    """Returns the statistics of each layer from the rank that runs it."""
+    """Returns the statistics of each layer, by layer index.
+
+    Of several ranks that report a layer, the one with the most accesses counts.
+    """
     found: dict[int, LayerStats] = {}
     for layer in chain(*(each.layers for each in ranks)):
         known = found.get(layer.layer)
@@ -47,7 +50,11 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
 
 
 def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the lookups before and after warm pins; without a pin, all count as after."""
+    """Returns the lookups before and after each rank pinned its most used experts.
+
+    All lookups of a rank that pinned none count as after. Returns (None, None) if no rank pinned
+    any.
+    """
     if all(each.before_pin is None for each in ranks):
         return None, None
     before = _sum(each.before_pin or HitCount(0, 0) for each in ranks)

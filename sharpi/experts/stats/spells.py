@@ -1,4 +1,4 @@
-"""Joins the statistics of a tier that gave its slots up for the mapped file, and took them back."""
+"""Merges the statistics of a tier that alternated between expert slots and the mapped file."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -15,9 +15,10 @@ from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 def joined_spells(
     spells: Sequence[ExpertStats], run: RunFacts, mapped: MappedUses | None
 ) -> ExpertStats:
-    """Returns the sum of all periods with slots, in order, and of lookups in the mapped file.
+    """Returns the sum of the statistics of all periods with slots, and of `mapped` if not None.
 
-    All have the same layers. Values that cannot be summed are those of the last period.
+    `mapped` has the uses of experts in the mapped file. All periods have the same layers. Values
+    that cannot be summed are those of the last period.
     """
     total = reduce(_sum, spells)
     layers = (

@@ -1,4 +1,4 @@
-"""Checks that the counts of a run agree, whatever its policy, tiers and batches were."""
+"""Checks that the expert statistics of a run are consistent with each other."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from sharpi.experts.stats.stats import ExpertStats, PredictionStats
 
 
 def contradiction(stats: ExpertStats) -> str | None:
-    """Returns a sentence about the first counts that contradict each other; None if all agree."""
+    """Returns a sentence about the first inconsistency in the statistics; None if there is none."""
     return next(_contradictions(stats), None)
 
 
@@ -44,7 +44,10 @@ def _of_layer(layer: LayerStats, stats: ExpertStats) -> Iterator[str]:
 
 
 def _may_stall(counts: PhaseCounts, stats: ExpertStats) -> bool:
-    """Returns True if steps may have waited; a GPU also waits to learn that nothing was missed."""
+    """Returns True if steps may have waited for experts.
+
+    With slots on a GPU, steps also wait to find out that no expert was missed.
+    """
     brought = counts.late + counts.loads + counts.prefetched
     return bool(brought) or (stats.tier == "VRAM" and counts.accesses > 0)
 

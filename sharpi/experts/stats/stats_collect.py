@@ -1,4 +1,4 @@
-"""Collects ExpertStats of a running model from its slot policy and its expert store."""
+"""Collects the ExpertStats of a running model from its slot policy and its expert store."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
 
 
 class RunFacts(Struct, frozen=True):
-    """The facts about a run that come from the engine, not from its tiers."""
+    """The facts about a run that come from the engine, not from a tier of expert slots."""
 
     model: str
     num_prompt_tokens: int = 0
@@ -27,7 +27,7 @@ class RunFacts(Struct, frozen=True):
 
 
 class TierFacts(Struct, frozen=True):
-    """The facts about the slots in RAM that do not come from the store."""
+    """The facts about the expert slots in RAM that do not come from the expert store."""
 
     predictor: str | None = None  # None if no predictor was requested
     predicts: bool = False  # False if the timing trial switched it off
@@ -39,9 +39,9 @@ class TierFacts(Struct, frozen=True):
 def collect_stats(
     store: ExpertStore, run: RunFacts, tier: TierFacts, remote: RemoteExperts | None = None
 ) -> ExpertStats:
-    """Returns the stats of a run so far; call it at any time between two steps.
+    """Returns the stats of a run so far; call it between two steps.
 
-    With `remote`, other machines computed some of the experts.
+    `remote`, if not None, counts the experts that other machines computed.
     """
     settings, fault = store.policy.settings, store.last_fault()
     layers = _with_remote(_layers(store), remote)
@@ -90,7 +90,7 @@ def _layers(store: ExpertStore) -> tuple[LayerStats, ...]:
 def _with_remote(
     layers: tuple[LayerStats, ...], remote: RemoteExperts | None
 ) -> tuple[LayerStats, ...]:
-    """Adds the accesses and uses of experts that other machines computed."""
+    """Returns the layers with the accesses and uses of experts on other machines added."""
     if remote is None:
         return layers
     accesses, uses = remote.uses()
@@ -126,7 +126,10 @@ def _phase(counts: PhaseAccesses) -> PhaseCounts:
 def _around_pin(
     store: ExpertStore, layers: Sequence[LayerStats]
 ) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the store's lookups before and after the warm pin."""
+    """Returns the lookups before and after the store pinned its most used experts.
+
+    Returns (None, None) if it has not.
+    """
     counted = store.before_pin()
     if counted is None:
         return None, None
@@ -154,11 +157,11 @@ def _prediction(store: ExpertStore, facts: TierFacts) -> PredictionStats | None:
 
 
 class MappedUses(Struct, frozen=True):
-    """The counts of experts that are all in memory; arrays are (layers, experts)."""
+    """The counts of uses of a model whose experts are all in memory; arrays (layers, experts)."""
 
-    uses: NDArray[np.int64]  # by how many tokens each expert was used
-    prompt: NDArray[np.int64]  # steps of prompts that used an expert
-    decode: NDArray[np.int64]  # decoding steps that used it
+    uses: NDArray[np.int64]  # the number of tokens that used each expert
+    prompt: NDArray[np.int64]  # the number of steps of prompts that used each expert
+    decode: NDArray[np.int64]  # the number of decoding steps that used each expert
 
 
 def stats_of_mapped(
@@ -167,7 +170,10 @@ def stats_of_mapped(
     expert_bytes: dict[int, int],
     experts_per_token: int,
 ) -> ExpertStats:
-    """Returns the stats of a model whose experts are all in memory; `expert_bytes` by layer."""
+    """Returns the stats of a model whose experts are all in memory.
+
+    `expert_bytes` has the bytes of one expert for each layer index with experts.
+    """
     num_experts = counted.uses.shape[1]
     layers = (
         LayerStats(

@@ -1,4 +1,4 @@
-"""Expert stats on disk, as JSON or text by the file's name, written whole or not at all."""
+"""Reads and writes files of expert stats, as JSON or as text, depending on the file name."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from sharpi.system.bounded_file import read_bounded
 
 
 def save_stats(path: Path, stats: ExpertStats) -> str | None:
-    """Writes JSON if the name ends in .json, otherwise text.
+    """Writes the stats atomically, as JSON if the name ends in .json, otherwise as text.
 
-    Returns a warning if that fails, because stats must never end a run. Stats that contradict
-    themselves are not written.
+    Returns None, or a warning if that fails, because stats must never end a run. Inconsistent stats
+    are not written.
     """
     wrong = contradiction(stats)
     if wrong is not None:
@@ -25,7 +25,7 @@ def save_stats(path: Path, stats: ExpertStats) -> str | None:
 
 
 def read_stats(path: Path) -> ExpertStats:
-    """Reads the stats in either kind of file; raises StatsFileError."""
+    """Returns the stats in a JSON or text file; raises StatsFileError if it cannot be used."""
     try:
         text = read_bounded(path).decode("utf-8", "replace")
     except (OSError, ValueError) as error:

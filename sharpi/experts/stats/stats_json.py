@@ -1,4 +1,4 @@
-"""Converts ExpertStats to JSON and back; checks what it reads, since users may give any file."""
+"""Converts ExpertStats to JSON and back; checks the JSON strictly, as users may give any file."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ Plain = dict[str, Any]
 
 
 def to_dict(stats: ExpertStats) -> Plain:
-    """Returns the stats as plain types, with sums and rates added for other readers."""
+    """Returns the stats as plain types, with sums and rates added for other programs."""
     return {"format": FORMAT, "version": VERSION} | _tier(stats)
 
 
@@ -63,7 +63,10 @@ def to_json(stats: ExpertStats) -> str:
 
 
 def from_json(text: str, source: str) -> ExpertStats:
-    """Parses a text that `to_json` wrote; raises StatsFileError naming `source`."""
+    """Returns the stats in a text that `to_json` wrote.
+
+    Raises StatsFileError, which names `source`, for any other text.
+    """
     try:
         plain = json.loads(text)
     except (ValueError, RecursionError):
@@ -90,7 +93,7 @@ def _not_stats(source: str) -> str:
 
 
 def _stats(plain: Plain) -> ExpertStats:
-    """Builds the stats; sums and rates are computed again from the counts."""
+    """Returns the stats in `plain`; ignores the sums and rates, which follow from the counts."""
     for name in ("before_pin", "after_pin"):
         count = plain[name]
         plain[name] = None if count is None else [count["accesses"], count["hits"]]
@@ -104,7 +107,10 @@ def _stats(plain: Plain) -> ExpertStats:
 
 
 def _refuse_other(right: Any, found: Any, name: str) -> None:
-    """Raises ValueError if the sums and rates in the file do not follow from the counts."""
+    """Raises ValueError if `found`, from a file, differs from `right`, computed from its counts.
+
+    Both hold counts, sums and rates; `name` is their key.
+    """
     if isinstance(right, dict) and isinstance(found, dict):
         for key in right:
             _refuse_other(right[key], found[key], key)
@@ -118,7 +124,7 @@ def _refuse_other(right: Any, found: Any, name: str) -> None:
 
 
 def _refuse_beyond(value: object) -> None:
-    """Raises ValueError for numbers that no count or time can have."""
+    """Raises ValueError if any number in `value` is negative or 2^63 or more."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Expert stats as text for people, with the data itself as JSON in the last line."""
+"""Formats expert stats as readable text, with all data as JSON in the last line."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _DATA = "data: "
 
 
 def format_stats(stats: ExpertStats) -> str:
-    """Returns the summary, a line for each layer, and a line of JSON that `sharpi stats` reads."""
+    """Returns a text: a summary, a line per layer, and a line of JSON that `sharpi stats` reads."""
     lines = [*summary_lines(stats), "", *(layer_line(each) for each in stats.layers)]
     if stats.below is not None:
         lines += ["", *tier_lines(stats.below), "", *map(layer_line, stats.below.layers)]
@@ -26,7 +26,7 @@ def embedded_json(text: str) -> str | None:
 
 
 def summary_lines(stats: ExpertStats) -> Iterator[str]:
-    """Yields the lines about the run as a whole, each with a heading."""
+    """Yields the lines of the summary of a run, each with a heading."""
     yield f"model       {stats.model}"
     yield (
         f"experts     {stats.num_experts} in each of {len(stats.layers)} layers,"
@@ -41,7 +41,7 @@ def summary_lines(stats: ExpertStats) -> Iterator[str]:
 
 
 def tier_lines(stats: ExpertStats) -> Iterator[str]:
-    """Yields the lines about one tier's slots."""
+    """Yields the lines about one tier's slots: hits, reads, pins, predictions."""
     yield f"slots       in {stats.tier}, policy {stats.policy}"
     mapped = f"; {stats.total.mapped} in the mapped file" if stats.total.mapped else ""
     yield f"hits        {_hits(stats.hit_count)}{mapped}"
@@ -59,7 +59,7 @@ def tier_lines(stats: ExpertStats) -> Iterator[str]:
 
 
 def layer_line(layer: LayerStats) -> str:
-    """Returns the line about one layer; a layer without accesses says so."""
+    """Returns a line with a layer's hit rate, loads, reads, stalls and most used experts."""
     name, total = f"layer {layer.layer:<5} ", layer.total
     if not total.accesses:
         return f"{name}no accesses"

@@ -1,8 +1,9 @@
-"""Recorded routes, the experts that each token used in each layer, read from an .npz and checked.
+"""Trace: recorded routes, the experts that each token used in each layer, read from an .npz file.
 
-`experts` (tokens, layers, k) is required; `lengths` (generations,) counts tokens. Prompts are
-`prompt_experts` (prompt tokens, layers, k), `prompt_lengths` (generations), `prompt_batches`
-(steps) and `prompt_positions` (generations). trace_writer.py writes the same form.
+The array `experts` (tokens, layers, k) is required; `lengths` (generations,) has the decoded tokens
+of each generation. The prompts of the generations are in `prompt_experts` (prompt tokens, layers,
+k), `prompt_lengths` (generations,), `prompt_batches` (steps,) and `prompt_positions`
+(generations,). trace_writer.py writes such files.
 """
 
 import zipfile
@@ -20,7 +21,7 @@ from sharpi.experts.trace.trace_steps import Prompts, Steps, decoded_steps, run_
 
 
 class Trace(Struct, frozen=True):
-    """Routes of decoded tokens, best expert first."""
+    """The routes of decoded tokens, with the best expert first, and of prompts if recorded."""
 
     routes: NDArray[np.int32]  # (tokens, layers, k)
     lengths: NDArray[np.int64]  # (generations,) in tokens
@@ -42,13 +43,13 @@ class Trace(Struct, frozen=True):
 
     @property
     def steps(self) -> Steps:
-        """All steps that were run, prompts and decoded tokens in their order."""
+        """The steps of prompts and decoded tokens, in the order in which they ran."""
         if self.prompts is None:
             return decoded_steps(self.routes, self.lengths)
         return run_steps(self.routes, self.lengths, self.prompts)
 
     def first(self, tokens: int) -> "Trace":
-        """Returns the trace's start, with at most `tokens` decoded tokens."""
+        """Returns the first part of the trace, with at most `tokens` decoded tokens."""
         ends = np.cumsum(self.lengths)
         texts = int((ends - self.lengths < tokens).sum())
         return replace(
@@ -60,7 +61,7 @@ class Trace(Struct, frozen=True):
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads the trace in a file; raises TraceFileError with the file and what is wrong with it."""
+    """Reads and checks the trace in a file; raises TraceFileError if it is not a valid trace."""
     try:
         if path.is_fifo():  # reading a pipe would wait, and a pipe cannot be searched
             raise TraceFileError(f"{path}: a pipe, not an .npz file; --moe-trace records one")
@@ -106,7 +107,10 @@ def _prompts(
     lengths: NDArray[np.int64],
     num_experts: int,
 ) -> Prompts | None:
-    """Returns the checked prompts; None if the file does not hold all four arrays."""
+    """Returns the prompts from the arrays `found`; None if any of the four arrays is missing.
+
+    Raises TraceFileError if the arrays contradict each other.
+    """
     given = [array for array in found if array is not None and array.dtype.kind in "iu"]
     if len(given) < len(_PROMPTS):
         return None

@@ -1,4 +1,4 @@
-"""Steps: routes in the order in which a model ran them, including its prompts' batches."""
+"""Steps: recorded routes in the order in which they ran, including the batches of prompts."""
 
 import numpy as np
 from msgspec import Struct
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 
 class Steps(Struct, frozen=True):
-    """The routes of steps in order; a step has one decoded token, or a batch of a prompt."""
+    """The routes of consecutive steps; a step has one decoded token, or a batch of a prompt."""
 
     routes: NDArray[np.int32]  # (tokens, layers, k)
     sizes: NDArray[np.int64]  # (steps,) tokens of each step
@@ -14,7 +14,7 @@ class Steps(Struct, frozen=True):
 
 
 def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Steps:
-    """Returns the steps of decoded tokens alone, in texts of these lengths."""
+    """Returns the steps of decoded tokens, without prompts; `lengths` has each text's tokens."""
     starts = np.zeros(len(routes), np.bool_)
     begins = (np.cumsum(lengths) - lengths)[lengths > 0]
     starts[begins] = True
@@ -22,7 +22,7 @@ def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Step
 
 
 class Prompts(Struct, frozen=True):
-    """The tokens computed before each text's decoded tokens; a text may continue another one."""
+    """The routes of each text's prompt; a text may continue the sequence of the text before it."""
 
     routes: NDArray[np.int32]  # (tokens, layers, k)
     lengths: NDArray[np.int64]  # (texts,)
@@ -31,7 +31,7 @@ class Prompts(Struct, frozen=True):
     positions: NDArray[np.int64]
 
     def first(self, texts: int) -> "Prompts":
-        """Returns the prompts of the first texts."""
+        """Returns the prompts of the first `texts` texts."""
         lengths = self.lengths[:texts]
         tokens = int(lengths.sum())
         steps = int(np.searchsorted(np.cumsum(self.batches), tokens, side="left")) + (tokens > 0)
@@ -39,7 +39,7 @@ class Prompts(Struct, frozen=True):
 
 
 def run_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64], prompts: Prompts) -> Steps:
-    """Returns each text's prompt, batch by batch, followed by its decoded tokens."""
+    """Returns the steps of each text: first its prompt in batches, then its decoded tokens."""
     ends = np.cumsum(prompts.batches)
     parts, sizes, starts = list[NDArray[np.int32]](), list[int](), list[bool]()
     decoded = prompted = step = 0

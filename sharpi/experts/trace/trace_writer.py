@@ -1,4 +1,4 @@
-"""Records routes while a model runs, into the .npz that trace.py reads."""
+"""TraceWriter: records routes while a model runs, in an .npz file that trace.py reads."""
 
 import io
 from collections.abc import Sequence
@@ -13,12 +13,11 @@ from sharpi.system.closing import Closing
 
 
 class TraceWriter(Closing):
-    """Collects the routes of generations, and writes them all on `close`, whole or not at all.
+    """Collects the routes of generations, and writes all of them on `close`, atomically.
 
-    The file has `experts`, `lengths`, `num_experts` and `expert_bytes`, and these columns, if the
-    caller gives them: `probabilities` (tokens, layers, experts) float16, `token_ids`,
-    `load_seconds` (tokens). A column without a value for every token is left out. Prompts are
-    written in the steps in which they ran.
+    The file has the arrays `experts`, `lengths`, `num_experts` and `expert_bytes`. It also has
+    `probabilities` (tokens, layers, experts) float16, `token_ids` (tokens,) and `load_seconds`
+    (tokens,), if the caller passes them for every token. Prompts are recorded with their batches.
     """
 
     def __init__(self, path: Path, num_experts: int, expert_bytes: Sequence[int] = ()) -> None:
@@ -32,10 +31,10 @@ class TraceWriter(Closing):
         self._columns: dict[str, list[NDArray[np.generic]]] = {}
 
     def begin(self, prompt: Sequence[NDArray[np.integer]] = (), position: int = 0) -> None:
-        """Begins a generation after a prompt.
+        """Starts a new generation; its decoded tokens are those passed to `append` afterwards.
 
-        `prompt` has the routes of each of its steps, (tokens, layers, k). `position` is the
-        position of the prompt's first token in the sequence; 0 begins a new text.
+        `prompt` has the routes (tokens, layers, k) of each step of the prompt. `position` is the
+        position of the prompt's first token in its sequence; 0 means a new text.
         """
         batches = [len(step) for step in prompt]
         self._lengths.append(0)
@@ -53,7 +52,10 @@ class TraceWriter(Closing):
         token_id: int | None = None,
         load_seconds: float | None = None,
     ) -> None:
-        """Adds one decoded token: routes (layers, k), router probabilities (layers, experts)."""
+        """Adds one decoded token: its routes (layers, k) and probabilities (layers, experts).
+
+        The probabilities are those of the router for all experts.
+        """
         if not self._lengths:
             self.begin()
         self._lengths[-1] += 1

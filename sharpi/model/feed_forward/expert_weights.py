@@ -1,4 +1,4 @@
-"""Loads the matrices of a feed-forward: gate (if there is one), up and down; two may be fused."""
+"""Loads the matrices of a feed-forward: gate (optional), up and down; gate and up may be fused."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,10 +10,10 @@ from sharpi.ops.interface import ExpertWeights
 def load_expert_weights(
     tensors: TensorSource, pattern: str, hidden: int, num_experts: int = 1, *, gated: bool = True
 ) -> ExpertWeights:
-    """Loads gate and up (width, hidden) and down (hidden, width), stacked for several experts.
+    """Loads gate and up (width, hidden) and down (hidden, width), stacked if there are experts.
 
-    `pattern` is the tensors' name with %s for the matrix. Raises ModelFileError for a missing or
-    misshapen tensor.
+    `pattern` is the name of the tensors, with %s in place of gate, up or down. Raises
+    ModelFileError for a missing or misshapen tensor.
     """
     if gated and tensors.has(f"{pattern % 'gate_up'}.weight"):
         return _load_fused(tensors, pattern, hidden, num_experts)
@@ -37,7 +37,10 @@ def optional_expert_weights(
 
 
 def _up_holds_gate(tensors: TensorSource, pattern: str, hidden: int) -> bool:
-    """Returns True if up has the rows of a gate, too, which has no tensor then (Granite SWA)."""
+    """Returns True if the tensor `up` also holds the rows of the gate (Granite SWA).
+
+    The file then has no separate gate tensor.
+    """
     if tensors.has(f"{pattern % 'gate'}.weight") or not tensors.has(f"{pattern % 'down'}.weight"):
         return False
     up = tensors.stacked(pattern % "up", 1, (None, hidden))
@@ -47,9 +50,9 @@ def _up_holds_gate(tensors: TensorSource, pattern: str, hidden: int) -> bool:
 def _load_fused(
     tensors: TensorSource, pattern: str, hidden: int, num_experts: int, both: str = "gate_up"
 ) -> ExpertWeights:
-    """Loads experts whose gate and up are one matrix: first the gate's rows, then up's.
+    """Loads experts of which gate and up are fused: first the gate's rows, then those of up.
 
-    `both` is the part of that matrix's name.
+    `both` replaces %s in the name of the fused matrix.
     """
     fused = tensors.stacked(pattern % both, num_experts, (None, hidden))
     width = fused.rows // 2

@@ -10,27 +10,30 @@ from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router,
 
 
 class FeedForward(Protocol):
-    """The feed-forward of one layer: its weights, and the operations of a step."""
+    """The interface of one layer's feed-forward: its weights, and the operations of a step."""
 
     @property
     def experts(self) -> ExpertWeights | None:
-        """The routed experts, None in a dense layer."""
+        """The weights of the routed experts; None in a dense layer."""
 
     @property
     def activation(self) -> Activation:
-        """The activation function of the hidden values."""
+        """The activation function of the feed-forward."""
 
     def feed(
         self, ops: Ops[X], x: X, following: "FeedForward | None", source: X | None = None
     ) -> X:
         """Returns the residual stream (hidden,) after the feed-forward.
 
-        It reads `source` (hidden,) instead of x if that is not None. `following` is the next
-        layer's feed-forward, which may predict its routes here.
+        If `source` (hidden,) is not None, the feed-forward reads it instead of x. `following` is
+        the next layer's feed-forward; its router may run here to predict its experts.
         """
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """Predicts the experts that this layer will choose, from an earlier residual stream x."""
+        """Predicts the experts that this layer will choose.
+
+        It runs the layer's router on the residual stream x (hidden,) of an earlier layer.
+        """
 
 
 class DenseFeedForward(Struct, frozen=True):
@@ -57,7 +60,7 @@ class DenseFeedForward(Struct, frozen=True):
 
 
 class RoutedFeedForward(Struct, frozen=True):
-    """The weighted sum of the chosen experts, plus a shared expert if there is one."""
+    """A mixture of experts: the weighted sum of the chosen ones, plus a shared one if any."""
 
     branch: Branch
     experts: ExpertWeights
@@ -93,7 +96,10 @@ class RoutedFeedForward(Struct, frozen=True):
         return wide
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """Runs the router on the stream before the layer's attention, without the norm's bias."""
+        """Predicts this layer's experts: runs its router on an earlier residual stream x.
+
+        The bias of the norm is left out.
+        """
         norm = self.branch.norm
         ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 

@@ -1,4 +1,7 @@
-"""The settings that all feed-forwards of a model share; tensors show which kind each layer has."""
+"""The settings that all feed-forwards of a model share, and the loading of a layer's weights.
+
+The tensors in the file decide whether a layer is dense or routed.
+"""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +21,7 @@ SCORE_CORRECTIONS = ("exp_probs_b.bias", "exp_probs_b")
 
 
 class FeedForwardSettings(Struct, frozen=True):
-    """The settings that all feed-forwards of a model share."""
+    """The settings that the feed-forwards of all layers have in common."""
 
     hidden_size: int
     norm_epsilon: float
@@ -30,10 +33,10 @@ class FeedForwardSettings(Struct, frozen=True):
     layer_activations: tuple[LayerActivations, ...] = ()  # of each layer in the file
     norm: str = "ffn_norm"  # the name of the tensor of the norm before the feed-forward
     has_layer_norm: bool = False  # the norm is a layer norm, also without a bias in the file
-    averages_shared: bool = False  # half of the sum of the routed experts and the shared one counts
+    averages_shared: bool = False  # the mean of routed and shared result is used, not the sum
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
-        """Loads the layer's weights; the layer is routed if the file has a router for it.
+        """Loads the layer's weights; the layer has experts if the file has a router for it.
 
         Raises ModelFileError for a missing or misshapen tensor.
         """
@@ -69,7 +72,11 @@ class FeedForwardSettings(Struct, frozen=True):
         )
 
     def _activations(self, layer: int) -> LayerActivations:
-        """Returns the layer's activations; an MTP head of another file has a layer beyond them."""
+        """Returns the layer's activations.
+
+        The layer of an MTP head in a separate file is beyond `layer_activations`, and has the
+        default activation.
+        """
         if layer < len(self.layer_activations):
             return self.layer_activations[layer]
         return LayerActivations(self.activation, self.activation)

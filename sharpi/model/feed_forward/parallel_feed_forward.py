@@ -1,4 +1,4 @@
-"""A dense feed-forward and routed experts in parallel, each with norms of its own (Gemma 4)."""
+"""A dense feed-forward and routed experts in parallel, each with separate norms (Gemma 4)."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +12,10 @@ from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router,
 
 
 class ParallelFeedForward(Struct, frozen=True):
-    """Adds post_norm(dense_norm(dense(norm x)) + experts_norm(experts(expert_norm x))) to x."""
+    """Adds post_norm(dense_norm(dense(norm x)) + experts_norm(experts(expert_norm x))) to x.
+
+    `norm` and `post_norm` are those of `branch`.
+    """
 
     branch: Branch
     activation: Activation
@@ -47,7 +50,7 @@ class ParallelFeedForward(Struct, frozen=True):
         return self.experts_norm.apply(ops, out)
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """Runs the router on the stream before the layer's attention."""
+        """Predicts this layer's experts: runs its router on an earlier residual stream x."""
         norm = self.router_norm
         ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 

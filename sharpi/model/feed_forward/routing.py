@@ -1,4 +1,4 @@
-"""Reads the router's settings from the file's keys, with the architecture's defaults."""
+"""Reads the router's settings from the file's metadata, with the architecture's defaults."""
 
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.spec import ArchitectureSpec
@@ -8,9 +8,9 @@ _SCORING_OF_KEY = {1: Scoring.SOFTMAX, 2: Scoring.SIGMOID, 3: Scoring.SOFTMAX_OF
 
 
 def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_corrected: bool) -> Router:
-    """Reads the router settings that all layers share; a dense model has 0 experts.
+    """Returns the router settings that all layers share; `num_experts` is 0 in a dense model.
 
-    `is_corrected` says whether the file has score corrections. Raises ModelFileError, which names
+    `is_corrected` is True if the file has score corrections. Raises ModelFileError, which names
     the key at fault.
     """
     experts, used = reader.integer("expert_count", 0), reader.integer("expert_used_count", 0)
@@ -30,7 +30,10 @@ def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_correct
 
 
 def _groups(reader: HyperparameterReader, experts: int) -> tuple[int, int]:
-    """Reads the number of expert groups, and how many of them a token uses; 0, 0 without groups."""
+    """Returns the number of expert groups, and how many of them a token may use.
+
+    Returns (0, 0) if the model has no groups.
+    """
     groups, used = (
         reader.integer("expert_group_count", 0),
         reader.integer("expert_group_used_count", 0),

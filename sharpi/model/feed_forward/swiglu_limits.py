@@ -1,4 +1,4 @@
-"""Reads the limits of silu, which some layers of a model have (Step 3.5)."""
+"""Reads the limits at which some layers clamp the SwiGLU activation (Step 3.5)."""
 
 from msgspec import Struct
 
@@ -13,18 +13,18 @@ _ACTIVATIONS = {
 
 
 class LayerActivations(Struct, frozen=True):
-    """The activations of one layer."""
+    """The activation functions of one layer's feed-forward."""
 
-    routed: Activation
-    dense: Activation  # of the shared expert, or of the whole layer if it has no router
+    routed: Activation  # of the routed experts
+    dense: Activation  # of the shared expert, or of the feed-forward of a dense layer
 
 
 def read_activations(
     reader: HyperparameterReader, activation: Activation
 ) -> tuple[LayerActivations, ...]:
-    """Returns the activations of each layer, also of those for multi-token prediction.
+    """Returns the activations of each layer, including layers for multi-token prediction.
 
-    `activation` is that of layers without limits. Raises ModelFileError, which names the key at
+    `activation` is the one of layers without limits. Raises ModelFileError, which names the key at
     fault.
     """
     count = reader.num_layers + reader.num_predict_layers

@@ -1,4 +1,4 @@
-"""Grouped-query attention over the KV cache."""
+"""Grouped-query attention over the KV cache: its settings, its weights and its operations."""
 
 import numpy as np
 from msgspec import Struct
@@ -14,9 +14,9 @@ from sharpi.ops.recurrent import RecurrentShape
 
 
 class AttentionSettings(Struct, frozen=True):
-    """The settings of one layer's attention."""
+    """The sizes and variants of one layer's attention."""
 
-    # Its `layer` is the earlier layer, if that one's keys and values are used.
+    # `shape.layer` is the layer whose keys and values are used: this one or an earlier one.
     shape: AttentionShape
     rope: Rope | None  # None if the layer has no rotary positions
     hidden_size: int
@@ -31,7 +31,7 @@ class AttentionSettings(Struct, frozen=True):
 
     @property
     def kv_shape(self) -> AttentionShape | None:
-        """The layer's own part of the KV cache; None if it reads an earlier layer's."""
+        """The shape of the layer's keys and values; None if the layer reads an earlier layer's."""
         return None if self.kv == "earlier layer" else self.shape
 
     @property
@@ -40,7 +40,7 @@ class AttentionSettings(Struct, frozen=True):
         return ()
 
     def load(self, tensors: TensorSource) -> "Attention":
-        """Loads the projections, and the norms and sinks that the file has for the layer."""
+        """Loads the projections, and the norms and attention sinks if the file has them."""
         shape, hidden = self.shape, self.hidden_size
         projections = load_projections(
             tensors, shape, hidden, kv=self.kv, query_holds_gate=self.query_holds_gate
@@ -58,7 +58,7 @@ class AttentionSettings(Struct, frozen=True):
     def _head_norm(self, tensors: TensorSource, name: str, num_heads: int) -> Norm | None:
         """Returns the norm of queries or keys; None if the file has none.
 
-        With `length_after_rope`, layers with a rope get a norm with weights of 1.
+        With `length_after_rope`, a layer with a rope has a norm with weights of 1.
         """
         key_dim = self.shape.key_dim
         if self.head_norms == "length_after_rope" and self.rope is not None:
@@ -70,7 +70,7 @@ class AttentionSettings(Struct, frozen=True):
 
 
 class Attention(Struct, frozen=True):
-    """The weights of one layer's attention; norms apply to each head or to the whole width."""
+    """The weights of one layer's attention; norms are per head or over all heads together."""
 
     settings: AttentionSettings
     projections: Projections
@@ -81,7 +81,7 @@ class Attention(Struct, frozen=True):
     sinks: FloatArray | None  # (num_heads,), see Ops.attention
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Computes the attention output (num_heads * value_dim,) from h (hidden,)."""
+        """Returns attention's result before `output`, (num_heads * value_dim,), for h (hidden,)."""
         settings, shape = self.settings, self.settings.shape
         projected = self.projections.apply(ops, h)
         k, v = projected.k, projected.v
@@ -100,7 +100,10 @@ class Attention(Struct, frozen=True):
         return self._gated(ops, projected.gate, mixed)
 
     def _gated(self, ops: Ops[X], gate: X, mixed: X) -> X:
-        """Applies the gate, which has a value for each value of the result or for each head."""
+        """Applies the gate to the attention output `mixed` (num_heads * value_dim,).
+
+        The gate has one value per value of `mixed`, or one per head.
+        """
         shape, kind = self.settings.shape, self.settings.gate
         matrix = self.projections.gate
         is_whole = matrix is None or matrix.rows == shape.num_heads * shape.value_dim
@@ -109,7 +112,7 @@ class Attention(Struct, frozen=True):
         return ops.gate_heads(gate, mixed, kind)
 
     def _place(self, ops: Ops[X], x: X, norm: Norm | None, num_heads: int, angles: Angles[X]) -> X:
-        """Applies norm and rotation to queries or keys, in the architecture's order."""
+        """Applies norm and rotation to queries or keys x, in the architecture's order."""
         settings, width = self.settings, num_heads * self.settings.shape.key_dim
         if norm is None:
             return angles.rotate(x, num_heads, settings.rope)

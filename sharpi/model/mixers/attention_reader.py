@@ -1,4 +1,4 @@
-"""Reads each layer's attention settings: heads, their sizes and scale, windows, source of KV."""
+"""Reads each layer's attention settings: heads, sizes, scale, window, and source of keys."""
 
 import math
 
@@ -16,7 +16,7 @@ MAX_HEAD_DIM = 1024
 
 
 class AttentionReader:
-    """Reads the settings layer by layer; raises ModelFileError, which names the key at fault."""
+    """Reads the attention settings of each layer; raises ModelFileError that names the bad key."""
 
     def __init__(
         self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
@@ -34,7 +34,7 @@ class AttentionReader:
         self._temperature = read_temperature(reader, spec)
 
     def layer(self, index: int) -> AttentionSettings:
-        """Returns the settings of one layer."""
+        """Returns the attention settings of one layer."""
         shape, spec = self._shape(index), self._spec
         rope = self._ropes.rope(index, shape.window, shape.key_dim)
         return AttentionSettings(
@@ -75,7 +75,7 @@ class AttentionReader:
         )
 
     def _head_size(self, key: str, window: int, default: int) -> int:
-        """Reads a head's size; files may have another key for sliding-window layers."""
+        """Returns the size of a head; files may have a second key for sliding-window layers."""
         reader, key = self._reader, f"attention.{key}"
         if window and reader.has(f"{key}_swa"):
             key = f"{key}_swa"
@@ -91,7 +91,7 @@ class AttentionReader:
         return stated or 1.0 / math.sqrt(key_dim)
 
     def _read_num_storing(self) -> int:
-        """Reads the number of layers that store keys and values; later layers store none."""
+        """Returns the number of layers that store keys and values; later layers reuse theirs."""
         reader, key = self._reader, "attention.shared_kv_layers"
         shared = reader.integer(key, 0)
         if not 0 <= shared < reader.num_layers:
@@ -102,7 +102,7 @@ class AttentionReader:
     def _storing_layer(self, layer: int) -> int:
         """Returns the layer whose keys and values this one reads.
 
-        It is the layer itself, or the last storing layer with the same window.
+        It is the layer itself, or the last layer with the same window that stores keys.
         """
         if layer < self._num_storing:
             return layer
@@ -119,7 +119,10 @@ class AttentionReader:
 
 
 def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[int]:
-    """Reads each layer's window in positions, 0 for unlimited; raises ModelFileError."""
+    """Returns each layer's attention window in positions, 0 for unlimited.
+
+    Raises ModelFileError for a negative window.
+    """
     size = reader.integer("attention.sliding_window", spec.chunk_size)
     if size < 0:
         raise reader.fault(f"{reader.name('attention.sliding_window')} is {size}, less than 0")
@@ -127,10 +130,11 @@ def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[i
 
 
 def _pattern(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Returns whether each layer has a window.
+    """Returns for each layer whether it has an attention window.
 
-    The file has a flag for each layer or a period; otherwise the architecture has a period. All but
-    the last layer of each period, or the first one, have a window; without a period, all have one.
+    The file has a flag for each layer, or a period. Without either, the architecture has the
+    period. In each period, all layers but the last one (or the first one) have a window. Without a
+    period, all layers have one.
     """
     period = spec.window_period
     key = "attention.sliding_window_pattern"

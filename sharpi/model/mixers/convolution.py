@@ -1,4 +1,4 @@
-"""The causal convolution in a recurrent layer, with its weights in the layout that Ops takes."""
+"""The causal convolution of recurrent layers, with weights in the layout that Ops expects."""
 
 import numpy as np
 from msgspec import Struct
@@ -12,14 +12,17 @@ MAX_KERNEL = 16  # the limit of kernels/cpu/operations/op_convolution.cpp
 
 
 class Convolution(Struct, frozen=True):
-    """A causal convolution of each channel."""
+    """The weights of a causal depthwise convolution: one kernel for each channel."""
 
     shape: ConvolutionShape
     weight: FloatArray  # (kernel, channels)
     bias: FloatArray | None  # (channels,)
 
     def apply(self, ops: Ops[X], x: X, *, silu: bool) -> X:
-        """Convolves x (channels,) with the earlier tokens."""
+        """Returns the convolution (channels,) over x (channels,) and the tokens before it.
+
+        With `silu`, the activation function silu is applied to the result.
+        """
         return ops.convolve(x, self.weight, self.bias, self.shape, silu=silu)
 
 
@@ -38,7 +41,7 @@ def check_heads(reader: HyperparameterReader, groups: int, heads: int, inner: in
 
 
 def load_convolution(tensors: TensorSource, name: str, shape: ConvolutionShape) -> Convolution:
-    """Loads `<name>.weight`, (channels, kernel) in the file, and `<name>.bias` if there is one."""
+    """Loads `<name>.weight` (channels, kernel) in transposed form, and `<name>.bias` if any."""
     weight = tensors.array(f"{name}.weight", (shape.channels, shape.kernel))
     bias = tensors.optional_vector(f"{name}.bias", shape.channels)
     return Convolution(shape, np.ascontiguousarray(weight.T), bias)

@@ -31,11 +31,11 @@ class DeltaNetSettings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """The states of the convolution and of the heads."""
+        """The shapes of the recurrent states: the convolution's, then the heads'."""
         return (self.convolution, self.shape)
 
     def load(self, tensors: TensorSource) -> "DeltaNet":
-        """Loads the weights; projections share a matrix in some files and not in others."""
+        """Loads the weights; some files join several projections in one matrix."""
         shape, hidden = self.shape, self.hidden_size
         heads, values = shape.num_value_heads, shape.num_value_heads * shape.value_dim
         inputs = {"attn_qkv": shape.width, "attn_gate": values}
@@ -58,7 +58,8 @@ class DeltaNetSettings(Struct, frozen=True):
 class DeltaNet(Struct, frozen=True):
     """The weights of one layer.
 
-    A joint matrix holds, key head by key head, the rows of that head and of its value heads.
+    A joint matrix holds, for one key head after the other, the rows of all projections of this head
+    and of its value heads.
     """
 
     settings: DeltaNetSettings
@@ -71,7 +72,7 @@ class DeltaNet(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Returns the layer's output (num_value_heads * value_dim,) for h (hidden,)."""
+        """Returns the result before `output`, (num_value_heads * value_dim,), for h (hidden,)."""
         shape = self.settings.shape
         qkv, gate, beta, alpha = self._project(ops, h)
         qkv = self.convolution.apply(ops, qkv, silu=True)

@@ -1,4 +1,4 @@
-"""The per-head matrices of latent attention: one for queries, one for values.
+"""Loads the per-head matrices of latent attention: one for keys, one for values.
 
 Files made since April 2025 have two tensors. Older files have a single matrix for the keys and
 values of all heads, which is split here.
@@ -15,7 +15,7 @@ from sharpi.ops.interface import Matrix, StackedMatrix
 
 
 class HeadMatrices(Struct, frozen=True):
-    """The matrices of all heads of one layer."""
+    """One layer's matrices from the latent vector to the keys and values of each head."""
 
     keys: StackedMatrix  # (heads, latent, plain), applied to queries
     values: StackedMatrix  # (heads, value, latent), applied to the result of attention
@@ -24,7 +24,10 @@ class HeadMatrices(Struct, frozen=True):
 def load_head_matrices(
     tensors: TensorSource, heads: int, plain_dim: int, value_dim: int, latent: int
 ) -> HeadMatrices:
-    """Loads the matrices of one layer; raises ModelFileError for a missing or misshapen tensor."""
+    """Loads the matrices of one layer; raises ModelFileError for a missing or misshapen tensor.
+
+    `plain_dim` is the number of values of a head that are not rotated.
+    """
     if not tensors.has("attn_kv_b.weight"):
         return HeadMatrices(
             keys=tensors.stacked("attn_k_b", heads, (latent, plain_dim)),
@@ -38,7 +41,7 @@ def load_head_matrices(
 def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
     """Splits a matrix that has, for each head, rows for keys and then rows for values.
 
-    The matrices for keys are dequantised to float16 and transposed.
+    The part for keys is dequantised to float16 and transposed.
     """
     rows = whole.data.reshape(heads, whole.rows // heads, -1)
     values = np.ascontiguousarray(rows[:, plain_dim:])

@@ -18,7 +18,7 @@ from sharpi.ops.recurrent import RecurrentShape
 
 
 class LatentAttentionSettings(Struct, frozen=True):
-    """The sizes of one layer."""
+    """The sizes and settings of one layer's latent attention."""
 
     kv_shape: AttentionShape
     rope: Rope
@@ -36,11 +36,11 @@ class LatentAttentionSettings(Struct, frozen=True):
 
     @property
     def latent_dim(self) -> int:
-        """The width of the latent vector that keys and values are made from."""
+        """The width of the latent vector from which keys and values are computed."""
         return self.kv_shape.value_dim
 
     def load(self, tensors: TensorSource) -> "LatentAttention":
-        """Loads the projections, the norms, and the matrices of the heads."""
+        """Loads the projections, the norms, and the per-head matrices."""
         heads, hidden, latent = self.kv_shape.num_heads, self.hidden_size, self.latent_dim
         return LatentAttention(
             settings=self,
@@ -64,7 +64,7 @@ class LatentAttentionSettings(Struct, frozen=True):
 
 
 class QueryProjection(Struct, frozen=True):
-    """The projection of queries, with or without compression to a normed vector in between."""
+    """The matrices that compute queries: a single one, or two with a norm in between."""
 
     matrix: Matrix
     compress: Matrix | None = None
@@ -82,7 +82,7 @@ class LatentAttention(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Computes the attention output (num_heads * value_dim,) from h (hidden,)."""
+        """Returns attention's result before `output`, (num_heads * value_dim,), for h (hidden,)."""
         s = self.settings
         queries, compressed = self._project(ops, h)
         latent, shared = ops.split(compressed, [s.latent_dim, s.rope.dims])
@@ -94,7 +94,7 @@ class LatentAttention(Struct, frozen=True):
         return ops.head_linear(attended, self.matrices.values)
 
     def _project(self, ops: Ops[X], h: X) -> tuple[X, X]:
-        """Returns the queries of all heads, and [latent, part to be rotated] of the position."""
+        """Returns the queries of all heads, and the concatenated latent vector and rotary part."""
         query = self.query
         if query.compress is None or query.norm is None:
             queries, compressed = ops.linear(h, [query.matrix, self.compress])
@@ -104,7 +104,10 @@ class LatentAttention(Struct, frozen=True):
         return queries, compressed
 
     def _absorb(self, ops: Ops[X], queries: X, angles: Angles[X]) -> X:
-        """Applies the matrix for keys to the queries: [latent, rotated part] for each head."""
+        """Applies the matrix for keys to the queries.
+
+        Returns for each head the query for the latent vector, then the rotated query.
+        """
         s, heads = self.settings, self.settings.kv_shape.num_heads
         plain, rotated = ops.split(queries, [s.plain_dim, s.rope.dims], heads)
         rotated = angles.rotate(rotated, heads, s.rope)

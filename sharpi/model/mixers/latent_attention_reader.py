@@ -1,4 +1,4 @@
-"""Reads the sizes of multi-head latent attention, and its scale with YaRN."""
+"""Reads the settings of multi-head latent attention, including its scale with YaRN."""
 
 import math
 
@@ -15,7 +15,7 @@ _MAX_SHARPNESS = 1e6
 
 
 class LatentAttentionReader:
-    """Reads the settings layer by layer; raises ModelFileError, which names the key at fault."""
+    """Reads the attention settings of each layer; raises ModelFileError that names the bad key."""
 
     def __init__(
         self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
@@ -34,7 +34,7 @@ class LatentAttentionReader:
         self._check_sizes()
 
     def layer(self, index: int) -> LatentAttentionSettings:
-        """Returns the settings of one layer."""
+        """Returns the attention settings of one layer."""
         return LatentAttentionSettings(
             kv_shape=AttentionShape(
                 layer=index,
@@ -64,7 +64,10 @@ class LatentAttentionReader:
             )
 
     def _sharpness(self) -> float:
-        """Returns YaRN's factor of the attention scale, (1 + multiplier * ln(factor))^2."""
+        """Returns the factor of the attention scale with YaRN: (1 + multiplier * ln(factor))^2.
+
+        It is 1 without YaRN.
+        """
         if self._scaling.kind != "yarn":
             return 1.0
         multiplier = self._reader.number(_MULTIPLIER, 0.0)
@@ -75,9 +78,10 @@ class LatentAttentionReader:
         return factor * factor
 
     def _rope(self) -> Rope:
-        """Returns the rope; if the file has YaRN's multiplier, cosines and sines get the factor 1.
+        """Returns the rope of all layers.
 
-        The multiplier then scales attention instead: see `_sharpness`.
+        If the file has YaRN's multiplier, cosines and sines are not scaled: the multiplier scales
+        attention instead, see `_sharpness`.
         """
         scaling, base = self._scaling, self._reader.positive("rope.freq_base", 10000.0)
         if scaling.kind == "yarn" and self._reader.has(_MULTIPLIER):

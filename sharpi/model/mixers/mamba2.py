@@ -28,11 +28,11 @@ class Mamba2Settings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """The states of the convolution and of the heads."""
+        """The shapes of the recurrent states: the convolution's, then the heads'."""
         return (self.convolution, self.shape)
 
     def load(self, tensors: TensorSource) -> "Mamba2":
-        """Loads the weights; the input projection is split into its parts."""
+        """Loads the weights; splits the input projection into gate, x with B and C, and dt."""
         shape, hidden = self.shape, self.hidden_size
         heads, groups = shape.num_heads, shape.num_groups
         inner = heads * shape.head_dim
@@ -55,7 +55,7 @@ class Mamba2Settings(Struct, frozen=True):
 
 
 class Mamba2(Struct, frozen=True):
-    """The weights of one layer; the norm is over each group of heads, after the gate."""
+    """The weights of one layer; the norm follows the gate and is per group of heads."""
 
     settings: Mamba2Settings
     gate: Matrix
@@ -68,7 +68,7 @@ class Mamba2(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Returns the layer's output (num_heads * head_dim,) for h (hidden,)."""
+        """Returns the result before `output`, (num_heads * head_dim,), for h (hidden,)."""
         gate, xbc, dt = ops.linear(h, [self.gate, self.xbc, self.dt])
         xbc = self.convolution.apply(ops, xbc, silu=True)
         mixed = ops.mamba2(xbc, dt, self.rates, self.skip, self.settings.shape)

@@ -1,7 +1,7 @@
 """Mixer: the interface of attention and recurrent layers, which mix the tokens of a sequence.
 
-Each kind has a module with two classes. The settings are read from the file's keys and load the
-weights; the mixer holds the weights and computes the step.
+Each kind has a module with two classes: settings, which are read from the file's metadata and load
+the weights, and a mixer, which holds the weights and computes a step.
 """
 
 from typing import Protocol
@@ -13,22 +13,25 @@ from sharpi.ops.recurrent import RecurrentShape
 
 
 class Mixer(Protocol):
-    """The mixer of one layer: its weights, and the operations of a step."""
+    """The interface of one layer's mixer: its weights, and the operations of a step."""
 
     @property
     def output(self) -> Matrix:
         """The projection back to the hidden width, (hidden, columns)."""
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Mixes the normed input h (hidden,); the result (columns,) is the input of `output`."""
+        """Returns the result (columns,) of mixing the normed input h (hidden,) with other tokens.
+
+        The result is the input of the projection `output`.
+        """
 
 
 class MixerSettings(Protocol):
-    """The sizes and behaviours of one layer's mixer."""
+    """The interface of the settings of one layer's mixer."""
 
     @property
     def kv_shape(self) -> AttentionShape | None:
-        """The layer's own part of the KV cache; None if it has none."""
+        """The shape of the layer's keys and values; None if the layer stores none."""
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:

@@ -1,6 +1,7 @@
-"""Reads which mixer each layer of a model has, if any.
+"""Reads which mixer each layer of a model has, if any, and its settings.
 
-Mixers other than softmax attention are imported only for models that have them, for a faster start.
+Modules of mixers other than softmax attention are imported only for models that need them, for a
+faster start.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NoMixerSettings(Struct, frozen=True):
-    """A layer that only has a feed-forward."""
+    """The settings of a layer that has no mixer, only a feed-forward."""
 
     kv_shape: None = None
     state_shapes: tuple[()] = ()
@@ -31,7 +32,7 @@ class NoMixerSettings(Struct, frozen=True):
 def read_mixers(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
 ) -> tuple[MixerSettings, ...]:
-    """Reads the settings of every layer's mixer; raises ModelFileError that names the key."""
+    """Returns the settings of every layer's mixer; raises ModelFileError that names the bad key."""
     attention = _attention_reader(reader, spec, norm_epsilon)
     feeds, recurrent = _feed_forward_layers(reader, spec), _recurrent_layers(reader, spec)
 
@@ -48,9 +49,9 @@ def read_mixers(
 def read_head_mixer(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> MixerSettings:
-    """Reads the attention of a layer for multi-token prediction.
+    """Returns the attention settings of the layer of an MTP head.
 
-    The reader must count such layers: see `counts_heads` of HyperparameterReader.
+    `reader` must have been made with `counts_heads`.
     """
     return _attention_reader(reader, spec, norm_epsilon).layer(layer)
 
@@ -66,7 +67,7 @@ def _attention_reader(
 
 
 def _feed_forward_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Returns whether each layer has a feed-forward in place of a mixer."""
+    """Returns for each layer whether it has a feed-forward in place of a mixer."""
     if not spec.has_one_branch:
         return [False] * reader.num_layers
     return [width > 0 for width in reader.per_layer("feed_forward_length", minimum=0)]
@@ -89,10 +90,10 @@ def _recurrent(
 
 
 def _recurrent_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Returns whether each layer is recurrent.
+    """Returns for each layer whether it is recurrent.
 
-    The file's flags decide, if there are any. Otherwise all but the last layer of each period are
-    recurrent, or, without a period, the layers that have no KV heads.
+    The file may have flags for that. Otherwise, if the architecture has a period, all layers but
+    the last one of each period are recurrent. Without a period, layers with 0 KV heads are.
     """
     if spec.recurrent == "none":
         return [False] * reader.num_layers

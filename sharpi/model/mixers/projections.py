@@ -1,4 +1,4 @@
-"""The projections of attention: queries, keys, values, and a gate for its result."""
+"""The input projections of attention: to queries, keys, values, and a gate for its output."""
 
 from typing import Generic, Literal
 
@@ -7,13 +7,13 @@ from msgspec import Struct
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 
-# Where keys and values come from: the layer's own matrices; the same, except that keys serve as
-# values if there is no value matrix; or an earlier layer's part of the KV cache.
+# The source of keys and values: the layer's matrices; the same, but the keys are also the values
+# if there is no value matrix; or the KV cache of an earlier layer.
 KvSource = Literal["own", "own or keys", "earlier layer"]
 
 
 class Projected(Struct, Generic[X], frozen=True):
-    """The projections of a layer's input."""
+    """The results of projecting a layer's input."""
 
     q: X  # (heads * key_dim,)
     k: X | None  # (KV heads * key_dim,); None if an earlier layer's keys are used
@@ -22,7 +22,7 @@ class Projected(Struct, Generic[X], frozen=True):
 
 
 class Projections(Struct, frozen=True):
-    """The matrices of the projections, with their biases."""
+    """The matrices of a layer's input projections; each has its bias, if any."""
 
     shape: AttentionShape
     q: Matrix
@@ -32,7 +32,7 @@ class Projections(Struct, frozen=True):
     query_holds_gate: bool  # in `q`, each head's rows are followed by as many rows of a gate
 
     def apply(self, ops: Ops[X], h: X) -> Projected[X]:
-        """Projects h (hidden,)."""
+        """Returns the queries, keys, values and gate for h (hidden,)."""
         kinds = {"q": self.q, "k": self.k, "v": self.v, "gate": self.gate}
         present = {name: matrix for name, matrix in kinds.items() if matrix is not None}
         out = dict(zip(present, ops.linear(h, list(present.values())), strict=True))
@@ -52,7 +52,10 @@ def load_projections(
     kv: KvSource,
     query_holds_gate: bool,
 ) -> Projections:
-    """Loads a layer's projections, from separate tensors or a fused one; raises ModelFileError."""
+    """Loads a layer's projections, from separate tensors or from a fused one.
+
+    Raises ModelFileError for a missing or misshapen tensor.
+    """
     q_rows = shape.num_heads * shape.key_dim * (2 if query_holds_gate else 1)
     k_rows, v_rows = shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim
     gate = _load_gate(tensors, shape, hidden)
@@ -70,7 +73,10 @@ def load_projections(
 
 
 def _load_gate(tensors: TensorSource, shape: AttentionShape, hidden: int) -> Matrix | None:
-    """Loads the matrix of gates, one for each value of attention's result or one for each head."""
+    """Loads the matrix of the gate; returns None if the file has none.
+
+    It has one row per value of the attention output, or one row per head.
+    """
     gate = tensors.optional_matrix("attn_gate", (None, hidden))
     if gate is None or gate.rows == shape.num_heads:
         return gate

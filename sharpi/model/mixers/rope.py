@@ -1,4 +1,4 @@
-"""Rotary position embedding: the frequencies of each kind of scaling.
+"""Rotary position embedding: its frequencies, for each kind of scaling.
 
 Sources: RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071), and llama.cpp's GGUF conventions:
 a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling divides positions.
@@ -21,10 +21,10 @@ DoubleArray = npt.NDArray[np.float64]
 
 
 class RopeScaling(Struct, frozen=True):
-    """The rope scaling of a file, named as its `rope.scaling.*` keys.
+    """The rope scaling of a file; fields are named like its `rope.scaling.*` keys.
 
-    With "divided", divisors from the file divide the frequencies. The file has one set for contexts
-    up to `original_context`, and one for longer contexts (LongRoPE, arXiv 2402.13753).
+    With kind "divided", tensors of the file divide the frequencies. The file has one tensor for
+    contexts up to `original_context`, and one for longer contexts (LongRoPE, arXiv 2402.13753).
     """
 
     kind: str = "none"  # "none", "linear", "yarn" or "divided"
@@ -42,7 +42,7 @@ class RopeScaling(Struct, frozen=True):
 
 
 class Rope(Struct, frozen=True):
-    """The rotary embedding of a layer's queries and keys."""
+    """The settings of the rotary embedding of a layer's queries and keys."""
 
     dims: int  # the number of leading values of each head that are rotated
     base: float
@@ -52,14 +52,14 @@ class Rope(Struct, frozen=True):
 
 
 class Angles(Generic[X]):
-    """The rotary angles of one step; each rope's are computed when a layer first needs them."""
+    """The rotary angles of one step's tokens, computed once for each rope, when first needed."""
 
     def __init__(self, ops: Ops[X], divisors: FloatArray | None) -> None:
         self._ops, self._divisors = ops, divisors
         self._known: dict[Rope, X] = {}
 
     def rotate(self, x: X, num_heads: int, rope: Rope | None) -> X:
-        """Rotates the heads of x (heads * head_dim,); without a rope, returns x unchanged."""
+        """Returns x (heads * head_dim,) with its heads rotated, or unchanged if `rope` is None."""
         if rope is None:
             return x
         if rope not in self._known:
@@ -70,7 +70,7 @@ class Angles(Generic[X]):
 
 
 def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True) -> RopeScaling:
-    """Reads the file's rope scaling.
+    """Returns the rope scaling that the file's metadata state.
 
     Raises UnsupportedModelError for an unknown kind, ModelFileError for a factor below 0.
     """
@@ -107,9 +107,9 @@ def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True
 def rope_table(
     dims: int, base: float, scaling: RopeScaling, divisors: FloatArray | None = None
 ) -> RopeTable:
-    """Computes the frequencies (dims / 2,) in radians per position.
+    """Returns the frequencies (dims / 2,) in radians per position, and the scale of the rotation.
 
-    `divisors` (dims / 2,) are the file's divisors of the frequencies.
+    `divisors` (dims / 2,), if not None, divide the frequencies.
     """
     exponents = np.arange(0, dims, 2, dtype=np.float64) / dims
     frequencies = base**-exponents
@@ -127,12 +127,18 @@ def rope_table(
 
 
 def yarn_attention_factor(factor: float, multiplier: float = 1.0) -> float:
-    """Returns the factor by which the YaRN paper multiplies cosines and sines."""
+    """Returns the factor by which YaRN multiplies cosines and sines.
+
+    `factor` is the factor of the context.
+    """
     return 1.0 + 0.1 * multiplier * math.log(factor)
 
 
 def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling) -> DoubleArray:
-    """Keeps high frequencies, divides low ones by the factor, with a ramp between (YaRN 3.2)."""
+    """Returns the frequencies scaled as in section 3.2 of the YaRN paper.
+
+    High frequencies are kept, low ones are divided by the factor, with a ramp in between.
+    """
 
     def dim_with_rotations(rotations: float) -> float:
         period = scaling.original_context / (rotations * 2 * math.pi)

@@ -1,4 +1,4 @@
-"""Reads the rotary embeddings of a model's layers."""
+"""Reads the settings of the rotary embedding of each layer."""
 
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.rope import (
@@ -11,7 +11,7 @@ from sharpi.model.spec import ArchitectureSpec
 
 
 class RopeReader:
-    """Reads the ropes of layers with and without a window; raises ModelFileError with the key."""
+    """Reads the rope settings of each layer; raises ModelFileError that names the bad key."""
 
     def __init__(
         self, reader: HyperparameterReader, spec: ArchitectureSpec, *, has_windows: bool
@@ -22,12 +22,12 @@ class RopeReader:
         self._num_dense = 0
         if spec.ropes_dense_layers:
             self._num_dense = reader.integer("leading_dense_block_count", 0)
-        key = "attention.rope_pattern"  # whether each layer rotates, in files that say it
+        key = "attention.rope_pattern"  # in some files: for each layer, whether it has a rope
         self._pattern = reader.flags(key) if reader.has(key) else None
         self._local_base = reader.positive("rope.freq_base_swa", spec.local_rope_base)
 
     def rope(self, layer: int, window: int, key_dim: int) -> Rope | None:
-        """Returns the rope of a layer with this window and head size; None if there is none."""
+        """Returns the rope of a layer with this window and head size; None if it has no rope."""
         leaves_out = self._spec.ropes_windows_only and self._has_windows and not window
         leaves_out = leaves_out and layer >= self._num_dense
         if self._pattern is not None and not self._pattern[layer]:
@@ -66,9 +66,9 @@ class RopeReader:
         return scaling
 
     def _rotates(self) -> bool:
-        """Returns True if layers rotate at all.
+        """Returns True if the model has rotary embeddings at all.
 
-        Granite files say so in the flag `rope.scaling.finetuned`.
+        In Granite files, the flag `rope.scaling.finetuned` decides.
         """
         if self._spec.rope_use == "flagged":
             return self._reader.flag("rope.scaling.finetuned", True)

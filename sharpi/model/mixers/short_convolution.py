@@ -1,4 +1,4 @@
-"""The short convolution of LFM2: a gated input, a convolution over a few tokens, a gated output."""
+"""The short convolution of LFM2: a gated input, a convolution over few tokens, a gated output."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from sharpi.ops.recurrent import ConvolutionShape, RecurrentShape
 
 
 class ShortConvolutionSettings(Struct, frozen=True):
-    """The size of one layer's convolution, which is as wide as the residual stream."""
+    """The shape of one layer's convolution; it has one channel per value of the hidden state."""
 
     shape: ConvolutionShape
     kv_shape: None = None
@@ -19,11 +19,11 @@ class ShortConvolutionSettings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """The state of the convolution, which holds the last gated inputs."""
+        """The shape of the convolution's state, which holds the last gated inputs."""
         return (self.shape,)
 
     def load(self, tensors: TensorSource) -> "ShortConvolution":
-        """Loads both projections and the convolution."""
+        """Loads the input projection, the convolution and the output projection."""
         hidden = self.shape.channels
         gate, out_gate, x = tensors.rows("shortconv.in_proj", (hidden, hidden, hidden), hidden)
         return ShortConvolution(
@@ -45,7 +45,7 @@ class ShortConvolution(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Returns the layer's output (hidden,) for h (hidden,)."""
+        """Returns the result before `output`, (hidden,), for h (hidden,)."""
         gate, out_gate, x = ops.linear(h, [self.gate, self.out_gate, self.x])
         mixed = self.convolution.apply(ops, ops.gated(gate, x, Activation.IDENTITY), silu=False)
         return ops.gated(out_gate, mixed, Activation.IDENTITY)

@@ -1,4 +1,4 @@
-"""Temperature: attention that stays sharp in long contexts, by queries that grow with position."""
+"""Temperature: scales queries by their position, so that attention stays sharp in long contexts."""
 
 from msgspec import Struct
 
@@ -19,14 +19,15 @@ class Temperature(Struct, frozen=True):
     offset: int
 
     def apply(self, ops: Ops[X], queries: X) -> X:
-        """Returns the queries (heads * head_dim,), scaled."""
+        """Returns the queries (heads * head_dim,) scaled by their positions."""
         return ops.scale_by_position(queries, self.interval, self.rate, self.offset)
 
 
 def read_temperature(reader: HyperparameterReader, spec: ArchitectureSpec) -> Temperature | None:
-    """Reads the temperature of a file, or else that of its architecture; None if there is none.
+    """Returns the temperature that the file or its architecture states; None if neither does.
 
-    Files of Mistral's models state the rate alone: the interval is the context before YaRN.
+    Files of Mistral's models state only the rate; the interval is then the original context of the
+    rope scaling.
     """
     rate = reader.number("attention.temperature_scale", spec.temperature_rate)
     interval = reader.integer("attention.temperature_length", spec.temperature_interval)
