@@ -1,9 +1,9 @@
 """Runs a fixed set of benchmarks three times and compares them with a saved baseline.
 
-Every repeat is a `sharpi bench` process of its own, so that differences from one start to the next
-(page placement, the core of a thread) are in the deviation. Ends with code 1 when a row is slower
-than the baseline by more than `--limit` deviations and by more than 2 %. If there is a GPU, its
-rows follow: with all experts that fit, and with a quarter of a layer's experts in slots.
+Every repeat is a new `sharpi bench` process, so that differences between starts (page placement,
+the cores of threads) are part of the deviation. The exit code is 1 if a row is slower than the
+baseline by more than `--limit` deviations and by more than 2 %. With a GPU, further rows measure
+it: with all experts that fit, and with a quarter of a layer's experts in slots.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _SMALLEST_LOSS = 0.02  # three repeats may agree by luck, with a deviation near 
 
 
 def main() -> None:
-    """Parses the command line, runs, compares and saves."""
+    """Parses the command line, runs the benchmarks, and compares and saves the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--baseline", type=Path, help="figures of an earlier --save")
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def read_baseline(path: Path) -> Figures:
-    """Reads the figures of an earlier run; ends with one line where that is not possible."""
+    """Reads the figures of an earlier run; exits with a message if the file is not readable."""
     try:
         figures: Figures = json.loads(path.read_text())
     except OSError as error:
@@ -67,7 +67,7 @@ def read_baseline(path: Path) -> Figures:
 
 
 def runs(model: Path, *, has_gpu: bool) -> dict[str, list[str]]:
-    """Returns the arguments of every run by the beginning of its rows' names."""
+    """Returns the arguments of each `sharpi bench` run, by the prefix of its rows' names."""
     found = {name: [*arguments, "--device", "cpu"] for name, arguments in _RUNS.items()}
     if not has_gpu:
         print("no GPU: its rows are left out", file=sys.stderr)
@@ -82,7 +82,10 @@ def runs(model: Path, *, has_gpu: bool) -> dict[str, list[str]]:
 
 
 def measure(runs: dict[str, list[str]], model: Path, repeats: int) -> Figures:
-    """Runs the whole set `repeats` times, so that a slow minute affects all rows alike."""
+    """Runs all benchmarks `repeats` times and returns mean and deviation of each row.
+
+    Each repeat runs the complete set, so that a slow minute affects all rows alike.
+    """
     samples: dict[str, list[float]] = {}
     for _ in range(repeats):
         for prefix, arguments in runs.items():
@@ -92,7 +95,7 @@ def measure(runs: dict[str, list[str]], model: Path, repeats: int) -> Figures:
 
 
 def bench(model: Path, arguments: list[str]) -> list[dict[str, Any]]:
-    """Returns the rows of one process."""
+    """Runs `sharpi bench` in a new process and returns its rows."""
     command = [sys.executable, "-m", "sharpi", "bench", str(model), "-r", "3", "--json"]
     output = subprocess.run([*command, *arguments], check=True, stdout=subprocess.PIPE).stdout
     return list(json.loads(output))
@@ -104,7 +107,10 @@ def summary(speeds: list[float]) -> dict[str, float]:
 
 
 def report(name: str, now: dict[str, float], before: dict[str, float] | None, limit: float) -> bool:
-    """Prints one row; returns True if it is slower than before by more than chance."""
+    """Prints a row; returns whether it is slower than before by more than `limit` deviations.
+
+    It must also be slower by more than 2 %. `before` is None without a baseline.
+    """
     text = f"{name:<28}{now['mean']:>12.2f} ± {now['deviation']:<9.2f}"
     if before is None:
         print(text)
@@ -117,7 +123,7 @@ def report(name: str, now: dict[str, float], before: dict[str, float] | None, li
 
 
 def deviations_apart(now: dict[str, float], before: dict[str, float]) -> float:
-    """Returns the difference of the means in units of the two runs' combined deviation."""
+    """Returns the difference of the two means, divided by their combined deviation."""
     together = math.hypot(now["deviation"], before["deviation"])
     difference = now["mean"] - before["mean"]
     return difference / together if together else math.copysign(math.inf, difference)

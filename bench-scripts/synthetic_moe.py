@@ -1,9 +1,9 @@
-"""Writes a qwen3moe GGUF of any size with random quant blocks: for speed, not for sense.
+"""Writes a qwen3moe GGUF of any size with random quant blocks, for measurements of speed.
 
 The default shape is that of Qwen3-30B-A3B; the quant types are those of a Q4_K_M file, or one type
 for all matrices. Vocabulary and chat template are the demo model's, with unused tokens added, so
-that every command of sharpi runs the file. Each type has a pool of blocks; tensors are parts of it
-that begin at different places, so no two experts are alike.
+that every command of sharpi runs the file. Each type has a pool of random blocks. A tensor is
+copied from the pool, beginning at a random block, so that experts differ.
 """
 
 import argparse
@@ -79,14 +79,14 @@ class Shape:
     used: int = 8
     expert_hidden: int = 768
     vocabulary: int = 151936
-    # of the experts' shares: at 0.5 a quarter of 128 experts gets about two thirds of the routes
+    # skew of routes: at 0.5, a quarter of 128 experts gets about two thirds of the routes
     skew: float = 0.0
-    predict_layers: int = 0  # after the others, for multi-token prediction: 0 or 1
+    predict_layers: int = 0  # the number of further layers for multi-token prediction: 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Name, type and sizes of a tensor, columns last."""
+    """The name, quant type and sizes of a tensor; the number of columns is last."""
 
     name: str
     quant_type: QuantType
@@ -96,7 +96,7 @@ class Tensor:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes in the file."""
+        """The size of the tensor in the file, in bytes."""
         rows = int(np.prod(self.sizes[:-1], dtype=np.int64))
         return rows * row_bytes(self.quant_type, self.sizes[-1])
 
@@ -104,7 +104,10 @@ class Tensor:
 def write_model(
     path: Path, shape: Shape, quant_type: QuantType | None = None, pool_bytes: int = POOL_BYTES
 ) -> int:
-    """Writes the file and returns its size; `quant_type` None is the mix of Q4_K_M."""
+    """Writes the file and returns its size in bytes.
+
+    `quant_type`: the type of all matrices; None for the types of a Q4_K_M file.
+    """
     tensors = list(_tensors(shape, quant_type))
     writer = GGUFWriter(path, ARCHITECTURE)
     _add_sizes(writer, shape)
@@ -134,7 +137,7 @@ def _tensors(s: Shape, only: QuantType | None) -> Iterator[Tensor]:
 
 
 def _head(s: Shape, prefix: str, narrow: QuantType) -> Iterator[Tensor]:
-    """Yields what a layer for multi-token prediction has beside a usual one."""
+    """Yields the tensors that only a layer for multi-token prediction has."""
     yield Tensor(f"{prefix}eh_proj.weight", narrow, (s.hidden, 2 * s.hidden))
     for name in ("enorm", "hnorm", "shared_head_norm"):
         yield _ones(f"{prefix}{name}.weight", s.hidden)
@@ -182,7 +185,7 @@ def _add_sizes(writer: GGUFWriter, s: Shape) -> None:
 
 
 def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
-    """Adds the demo model's tokenizer keys, with lists filled up to `size`."""
+    """Adds the demo model's tokenizer metadata, with lists extended to `size` tokens."""
     for name, field in GGUFReader(demo_model()).fields.items():
         if not name.startswith("tokenizer."):
             continue
@@ -218,7 +221,7 @@ def _write_tensors(file: BinaryIO, tensors: list[Tensor], pool_bytes: int) -> No
 def _write_stretch(
     file: BinaryIO, pool: memoryview, tensor: Tensor, random: np.random.Generator
 ) -> None:
-    """Writes the tensor's bytes from the pool, from a random block on, wrapping around."""
+    """Writes a tensor's bytes from the pool, beginning at a random block and wrapping around."""
     block = tensor.quant_type.block_bytes
     at, left = int(random.integers(0, len(pool) // block)) * block, tensor.num_bytes
     while left:
@@ -236,10 +239,10 @@ def _floats(tensor: Tensor, random: np.random.Generator) -> npt.NDArray[np.float
 
 
 def block_pool(quant_type: QuantType, columns: int, num_bytes: int) -> Bytes:
-    """Returns random blocks whose values deviate like weights for `columns` inputs.
+    """Returns random blocks whose values have the standard deviation 1 / sqrt(`columns`).
 
-    There are nearly as many as `num_bytes` has room for; the number is prime, so that no expert's
-    size divides the pool's.
+    The number of blocks is the largest prime that fits into `num_bytes`. As a prime, it is no
+    multiple of an expert's blocks, so that experts do not repeat.
     """
     count = _odd_count(max(1, num_bytes // quant_type.block_bytes))
     deviation = columns**-0.5

@@ -1,4 +1,4 @@
-"""Tables of the commands and of their flags, from the options that the command line defines."""
+"""Makes Markdown tables of the commands and their flags, from the command line's definitions."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ _WITHOUT_HEADING = "Prompt and output"
 
 
 def commands() -> str:
-    """One row for each command: how it is called, and the first paragraph of its help."""
+    """Returns a table with a row for each command: its usage and its help's first paragraph."""
     rows = ((f"`{_usage(each)}`", each.help.partition("\n\n")[0]) for each in _commands().values())
     return table(("command", "what it does"), rows)
 
 
 def run_flags() -> str:
-    """The flags of `run`, a table for each heading of its help."""
+    """Returns the flags of `run`, with a table for each heading of its help."""
     options = _options("run")
     return "".join(
         f"\n### {heading}\n\n{_flag_table(each for each in options if _heading(each) == heading)}"
@@ -30,12 +30,15 @@ def run_flags() -> str:
 
 
 def serve_flags() -> str:
-    """The flags that `serve` has and `run` has not."""
+    """Returns a table of the flags of `serve` that differ from those of `run`."""
     return _flag_table(_own_options("serve"))
 
 
 def other_flags() -> str:
-    """A table for each other command with flags of its own."""
+    """Returns a table for each command other than `run` and `serve`.
+
+    A table has the flags that differ from those of `run`; commands without any are left out.
+    """
     own = {name: _own_options(name) for name in _commands() if name not in _WITH_SECTIONS}
     return "".join(
         f"\n### sharpi {name}\n\n{_flag_table(options)}" for name, options in own.items() if options
@@ -49,7 +52,7 @@ def _commands() -> dict[str, Any]:
 
 
 def _usage(command: Any) -> str:
-    """The command with its arguments, and its required options."""
+    """Returns a command's usage: its name, arguments and required options."""
     return " ".join(["sharpi", command.name, *filter(None, map(_usage_of, command.params))])
 
 
@@ -61,13 +64,13 @@ def _usage_of(parameter: Any) -> str:
 
 
 def _options(command: str) -> list[Any]:
-    """A command's options."""
+    """Returns the options that a command declares, without `--help`."""
     params = _commands()[command].params
     return [each for each in params if isinstance(each, DeclaredOption)]
 
 
 def _own_options(command: str) -> list[Any]:
-    """The options that `run` lacks, or gives another meaning."""
+    """Returns a command's options that `run` lacks, or has with another default or help text."""
     shared = [_flag_row(each) for each in _options("run")]
     return [each for each in _options(command) if _flag_row(each) not in shared]
 

@@ -1,7 +1,7 @@
-"""Writes the tables of docs/ that come from the code: options in flags.md, specs in models.md.
+"""Generates the tables in docs/ from the code, such as options in flags.md and specs in models.md.
 
-`make docs` runs it. A table stands between `<!-- generated: NAME -->` and `<!-- end -->`; the text
-around the tables is written by hand.
+`make docs` runs this script. A table is between `<!-- generated: NAME -->` and `<!-- end -->`; the
+text around the tables is written by hand.
 """
 
 import re
@@ -19,12 +19,12 @@ _PLACE = re.compile(r"(?<=<!-- generated: )(\w+)( -->\n).*?(?=<!-- end -->)", re
 
 
 def filled(page: str) -> str:
-    """A page with each of its tables made anew."""
+    """Returns a page's text with each of its tables generated again."""
     return _PLACE.sub(lambda place: f"{place[1]}{place[2]}{TABLES[place[1]]()}", page)
 
 
 def architectures() -> str:
-    """One row for each spec in models/."""
+    """Returns a table with a row for each architecture that a TOML file in models/ describes."""
     rows = map(_architecture_row, sorted(SPECS.glob("*.toml")))
     return table(("architecture", "models", "checked against"), rows)
 
@@ -44,7 +44,7 @@ TABLES = {
 
 
 def write() -> None:
-    """Rewrites the pages whose tables are stale, and prints their paths."""
+    """Rewrites the pages whose tables are out of date, and prints their paths."""
     for path in sorted(FOLDER.glob("*.md")):
         old = path.read_text("utf-8")
         if (new := filled(old)) != old:

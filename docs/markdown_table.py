@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table with a heading and rows; each line ends with a newline."""
+    """Returns a Markdown table with the column titles `head`; each line ends with a newline."""
     rule = "|---" * len(head) + "|\n"
     return _line(head) + rule + "".join(map(_line, rows))
 

@@ -1,6 +1,7 @@
-"""The process that takes the tests of several_machines.py: one rank alone, or the first of several.
+"""The process that runs the tests of several_machines.py: a single rank, or the first of several.
 
-It reads JSON lines from stdin and answers each with one on stdout: first the settings, then tests.
+It reads JSON lines from stdin, first the settings, then tests, and replies to each with a JSON line
+on stdout.
 """
 
 import json
@@ -30,7 +31,7 @@ _WARM_UP = 4  # tokens that are decoded before the clock starts
 
 
 class FirstRank:
-    """A loaded model, and the tests on it."""
+    """A loaded model with its scheduler, on which tests are timed."""
 
     def __init__(self, engine: Engine, num_parallel: int) -> None:
         self._engine = engine
@@ -40,7 +41,7 @@ class FirstRank:
         self._num_asked = 0  # the seed of the next answer
 
     def prompt(self, num_tokens: int) -> float:
-        """Seconds until the first token after a prompt."""
+        """Returns the seconds from submitting a random prompt to the end of its first token."""
         start = time.perf_counter()
         self._submit(num_tokens, 1)
         while self._scheduler.step():
@@ -48,7 +49,10 @@ class FirstRank:
         return time.perf_counter() - start
 
     def decode(self, num_sequences: int, num_tokens: int, temperature: float = 0) -> float:
-        """Seconds for `num_tokens` more of each sequence, once all of them decode."""
+        """Returns the seconds to decode `num_tokens` in each sequence, without prefill and warm-up.
+
+        All sequences decode together in each step.
+        """
         self._counts = []
         for _ in range(num_sequences):
             self._submit(_PROMPT, num_tokens + _WARM_UP + 8, temperature)
@@ -82,7 +86,7 @@ class FirstRank:
 
 
 def main() -> None:
-    """Answers until stdin ends."""
+    """Loads the model, then runs tests until stdin ends, and prints the ranks' reports."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     settings = json.loads(sys.stdin.readline())

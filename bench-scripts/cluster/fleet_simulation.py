@@ -1,10 +1,11 @@
 """Simulates 2 to 1,000 machines that serve one model: tokens/s, and the time between two tokens.
 
-A pipeline is as many machines as hold the model together; a fleet is many of them behind one
-gateway. Step and hop times are measured ones: give those of several_machines.py. Every step of
-every group is an event: it waits for its machine, computes, and goes over the wire to the next one.
-Machines fail at random times, and their pipeline stands still until the model is loaded again.
-`predicted` has the closed forms of the same, which a test compares with the simulation.
+A pipeline is a set of machines that hold the model together; a fleet is several pipelines behind
+one gateway. Pass step and hop times as several_machines.py measures them. Each step of each group
+of sequences is an event: the group waits for a machine, the machine computes, and the activations
+are sent to the next machine. Machines fail at random times, and their pipeline is down until the
+model is loaded again. `predicted` and `predicted_availability` are closed forms of the same
+figures, which a test compares with the simulation.
 """
 
 import argparse
@@ -18,19 +19,19 @@ MACHINES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 
 
 class Times(NamedTuple):
-    """Seconds of a step on one machine with all layers, by its sequences, and of a hop."""
+    """Seconds of a step through all layers on one machine, and of a hop between two machines."""
 
-    fixed: float  # what a step reads and does once, however many sequences it has
-    for_each: float  # sequence
+    fixed: float  # the part of a step that does not depend on the number of sequences
+    for_each: float  # the further part for each sequence
     hop: float
 
     def step(self, num_sequences: int) -> float:
-        """Seconds of all layers together."""
+        """Returns the seconds of a step of `num_sequences` through all layers."""
         return self.fixed + self.for_each * num_sequences
 
 
 class Pipeline(NamedTuple):
-    """Machines that hold the model together, and the groups of sequences that go round them."""
+    """A pipeline of `depth` machines, and the groups of sequences that circulate in it."""
 
     depth: int
     groups: int
@@ -38,23 +39,24 @@ class Pipeline(NamedTuple):
 
 
 class Failures(NamedTuple):
-    """Mean seconds between two failures of a machine, and those until a pipeline works again."""
+    """Mean seconds between two failures of a machine, and seconds to reload the pipeline."""
 
     between: float
     reload: float
 
 
 class Speed(NamedTuple):
-    """Tokens per second of all sequences, and seconds between two tokens of one."""
+    """Tokens per second of all sequences together, and seconds between two tokens of a sequence."""
 
     tokens_per_second: float
     token_seconds: float
 
 
 def predicted(times: Times, own: Pipeline) -> Speed:
-    """The closed form: a group comes round once all have had their turn, or once it has gone round.
+    """Returns the speed of a pipeline from a closed form of the round-trip time of a group.
 
-    The busiest machine takes `groups` steps of its share of the layers in that time.
+    The time is the larger of two: a machine's steps for all groups, or a group's way through all
+    machines and hops.
     """
     share = times.step(own.group_size) / own.depth
     hops = own.depth * times.hop if own.depth > 1 else 0.0
@@ -63,7 +65,10 @@ def predicted(times: Times, own: Pipeline) -> Speed:
 
 
 def simulated(times: Times, own: Pipeline, rounds: int) -> Speed:
-    """Lets every group go round `rounds` times; the first half is not counted."""
+    """Returns the speed of a simulated pipeline in which each group makes `rounds` round trips.
+
+    The first half of the rounds is not counted.
+    """
     share = times.step(own.group_size) / own.depth
     hop = times.hop if own.depth > 1 else 0.0
     waiting: list[deque[int]] = [deque() for _ in range(own.depth)]
@@ -97,7 +102,10 @@ def _speed(ends: Sequence[Sequence[float]], own: Pipeline, rounds: int) -> Speed
 
 
 def predicted_availability(depth: int, failures: Failures) -> float:
-    """The part of the time in which a pipeline works: it stands still when any machine fails."""
+    """Returns the fraction of time, 0 to 1, in which a pipeline works, from a closed form.
+
+    The pipeline is down while any of its machines is.
+    """
     between = failures.between / depth
     return between / (between + failures.reload)
 
@@ -105,7 +113,7 @@ def predicted_availability(depth: int, failures: Failures) -> float:
 def simulated_availability(
     depth: int, failures: Failures, seconds: float, chance: random.Random
 ) -> float:
-    """The part of the time in which a pipeline works, from random failures over a long time."""
+    """Returns the fraction of `seconds` in which a pipeline works, with random failures."""
     now = works = 0.0
     while now < seconds:
         life = min(chance.expovariate(1 / failures.between) for _ in range(depth))
@@ -117,7 +125,10 @@ def simulated_availability(
 def fleet(
     machines: int, times: Times, own: Pipeline, failures: Failures, chance: random.Random
 ) -> tuple[int, Speed, float]:
-    """Pipelines, the speed of all of them while they work, and the part of them that does."""
+    """Simulates a fleet; returns its number of pipelines, its speed, and its mean availability.
+
+    Tokens per second are those of all pipelines, reduced by their downtime.
+    """
     count = machines // own.depth
     one = simulated(times, own, rounds=60)
     days = 30 * 86400.0
@@ -127,7 +138,7 @@ def fleet(
 
 
 def main() -> None:
-    """Parses the command line and prints a row for each size of the fleet."""
+    """Parses the command line and prints a row for each number of machines in MACHINES."""
     options = _parse()
     times = Times(options.fixed_ms / 1e3, options.sequence_ms / 1e3, options.hop_ms / 1e3)
     failures = Failures(options.failure_days * 86400, options.reload_seconds)

@@ -1,12 +1,13 @@
-"""Measures one model over several ranks against one rank: tokens/s, bytes and time on the wire.
+"""Compares a model on several ranks with one rank: tokens/s, bytes and time on the wire.
 
-Each rank is a process on a core of its own, with one thread, and the messages cross the loopback.
-One rank alone, on one core, takes turns with them: A B A B. Ranks on one machine share its memory
-bandwidth, which those on several would not: therefore another contestant is one rank while another
-one does the same on the other core. With `--limit`, one more is one rank in a memory cgroup of that
-size, which reads from the disk what does not fit. With `--ram`, one rank has so much for the model
-and reads past the page cache, by itself and beside one that runs no layers and lends its memory;
-`--read-rate` slows its disk down.
+Each rank is a process with one thread on a separate core, and messages use the loopback interface.
+Runs on one rank and on several ranks alternate: A B A B. Ranks on one machine share its memory
+bandwidth, which ranks on several machines would not. So `--beside` adds a run of one rank while
+another single rank computes the same on the other core. `--limit` adds a run of one rank in a
+memory cgroup of that size, which reads from the disk what does not fit. `--ram` adds two runs in
+which a rank has that much RAM for the model and reads the rest past the page cache: alone, and with
+a second rank that runs no layers but lends its memory. `--read-rate` slows down the disk of these
+two.
 """
 
 import argparse
@@ -34,7 +35,7 @@ _NUM_PARALLEL = 8
 
 
 class Test(NamedTuple):
-    """A test, and the tokens that it computes."""
+    """A test: its JSON request for first_rank.py, and the number of tokens that it computes."""
 
     name: str
     question: dict[str, Any]
@@ -45,7 +46,10 @@ _WARM_UP = Test("warm-up", {"test": "prompt", "num_tokens": 128}, 128)
 
 
 class Ranks(Closing):
-    """A model over as many processes as there are `cores`, of which the first takes the tests."""
+    """A model whose layers are spread over one process per core; the first one runs the tests.
+
+    `lends`: whether the other ranks only lend their memory and run no layers.
+    """
 
     def __init__(
         self, name: str, model: Path, cores: Sequence[int], context: int,
@@ -71,16 +75,16 @@ class Ranks(Closing):
         self.notes = self._answer()["notes"]
 
     def seconds(self, test: Test) -> float:
-        """Runs a test and returns its seconds."""
+        """Runs a test and returns its time in seconds."""
         self.begin(test)
         return self.end()
 
     def begin(self, test: Test) -> None:
-        """Begins a test."""
+        """Sends a test to the first rank without waiting for its end."""
         self._tell(test.question)
 
     def end(self) -> float:
-        """Waits for the end of a test and returns its seconds."""
+        """Waits for the end of a test and returns its time in seconds."""
         return float(self._answer()["seconds"])
 
     def _tell(self, question: dict[str, Any]) -> None:
@@ -96,7 +100,7 @@ class Ranks(Closing):
         return dict(json.loads(line))
 
     def reports(self) -> dict[str, Any]:
-        """Ends the ranks and returns what each says about the whole run."""
+        """Ends the ranks and returns each rank's counts of messages, steps and seconds."""
         assert self._first.stdin is not None
         self._first.stdin.close()
         return self._answer()
@@ -108,7 +112,10 @@ class Ranks(Closing):
 
 
 class SideBySide(Closing):
-    """A rank alone on each core, all at once: the speed of a rank whose neighbour also computes."""
+    """Single ranks, one on each core, that run the same test at the same time.
+
+    This measures a rank that shares the machine's memory bandwidth.
+    """
 
     name, notes = "beside another", ()
 
@@ -116,7 +123,7 @@ class SideBySide(Closing):
         self._each = [Ranks("one rank", model, (core,), context) for core in cores]
 
     def seconds(self, test: Test) -> float:
-        """Runs a test on all cores at once and returns the mean of their seconds."""
+        """Runs a test on all cores at once and returns the mean time in seconds."""
         for each in self._each:
             each.begin(test)
         return statistics.fmean([each.end() for each in self._each])
@@ -141,7 +148,7 @@ def _free_port() -> int:
 
 
 def main() -> None:
-    """Parses the command line, runs the rounds in turns, and prints the medians."""
+    """Parses the command line, alternates the runs in rounds, and prints the medians."""
     options = _parse()
     tests = list(_tests(options))
     with ExitStack() as stack:

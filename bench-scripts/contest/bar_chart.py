@@ -1,4 +1,4 @@
-"""Draws the bar chart of vs_llama_cpp.py: sharpi's speed as a multiple of llama.cpp's."""
+"""Draws the bar chart of vs_llama_cpp.py: sharpi's tokens/s divided by llama.cpp's."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 
 def draw_ratios(record: dict[str, Any], path: Path) -> None:
-    """Draws one bar per test with its median and spread, and llama.cpp as a line at 1."""
+    """Draws a bar for each test's median ratio, with its range, and a line at 1 for llama.cpp."""
     rows = record["rows"]
     ratios = [row["ratio"] for row in rows]
     below = [row["ratio"] - row["ratio_min"] for row in rows]

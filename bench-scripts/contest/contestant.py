@@ -1,7 +1,8 @@
-"""Contestant: a program that computes token ids, in a process of its own that waits its turn.
+"""Contestant: a worker process that runs a model with sharpi or llama.cpp, for comparisons.
 
-The worker scripts answer each JSON line on stdin with one on stdout: first the settings, then
-turns. While it waits, a worker sleeps on its stdin and takes no time from the others.
+A worker script replies to each JSON line on stdin with a JSON line on stdout. The first line has
+the settings, each further line a `Turn`. Between two turns, the worker blocks on its stdin, so that
+it does not disturb other workers.
 """
 
 import json
@@ -17,7 +18,10 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that a worker starts with; `variant` and `options` are for the worker."""
+    """The settings that a worker loads the model with.
+
+    `variant` and `options`: further settings, which the worker script defines.
+    """
 
     model: str
     num_threads: int
@@ -29,16 +33,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Turn:
-    """Token ids to compute in passes of `pass_size`."""
+    """A timed task for a worker: token ids to compute in passes of `pass_size` tokens."""
 
-    before: list[int]  # computed first and not timed
+    before: list[int]  # token ids that are computed first and not timed
     ids: list[int]
     pass_size: int
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A turn's times by the worker's own clock."""
+    """A turn's times in seconds, as its worker measured them."""
 
     seconds: float
     pass_seconds: list[float]
@@ -46,9 +50,10 @@ class Timing:
 
 
 class Contestant:
-    """One worker process; `description` is its own description of the program.
+    """One worker process.
 
-    `launcher` is a command that runs the command in its further arguments.
+    `description`: the worker's reply to the settings, such as the program's version. `launcher`: a
+    command to which the worker's command is appended.
     """
 
     def __init__(
@@ -69,11 +74,11 @@ class Contestant:
         self.description = self._ask(asdict(settings))
 
     def play(self, turn: Turn) -> Timing:
-        """Computes the turn and returns its timing."""
+        """Lets the worker compute a turn; returns the times."""
         return Timing(**self._ask(asdict(turn)))
 
     def seconds(self, turn: Turn) -> float:
-        """Computes the turn and returns its seconds."""
+        """Lets the worker compute a turn; returns the seconds of all passes together."""
         return self.play(turn).seconds
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -94,13 +99,13 @@ class Contestant:
         return "killed, as when memory runs out" if code == -signal.SIGKILL else f"code {code}"
 
     def close(self) -> None:
-        """Ends the worker."""
+        """Closes the worker's stdin and waits until the worker ends."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def close_all(contestants: Sequence[Contestant]) -> None:
-    """Ends all workers."""
+    """Ends all worker processes."""
     for contestant in contestants:
         contestant.close()

@@ -1,7 +1,7 @@
-"""The worker that computes with llama.cpp through llama-cpp-python; started by contestant.py.
+"""The worker that runs llama.cpp through llama-cpp-python; contestant.py starts it.
 
-`variant`: "mapped" computes from the mapped file, "repacked" copies weights into llama.cpp's own
-layouts when it loads the model.
+`variant`: "mapped" computes from the mapped file, "repacked" copies weights into llama.cpp's
+repacked layouts when it loads the model.
 """
 
 import sys
@@ -25,7 +25,7 @@ def _log(level: int, text: bytes, _: Any) -> None:
 
 
 class LlamaCppPlayer:
-    """One sequence of one context."""
+    """A `Player` that computes one sequence in a llama.cpp context."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         llama_cpp.llama_log_set(_log, None)

@@ -1,4 +1,4 @@
-"""Parses `--sharpi key=value`: fields of RunConfig and ExpertConfig, as the worker takes them."""
+"""Parses `--sharpi key=value` into fields of RunConfig and ExpertConfig for sharpi_worker.py."""
 
 import json
 from collections.abc import Iterable
@@ -15,9 +15,10 @@ _TAKEN = ("model", "experts", "num_threads", "context_size")
 
 
 def sharpi_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Returns `["ram=2GB", "policy=slru"]` as `{"ram": 2000000000, "experts": {"policy": "slru"}}`.
+    """Returns the fields by name; those of ExpertConfig are in a dictionary "experts".
 
-    Raises UsageError for the name of a field that neither class has.
+    `["ram=2GB", "policy=slru"]` becomes `{"ram": 2000000000, "experts": {"policy": "slru"}}`.
+    Raises UsageError for a name that is no field of either class.
     """
     options: dict[str, Any] = {}
     for text in texts:
@@ -36,7 +37,7 @@ def _names(config: type[Struct]) -> set[str]:
 
 
 def _value(name: str, text: str) -> Any:
-    """Returns a size, a JSON value (`8`, `false`), or the text as it is."""
+    """Parses a size or a JSON value such as `8` or `false`; returns any other text unchanged."""
     if name in _SIZES:
         return parse_size(text)
     try:

@@ -1,6 +1,6 @@
-"""The worker that computes with sharpi; started by contestant.py.
+"""The worker that runs sharpi; contestant.py starts it.
 
-`options`: fields of RunConfig, with those of its ExpertConfig under "experts".
+`options`: fields of RunConfig; "experts" is a dictionary with fields of ExpertConfig.
 """
 
 import sys
@@ -18,7 +18,7 @@ from sharpi.engine.sequence import Sequence
 
 
 class SharpiPlayer:
-    """One sequence of one engine."""
+    """A `Player` that computes one sequence in an engine."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._engine = load_engine(_config(**settings))

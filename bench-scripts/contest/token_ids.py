@@ -1,4 +1,4 @@
-"""The token ids that contestants compute: random ones, or those of a file."""
+"""The token ids that contestants compute, random or read from a file."""
 
 import random
 from pathlib import Path
@@ -11,9 +11,10 @@ from sharpi.tokenizer.tokenizer import load_tokenizer
 
 
 def token_ids(model: GgufFile, count: int, source: Path | None, seed: int = 1) -> list[int]:
-    """Returns `count` ids: random ones, or those of a NumPy file or a text.
+    """Returns `count` token ids, random if `source` is None.
 
-    Raises UsageError if the file has too few ids, or ids that the model does not have.
+    `source`: a NumPy file of ids, or a text file to tokenize. Raises UsageError if the file has too
+    few ids, or ids outside the model's vocabulary.
     """
     num_ids = model.tensors["token_embd.weight"].shape[0]
     if source is None:

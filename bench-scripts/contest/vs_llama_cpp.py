@@ -1,8 +1,8 @@
-"""Compares sharpi and llama.cpp in turn, A B A B, on the same file, threads and token ids.
+"""Compares sharpi and llama.cpp in alternating runs on the same file, threads and token ids.
 
-Prints one table of ratios (median of the rounds, smallest and largest) and writes the figures as
-JSON and as a bar chart. llama.cpp runs twice, from the mapped file and repacked at load; the ratio
-is against the faster one in that test.
+Prints a table of ratios (median of the rounds, smallest and largest) and writes the figures as JSON
+and as a bar chart. llama.cpp runs twice, from the mapped file and repacked at load; sharpi is
+compared with the faster of the two in each test.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Samples = dict[str, list[float]]  # tokens per second by contestant, one value p
 
 @dataclass(frozen=True)
 class Test:
-    """Prefill ("pp") or decode ("tg") of `count` tokens after `depth` other tokens."""
+    """A test: prefill ("pp") or decode ("tg") of `count` tokens after `depth` other tokens."""
 
     kind: str
     count: int
@@ -42,7 +42,7 @@ class Test:
         return f"{self.kind}{self.count}" + (f" @ d{self.depth}" if self.depth else "")
 
     def turn(self, vocab_size: int) -> Turn:
-        """Returns the turn, with the same ids for every contestant and round."""
+        """Returns the worker's task, with the same token ids for every contestant and round."""
         ids = random.Random(1).choices(range(vocab_size), k=self.depth + self.count)
         pass_size = 1 if self.kind == "tg" else _BATCH_SIZE
         return Turn(ids[: self.depth], ids[self.depth :], pass_size)
@@ -92,14 +92,17 @@ def counts(text: str) -> list[int]:
 
 
 def chosen_tests(options: argparse.Namespace) -> Iterator[Test]:
-    """Yields prefill first, for each depth."""
+    """Yields the tests by depth; for each depth, prefill precedes decode."""
     for depth in options.n_depth:
         yield from (Test("pp", count, depth) for count in options.n_prompt if count)
         yield from (Test("tg", count, depth) for count in options.n_gen if count)
 
 
 def start(options: argparse.Namespace, num_positions: int) -> list[Contestant]:
-    """Starts sharpi first, then llama.cpp in one or two variants."""
+    """Starts the workers of sharpi and of llama.cpp, and returns them in this order.
+
+    llama.cpp has one worker for each variant.
+    """
     context_size = (num_positions + 255) // 256 * 256  # llama.cpp rounds up to this by itself
     size = (str(options.model), options.threads, context_size, _BATCH_SIZE)
     ours = Settings(*size, options=sharpi_options(options.sharpi))
@@ -112,7 +115,10 @@ def start(options: argparse.Namespace, num_positions: int) -> list[Contestant]:
 
 
 def play(test: Test, contestants: list[Contestant], rounds: int) -> Samples:
-    """Runs a warm-up of every contestant, then `rounds` turns each, one after the other."""
+    """Runs a test `rounds` times on each contestant in turn, after a warm-up of each.
+
+    Returns the tokens per second of each round, by contestant.
+    """
     turn = test.turn(contestants[0].description["vocab_size"])
     samples: Samples = {contestant.name: [] for contestant in contestants}
     for number in range(rounds + 1):
@@ -125,7 +131,7 @@ def play(test: Test, contestants: list[Contestant], rounds: int) -> Samples:
 
 
 def result(name: str, samples: Samples) -> dict[str, Any]:
-    """Returns medians, and the median of the rounds' ratios to the faster llama.cpp."""
+    """Returns a test's row: median tokens/s, and the ratios of sharpi to the faster llama.cpp."""
     medians = {each: statistics.median(speeds) for each, speeds in samples.items()}
     rival = max((each for each in samples if each != "sharpi"), key=medians.__getitem__)
     ratios = [a / b for a, b in zip(samples["sharpi"], samples[rival], strict=True)]
@@ -141,7 +147,7 @@ def result(name: str, samples: Samples) -> dict[str, Any]:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Prints one line per test."""
+    """Prints the medians and the ratio of each test."""
     names = list(rows[0]["tokens_per_second"])
     print(f"{'test':<16}" + "".join(f"{name:>20}" for name in names) + f"{'ratio':>9}  spread")
     for row in rows:
@@ -183,7 +189,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
 
 
 def processor() -> str:
-    """Returns the CPU's name, if the system tells it."""
+    """Returns the CPU's name from /proc/cpuinfo, or else what `platform` reports."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The loop of every worker: settings in, turns in, seconds and counts out, one JSON line each."""
+"""The main loop of all worker scripts, which reads tasks and prints timings as JSON lines."""
 
 import json
 import os
@@ -10,22 +10,25 @@ from typing import Any, Protocol
 
 
 class Player(Protocol):
-    """A loaded model that a worker plays turns with."""
+    """The protocol of a loaded model with one sequence, which a worker computes tokens with."""
 
     description: dict[str, Any]
 
     def compute(self, ids: list[int]) -> None:
-        """Runs one pass over the next ids and waits until it is finished."""
+        """Appends token ids to the sequence in one pass, and waits until it is finished."""
 
     def truncate(self, length: int) -> None:
-        """Forgets all positions from `length` on."""
+        """Shortens the sequence to `length` tokens."""
 
     def counts(self) -> dict[str, float]:
-        """Returns the program's own counts since its start; may be empty."""
+        """Returns the program's counters since its start by name, such as "hits"; may be empty."""
 
 
 def play(load: Callable[[dict[str, Any]], Player]) -> None:
-    """Answers until stdin ends; whatever libraries print goes to stderr."""
+    """Loads the model with the settings on stdin, then times turns until stdin ends.
+
+    Output of libraries is redirected to stderr.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     player = load(json.loads(sys.stdin.readline()))
@@ -45,7 +48,7 @@ def _timed(player: Player, before: list[int], ids: list[int], pass_size: int) ->
 
 
 def _passes(player: Player, ids: list[int], pass_size: int) -> Iterator[float]:
-    """Computes the ids, and yields each pass's seconds."""
+    """Computes the ids in passes of `pass_size`, and yields the seconds of each pass."""
     for begin in range(0, len(ids), pass_size):
         start = time.perf_counter()
         player.compute(ids[begin : begin + pass_size])
@@ -53,7 +56,7 @@ def _passes(player: Player, ids: list[int], pass_size: int) -> Iterator[float]:
 
 
 def _counts(player: Player) -> dict[str, float]:
-    """Returns the player's counts, and the bytes that the process read from storage (proc(5))."""
+    """Returns the player's counters and the bytes that the process read from storage (proc(5))."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:

@@ -1,9 +1,9 @@
 """Measures attention over the KV cache at a depth, for each type of keys and values.
 
 `python bench-scripts/cpu/attention.py --depth 32768` runs decode steps, `--tokens 128` prefill
-steps. No model is read: pages hold a pattern, and only queries, the stored row and attention are
-computed. Types take turns, and medians are printed with their ratio to f16; `--best`
-prints the shortest times instead, as on a machine that others use.
+steps. No model is read: the pages are filled with a pattern, and a step computes only queries,
+the new keys and values, and attention. The types alternate in rounds. Medians are printed with the
+speed relative to the first type; `--best` prints the shortest times instead, for busy machines.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _VOCABULARY = 64
 
 
 class Case:
-    """A recorded step over one pair of types."""
+    """A recorded program of attention steps with one pair of key and value types."""
 
     def __init__(self, types: KvTypes, options: argparse.Namespace) -> None:
         self.types = types
@@ -51,7 +51,7 @@ class Case:
         self.program: Program = recorder.finish(_model(recorder, shapes))
 
     def seconds(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> float:
-        """Runs the step once."""
+        """Runs the step once and returns its time in seconds."""
         start = time.perf_counter()
         self.program.run(step, pool, num_threads)
         return time.perf_counter() - start
@@ -73,7 +73,7 @@ def _table(width: int) -> Matrix:
 
 
 def _step(options: argparse.Namespace, num_pages: int) -> tuple[abi.Step, list[np.ndarray]]:
-    """Returns a step behind `depth` positions, and the arrays that it points to."""
+    """Returns the arguments of a step after `depth` positions, and the arrays they point to."""
     tokens = options.tokens
     ids = np.arange(tokens, dtype=np.int32) % _VOCABULARY
     positions = np.arange(options.depth, options.depth + tokens, dtype=np.int32)
@@ -101,7 +101,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Prints one line per type."""
+    """Parses the command line and prints time, rate and relative speed for each type."""
     options = _options()
     pool = ThreadPool(options.threads, ())
     cases = [Case(KvTypes(kind, kind), options) for kind in options.types]

@@ -1,11 +1,10 @@
-"""Simulates what the barriers of a decoded token cost on processors of many cores.
+"""Simulates what the barriers of a decoded token cost on processors with many cores.
 
-The barriers of a token are counted in the model's recorded program. How long a cache line takes
-from one core to another is measured here, or given. A barrier is then simulated write by write,
-from the arrival of the last thread on: with one counter for all threads, and with the pool's groups
-of eight. Threads arrive within `--spread` microseconds, as their last tasks end; 0 is the worst
-case, in which all of them write at once. A token takes the time of its bytes at the machine's read
-rate.
+The barriers of a token are counted in the model's recorded program. The time to move a cache line
+from one core to another is measured on this machine, unless `--near` and `--far` are given. A
+barrier is then simulated write by write, with one counter for all threads, and with the thread
+pool's groups of eight threads. Threads arrive within `--spread` microseconds; 0 is the worst case,
+in which all of them write at once. Costs are shown relative to the time to read a token's bytes.
 
     python bench-scripts/cpu/barriers.py model.gguf
     python bench-scripts/cpu/barriers.py model.gguf --read-rates 64=400,32=200 --near 40 --far 120
@@ -35,9 +34,10 @@ TRIES = 400
 
 
 def counted(arrivals: Seconds, transfer: float) -> float:
-    """Returns the time at which the last of the threads has incremented a shared counter.
+    """Returns the time at which all threads have incremented a shared counter.
 
-    Each write takes the counter's cache line from the core that wrote before.
+    `arrivals`: the times at which the threads arrive. `transfer`: the seconds in which a cache line
+    moves to another core, as each increment requires.
     """
     done = 0.0
     for arrival in np.sort(arrivals):
@@ -46,19 +46,25 @@ def counted(arrivals: Seconds, transfer: float) -> float:
 
 
 def released(readers: int, transfer: float) -> float:
-    """Returns the time until all readers have seen a word that changed."""
+    """Returns the seconds until all readers have seen a changed word, over one cache line."""
     return transfer * (1 + OVERLAP * max(0, readers - 1))
 
 
 def one_counter(arrivals: Seconds, near: float, far: float) -> float:
-    """Returns how long after the last arrival all threads go on, if they share one counter."""
+    """Returns the seconds from the last arrival until all threads are released, with one counter.
+
+    `near`, `far`: the seconds of a cache line transfer within and between groups of cores.
+    """
     transfer = near if len(arrivals) <= GROUP_THREADS else far
     end = counted(arrivals, transfer) + released(len(arrivals) - 1, transfer)
     return end - float(arrivals.max())
 
 
 def groups(arrivals: Seconds, near: float, far: float) -> float:
-    """Returns the same time for the pool's barrier, which counts threads by group, then groups."""
+    """Returns the seconds from the last arrival until all threads are released, with groups.
+
+    As in the thread pool, threads of a group share a counter, and groups share another one.
+    """
     parts = np.array_split(arrivals, -(-len(arrivals) // GROUP_THREADS))
     if len(parts) == 1:
         return one_counter(arrivals, near, far)
@@ -67,7 +73,10 @@ def groups(arrivals: Seconds, near: float, far: float) -> float:
 
 
 def barrier_seconds(threads: int, spread: float, near: float, far: float) -> tuple[float, float]:
-    """Returns the mean cost of a barrier with one counter, and with groups."""
+    """Returns the mean seconds of a barrier with one counter, and of one with groups.
+
+    `spread`: the seconds within which the threads arrive.
+    """
     rng = np.random.default_rng(threads)
     tries = [rng.uniform(0, spread, threads) for _ in range(TRIES)]
     return (
@@ -77,7 +86,7 @@ def barrier_seconds(threads: int, spread: float, near: float, far: float) -> tup
 
 
 def count_barriers(path: Path) -> tuple[int, int]:
-    """Returns the barriers and the weight bytes of one decoded token."""
+    """Returns the number of barriers and of weight bytes of one decoded token."""
     with load_engine(RunConfig(model=path, num_threads=2, context_size=64)) as engine:
         sequence = Sequence(engine.runner)
         sequence.extend([1, 2, 3])
@@ -87,7 +96,7 @@ def count_barriers(path: Path) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Prints a table by number of threads."""
+    """Parses the command line and prints the costs of barriers by number of threads."""
     arguments = _arguments()
     near = arguments.near or 1e9 * line_transfer_seconds()
     far = arguments.far or FAR_FACTOR * near

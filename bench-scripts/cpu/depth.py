@@ -1,9 +1,9 @@
 """Measures attention over prompts and decode at depth, with sharpi or with llama.cpp.
 
-`python bench-scripts/cpu/depth.py MODEL -d 32768 --type q8_0` prints one line of JSON, in seconds
-of CPU time of one thread, which a busy machine changes little. `--engine llama.cpp` does the same
-with llama-cpp-python and flash attention. The time of a prompt's attention is the whole time, less
-what as many batches take at depth 0.
+`python bench-scripts/cpu/depth.py MODEL -d 32768 --type q8_0` prints one line of JSON with seconds
+of one thread's CPU time, on which a busy machine has little influence. `--engine llama.cpp` does
+the same with llama-cpp-python and flash attention. The attention time of a prompt is its total time
+minus that of as many batches at depth 0.
 """
 
 import argparse
@@ -20,7 +20,7 @@ Compute = Callable[[list[int], int], None]  # tokens that follow the first `posi
 
 
 def main() -> None:
-    """Prints the figures of one engine and one type."""
+    """Parses the command line and prints the times of one engine and one KV cache type."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("-d", "--depth", type=int, default=32768)

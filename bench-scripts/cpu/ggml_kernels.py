@@ -1,8 +1,8 @@
-"""Measures sharpi's matrix kernels and ggml's by turns, on the same random blocks and one thread.
+"""Compares sharpi's and ggml's matrix kernels in alternating runs on the same random blocks.
 
---ggml names a folder that holds libggml-base.so and libggml-cpu.so, built for the instruction
-set that --isa names. The products are ggml's mapped ones, without the repacking at load that some
-of its types have.
+Both use one thread. --ggml is a folder with libggml-base.so and libggml-cpu.so, built for the
+instruction set in --isa. ggml multiplies weights in their layout in the file, without the repacking
+at load that it has for some types.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _RETURN_POINTERS += ("ggml_new_graph", "ggml_get_data")
 
 
 class _Parameters(ctypes.Structure):
-    """ggml_init_params of ggml.h: what a context allocates."""
+    """The struct ggml_init_params of ggml.h, the parameters of a context."""
 
     _fields_ = [
         ("mem_size", ctypes.c_size_t),
@@ -36,7 +36,7 @@ class _Parameters(ctypes.Structure):
 
 
 class Ggml:
-    """Multiplies matrices with a build of ggml."""
+    """A loaded build of ggml that multiplies matrices."""
 
     def __init__(self, folder: Path) -> None:
         self._base = ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL)
@@ -57,7 +57,7 @@ class Ggml:
 
 
 class GgmlProduct:
-    """A matrix and activations in a context of ggml, with the graph that multiplies them."""
+    """A ggml context with a matrix, activations and a graph that multiplies them."""
 
     def __init__(self, base: ctypes.CDLL, cpu: ctypes.CDLL, matrix: Matrix, tokens: int) -> None:
         self._base, self._cpu = base, cpu
@@ -114,7 +114,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def cell(ggml: Ggml, quant_type: QuantType, isa: str, tokens: int, rounds: int) -> str:
-    """Returns both rates, GB/s for few tokens and GOP/s for many, and the rounds' median ratio."""
+    """Measures a type; returns sharpi's rate, ggml's rate and their median ratio, as text.
+
+    Rates are GB/s of weights below 64 tokens, and GOP/s from there on.
+    """
     matrix = random_matrix(
         quant_type, _BYTES.get(tokens, _FEW_BYTES) // row_bytes(quant_type, _COLUMNS) // 32 * 32
     )
@@ -130,7 +133,7 @@ def cell(ggml: Ggml, quant_type: QuantType, isa: str, tokens: int, rounds: int) 
 def seconds(
     ours: RecordedProduct, theirs: GgmlProduct, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Returns the seconds of both programs in each round, after a round that is not counted."""
+    """Returns sharpi's and ggml's seconds in each round, after a warm-up round."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 1):
         for each, kept in zip((ours, theirs), times, strict=True):

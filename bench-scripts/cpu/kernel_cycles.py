@@ -1,9 +1,9 @@
-"""Predicts what the AVX2 and AVX-VNNI kernels of one token cost on processors that are not at hand.
+"""Predicts the cycles of the AVX2 and AVX-VNNI matrix-vector kernels on Zen 3 and Alder Lake.
 
-llvm-mca simulates the code of 8 rows of 256 weights, the straight line of the installed library
-that the kernels of one token spend their time in, with all data in L1. It has no model of Alder
-Lake's E cores: for these the table has a lower bound, as 256 bits are two operations there, of
-which three begin in a cycle. A last column has the rate at which Zen 3's cycles take in weights.
+llvm-mca simulates the basic block of the installed library in which a kernel for one token spends
+its time: 8 rows of 256 weights, with all data in L1. It has no model of Alder Lake's E cores. For
+these, the table has a lower bound: a 256-bit instruction is two operations there, and three
+operations begin per cycle. The last column is the rate, in GB/s, at which Zen 3 would read weights.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _MOVES = ("vmov", "vbroadcast", "vpbroadcast", "prefetch")
 
 @dataclass(frozen=True)
 class Kernel:
-    """The straight line of one kernel."""
+    """The basic block in which one kernel spends its time, as assembler code."""
 
     quant_type: str
     instruction_set: str
@@ -38,7 +38,7 @@ class Kernel:
 
     @property
     def operations(self) -> list[str]:
-        """Returns the vector instructions that compute; the others load, store or fetch."""
+        """Returns the vector instructions that compute, without loads, stores and prefetches."""
         vectors = [each for each in self.code if each.startswith(("v", "{vex}"))]
         return [each for each in vectors if not each.startswith(_MOVES)]
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def read_kernels() -> Iterator[Kernel]:
-    """Yields the kernels of the installed library."""
+    """Disassembles the installed library and yields its AVX2 and AVX-VNNI kernels for one token."""
     command = ["objdump", "-d", "-C", "--no-show-raw-insn", str(native_library())]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for function in text.split("\n\n"):
@@ -78,14 +78,14 @@ def read_kernels() -> Iterator[Kernel]:
 
 
 def set_of(code: list[str]) -> str:
-    """Returns the instruction set of a kernel of 8 rows, of which all have the same source."""
+    """Returns the instruction set that a kernel was compiled for, by the instructions it uses."""
     if not any("ymm" in each for each in code):
         return "sse41"
     return "avx_vnni" if any("vpdpbusd" in each for each in code) else "avx2"
 
 
 def longest_line(instructions: list[tuple[str, ...]]) -> list[str]:
-    """Returns the longest run of instructions that no jump enters or leaves."""
+    """Returns the longest sequence of instructions that no jump enters or leaves."""
     jumps = (re.match(r"j\S+\s+([0-9a-f]+)", text) for _, text in instructions)
     targets = {jump[1] for jump in jumps if jump}
     lines: list[list[str]] = [[]]
@@ -98,7 +98,7 @@ def longest_line(instructions: list[tuple[str, ...]]) -> list[str]:
 
 
 def without_symbols(text: str) -> str:
-    """Returns an instruction as an assembler reads it: without notes and places in the library."""
+    """Returns a disassembled instruction without comments, symbols and relative addresses."""
     return re.sub(r"0x[0-9a-f]+\(%rip\)", "0(%rip)", re.sub(r"\s*(#.*|<.*>)", "", text))
 
 
@@ -113,7 +113,7 @@ def row(kernel: Kernel, llvm_mca: str, ghz: float) -> str:
 
 
 def simulate(code: list[str], llvm_mca: str, cpu: str) -> float:
-    """Returns the cycles that a repeat of the code takes."""
+    """Returns the mean cycles of one iteration of the code on `cpu`, as llvm-mca simulates it."""
     command = [llvm_mca, f"-mcpu={cpu}", f"-iterations={_ITERATIONS}"]
     text = "\n".join([*code, ""])
     report = subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout

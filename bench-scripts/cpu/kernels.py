@@ -1,8 +1,9 @@
-"""Measures the matrix kernels by quant type and instruction set, against the machine's limits.
+"""Measures the matrix kernels by quant type and instruction set, relative to the machine's limits.
 
-One token (T=1): GB/s of weights, with a matrix larger than the CPU's caches, against reading the
-same pages. 512 tokens: GOP/s against the peak of the same int8 instructions. Each product is a
-recorded step of one operation, run as the engine runs it.
+For one token (T=1), the rate is GB/s of weights, with a matrix larger than the CPU's caches, and
+the limit is the rate of only reading the same pages. For 512 tokens, the rate is GOP/s, and the
+limit is the peak of the same int8 instructions. Each product is a recorded step of one operation,
+run as in the engine.
 """
 
 import argparse
@@ -37,7 +38,7 @@ _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; `rate` and `limit` are in GB/s for one token, GOP/s for more."""
+    """One measurement; `rate`, `deviation` and `limit` are GB/s for one token, else GOP/s."""
 
     quant_type: str
     instruction_set: str
@@ -83,7 +84,7 @@ def thread_list(text: str) -> list[int]:
 
 
 def available_sets() -> list[str]:
-    """Returns the instruction sets of this machine, best first."""
+    """Returns the instruction sets that this machine supports, the best first."""
     return [name for name in INSTRUCTION_SETS if has(name)]
 
 
@@ -95,12 +96,15 @@ def has(name: str) -> bool:
 
 
 def quantised_types() -> list[QuantType]:
-    """Returns the types whose products use int8."""
+    """Returns the quant types whose matrix products use int8 instructions."""
     return sorted(SUPPORTED_TYPES.difference(_FLOAT_TYPES))
 
 
 def measure(quant_type: QuantType, isa: str, threads: list[int], rounds: int) -> Iterator[Row]:
-    """Yields one token with each number of threads, then a batch with the most threads."""
+    """Yields a row for one token with each number of threads, then one for a batch of 512.
+
+    The batch uses the largest number of threads.
+    """
     large = random_matrix(quant_type, _VECTOR_BYTES // row_bytes(quant_type, _COLUMNS))
     for count in threads:
         limit = read_bytes_per_second([large.data], count)
@@ -123,14 +127,14 @@ def row(
 
 
 def random_matrix(quant_type: QuantType, rows: int) -> Matrix:
-    """Returns blocks of bytes 0x20 to 0x3b, so that all floats in them are ordinary ones."""
+    """Returns a matrix of random bytes 0x20 to 0x3b, so that all floats in it are finite."""
     some = np.random.default_rng(1).integers(0x20, 0x3C, 1 << 20, np.uint8)
     data = np.resize(some, rows * row_bytes(quant_type, _COLUMNS))
     return Matrix("weights", quant_type, rows, _COLUMNS, data)
 
 
 def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> list[float]:
-    """Returns the seconds of each round, after a warm-up."""
+    """Returns the seconds of a matrix product in each round, after a warm-up."""
     product = RecordedProduct(matrix, isa, tokens, threads)
     seconds = []
     for _ in range(rounds + 1):
@@ -142,7 +146,7 @@ def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> lis
 
 
 class RecordedProduct:
-    """A recorded step of one product, with the threads that run it."""
+    """A recorded step of one matrix product, with the thread pool that runs it."""
 
     def __init__(self, matrix: Matrix, isa: str, tokens: int, threads: int) -> None:
         self._program, self._pool = record(matrix, isa, tokens), ThreadPool(threads)
@@ -162,7 +166,7 @@ class RecordedProduct:
 
 
 def record(matrix: Matrix, isa: str, tokens: int) -> Program:
-    """Records a step that looks up random activations and multiplies them."""
+    """Records a step that looks up random activations and multiplies them by the matrix."""
     activations = np.random.default_rng(2).standard_normal((tokens, _COLUMNS), np.float32)
     table = Matrix(
         "activations", QuantType.F32, tokens, _COLUMNS, activations.view(np.uint8).reshape(-1)

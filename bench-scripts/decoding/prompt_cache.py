@@ -1,8 +1,8 @@
 """Measures the next turn of a long conversation with and without a prompt cache on disk.
 
-Each turn is asked in a process of its own, as after a restart. The pages are read once from the
-disk, their files dropped from the page cache before, and once from the page cache. Beside it stands
-the rate at which the same files are read by `os.read` in the same two states.
+Each turn runs in a new process, as after a restart. The files of the prompt cache are read once
+from the disk, after they were dropped from the page cache, and once from the page cache. For
+comparison, the time to only read the same files is measured in both states.
 """
 
 import argparse
@@ -38,7 +38,10 @@ def main() -> None:
 
 
 def answer(given: argparse.Namespace) -> dict[str, float]:
-    """Answers one turn; returns its seconds to the first token, and the tokens found."""
+    """Computes one turn; returns the seconds to its first token and the number of cached tokens.
+
+    Also returns the seconds in which the engine closes, and the first token.
+    """
     from sharpi.config import GenerationRequest, RunConfig, SamplingParams
     from sharpi.engine.loader import load_engine
 
@@ -70,7 +73,7 @@ def answer(given: argparse.Namespace) -> dict[str, float]:
 
 
 def asked(given: argparse.Namespace, turn: str) -> dict[str, float]:
-    """Runs one turn in a process of its own."""
+    """Runs `answer` for one turn in a new process and returns its result."""
     command = [sys.executable, __file__, *sys.argv[1:], "--worker", turn]
     return dict(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
 
@@ -89,7 +92,7 @@ def drop(paths: list[Path]) -> None:
 
 
 def read_seconds(paths: list[Path]) -> float:
-    """Returns the seconds that reading the files takes, one after the other."""
+    """Returns the seconds needed to read all files, one after the other."""
     buffer = bytearray(PIECE)
     start = time.perf_counter()
     for path in paths:

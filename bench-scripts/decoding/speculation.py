@@ -1,12 +1,12 @@
-"""Measures decode without drafts, with drafts of fixed length, and with as many as are worth it.
+"""Measures decode without drafts, with drafts of fixed length, and with drafts of adaptive length.
 
-Three texts are continued: one that is mostly copied, code, and a story. With `--acceptance` the
-drafts are right with that chance instead, whatever the model says: for models of random weights.
-`--rows` measures steps of 1 to 8 rows, which is what a check costs. With `--ram` below the model's
-size, experts are read from the disk. With `--limit` all of this runs in a memory cgroup of that
-size, and with `--read-rate` from a disk that is slowed down to so many bytes a second; both take
-root. What steps of each length read then bounds the gain, and is shown. All ways are timed in
-turns, and medians are shown.
+Three texts are continued: a mostly copied letter, code, and a story. With `--acceptance`, drafts
+are scripted and right with that probability, for models with random weights. `--rows` measures
+steps of 1 to 8 rows instead, which shows the cost of a check. With `--ram` below the model's size,
+experts are read from the disk. With `--limit`, everything runs in a memory cgroup of that size, and
+with `--read-rate`, the disk is slowed down to that many bytes per second; both require root. The
+bytes that steps of each length read bound the gain, and are printed. All modes alternate in rounds,
+and medians are printed.
 """
 
 import argparse
@@ -77,17 +77,17 @@ TEXTS = {"edit": EDIT, "code": CODE, "story": STORY}
 
 
 class Turn(NamedTuple):
-    """One answer and its steps; the averages are per step."""
+    """The measurements of one answer, with means per step."""
 
-    speed: float
+    speed: float  # tokens per second of decode
     tokens_per_step: float
-    experts_per_step: float
+    experts_per_step: float  # distinct experts in a layer
     ids: list[int]
     steps: list[Step]
 
 
 class Scripted:
-    """Drafts the tokens that are known to come, wrong with a chance; drafting takes no time."""
+    """A drafter that knows the answer, and drafts each token right with a given probability."""
 
     kind: DraftKind = "draft"
     is_free = True
@@ -97,21 +97,21 @@ class Scripted:
         self._dice, self._num_known = random.Random(1), 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Records the length of the text so far."""
+        """Advances in the known text by the number of accepted tokens."""
         self._num_known += len(tokens)
 
     def propose(self, most: int) -> Draft | None:
-        """Drafts the next tokens of the known text."""
+        """Returns a draft of up to `most` next tokens of the known text; None at its end."""
         known = self._text[self._num_known : self._num_known + most]
         tokens = tuple(t ^ (self._dice.random() > self._acceptance) for t in known)
         return Draft(self.kind, tokens, (9,) * len(tokens)) if tokens else None
 
     def close(self) -> None:
-        """Does nothing."""
+        """Does nothing; the protocol of drafters requires it."""
 
 
 def main() -> None:
-    """Parses the command line, measures and prints."""
+    """Parses the command line, measures, and prints the results or an error."""
     options = parse_options()
     try:
         if options.limit or options.read_rate:
@@ -147,7 +147,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def run_limited(options: argparse.Namespace) -> int:
-    """Restarts this program under the limits that were given; returns its exit code."""
+    """Runs this program again under the limits of memory and disk rate; returns its exit code."""
     arguments = iter(sys.argv)
     own = [a for a in arguments if not (a in ("--limit", "--read-rate") and next(arguments))]
     with ExitStack() as groups:
@@ -161,7 +161,7 @@ def run_limited(options: argparse.Namespace) -> int:
 
 
 def engine_of(options: argparse.Namespace, speculation: Speculation) -> Engine:
-    """Loads the model for one way."""
+    """Loads the model on the CPU with one mode of speculation."""
     return load_engine(
         RunConfig(
             model=options.model,
@@ -175,7 +175,7 @@ def engine_of(options: argparse.Namespace, speculation: Speculation) -> Engine:
 
 
 def print_ways(name: str, options: argparse.Namespace) -> None:
-    """Measures all ways on one text, and prints a line for each."""
+    """Measures all modes of speculation on one text, and prints a line for each mode."""
     turns: dict[str, list[Turn]] = {way: [] for way in options.ways.split(",")}
     known: list[int] = []
     for _ in range(options.rounds):
@@ -200,7 +200,7 @@ def print_ways(name: str, options: argparse.Namespace) -> None:
 
 
 def play_alone(way: str, text: str, known: list[int], options: argparse.Namespace) -> Turn:
-    """Plays one way with an engine of its own, and frees the engine's memory for the next way."""
+    """Measures one mode in a new engine, and frees the engine's memory afterwards."""
     with engine_of(options, scripted(WAYS[way], options)) as engine:
         turn = play(engine, text, known, options)
     del engine
@@ -209,7 +209,7 @@ def play_alone(way: str, text: str, known: list[int], options: argparse.Namespac
 
 
 def scripted(speculation: Speculation, options: argparse.Namespace) -> Speculation:
-    """Leaves only the scripted drafts, if those are wanted."""
+    """Replaces the drafters of a mode by the scripted drafter if `--acceptance` is given."""
     if options.acceptance is None or not speculation.is_on:
         return speculation
     return Speculation(
@@ -218,7 +218,10 @@ def scripted(speculation: Speculation, options: argparse.Namespace) -> Speculati
 
 
 def play(engine: Engine, text: str, known: list[int], options: argparse.Namespace) -> Turn:
-    """Lets one engine answer, after a short answer that warms it up."""
+    """Measures one answer of an engine, after a short warm-up answer.
+
+    `known`: the token ids of the answer, for scripted drafts.
+    """
     prompt = engine.tokenizer.encode(text, add_bos=True, parse_special=False)
     if options.acceptance is not None:
         drafter = [*prompt, *known], options.acceptance
@@ -241,13 +244,13 @@ def play(engine: Engine, text: str, known: list[int], options: argparse.Namespac
 
 
 def request(num_tokens: int, options: argparse.Namespace) -> GenerationRequest:
-    """Returns a request of the same tokens in every round."""
+    """Returns a request of `num_tokens` with a fixed seed, so that all rounds are equal."""
     sampling = SamplingParams(temperature=options.temperature, seed=1)
     return GenerationRequest(max_tokens=num_tokens, ignore_end=True, sampling=sampling)
 
 
 def print_rows(options: argparse.Namespace) -> None:
-    """Measures steps of 1 to 8 rows in turns, with the logits of all rows."""
+    """Measures and prints steps of 1 to 8 rows, with logits of all rows, in alternation."""
     with engine_of(options, Speculation(kinds=FREE)) as engine:
         seconds = dict(row_seconds(engine, 8 * options.rounds))
     for rows, own in seconds.items():
@@ -258,7 +261,7 @@ def print_rows(options: argparse.Namespace) -> None:
 
 
 def row_seconds(engine: Engine, rounds: int) -> Iterator[tuple[int, float]]:
-    """Yields the median seconds of a step by its rows."""
+    """Yields each number of rows, 1 to 8, with the median seconds of its steps."""
     sequence = TokenSequence(engine.runner)
     ids = np.random.default_rng(1).integers(3, 1000, 256).tolist()
     sequence.extend(ids[:128])
@@ -275,7 +278,7 @@ def row_seconds(engine: Engine, rounds: int) -> Iterator[tuple[int, float]]:
 
 
 def median(values: Iterator[float]) -> float:
-    """Returns the median."""
+    """Returns the median of an iterator's values."""
     return statistics.median(list(values))
 
 

@@ -19,13 +19,13 @@ class Step(NamedTuple):
     rows: int
     tokens: int
     seconds: float
-    accesses: int  # distinct experts of the layers
-    misses: int  # of them those that were not in memory
+    accesses: int  # distinct experts that the step used, summed over layers
+    misses: int  # the accesses to experts that were not in memory
     bytes_read: int
 
 
 class Size(NamedTuple):
-    """The number of steps of `rows` rows, and the means per step."""
+    """The number of steps with `rows` rows, and their means per step."""
 
     rows: int
     num_steps: int
@@ -36,9 +36,9 @@ class Size(NamedTuple):
 
 
 class StepCounts:
-    """Records an engine's steps from now on.
+    """Records the steps of an engine from the construction of this object on.
 
-    `distinct` has, for some of the steps, the mean number of different experts in a layer.
+    `distinct`: for every eighth step, the mean number of distinct experts in a layer.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -60,7 +60,7 @@ class StepCounts:
         return begun
 
     def _end(self, position: int) -> None:
-        """Ends the step before the one at `position`."""
+        """Records the previous step when the step at `position` begins."""
         if self._begun is None:
             return
         rows, start, time_begun, before = self._begun
@@ -70,7 +70,7 @@ class StepCounts:
             self.steps.append(Step(rows, position - start, seconds, *grown))
 
     def _reads(self) -> tuple[int, int, int]:
-        """Returns the accesses, misses and bytes read so far; zeros where nothing is read."""
+        """Returns the accesses, misses and bytes read so far; zeros without slots to read into."""
         tier = self._engine._tier
         if tier is None or tier.is_mapped:
             return 0, 0, 0
@@ -81,7 +81,7 @@ class StepCounts:
 
 
 def sizes(steps: Sequence[Step]) -> Iterator[Size]:
-    """Yields the means of the steps of each number of rows."""
+    """Yields the means of the steps, grouped by their number of rows."""
     for rows in sorted({step.rows for step in steps}):
         own = [step for step in steps if step.rows == rows]
         yield Size(
@@ -95,7 +95,10 @@ def sizes(steps: Sequence[Step]) -> Iterator[Size]:
 
 
 def report(steps: Sequence[Step]) -> Iterator[str]:
-    """Yields lines on the reads of these steps, and on those of each number of rows."""
+    """Yields lines of text about the reads of all steps, and of the steps by number of rows.
+
+    Yields nothing if the steps used no slots.
+    """
     tokens, accesses = sum(step.tokens for step in steps), sum(step.accesses for step in steps)
     if not accesses:
         return
@@ -111,10 +114,11 @@ def report(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def bounds(alone: Sequence[Step], drafted: Sequence[Step]) -> Iterator[str]:
-    """Yields for each number of rows the gain that its steps' reads, and their time, leave.
+    """Yields, for each number of rows, a line with the upper bound of the gain from drafts.
 
-    `alone` are steps of answers without drafts. A step that gives `tokens` and reads x times as
-    much as one of them gains at most tokens / x where the disk decides.
+    `alone`: steps of answers without drafts. If the disk is the bottleneck, a drafted step that
+    adds `tokens` and reads x times as many bytes as a step alone gains at most tokens / x. A second
+    bound is derived from the steps' seconds.
     """
     seconds = statistics.median(step.seconds for step in alone)
     read = statistics.fmean(step.bytes_read for step in alone)

@@ -1,8 +1,9 @@
-"""Compares every slot policy over residency on a recorded trace: a table, a JSON file and a chart.
+"""Simulates all slot policies on a recorded trace, and writes a table, a JSON file and a chart.
 
-Hit rates and loads are those of the whole trace from empty slots. slru is shown with and without
-admission, learned with fixed slots and with slots that move between layers. The last column is the
-cost of the decisions: microseconds per token on this machine, on one thread.
+Hit rates and loads are those of the entire trace, starting with empty slots, by residency. slru is
+shown with and without admission, the learned policies with fixed slots and with slots that move
+between layers. The last column is the cost of the decisions in microseconds per token, on one
+thread of this machine.
 """
 
 import argparse
@@ -39,7 +40,10 @@ def main() -> None:
 
 
 def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
-    """Returns a row for each variant and number of slots, variants in the order of the table."""
+    """Returns a row for each variant and number of slots, in the order of the table.
+
+    `plain`: the settings of the simulations.
+    """
     rows = []
     for name, policy, simulation in variants(plain):
         for number in slots:
@@ -49,7 +53,11 @@ def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
 
 
 def variants(plain: Simulation) -> list[tuple[str, str, Simulation]]:
-    """Returns every policy as it is, then slru and the learned ones with their options."""
+    """Returns (name, policy, settings) of each row's variant, in the order of the table.
+
+    The variants are all policies with the settings `plain`, slru with admission, and the learned
+    policies with moving slots.
+    """
     more = [("slru + admission", "slru", replace(plain, admission=True))]
     for name in (
         "learned-keep",
@@ -70,7 +78,7 @@ def _place(variant: tuple[str, str, Simulation]) -> tuple[int, int]:
 
 
 def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
-    """Prints hits in percent and loads per token, a column for each number of slots."""
+    """Prints hit rates in percent and loads per token, with a column for each number of slots."""
     print(
         f"{trace.num_tokens} tokens, {trace.num_layers} layers, {trace.num_experts} experts,"
         f" {trace.experts_per_token} per token"

@@ -1,8 +1,8 @@
-"""Replays routes as EmulatedTokens does, with the mapped file tried in place of slots.
+"""Replays routes as EmulatedTokens does, but also tries the mapped file in place of slots.
 
-The page cache is emulated as one list of experts of which the longest unused leaves first. It has
-room for four fifths of the experts that slots have, as read-ahead fills the rest; an expert that is
-not in it is waited for, for the time of two reads. The engine's own FileTrial decides.
+The page cache is emulated as an LRU list of experts. Its capacity is four fifths of the number of
+slots, since read-ahead fills the rest. An expert that is not in the list costs the time of two
+reads. The engine's FileTrial decides between slots and file.
 """
 
 from collections import OrderedDict
@@ -22,14 +22,14 @@ _FAULT_COST = 2.0  # reads: one thread waits, and what is read ahead is not all 
 
 
 class EmulatedPages:
-    """The experts in the page cache, empty at first."""
+    """An emulated page cache of experts, empty at first."""
 
     def __init__(self, settings: PolicySettings, costs: Costs) -> None:
         self._room, self._costs = int(_FILLED * sum(settings.slots)), costs
         self._present: OrderedDict[tuple[int, int], None] = OrderedDict()
 
     def token(self, routes: Sequence[Sequence[int]]) -> tuple[float, int]:
-        """Returns a token's seconds and page faults."""
+        """Replays a token; returns its seconds and its number of experts not in the page cache."""
         keys = [(layer, expert) for layer, route in enumerate(routes) for expert in route]
         faults = 0
         for key in keys:
@@ -42,9 +42,10 @@ class EmulatedPages:
 
 
 class EmulatedChoice(EmulatedTokens):
-    """Chooses between slots and the mapped file.
+    """Replays tokens with slots or with the mapped file, as FileTrial decides.
 
-    `left` lists the tokens at which slots were given up, `returned` those at which they came back.
+    `left`: the numbers of the tokens at which slots were dropped for the file. `returned`: the
+    numbers of those at which slots replaced the file again.
     """
 
     def __init__(self, settings: PolicySettings, costs: Costs) -> None:
@@ -59,7 +60,7 @@ class EmulatedChoice(EmulatedTokens):
         self._begin_window()
 
     def run(self, routes: NDArray[np.integer]) -> None:
-        """Runs tokens, (tokens, layers, k)."""
+        """Replays the tokens of `routes` (tokens, layers, k)."""
         for token in routes.tolist():
             if self.file_trial.source is ExpertSource.FILE:
                 self._in_file(token)

@@ -1,8 +1,8 @@
-"""Replays routes through a slot policy with costs for computing and reading: seconds per token.
+"""Replays routes through a slot policy, and sums up emulated seconds per token.
 
-Nothing is computed or read. Missed experts are waited for; experts that a policy reads early are
-read while layers compute, one after the other, and are waited for where they are not there in time.
-The engine's own trials decide from these times if the policy prefetches, and if it decides at all.
+Nothing is computed or read. A token waits for each missed expert. Experts that the policy
+prefetches are read one after the other while layers compute, and a token waits for those that are
+late. From these times, the engine's PolicyTrials decides whether the policy prefetches and learns.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,16 +17,16 @@ from sharpi.experts.policy_trials import PolicyTrials
 
 
 class Costs(Struct, frozen=True):
-    """What one token costs on an emulated machine, in seconds."""
+    """The costs of a token's parts on an emulated machine, in seconds."""
 
     layer: float  # computing a layer
     read: float  # reading one expert, over the bus or from the disk
-    decisions: float = 0.0  # of a learned policy, per token
-    prefetch_decisions: float = 0.0  # more of them while it prefetches
+    decisions: float = 0.0  # the decisions of a learned policy, per token
+    prefetch_decisions: float = 0.0  # its further decisions while it prefetches, per token
 
 
 class EmulatedTokens:
-    """One policy, the experts on their way, and the seconds of each token."""
+    """Emulates tokens with one policy; `seconds` lists the time of each token."""
 
     def __init__(self, settings: PolicySettings, costs: Costs) -> None:
         self.costs = costs
@@ -42,7 +42,7 @@ class EmulatedTokens:
         self._pending.clear()  # the first set is there before the first token
 
     def open(self, settings: PolicySettings) -> None:
-        """Makes the slots anew; what the policy wants first is on its way."""
+        """Creates a policy with empty slots, and queues the reads of its first experts."""
         self.close()
         self._policy = NativePolicy(settings)
         self._resident: set[tuple[int, int]] = set()
@@ -50,12 +50,12 @@ class EmulatedTokens:
         self._apply(self._policy.start(), -1, ())
 
     def close(self) -> None:
-        """Frees the policy."""
+        """Frees the native policy."""
         if self._policy is not None:
             self._policy.close()
 
     def run(self, routes: NDArray[np.integer]) -> None:
-        """Runs tokens, (tokens, layers, k)."""
+        """Replays the tokens of `routes` (tokens, layers, k)."""
         for token in routes.tolist():
             self.seconds.append(self._token(token))
             self.trials.record(self.seconds[-1])
@@ -75,7 +75,7 @@ class EmulatedTokens:
         return seconds
 
     def _wait(self, layer: int, route: Sequence[int]) -> float:
-        """Returns the seconds until a route's experts are there; those come before all others."""
+        """Returns the seconds until a route's experts are read, ahead of all queued reads."""
         keys = [(layer, expert) for expert in route]
         missed = sum(key not in self._resident for key in keys)
         late = [self._pending.pop(key) for key in keys if key in self._pending]
@@ -95,7 +95,7 @@ class EmulatedTokens:
                 self._pending[swap.layer, swap.expert] = self.costs.read
 
     def _read_for(self, seconds: float) -> None:
-        """Continues the reads that are queued, in their order."""
+        """Advances the queued reads by `seconds`, in order."""
         while seconds > 0 and self._pending:
             key, left = next(iter(self._pending.items()))
             self._pending[key] = left - seconds

@@ -1,7 +1,7 @@
-"""Measures policies, predictors and a warm start in the running engine.
+"""Measures slot policies, predictors and a warm start in the running engine.
 
-The text is sampled from a file of prompts, one per line; every run gets the same prompts and seeds,
-so that all have the same routes. By default half of the experts have a slot.
+Answers are sampled to the prompts in a file, one per line. Every run uses the same prompts and
+seeds, so that all runs have the same routes. By default, half of the experts have a slot.
 """
 
 import argparse
@@ -36,18 +36,18 @@ def main() -> None:
 
 
 class Runs:
-    """Runs the same texts any number of times, each time in a fresh engine."""
+    """Runs the same prompts repeatedly, each time in a new engine with other expert settings."""
 
     def __init__(self, model: Path, prompts: list[str], slots: int, num_tokens: int) -> None:
         self._model, self._slots = model, slots
         self._prompts, self._num_tokens = prompts, num_tokens
 
     def all_prompts(self, asked: ExpertConfig) -> ExpertStats:
-        """Returns the statistics of the experts over all prompts."""
+        """Returns the expert statistics of a run over all prompts."""
         return self._run(asked, self._prompts, self._num_tokens)
 
     def first_tokens(self, asked: ExpertConfig) -> ExpertStats:
-        """Returns the statistics over the start of the first prompt."""
+        """Returns the expert statistics of the first WARM_TOKENS tokens after the first prompt."""
         return self._run(asked, self._prompts[:1], WARM_TOKENS)
 
     def _run(self, asked: ExpertConfig, prompts: list[str], num_tokens: int) -> ExpertStats:
@@ -71,7 +71,7 @@ class Runs:
 
 
 def policies(runs: Runs) -> Iterator[str]:
-    """Yields a line for every policy that works without prefetch."""
+    """Yields a line with hit rate and loads for every policy that works without prefetch."""
     yield f"{'policy, no prefetch':28}{'hits %':>8}{'loads/token':>13}"
     for name in POLICIES:
         stats = runs.all_prompts(ExpertConfig(policy=name, prefetch=False))
@@ -80,7 +80,7 @@ def policies(runs: Runs) -> Iterator[str]:
 
 
 def predictors(runs: Runs) -> Iterator[str]:
-    """Yields a line for every predictor with the default policy: its predictions and reads."""
+    """Yields a line with recall, precision and reads for every predictor."""
     heads = ("recall %", "precision %", "hits %", "late %", "loads/token", "early", "used")
     yield f"{'predictor':16}" + "".join(f"{head:>13}" for head in heads)
     for name in (*PREDICTOR_NAMES, "learned"):
@@ -97,7 +97,7 @@ def predictors(runs: Runs) -> Iterator[str]:
 
 
 def warm_start(runs: Runs) -> Iterator[str]:
-    """Yields the hits of the first tokens, without a profile and with that of all prompts."""
+    """Yields a line with the first tokens' hit rates, without and with a profile of all prompts."""
     with TemporaryDirectory() as folder:
         cold = runs.first_tokens(ExpertConfig(prefetch=False))
         asked = ExpertConfig(prefetch=False, profile=Path(folder) / "profile.json")

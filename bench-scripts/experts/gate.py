@@ -1,4 +1,4 @@
-"""The check of never_slower.py: the default is the fastest alternative, or within 2 % of it."""
+"""The check of never_slower.py: the default must be at most 2 % slower than any alternative."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ TOLERANCE = 1.02
 
 
 class Comparison(Struct, frozen=True):
-    """The default's time against that of the fastest alternative."""
+    """The default's time compared with that of the fastest alternative."""
 
     where: str  # tier, routes and residency
-    best: str
-    ratio: float  # the default's seconds per token, divided by the best other way's
+    best: str  # the name of the fastest alternative
+    ratio: float  # the default's seconds per token, divided by those of `best`
 
     @property
     def passes(self) -> bool:
@@ -21,14 +21,20 @@ class Comparison(Struct, frozen=True):
 
 
 def judge(where: str, seconds: Mapping[str, float]) -> Comparison:
-    """Compares seconds per token, by the name of the alternative; one of them is the default."""
+    """Compares the default with the fastest alternative.
+
+    `seconds`: seconds per token by name, with the name DEFAULT for the default.
+    """
     others = {name: value for name, value in seconds.items() if name != DEFAULT}
     best = min(others, key=lambda name: others[name])
     return Comparison(where, best, seconds[DEFAULT] / others[best])
 
 
 def table(measured: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns a line per case, milliseconds per token of each alternative, and the result."""
+    """Returns a line per case: milliseconds per token of each alternative, and the result.
+
+    `measured`: seconds per token by case and name.
+    """
     lines = []
     for where, seconds in measured.items():
         result = judge(where, seconds)

@@ -1,7 +1,8 @@
-"""Prints the hit rates that `sharpi plan` expects: the default policy's, by resident share.
+"""Prints the hit rates that `sharpi plan` expects of the default policy, by resident share.
 
-The trace is one of `sharpi run --moe-trace`, or an .npz file with `experts` (tokens, layers, k) and
-`lengths` (tokens of each generation). The result is `CURVE` of sharpi/tiers/hit_rates.py.
+The trace is a file that `sharpi run --moe-trace` wrote, or an .npz file with `experts` (tokens,
+layers, k) and `lengths` (tokens of each generation). The output is the content of `CURVE` in
+sharpi/tiers/hit_rates.py.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-"""Checks that the default is never slower than not caching: it is the best way, or within 2 %.
+"""Checks that the default expert cache is at most 2 % slower than any alternative.
 
-Residency is 5 to 100 % of the experts, routes are uniform, skewed and uneven. The other ways are no
-slots (one in each layer), the first experts as a fixed set, LRU and, on a disk, the mapped file
-with the page cache. Two tiers are emulated from costs (see emulated_tokens.py and
-emulated_file.py): RAM with a disk, and VRAM with RAM. With models named (synthetic_moe.py with and
-without --skew), RAM with a disk is measured, too: each way is a process of its own under a memory
-limit, from a cold page cache, in turns. The limit is the same for all, and slots take what it
-leaves. The first 500 tokens, or 1,100 where it is measured, in which the default times its ways,
-are not counted.
-The exit status is 1 where the default is slower.
+The alternatives are no slots (one per layer), a fixed set of the first experts, LRU and, with a
+disk, the mapped file with the page cache. Residency is 5 to 100 % of the experts; routes are
+uniform, skewed and uneven. Two pairs of tiers are emulated from costs (see emulated_tokens.py and
+emulated_file.py): RAM with a disk, and VRAM with RAM. If models are named (files of
+synthetic_moe.py with and without --skew), RAM with a disk is measured as well: each alternative
+runs in a new process under the same memory limit, from a cold page cache, and the alternatives
+alternate in rounds. The first 500 tokens of an emulation, or 1,100 of a measurement, are not
+counted, since the default tries its options in them. The exit status is 1 if the default is
+slower.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yields each emulated place, with the seconds per token of each way."""
+    """Yields the name of each emulated case, with the seconds per token of each alternative."""
     for (machine, (costs, default)), kind in product(_MACHINES.items(), KINDS):
         routes = make_routes(kind, tokens + SETTLED, LAYERS, EXPERTS, K)
         for share in shares:
@@ -104,7 +104,10 @@ def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, f
 def seconds_per_token(
     policy: PolicyKind | None, slots: int, routes: NDArray[np.int32], costs: Costs
 ) -> float:
-    """Returns the mean of the tokens after the first ones; without a policy the file is mapped."""
+    """Returns the mean emulated seconds per token, without the first SETTLED tokens.
+
+    If `policy` is None, experts are read from the mapped file.
+    """
     settings = emulated_settings(policy or PolicyKind.LRU, slots)
     if policy is None:
         pages = EmulatedPages(settings, costs)
@@ -117,7 +120,7 @@ def seconds_per_token(
 
 
 def emulated_settings(policy: PolicyKind, slots: int) -> PolicySettings:
-    """Returns what the engine would choose for so many slots in each layer."""
+    """Returns the settings that the engine would choose for `slots` slots in each layer."""
     everyone = (tuple(range(EXPERTS)),) * LAYERS
     if slots >= EXPERTS:
         policy = PolicyKind.LRU  # as the engine chooses: nothing is ever evicted
@@ -134,7 +137,10 @@ def emulated_settings(policy: PolicyKind, slots: int) -> PolicySettings:
 def measure(
     model: Path, shares: list[float], options: argparse.Namespace
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yields each share and the seconds per token of every way; each round takes all in turn."""
+    """Yields a name for each share of experts, with seconds per token of each alternative.
+
+    Each round runs every alternative once.
+    """
     with open_gguf(model) as file:
         ids, parts = token_ids(file, options.n_gen + 1, None), file.parts
         dense, experts = weight_bytes(file)
@@ -153,19 +159,22 @@ def measure(
 
 
 def settled_seconds(pass_seconds: list[float]) -> float:
-    """Returns the seconds per token after the default's trials, of short runs of all tokens."""
+    """Returns the mean seconds per token without the first SETTLED_ON_DISK tokens.
+
+    If the run is not longer than these, all its tokens count.
+    """
     settled = pass_seconds[SETTLED_ON_DISK:] or pass_seconds
     return statistics.fmean(settled)
 
 
 def weight_bytes(file: GgufFile) -> tuple[int, int]:
-    """Returns the bytes of the dense weights and of all experts."""
+    """Returns the bytes of the dense weights, and those of the expert weights."""
     experts = sum(t.num_bytes for name, t in file.tensors.items() if is_expert_matrix(name))
     return sum(tensor.num_bytes for tensor in file.tensors.values()) - experts, experts
 
 
 def chosen_entries(model: Path, options: argparse.Namespace) -> Iterator[Entry]:
-    """Yields the ways on a disk; the mapped file has no limit of RAM."""
+    """Yields the alternatives to be measured, with their settings for sharpi_worker.py."""
     ways: Mapping[str, dict[str, object]] = {
         DEFAULT: {},
         "no slots": {"moe_slots": 1},

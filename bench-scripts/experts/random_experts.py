@@ -1,6 +1,6 @@
-"""Writes a file of random bytes laid out as a model's experts, for stores without a model.
+"""Writes a file of random bytes with the layout of a model's experts, for tests without a model.
 
-The bytes are really written: the holes of a sparse file are read without asking the disk.
+The bytes are written to the disk, because reading a sparse file's holes does not access the disk.
 """
 
 import os
@@ -17,12 +17,15 @@ LEAST_EXPERT_BYTES = _NUM_PIECES * ALIGNMENT
 
 
 def round_expert_bytes(num_bytes: float) -> int:
-    """Rounds down to a size whose three matrices are whole blocks of a disk, at least one each."""
+    """Rounds an expert's size down so that each of its three matrices has aligned disk blocks.
+
+    Each matrix has at least one block.
+    """
     return max(1, int(num_bytes) // LEAST_EXPERT_BYTES) * LEAST_EXPERT_BYTES
 
 
 def write_experts(path: Path, num_layers: int, num_experts: int, expert_bytes: int) -> StoreLayout:
-    """Writes the file and returns its layout; raises OSError, such as for a full disk."""
+    """Writes the file and returns its layout; raises OSError, for example if the disk is full."""
     write_random(path, num_layers * num_experts * expert_bytes)
     size = expert_bytes // _NUM_PIECES
     starts = range(0, num_layers * _NUM_PIECES * num_experts * size, num_experts * size)
@@ -35,7 +38,7 @@ def write_experts(path: Path, num_layers: int, num_experts: int, expert_bytes: i
 
 
 def write_random(path: Path, num_bytes: int) -> None:
-    """Writes `num_bytes` random bytes and waits until the disk has them."""
+    """Writes a file of `num_bytes` random bytes and syncs it to the disk."""
     chunk = np.random.default_rng(0).bytes(min(num_bytes, _CHUNK_BYTES))
     with path.open("wb") as file:
         for begin in range(0, num_bytes, _CHUNK_BYTES):

@@ -1,9 +1,9 @@
-"""Measures what a read costs if a token waits for it, and if it is read beside computing.
+"""Measures the cost of a read for which a token waits, and of a read in the background.
 
-The first is the disk's time for a byte. For the second a model decodes while another process reads
-its file past the page cache at a given rate, four reads at a time: the time by which its tokens
-become longer, divided by the bytes read. Rounds take turns with and without reads. The model has to
-fit into memory. The ratio of the two is how many prefetches may be read to save one miss
+The first cost is the disk's time per byte. For the second, a model decodes while another process
+reads its file past the page cache at a given rate, four reads at a time. The cost is the increase
+of a token's time, divided by the bytes read. Rounds alternate with and without reads. The model has
+to fit into memory. The ratio of the costs is the number of prefetches that are worth one saved miss
 (kLoadsForMiss in kernels/cpu/experts/policy/learned.cpp).
 """
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Prints what a byte read beside computing costs, and what one costs that a token waits for."""
+    """Measures and prints both costs in nanoseconds per byte, and their ratio."""
     late = 1e9 / direct_bytes_per_second(options.model, 1.0)
     number = _WARM_UP + 2 * options.rounds * options.tokens
     with open_gguf(options.model) as file:
@@ -71,7 +71,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def decode(sequence: Sequence, ids: Iterator[int], tokens: int) -> float:
-    """Returns the seconds of a token."""
+    """Decodes `tokens` tokens and returns the mean seconds per token."""
     begin = time.perf_counter()
     for _ in range(tokens):
         sequence.extend([next(ids)])
@@ -81,7 +81,7 @@ def decode(sequence: Sequence, ids: Iterator[int], tokens: int) -> float:
 def decode_beside_reads(
     sequence: Sequence, ids: Iterator[int], options: argparse.Namespace
 ) -> tuple[float, float]:
-    """Returns the seconds and the bytes read of a token."""
+    """Decodes while another process reads; returns the mean seconds and bytes read per token."""
     command = [sys.executable, __file__, options.model, "--rate", str(options.rate), "--reader"]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as reader:
         read_so_far(reader)
@@ -94,7 +94,7 @@ def decode_beside_reads(
 
 
 def read_so_far(reader: "subprocess.Popen[str]") -> int:
-    """Asks a reader how many bytes it has read."""
+    """Requests the number of bytes that the reader process has read so far."""
     assert reader.stdin is not None
     assert reader.stdout is not None
     print(file=reader.stdin, flush=True)
@@ -102,7 +102,10 @@ def read_so_far(reader: "subprocess.Popen[str]") -> int:
 
 
 def read_until_told(path: Path, rate: int) -> None:
-    """Reads at random places, and prints the bytes so far for each line of the standard input."""
+    """Runs the reader process, which reads at random offsets at `rate` bytes per second.
+
+    It prints the bytes read so far for each line of its stdin, and ends with the stdin.
+    """
     num_reads = [0] * _IN_FLIGHT
     for index in range(_IN_FLIGHT):
         threading.Thread(
@@ -113,7 +116,10 @@ def read_until_told(path: Path, rate: int) -> None:
 
 
 def keep_reading(path: Path, rate: int, index: int, num_reads: list[int]) -> None:
-    """Reads for ever at a part of the rate; counts its reads at `index`."""
+    """Reads at random offsets without end, as one of several threads that share `rate`.
+
+    `num_reads[index]`: the number of reads of this thread.
+    """
     blocks = path.stat().st_size // _READ
     begin = time.perf_counter()
     file, _ = open_direct(path)

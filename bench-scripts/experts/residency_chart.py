@@ -1,4 +1,4 @@
-"""Draws the chart of cache_policies.py: hit rate over residency, a line for each policy."""
+"""Draws the chart of cache_policies.py: hit rate by residency, with a line for each policy."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,7 @@ import matplotlib.pyplot as plt
 
 
 def draw_policies(rows: list[dict[str, Any]], num_experts: int, path: Path) -> None:
-    """Draws one line per policy, in the table's order, without the static set.
-
-    The optimum is dashed.
-    """
+    """Draws a line for each policy except `static`; the line of `optimum` is dashed."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["policy"] != "static":

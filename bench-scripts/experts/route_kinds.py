@@ -1,22 +1,23 @@
-"""Makes artificial routes for benchmarks: uniform, skewed, and uneven ones.
+"""Generates artificial routes for benchmarks: uniform, skewed, or uneven.
 
-Skewed routes repeat half of the time, as those of texts do. In uneven routes, layers use different
-numbers of experts.
+In skewed routes, half of the experts repeat from token to token, as in real texts. In uneven
+routes, layers use different numbers of their experts.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 KINDS = ("uniform", "skewed", "uneven")
-_SKEW = 0.7  # experts fall off with their rank to this power
-_LEAST_USED, _MOST_USED = 0.33, 0.63  # of a layer's experts, if uneven; the first uses all
-_REPEAT = 2.5  # added to the log-odds of the experts of the token before
+_SKEW = 0.7  # an expert's probability falls with its rank to this power
+# The share of a layer's experts that uneven routes use; the first layer uses all.
+_LEAST_USED, _MOST_USED = 0.33, 0.63
+_REPEAT = 2.5  # added to the log-odds of the experts of the previous token
 
 
 def make_routes(
     kind: str, tokens: int, layers: int, experts: int, k: int, seed: int = 7
 ) -> NDArray[np.int32]:
-    """Returns routes (tokens, layers, k) of distinct experts, best first."""
+    """Returns routes (tokens, layers, k) of one of KINDS, with distinct experts, best first."""
     random = np.random.default_rng(seed)
     is_skewed = kind == "skewed"
     ranks = np.stack([random.permutation(experts) for _ in range(layers)])
@@ -35,6 +36,6 @@ def make_routes(
 
 
 def _used(layers: int, experts: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Returns how many experts each layer uses, (layers,)."""
+    """Returns the number of experts that each layer uses in uneven routes, (layers,)."""
     shares = random.permutation(np.linspace(_LEAST_USED, _MOST_USED, layers - 1))
     return np.concatenate([[experts], (shares * experts).astype(np.int64)])

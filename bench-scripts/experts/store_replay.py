@@ -1,7 +1,7 @@
-"""Replays a recorded trace through the real expert store: real reads, pauses for computing.
+"""Replays a recorded trace through the expert store, with real reads, and pauses for computing.
 
-The order of calls is that of expert_feed.cpp without a predictor, so that only the policy itself
-loads experts early.
+The order of calls is that of expert_feed.cpp without a predictor, so that only the policy
+prefetches experts.
 """
 
 import time
@@ -18,24 +18,24 @@ from sharpi.experts.policy_settings import Counts, PolicySettings
 from sharpi.experts.trace.trace import Trace
 from sharpi.experts.trace.trace_steps import Steps
 
-_TOKENS = 2  # staging buffers and prefetch queue have room for two tokens' experts of a layer
+_TOKENS = 2  # staging buffers and prefetch queue fit the experts of a layer for two tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds of computing that pauses stand for."""
+    """Seconds of the pauses that replace computing."""
 
     layer: float  # of one layer
     output: float  # after the last layer
 
     def token_seconds(self, num_layers: int) -> float:
-        """Returns the seconds of a token that waits for nothing."""
+        """Returns the seconds of a token that waits for no expert."""
         return num_layers * self.layer + self.output
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The counts of store and policy by layer, and the clock time of all tokens."""
+    """The counts of store and policy by layer, and the seconds of all tokens."""
 
     store: tuple[StoreCounts, ...]
     policy: tuple[Counts, ...]
@@ -44,7 +44,10 @@ class Replayed:
 
 
 def replay(trace: Trace, settings: PolicySettings, layout: StoreLayout, pace: Pace) -> Replayed:
-    """Runs every step of the trace, from empty slots; raises ModelFileError, MemoryError."""
+    """Replays every step of a trace, starting with empty slots.
+
+    Raises ModelFileError if a read fails, and MemoryError if the slots do not fit.
+    """
     policy = NativePolicy(settings)
     try:
         store = ExpertStore(layout, _store_settings(settings, layout), policy)
@@ -59,7 +62,7 @@ def replay(trace: Trace, settings: PolicySettings, layout: StoreLayout, pace: Pa
 
 
 def _store_settings(settings: PolicySettings, layout: StoreLayout) -> StoreSettings:
-    """Returns settings with as much room as the engine makes."""
+    """Returns store settings with buffers as large as the engine's."""
     staging = _TOKENS * settings.experts_per_token
     return StoreSettings(settings.slots, staging, staging * layout.largest_slot)
 
@@ -77,7 +80,11 @@ def _run(steps: Steps, store: ExpertStore, pace: Pace) -> float:
 
 
 def _run_step(store: ExpertStore, routes: NDArray[np.int32], pace: Pace) -> None:
-    """Runs one step; a batch releases each expert at once, as more may miss than buffers hold."""
+    """Replays one step with `routes` (tokens, layers, k).
+
+    A step of several tokens releases each expert at once, since more experts may miss than there
+    are buffers.
+    """
     for layer in range(routes.shape[1]):
         in_layer = routes[:, layer]  # (tokens, k)
         store.acquire(layer, in_layer)

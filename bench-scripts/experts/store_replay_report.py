@@ -1,4 +1,4 @@
-"""Reports replays through the store: hit rates beside the simulator's, and late experts."""
+"""Reports replays through the expert store: hit rates compared with the simulator, late experts."""
 
 from dataclasses import asdict, dataclass
 
@@ -17,32 +17,32 @@ HEADING = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """One policy with one number of slots per layer; rates are 0 to 1, of all lookups."""
+    """The figures of one policy with one number of slots per layer; rates are 0 to 1."""
 
     policy: str
     slots: int
     simulated_hit_rate: float
     hit_rate: float  # resident when needed
     late_rate: float  # in flight when needed
-    unread_rate: float  # with a slot, but its read was dropped from the queue of prefetches
-    # part of the late ones in the two layers that the previous token's end decides
+    unread_rate: float  # had a slot, but its read was dropped from the queue of prefetches
+    # the share of late experts in the first two layers, decided at the previous token's end
     first_layers_late: float
     simulated_loads_per_token: float
-    loads_per_token: float  # of the policy
+    loads_per_token: float  # as the policy counts them
     reads_per_token: float  # all reads of the disk, in experts
     stall_ms_per_token: float
     ms_per_token: float
 
     @property
     def points(self) -> float:
-        """Percentage points of hit rate above the simulator's, counting late experts as misses."""
+        """The hit rate minus the simulated one, in percentage points; late experts are misses."""
         return 100 * (self.hit_rate - self.simulated_hit_rate)
 
 
 def replay_row(
     name: str, simulated: SimulationRow, replayed: Replayed, expert_bytes: int
 ) -> ReplayRow:
-    """Returns the figures of one replay and of the simulation of the same tokens."""
+    """Returns the figures of one replay, with those of a simulation of the same tokens."""
     late = [layer.late for layer in replayed.store]
     store = StoreCounts(*np.array(replayed.store, np.int64).sum(axis=0).tolist())
     policy = Counts(*np.array(replayed.policy, np.int64).sum(axis=0).tolist())
@@ -74,5 +74,5 @@ def replay_line(row: ReplayRow) -> str:
 
 
 def replay_record(row: ReplayRow) -> dict[str, float | int | str]:
-    """Returns a row for a JSON file."""
+    """Returns a row as a dictionary for a JSON file."""
     return asdict(row) | {"points": row.points}

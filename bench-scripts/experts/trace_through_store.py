@@ -1,9 +1,9 @@
 """Replays a recorded trace through the running expert store and compares it with the simulator.
 
-Experts are random bytes in a file of their own, read past the page cache into slots as the engine
-does; pauses stand for computing. An expert that is in flight when its layer needs it counts as
-missed. By default the size of an expert is such that the loads of the budget take the disk
---disk-share of a token's computing time; reads of missed experts come on top.
+Experts are random bytes in a temporary file, which are read past the page cache into slots as in
+the engine; pauses replace computing. An expert that is in flight when its layer needs it counts as
+a miss. By default, an expert's size is chosen so that reading the loads in --load-budget takes the
+disk --disk-share of a token's computing time. Reads of missed experts take further time.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _PROBE_BYTES, _PROBE_SECONDS = 256 << 20, 1.0
 
 
 def main() -> None:
-    """Parses the command line, replays, prints and writes."""
+    """Parses the command line, replays the trace, prints the rows and writes the JSON file."""
     options = parse_options()
     try:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -81,16 +81,19 @@ def measure(options: argparse.Namespace, path: Path) -> Iterator[ReplayRow]:
 
 
 def chosen_pace(options: argparse.Namespace) -> Pace:
-    """Returns the pauses; by default the output takes as long as 4 layers.
+    """Returns the pauses; by default, the output's pause is as long as that of 4 layers.
 
-    GPT-OSS-20B's output matrix has at least the bytes that 4 layers read.
+    GPT-OSS-20B's output matrix has at least as many bytes as 4 layers read.
     """
     layer = options.layer_ms / 1e3
     return Pace(layer, 4 * layer if options.output_ms is None else options.output_ms / 1e3)
 
 
 def make_layout(options: argparse.Namespace, trace: Trace, pace: Pace, path: Path) -> StoreLayout:
-    """Measures the disk, writes the experts, and prints how the two compare."""
+    """Measures the disk's rate, chooses the experts' size, and writes the file of experts.
+
+    Also prints the loads per token that the disk can read.
+    """
     write_random(path, _PROBE_BYTES)
     disk = direct_bytes_per_second(path, _PROBE_SECONDS)
     seconds = pace.token_seconds(trace.num_layers)
@@ -109,7 +112,7 @@ def make_layout(options: argparse.Namespace, trace: Trace, pace: Pace, path: Pat
 def measure_policy(
     trace: Trace, name: str, slots: int, budget: float, layout: StoreLayout, pace: Pace
 ) -> ReplayRow:
-    """Runs one replay; raises UsageError for an unknown policy."""
+    """Replays and simulates the trace with one policy; raises UsageError for an unknown policy."""
     policy = name.removesuffix(_ADMISSION)
     simulation = Simulation(admission=name != policy, load_budget=budget)
     simulated = simulate(trace, policy, slots, simulation)

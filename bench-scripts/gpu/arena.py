@@ -1,4 +1,4 @@
-"""Random weights, activations and KV pages on a GPU, larger than its cache."""
+"""Random weights, activations and KV pages in a GPU's memory, larger than the GPU's cache."""
 
 from dataclasses import dataclass
 
@@ -21,20 +21,20 @@ PAGE_POSITIONS = 64
 
 
 def upload(device: Device, array: npt.NDArray[np.generic]) -> Span:
-    """Uploads an array to memory of its own."""
+    """Uploads an array to newly allocated GPU memory."""
     span = room(device, array.nbytes)
     device.upload(span, array)
     return span
 
 
 def room(device: Device, num_bytes: int) -> Span:
-    """Allocates memory without setting it."""
+    """Allocates uninitialised GPU memory."""
     return Span(device.allocate(num_bytes), 0, num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Matrices (rows, columns) of one type, one after the other, aligned like sharpi's."""
+    """Matrices (rows, columns) of one quant type, stored `stride` bytes apart as in sharpi."""
 
     quant_type: QuantType
     rows: int
@@ -49,15 +49,15 @@ class Arena:
 
     @property
     def matrix_bytes(self) -> int:
-        """Bytes of one matrix."""
+        """The size of one matrix in bytes, without the gap before the next one."""
         return self.rows * row_bytes(self.quant_type, self.columns)
 
     def matrix(self, index: int) -> Span:
-        """Returns one of the matrices; indices wrap around."""
+        """Returns the memory of matrix `index`; indices wrap around."""
         return self.memory.part(index % self.count * self.stride, self.matrix_bytes)
 
     def stacked(self, device: Device, first: int, step: int) -> GpuStackedMatrix:
-        """Returns every `step`-th matrix as an expert, the way kernels look experts up."""
+        """Returns a stacked matrix, by address, with every `step`-th matrix as an expert."""
         start = self.memory.address + np.arange(first, self.count, step) * self.stride
         return GpuStackedMatrix(upload(device, start.astype(np.uint64)), None, (self.memory,))
 
@@ -65,7 +65,7 @@ class Arena:
 def make_arena(
     device: Device, quant_type: QuantType, rows: int, columns: int, num_bytes: int, least: int
 ) -> Arena:
-    """Returns as many random matrices as `num_bytes` has room for, at least `least`."""
+    """Returns an arena with as many random matrices as fit into `num_bytes`, at least `least`."""
     size = rows * row_bytes(quant_type, columns)
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
     memory = room(device, max(least, num_bytes // stride) * stride)
@@ -77,7 +77,10 @@ def make_arena(
 
 
 def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
-    """Returns rows of ordinary values: floats, or rounded by the quantise kernel."""
+    """Returns normally distributed activations (tokens, columns) in GPU memory.
+
+    They are float32 if `planes` is 0, or else quantised to int8 planes.
+    """
     values = np.random.default_rng(1).standard_normal((tokens, columns), np.float32)
     floats = upload(device, values)
     if not planes:
@@ -89,7 +92,10 @@ def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
 
 
 def kv_pages(device: Device, kv_type: KvType, pages: int, heads: int, dim: int) -> Span:
-    """Returns keys or values of one layer (kernels/cuda/attention/kv_cache.cuh), equal pages."""
+    """Returns the keys or the values of one layer in GPU memory, with equal random pages.
+
+    kernels/cuda/attention/kv_cache.cuh describes the layout.
+    """
     random = np.random.default_rng(2)
     if kv_type == "f16":
         values = random.standard_normal((heads, PAGE_POSITIONS, dim), np.float32)

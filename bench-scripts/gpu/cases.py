@@ -1,6 +1,6 @@
-"""The cases that are timed on a GPU: each kernel of a decode step at its sizes.
+"""The cases that kernels.py times: each kernel of a decode step with the sizes of a real model.
 
-A case reads more than the GPU's cache holds.
+The launches of a case together read more bytes than the GPU's cache holds.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0", "q5_1", "q4_0")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of Qwen3-30B-A3B."""
+    """The sizes of a model and of the measurements; the defaults are those of Qwen3-30B-A3B."""
 
     hidden: int = 2048
     expert_hidden: int = 768
@@ -43,13 +43,13 @@ class Sizes:
     output_rows: int = 32768
     contexts: tuple[int, ...] = (512, 4096, 32768)
     batches: tuple[int, ...] = (1, 8)
-    arena_bytes: int = 512 << 20  # of weights that a case goes through
+    arena_bytes: int = 512 << 20  # bytes of weights that the launches of a case read
     max_kv_layers: int = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Launches that differ only in the memory that they read."""
+    """Launches of one kernel that differ only in the addresses that they read."""
 
     kernel: str
     shape: str
@@ -57,11 +57,11 @@ class Case:
     num_bytes: int  # read by one launch; 0: too little for a rate
     launches: list[Launch] = field(repr=False)
     quant_type: str = ""
-    launches_of_one: int = 1  # launches that belong together
+    launches_of_one: int = 1  # the launches of one execution of the operation
 
 
 def expert_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
-    """Yields gate and up with activation of the chosen experts, then down with their sum."""
+    """Yields cases of the chosen experts: gate and up with the activation, down with the sum."""
     most = s.used * max(s.batches)
     wide = make_arena(device, quant_type, s.expert_hidden, s.hidden, s.arena_bytes, 2 * most)
     for tokens in s.batches:
@@ -114,7 +114,10 @@ def _down(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
 
 
 def _rotating_ids(device: Device, num_experts: int, items: int) -> list[Span]:
-    """Returns ids for one launch after the other, until all experts were chosen once."""
+    """Returns the expert ids of each launch; together the launches use each expert once.
+
+    `items`: the number of ids of a launch.
+    """
     turns = max(1, num_experts // items)
     order = np.random.default_rng(3).permutation(num_experts)[: turns * items].astype(np.int32)
     ids = upload(device, order)
@@ -122,7 +125,7 @@ def _rotating_ids(device: Device, num_experts: int, items: int) -> list[Span]:
 
 
 def dense_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
-    """Yields matrices that every token uses: those of attention, and the output."""
+    """Yields cases of the dense matrices: those of attention, and the output."""
     wide = s.heads * s.head_dim
     for rows, columns in ((wide, s.hidden), (s.hidden, wide), (s.output_rows, s.hidden)):
         arena = make_arena(device, quant_type, rows, columns, s.arena_bytes, 1)
@@ -146,7 +149,7 @@ def _matvec(device: Device, arena: Arena, tokens: int) -> Case:
 
 
 def attention_cases(device: Device, s: Sizes) -> Iterator[Case]:
-    """Yields attention of one token over KV caches of several lengths, keys and values."""
+    """Yields cases of attention of one token, by KV type and number of positions."""
     for kv_type in _KV_TYPES:
         for context in s.contexts:
             yield _attention(device, kv_type, context, s)
@@ -186,7 +189,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
 
 
 def small_cases(device: Device, s: Sizes) -> Iterator[Case]:
-    """Yields kernels that are too small for a rate; the first shows the cost of a launch."""
+    """Yields cases of small kernels; the first of them measures the cost of a launch."""
     one = upload(device, np.zeros(1, np.float32))
     yield Case("smallest", "1 value", 1, 0, [sigmoid(one, count=1)])
     router = make_arena(device, QuantType.F32, s.experts, s.hidden, s.arena_bytes, 1)

@@ -1,4 +1,4 @@
-"""Writes the report of a check: one JSON file with everything, one Markdown file to read."""
+"""Writes the report of a check: a JSON file with all figures, and a Markdown summary."""
 
 import json
 import re
@@ -19,7 +19,7 @@ Figures = dict[str, Any]
 def report_path(
     outcomes: Sequence[Outcome], folder: Path, is_dry: bool, part: int | None = None
 ) -> Path:
-    """Returns the Markdown's path, which names the GPU and the part."""
+    """Returns the path of the Markdown file, whose name has the GPU and the part."""
     name = _gpu(outcomes)
     slug = "dry-run" if is_dry else re.sub(r"[^a-z0-9]+", "-", (name or "no-GPU").lower())
     tail = "" if part is None else f"-part-{part}"
@@ -39,7 +39,7 @@ def write_report(
     is_dry: bool,
     part: int | None = None,
 ) -> Path:
-    """Writes both files and returns the Markdown's path."""
+    """Writes the JSON and the Markdown file, and returns the path of the Markdown file."""
     figures = {outcome.name: outcome.findings.figures for outcome in outcomes}
     folder.mkdir(parents=True, exist_ok=True)
     path = report_path(outcomes, folder, is_dry, part)
@@ -58,7 +58,7 @@ def write_report(
 
 
 def aims(figures: dict[str, Figures]) -> Iterator[tuple[str, str, bool]]:
-    """Yields each measured aim, the value reached, and True if that is enough."""
+    """Yields, for each measured aim, its text, the value reached, and whether the aim is met."""
     for row in figures.get("kernels", {}).get("rows", []):
         is_meant = row["kernel"].startswith("experts") and row["quant_type"] == _AIM_TYPE
         if is_meant and row["tokens"] == 1:
@@ -176,7 +176,7 @@ def _kernels(report: Figures) -> Iterator[str]:
 
 
 def _errors(figures: dict[str, Figures]) -> Iterator[str]:
-    """Yields a table of the largest error of each kind, and its case."""
+    """Yields the lines of a table: the largest error of each comparison, and its case."""
     worst: dict[str, tuple[float, str]] = {}
     for name in ("references", "types"):
         for case, errors in figures.get(name, {}).items():

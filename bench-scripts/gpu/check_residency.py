@@ -1,4 +1,4 @@
-"""The report's part about a GPU with only some of the experts: tables and aims."""
+"""The report's section about running with only some of the experts in VRAM: tables and aims."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ Aim = tuple[str, str, bool]
 
 
 def residency_aims(figures: Figures, llama_cpp: Figures) -> Iterator[Aim]:
-    """Yields the aims that were measured."""
+    """Yields, for each measured aim, its text, the value reached, and whether the aim is met."""
     loads = {each["percent"]: each for each in figures.get("loads", [])}
     if AIM_PERCENT not in loads:
         return
@@ -24,7 +24,10 @@ def residency_aims(figures: Figures, llama_cpp: Figures) -> Iterator[Aim]:
 
 
 def _decode_aim(decode: dict[str, Figures], on_cpu: Figures | None) -> Iterator[Aim]:
-    """Compares with the better of the two baselines without a live expert cache in a graph."""
+    """Yields the aim of decode, relative to the faster of two baselines.
+
+    The baselines are miss mode `load` without a graph, and all experts on the CPU.
+    """
     baselines = {"load without a graph": decode["load without a graph"]["seconds"]}
     if on_cpu is not None:
         baselines["all experts on the CPU"] = on_cpu["decode"][0]["seconds"]
@@ -51,7 +54,7 @@ def _bus_aim(load: Figures, bus: float) -> Iterator[Aim]:
 
 
 def _prefill_aims(load: Figures, on_cpu: Figures | None, llama_cpp: Figures) -> Iterator[Aim]:
-    """Yields aims of being no slower than the CPU, nor than llama.cpp."""
+    """Yields the aims of prefill, to be at least as fast as the CPU and as llama.cpp."""
     others: dict[str, dict[str, float]] = {"all experts on the CPU": {}, "llama.cpp": {}}
     for row in on_cpu["prefill"] if on_cpu else ():
         others["all experts on the CPU"][f"pp{row['tokens']}"] = row["tokens"] / row["seconds"]
@@ -68,7 +71,7 @@ def _prefill_aims(load: Figures, on_cpu: Figures | None, llama_cpp: Figures) -> 
 
 
 def residency_lines(figures: Figures, llama_cpp: Figures) -> Iterator[str]:
-    """Yields decode, then prefill, one row for each load and miss mode, and llama.cpp's last."""
+    """Yields the section's lines: tables of decode, of prefill, and of llama.cpp."""
     loads = sorted(figures.get("loads", []), key=lambda each: each["percent"] or 0)
     if not loads:
         return
@@ -82,7 +85,10 @@ def residency_lines(figures: Figures, llama_cpp: Figures) -> Iterator[str]:
 
 
 def _decode_table(loads: list[Figures], resident: float | None) -> Iterator[str]:
-    """Yields the table of decode; stalled time is the excess over all experts in VRAM."""
+    """Yields the lines of the decode table, with a row for each engine and miss mode.
+
+    `resident`: seconds per token with all experts in VRAM; the excess over it is the stalled time.
+    """
     yield ""
     yield "| in VRAM | slots | misses | tokens/s | ms | stalled ms | hits | MB over the bus |"
     yield "|---|---|---|---|---|---|---|---|"

@@ -1,4 +1,4 @@
-"""Runs compute-sanitizer: memcheck finds invalid accesses, racecheck races in shared memory."""
+"""Runs compute-sanitizer: memcheck finds invalid accesses, racecheck data races."""
 
 import argparse
 import re
@@ -20,7 +20,7 @@ _MOST_FAULTS = 5
 
 
 def main() -> None:
-    """Parses the command line and runs the tool, if it is installed."""
+    """Parses the command line and runs compute-sanitizer, if it is installed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tool", choices=("memcheck", "racecheck"))
     parser.add_argument("--json", type=Path)
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def find_program() -> str | None:
-    """Returns the path of the tool, or None."""
+    """Returns the path of compute-sanitizer; None if it is not installed."""
     return shutil.which(PROGRAM) or next(
         (str(path) for folder in _PLACES if (path := Path(folder) / PROGRAM).exists()), None
     )
@@ -56,7 +56,7 @@ def _check(findings: Findings, tool: str, program: str, is_dry: bool) -> None:
 
 
 def read_output(findings: Findings, status: int, output: str) -> None:
-    """Reads the tool's summary and the faults that it found."""
+    """Adds the tool's summary, and the faults it found, to the findings."""
     summary = _SUMMARY.search(output)
     if summary:
         findings.notes.append(summary[2].strip())

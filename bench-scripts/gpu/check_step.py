@@ -1,6 +1,6 @@
-"""A step of the check: a program with a time limit, and its findings as JSON.
+"""A step of the check: a program with a time limit, which writes its findings as JSON.
 
-It needs nothing but Python, so that a missing package is a finding rather than a traceback.
+This module needs no packages, so that a missing package is a finding rather than a traceback.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ _LEAST_SECONDS = 3.0
 
 @dataclass(slots=True)
 class Findings:
-    """Findings of a step's program: figures, and failures and notes of one line each."""
+    """The findings of a step's program: figures, and lists of one-line failures and notes."""
 
     figures: dict[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Findings:
     is_skipped: bool = False
 
     def finish(self, path: Path | None) -> int:
-        """Prints failures and notes, writes the file, and returns the exit status."""
+        """Prints failures and notes, writes the findings to `path`, and returns the exit status."""
         for line in self.notes + self.failures:
             print(line, file=sys.stderr)
         if path is not None:
@@ -44,25 +44,28 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A program and its arguments; `--json PATH` is added if it writes findings."""
+    """A program with arguments and a time limit of `seconds`.
+
+    `has_findings`: whether the program accepts `--json PATH` and writes findings.
+    """
 
     name: str
     title: str
     command: tuple[str, ...]
     seconds: float
     has_findings: bool = True
-    needs: tuple[str, ...] = ()  # packages without which it is skipped
-    makes: Path | None = None  # a file that it leaves for other steps, and later calls
-    made_of: str = ""  # from what; the file is made again if that is something else
+    needs: tuple[str, ...] = ()  # packages without which the step is skipped
+    makes: Path | None = None  # a file that it makes for other steps and later runs of the check
+    made_of: str = ""  # identifies the inputs of `makes`; if it changes, the file is made again
 
     @property
     def stamp(self) -> Path | None:
-        """The file that says what `makes` was made of, once that is complete."""
+        """The path of the file with the `made_of` of a complete `makes`; None without `makes`."""
         return None if self.makes is None else self.makes.with_name(f"{self.makes.name}.made")
 
     @property
     def is_done(self) -> bool:
-        """True if an earlier call in the same folder made what this step makes."""
+        """True if an earlier run in the same folder made the file `makes` from the same inputs."""
         if self.makes is None or self.stamp is None or not self.stamp.exists():
             return False
         return self.makes.exists() and self.stamp.read_text(encoding="utf-8") == self.made_of
@@ -70,7 +73,7 @@ class Step:
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a step."""
+    """The result of a step: its status, seconds and findings."""
 
     name: str
     title: str
@@ -80,9 +83,9 @@ class Outcome:
 
 
 def run_step(step: Step, folder: Path, environment: dict[str, str], left: float) -> Outcome:
-    """Runs the program until its time limit or the end of all time left; never raises.
+    """Runs a step's program for at most its time limit and `left` seconds; never raises.
 
-    What an earlier call in the same folder made is not made again.
+    A step is not repeated if an earlier run in the same folder made its file.
     """
     if step.is_done:
         findings = Findings(notes=["made by an earlier call"])
@@ -113,7 +116,10 @@ def run_step(step: Step, folder: Path, environment: dict[str, str], left: float)
 
 
 def _run(command: list[str], log: Path, environment: dict[str, str], limit: float) -> int | None:
-    """Returns the exit status; None if the program and all that it started had to be killed."""
+    """Runs a command for at most `limit` seconds, with its output in `log`.
+
+    Returns the exit status; None if the program and its child processes had to be killed.
+    """
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(
@@ -141,7 +147,7 @@ def _read(path: Path) -> Findings:
 
 
 def _last_lines(log: Path) -> str:
-    """Returns the end of a program's output: the message alone if it ended with sharpi's error."""
+    """Returns the last lines of a program's output, or only the message of a final sharpi error."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if lines and (own := _OWN_ERROR.match(lines[-1])):
         return own[1]
@@ -154,6 +160,6 @@ def _clean(findings: Findings) -> None:
 
 
 def without_places(text: str) -> str:
-    """Returns the text on one line, without this machine's folders and name."""
+    """Returns the text on one line, without this machine's folder paths and host name."""
     text = _FOLDERS.sub("", " ".join(text.split()))
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "this machine", text)

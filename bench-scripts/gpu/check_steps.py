@@ -65,13 +65,13 @@ def steps(choice: Choice, part: int | None = None) -> Iterator[Step]:
 
 
 def seconds_of(part: int | None, *, is_dry: bool) -> float:
-    """Returns the time limit of all steps together."""
+    """Returns the time limit, in seconds, of all steps together."""
     num_parts = len(PARTS) - 1 if part is None else 1
     return PART_SECONDS * num_parts * (_DRY_RUN_FACTOR if is_dry else 1)
 
 
 def _packages(choice: Choice, part: int | None) -> Step:
-    """Returns the step that names missing packages; part 0 does so before a GPU is there."""
+    """Returns the step that names missing packages; in part 0, it does not look for a GPU."""
     facts = "gpu/facts.py"
     if part == 0:
         return _script("packages", "packages", 20, choice, facts, "--only-packages", needs=())

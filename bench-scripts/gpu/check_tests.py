@@ -1,6 +1,6 @@
-"""Runs the tests that need a GPU with pytest; here it is a failure if none of them ran.
+"""Runs the tests that need a GPU with pytest, those of kernels first; fails if no test ran.
 
-Kernels come first. What has ended by the time limit is reported, and how much was left.
+At the time limit, the results so far are reported, with the folders whose tests did not end.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _MOST_NAMES = 12
 
 
 def main() -> None:
-    """Parses the command line and runs the tests."""
+    """Parses the command line, runs the tests of each folder, and reports their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=190, help="for all tests")
@@ -52,9 +52,10 @@ def main() -> None:
 
 
 def pytest_command(place: str, without: Sequence[str], mark: str) -> list[str]:
-    """Returns the pytest command for one folder, without the files that ran before.
+    """Returns the pytest command for the tests with a marker in one folder.
 
-    A file that cannot be imported does not stop the others.
+    `without`: folders and files that have run before. If a file cannot be imported, the tests of
+    the other files still run.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p"]
     command += ["gpu.result_lines", "--continue-on-collection-errors", "-m", mark, place]
@@ -71,7 +72,7 @@ def _has(package: str) -> bool:
 
 
 def _run(command: list[str], results: Path, seconds: float) -> bool:
-    """Runs pytest; returns False if it and all that it started had to be killed."""
+    """Runs pytest; returns False if it and its child processes had to be killed after `seconds`."""
     if seconds <= 0:
         return False
     paths = os.pathsep.join((str(ROOT / "bench-scripts"), os.environ.get("PYTHONPATH", "")))
@@ -87,7 +88,7 @@ def _run(command: list[str], results: Path, seconds: float) -> bool:
 
 
 def read_results(findings: Findings, path: Path) -> None:
-    """Counts the results so far, and takes the lines out of the file."""
+    """Adds the results in the file to the findings, and empties the file."""
     counts = findings.figures or {"passed": 0, "failed": 0, "skipped": 0}
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -105,7 +106,7 @@ def read_results(findings: Findings, path: Path) -> None:
 
 
 def finish_results(findings: Findings) -> None:
-    """Shortens the lists, and fails if nothing ran."""
+    """Shortens the lists of failures and notes, and adds a failure if no test passed."""
     _shorten(findings.failures)
     _shorten(findings.notes)
     if not findings.figures.get("passed"):

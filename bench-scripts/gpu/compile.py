@@ -1,4 +1,4 @@
-"""Compiles every kernel as the engine does, in parallel; CuPy keeps the results on disk."""
+"""Compiles every kernel as the engine does, in parallel; CuPy caches the results on disk."""
 
 import argparse
 import multiprocessing
@@ -22,7 +22,7 @@ Unit = tuple[str, str | None]
 
 
 def main() -> None:
-    """Parses the command line and compiles."""
+    """Parses the command line, compiles all kernels, and reports those that fail."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def all_units() -> list[Unit]:
-    """Returns every file, once for each of its quant types."""
+    """Returns pairs of a kernel file and one of its quant types, for all files and types."""
     add_tests("cuda/compiled")
     from nvrtc_jobs import ARCHITECTURES, jobs
 
@@ -47,7 +47,10 @@ def all_units() -> list[Unit]:
 
 
 def _variants(file: str, quant_type: str | None) -> list[str | None]:
-    """Returns a file's types, which may be listed in its text, such as those of the KV cache."""
+    """Returns the types to compile a file for; [None] if it has none.
+
+    A file may list types in macros ONLY_*, such as the types of the KV cache.
+    """
     if quant_type is not None or "quant_types.cuh" in _text(file):
         return [quant_type]
     return [name.lower() for name in sorted(set(_ONLY.findall(_text(file))))] or [None]
@@ -59,7 +62,7 @@ def _text(file: str) -> str:
 
 
 def compile_one(unit: Unit) -> str | None:
-    """Compiles like `CudaDevice`; returns the error, or None."""
+    """Compiles a kernel file as `CudaDevice` does; returns the error message, or None."""
     import cupy
 
     from sharpi.device.kernel_source import kernel_source

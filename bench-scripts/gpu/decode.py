@@ -1,7 +1,7 @@
 """Measures prefill, decode and greedy tokens of one model on a GPU, like `sharpi bench`.
 
-The greedy tokens come from a fixed prompt of random ids, twice from an empty KV cache: they have to
-be the same, and other runs, with fewer experts in VRAM, have to find them too.
+The greedy tokens follow a fixed prompt of random ids. They are computed twice, each time from an
+empty KV cache, and must be equal, also to those of other runs with fewer experts in VRAM.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from sharpi.units import parse_size
 
 
 def main() -> None:
-    """Parses the command line, measures and checks."""
+    """Parses the command line, measures, and checks the greedy tokens."""
     options = _parse_options()
     findings = Findings()
     try:
@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace, findings: Findings) -> None:
 
 
 def _promised_tokens(engine: Engine, count: int, findings: Findings) -> list[int]:
-    """Returns greedy tokens in miss modes that promise the bits of all experts in VRAM."""
+    """Returns greedy tokens in the miss modes whose results equal those of all experts in VRAM."""
     tier = gpu_tier_of(engine.runner.parts)
     if not isinstance(tier, GpuTier):
         return _greedy_twice(engine, count, findings)

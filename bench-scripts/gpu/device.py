@@ -1,4 +1,4 @@
-"""Chooses the device of a script about GPUs: the GPU, or the tests' emulation on the CPU."""
+"""Chooses the device of a GPU script: the GPU, or for dry runs the tests' emulation on the CPU."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,10 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 def device_opener(is_dry: bool) -> Callable[[int], Device]:
-    """Returns a function that opens the GPU, or with `is_dry` the emulation, for few timings."""
+    """Returns a function that opens the GPU, or the emulation on the CPU if `is_dry`.
+
+    The emulation also reduces the bytes and tries with which rates are measured.
+    """
     return _open_cpu if is_dry else open_gpu
 
 
@@ -27,7 +30,7 @@ def _open_cpu(index: int = 0) -> Device:
 
 
 def add_tests(folder: str) -> None:
-    """Makes the modules of a folder of the tests importable, and those that all folders share."""
+    """Adds a folder of the tests, and the tests' root folder, to the import path."""
     for path in (str(TESTS / folder), str(TESTS)):
         if path not in sys.path:
             sys.path.append(path)

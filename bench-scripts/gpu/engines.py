@@ -1,4 +1,4 @@
-"""Engines on a GPU and on the CPU for the same file, and the distance of their logits."""
+"""Loads a file on the GPU and on the CPU, and computes the distance between their logits."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,35 +20,38 @@ Logits = npt.NDArray[np.float32]
 
 
 class Engines:
-    """Loads a file on either processor; RunConfig's fields are keywords."""
+    """Loads files on the GPU or the CPU; keyword arguments are fields of RunConfig."""
 
     def __init__(self, open_device: Callable[[int], Device]) -> None:
         self.open_device = open_device
 
     @contextmanager
     def on_gpu(self, path: Path, **options: Any) -> Iterator[Engine]:
-        """Loads a file on the GPU; raises for a file without GPU kernels."""
+        """Context manager that loads a file on the GPU; raises an error without GPU kernels."""
         config = replace(RunConfig(model=path, device="cuda"), **options)
         with load_engine(config, open_device=self.open_device) as engine:
             yield engine
 
     @contextmanager
     def on_cpu(self, path: Path, **options: Any) -> Iterator[Engine]:
-        """Loads a file on the CPU."""
+        """Context manager that loads a file on the CPU."""
         with load_engine(replace(RunConfig(model=path, device="cpu"), **options)) as engine:
             yield engine
 
 
 def error(logits: Logits, reference: Logits) -> float:
-    """Returns the norm of the difference over the norm; infinity if anything is not finite."""
+    """Returns the norm of the difference divided by the norm of `reference`.
+
+    Returns infinity if the result is not finite.
+    """
     return _finite(np.linalg.norm(logits - reference) / np.linalg.norm(reference))
 
 
 def typical_error(logits: Logits, reference: Logits) -> float:
-    """Returns the same for the median token.
+    """Returns the median over tokens of the relative error, as `error` computes it.
 
-    Rounding differs where one side multiplies f16 matrices or rounds in another order, and random
-    models choose between nearly equal experts: a token that gets another expert differs a lot.
+    The median is robust against rounding differences, which make random models choose another of
+    several nearly equal experts for some tokens. The logits of these tokens differ a lot.
     """
     if not np.isfinite(logits).all():
         return float("inf")
@@ -61,7 +64,7 @@ def _finite(value: np.floating) -> float:
 
 
 def step_by_step(engine: Engine, ids: Ids) -> Logits:
-    """Returns the logits after each token, decoded one after the other."""
+    """Returns the logits (tokens, vocabulary) after each token, decoded one after the other."""
     sequence = Sequence(engine.runner)
     try:
         return np.stack([sequence.extend([int(i)]).copy() for i in ids])

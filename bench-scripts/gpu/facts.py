@@ -1,4 +1,4 @@
-"""Reports the installed packages, the GPU and the driver, and names missing packages on one line."""
+"""Reports the installed packages, the GPU and the driver, and lists missing packages on a line."""
 
 import argparse
 import importlib

@@ -1,9 +1,9 @@
-"""Measures the kernels of a decode step on a GPU: microseconds, and GB/s against its read rate.
+"""Measures the kernels of a decode step on a GPU: microseconds, and GB/s relative to its read rate.
 
-Each kernel is launched many times in one CUDA graph over weights that do not fit the GPU's cache,
-so that launches from Python cost nothing; times are medians of several replays. The cost of a
-kernel that does nothing is measured too, and subtracted in a second percentage. `--dry-run` runs
-the same on the CPU with tiny sizes: it shows nothing about speed, only that everything runs.
+Each kernel is launched many times in one CUDA graph, so that launches from Python cost nothing, on
+weights that do not fit into the GPU's cache. Times are medians of several replays. The cost of an
+empty kernel is measured too, and subtracted in a second percentage. `--dry-run` runs the same on
+the CPU with tiny sizes, to check that the script works; its times mean nothing.
 """
 
 import argparse
@@ -51,7 +51,7 @@ HEADING = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel's results; rates are None if it reads too little for one."""
+    """One kernel's results; rates are None if the kernel reads too few bytes for a rate."""
 
     kernel: str
     quant_type: str
@@ -61,12 +61,12 @@ class Row:
     microseconds: float
     gigabytes_per_second: float | None
     percent: float | None  # of the GPU's read rate
-    percent_without_start: float | None  # the same without the cost of a launch
+    percent_without_start: float | None  # percent of the rate, without the cost of a launch
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The measurements and their limits."""
+    """The sizes, quant types and limits of a measurement."""
 
     sizes: Sizes
     types: tuple[QuantType, ...]
@@ -103,12 +103,15 @@ def _type_list(text: str) -> list[QuantType]:
 
 
 def all_types() -> list[QuantType]:
-    """Returns the types that GPUs have kernels for, the usual ones first."""
+    """Returns the quant types that have GPU kernels, the most usual types first."""
     return sorted(GPU_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
 
 
 def measure(device: Device, plan: Plan) -> dict[str, Any]:
-    """Returns the report: the GPU's rates, the better of two measurements, and the rows."""
+    """Measures all cases, prints a line for each, and returns the report.
+
+    The GPU's read rate is the better of two measurements.
+    """
     limits, end = GpuLimits(device), time.monotonic() + plan.seconds
     limits.measure()
     limits.measure_bus()
@@ -136,7 +139,7 @@ def measure(device: Device, plan: Plan) -> dict[str, Any]:
 
 
 def _timed(device: Device, plan: Plan, end: float) -> tuple[list[tuple[Case, float]], list[str]]:
-    """Returns each case with its median seconds, and the types for which time ran out."""
+    """Returns each case with its median seconds, and the names of types left out at time `end`."""
     sizes, left_out = plan.sizes, []
     first = chain(small_cases(device, sizes), attention_cases(device, sizes))
     timed = list(_seconds_of(device, first, plan))

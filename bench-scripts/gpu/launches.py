@@ -1,7 +1,7 @@
-"""Counts the launches of a decoded token, by recording it without a GPU, a file or its weights.
+"""Counts the kernel launches of a decoded token, without a GPU, a model file or weights.
 
-The shapes are those of Qwen3-30B-A3B, gpt-oss-120b and DeepSeek-V3 by their config.json. The quant
-types are those of their usual files: Q4_K_M, MXFP4 beside Q8_0, and Q4_K_M.
+The shapes are those of Qwen3-30B-A3B, gpt-oss-120b and DeepSeek-V3, according to their config.json.
+The quant types are those of their usual files: Q4_K_M, MXFP4 with Q8_0, and Q4_K_M.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _CONTEXT = 8192
 
 
 def qwen3moe(layer: int) -> Shapes:
-    """Returns the tensors of a layer of Qwen3-30B-A3B in Q4_K_M."""
+    """Returns the types and shapes of the tensors in a layer of Qwen3-30B-A3B in Q4_K_M."""
     wide = Q6_K if layer % 2 else Q4_K  # of values and down
     return {
         "attn_norm": (F32, (2048,)),
@@ -52,7 +52,7 @@ def qwen3moe(layer: int) -> Shapes:
 
 
 def gpt_oss(layer: int) -> Shapes:
-    """Returns the tensors of a layer of gpt-oss-120b."""
+    """Returns the types and shapes of the tensors in a layer of gpt-oss-120b."""
     return {
         "attn_norm": (F32, (2880,)),
         "attn_q": (Q8_0, (4096, 2880)),
@@ -77,7 +77,10 @@ def gpt_oss(layer: int) -> Shapes:
 
 
 def deepseek2(layer: int) -> Shapes:
-    """Returns the tensors of a layer of DeepSeek-V3 in Q4_K_M; the first three are dense."""
+    """Returns the types and shapes of the tensors in a layer of DeepSeek-V3 in Q4_K_M.
+
+    The first three layers have no experts.
+    """
     wide = Q6_K if layer % 2 else Q4_K
     attention: Shapes = {
         "attn_norm": (F32, (7168,)),
@@ -151,7 +154,7 @@ def count(name: str, layers: int, *disabled: Any) -> Counter[str]:
 
 
 def _file(name: str, layers: int) -> GgufFile:
-    """Returns a file of these shapes, whose bytes are zeros that take no memory."""
+    """Returns an open file with a model's shapes; its weights are zeros that take no memory."""
     shapes_of, hidden, vocabulary, keys = _MODELS[name]
     shapes: Shapes = {
         "token_embd.weight": (Q4_K, (vocabulary, hidden)) if hidden % 256 == 0
@@ -181,7 +184,7 @@ def _info(name: str, of: tuple[QuantType, tuple[int, ...]]) -> TensorInfo:
 
 
 def main() -> None:
-    """Parses the command line, and prints the counts."""
+    """Parses the command line, and prints the launches of each model by kernel."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=48)
     parser.add_argument("--json", type=Path)

@@ -1,8 +1,8 @@
-"""Runs llama.cpp's own benchmark on the same file and GPU, with experts of some layers on the CPU.
+"""Runs llama.cpp's llama-bench on the same file and GPU, with experts of some layers on the CPU.
 
 The program is the one that LLAMA_BENCH names, or the one on the PATH; nothing is downloaded or
-built. The number of layers kept off the GPU is such that the others have the bytes of sharpi's
-slots.
+built. The number of layers with experts on the CPU is chosen so that the experts on the GPU have as
+many bytes as sharpi's slots.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _SECONDS = 60.0  # of one run
 
 
 def main() -> None:
-    """Parses the command line and runs the program, if it is installed."""
+    """Parses the command line and runs llama-bench, if it is installed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--layers", type=int, required=True, help="of the model")
@@ -42,12 +42,12 @@ def main() -> None:
 
 
 def find_program() -> str | None:
-    """Returns the program that LLAMA_BENCH names, or the one on the PATH."""
+    """Returns the path of the program that LLAMA_BENCH names, or of llama-bench on the PATH."""
     return shutil.which(os.environ.get("LLAMA_BENCH") or PROGRAM)
 
 
 def measure(findings: Findings, program: str, model: Path, layers: int) -> None:
-    """Runs the program for each share; its rows become figures."""
+    """Runs llama-bench for each share of experts on the GPU, and adds its rows to the figures."""
     findings.figures["rows"] = []
     for percent in SHARES:
         off_gpu = layers - round(layers * percent / 100)
@@ -68,7 +68,7 @@ def measure(findings: Findings, program: str, model: Path, layers: int) -> None:
 
 
 def read_rows(text: str, percent: int, off_gpu: int) -> list[dict[str, Any]]:
-    """Returns the tests in its JSON; raises ValueError for any other text."""
+    """Returns a row for each test in llama-bench's JSON; raises ValueError for any other text."""
     return [
         {
             "percent": percent,

@@ -1,9 +1,9 @@
-"""Compares whole models on a GPU with the CPU: references, quant types, graphs and launches.
+"""Compares the logits of small models on a GPU with those on the CPU, in one of three checks.
 
-`references`: the small models that transformers was run on. `types`: one synthetic model in each
-quant type. `graph`: a token decoded by launches, by the graph captured from them, and by its replay
-has the same bits each time. Errors are norms of differences over norms, of the median token where
-rounding differs.
+`references` compares the reference models with the CPU and with logits of transformers. `types`
+compares a synthetic model in each quant type. `graph` checks that a token decoded by launches, by
+capturing a graph and by replaying it has bit-identical logits. Errors are relative norms of the
+difference, and where rounding differs, those of the median token.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def check_references(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
-    """Checks each case in float32 and in its default precision, prefill and decode."""
+    """Checks prefill and decode of each reference model, with float32 and with Q8_0 weights."""
     with TemporaryDirectory(dir=options.folder) as folder:
         for name in _chosen(sorted(path.stem for path in REFERENCES.glob("*.npz")), options):
             compare = partial(_compare_reference, engines, name, Path(folder), options.dry_run)
@@ -81,7 +81,10 @@ def check_references(engines: Engines, findings: Findings, options: argparse.Nam
 
 
 def _compare_reference(engines: Engines, name: str, folder: Path, is_dry: bool) -> Errors:
-    """Compares with float weights, and as Q8_0 with activations of 8 bits."""
+    """Returns a reference model's errors, with float32 weights and as Q8_0 with int8 activations.
+
+    The float32 model is also compared with the logits of transformers.
+    """
     add_tests("references")
     from gguf import GGMLQuantizationType
     from requantise import requantise
@@ -98,7 +101,7 @@ def _compare_reference(engines: Engines, name: str, folder: Path, is_dry: bool) 
 
 
 def check_types(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
-    """Checks a model of each quant type; its file is removed at once."""
+    """Checks a synthetic model of each quant type, in each precision."""
     ids = np.random.default_rng(5).integers(0, SMALL.vocabulary, _TOKENS).astype(np.int32)
     count = _FEW_TOKENS if options.dry_run else len(ids)
     with TemporaryDirectory(dir=options.folder) as folder:
@@ -109,7 +112,7 @@ def check_types(engines: Engines, findings: Findings, options: argparse.Namespac
 
 
 def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors:
-    """Returns errors of the GPU against the CPU, by the kind of comparison."""
+    """Returns the errors of the GPU's logits relative to the CPU's, by precision and phase."""
     add_tests("references")
     from agreement import float_attention
 
@@ -125,7 +128,10 @@ def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors
 
 
 def _check(findings: Findings, name: str, compare: Callable[[], Errors]) -> None:
-    """Records the errors of a case and those that are too large, or why there are none."""
+    """Runs `compare` and records the errors of a case; fails if they are too large.
+
+    If the model has no GPU kernels, records this as a note; any other exception is a failure.
+    """
     try:
         errors = compare()
     except UnsupportedModelError as reason:
@@ -145,7 +151,7 @@ def _judge(findings: Findings, name: str, errors: Errors) -> None:
 
 
 def check_graph(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
-    """Runs three equal steps: launched, captured and launched, and replayed from the graph."""
+    """Checks that launching, capturing and replaying the same step have equal logits."""
     for name in _chosen(_GRAPH_CASES, options):
         device = WatchedDevice(engines.open_device(0))
         launched, *replayed = _decoded_thrice(REFERENCES / f"{name}.gguf", device)
@@ -157,7 +163,7 @@ def check_graph(engines: Engines, findings: Findings, options: argparse.Namespac
 
 
 def _decoded_thrice(path: Path, device: WatchedDevice) -> list[Logits]:
-    """Returns the logits of the same token at the same position, three times."""
+    """Decodes the same token at the same position three times; returns the logits of each."""
     with Engines(lambda _: device).on_gpu(path) as engine:
         sequence = Sequence(engine.runner)
         sequence.extend([3, 5, 7])

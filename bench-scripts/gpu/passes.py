@@ -1,4 +1,4 @@
-"""Runs passes through an engine on a GPU, timed, with the counts of its slots."""
+"""Times prefill and decode of an engine on a GPU, and counts hits and bytes over the bus."""
 
 import time
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from sharpi.ops.cuda.recorded import MissMode
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Tokens of each kind of pass."""
+    """The numbers of tokens and repetitions of each measurement."""
 
     prompts: tuple[int, ...] = (512, 2048)
     decoded: int = 96
     warm_up: int = 32
-    auto: int = 600  # for finding the fastest miss mode, and timing it
+    auto: int = 600  # tokens to find the fastest miss mode and to time it
     repetitions: int = 3
     greedy: int = 24
     batch_size: int = 512
@@ -37,11 +37,11 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Means per token."""
+    """The result of a decode measurement, with means per token."""
 
-    mode: str
+    mode: str  # the miss mode
     seconds: float
-    typical_seconds: float
+    typical_seconds: float  # the median of the tokens' seconds
     hit_rate: float | None  # None if all experts are in one place
     bus_bytes: float | None  # None if all experts are in one place
     fastest: str | None = None
@@ -49,15 +49,15 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """One prompt's time."""
+    """The result of a prefill measurement, with the median time of a prompt."""
 
     tokens: int
     seconds: float
-    must_cross_bytes: int  # of the used experts that had no slot when the prompt began
+    must_cross_bytes: int  # bytes of the used experts that had no slot when the prompt began
 
 
 class Passes:
-    """The passes of one engine; `MODES` are the miss modes."""
+    """The measurements of one engine; `MODES` are the miss modes to be measured."""
 
     MODES: ClassVar[tuple[MissMode, ...]] = ("load", "stream", "cpu")
 
@@ -68,7 +68,7 @@ class Passes:
         (self._part,) = (p for p in engine.runner.parts if isinstance(p, GpuPart))
 
     def prefills(self) -> Iterator[Prefilled]:
-        """Yields each length from an empty KV cache, after a warm-up."""
+        """Measures prompts of each length from an empty KV cache, after a warm-up."""
         for count in self._sizes.prompts:
             ids, seconds, crossed = self._ids(count), list[float](), 0
             for _ in range(self._sizes.repetitions + 1):
@@ -81,9 +81,10 @@ class Passes:
             yield Prefilled(count, median(seconds[1:]), crossed)
 
     def _must_cross(self, residents: dict[int, tuple[int, ...]]) -> int:
-        """Returns the missing experts' bytes, by the last step's routes.
+        """Returns the bytes of the experts that the last step used and that were not resident.
 
-        A prompt in several steps has the routes of its last batch.
+        `residents`: the resident experts before the prompt, by layer. If a prompt had several
+        steps, only its last step counts.
         """
         plan = self._engine.plan
         assert plan is not None
@@ -98,13 +99,16 @@ class Passes:
         return total
 
     def decode(self, mode: str, *, by_launches: bool = False) -> Decoded:
-        """Decodes random tokens, one after the other, in one miss mode."""
+        """Measures decode of random tokens in one miss mode.
+
+        `by_launches`: launches kernels without CUDA graphs.
+        """
         if self._tier is not None and mode in self.MODES:
             self._tier.insist([next(m for m in self.MODES if m == mode)])
         return self._decode(mode, self._sizes.warm_up, self._sizes.decoded, by_launches)
 
     def decode_auto(self) -> Decoded:
-        """Decodes while the fastest miss mode is found, and times the last third."""
+        """Measures decode with automatic choice of the miss mode; times the last third of it."""
         assert self._tier is not None
         self._tier.insist(self.MODES)
         timed = self._sizes.auto // 3
@@ -135,20 +139,23 @@ class Passes:
         )  # fmt: skip
 
     def _counts(self) -> tuple[int, int, int]:
-        """Returns accesses, hits, and bytes over the bus, so far."""
+        """Returns the accesses, hits and bytes over the bus so far; zeros without slots."""
         if self._tier is None:
             return 0, 0, 0
         stats = self._tier.stats(RunFacts(""))
         return stats.hit_count.accesses, stats.hit_count.hits, stats.bytes_read
 
     def logits(self) -> npt.NDArray[np.float32]:
-        """Returns the logits after each of a few tokens, (tokens, vocabulary)."""
+        """Decodes 16 random tokens; returns the logits (tokens, vocabulary) after each of them."""
         rows = [self._sequence.extend([token]).copy() for token in self._ids(16)]
         self._sequence.truncate(0)
         return np.stack(rows)
 
     def greedy(self) -> list[int]:
-        """Returns the most likely tokens after a short prompt, in modes that promise the bits."""
+        """Returns greedy tokens after a short prompt.
+
+        Only miss modes are used whose results equal those with all experts in VRAM.
+        """
         if self._tier is not None:
             modes = [mode for mode in self._tier.modes if mode != "cpu"]
             self._tier.insist(modes or self._tier.modes)

@@ -1,9 +1,9 @@
-"""Measures decode and prefill on a GPU against the share of the experts that have slots there.
+"""Measures decode and prefill on a GPU by the share of the experts that have slots in VRAM.
 
-One engine is loaded for each share; then every miss mode takes its turn in it, over the same random
-tokens. Two more loads are baselines: all experts on the GPU, and all on the CPU. Greedy tokens have
-to be the same wherever the GPU computes all experts; the CPU's last bits may differ, so there the
-logits have to be close.
+An engine is loaded for each share, and measures every miss mode on the same random tokens. Two more
+engines are baselines: all experts in VRAM, and all experts on the CPU. Greedy tokens must be equal
+in all engines that compute all experts on the GPU. The CPU's results may differ in the last bits,
+so its logits only have to be close.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from sharpi.errors import SharpiError
 from sharpi.ops.cuda.gpu_limits import GpuLimits
 from sharpi.units import parse_size
 
-SHARES = (25, 100, 50, 12, 75)  # percent; the share that the aims are about comes first
+SHARES = (25, 100, 50, 12, 75)  # percent; the first is the share for which there are aims
 _MOST_ERROR = 0.05  # of the logits, relative: activations are rounded to 8 bits on either side
 _DRY_SIZES = Sizes(
     prompts=(6, 20), decoded=3, warm_up=2, auto=30, repetitions=1, greedy=3, batch_size=8
@@ -36,19 +36,19 @@ _DRY_SIZES = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One engine and its options."""
+    """The options of one engine to load, and its share of the experts in VRAM."""
 
     percent: int | None  # of the experts in VRAM; None: all experts on the CPU
     options: dict[str, Any]
 
     @property
     def name(self) -> str:
-        """A name for people."""
+        """The share of the experts in VRAM as text for the report."""
         return "all on the CPU" if self.percent is None else f"{self.percent} %"
 
 
 def main() -> None:
-    """Parses the command line and measures until the time is up."""
+    """Parses the command line and measures each share, until the time limit."""
     options, findings = _parse_options(), Findings()
     sizes = _DRY_SIZES if options.dry_run else Sizes()
     device = device_opener(options.dry_run)(0)
@@ -114,7 +114,10 @@ def _measure(model: Path, device: Device, load: Load, sizes: Sizes, findings: Fi
 
 
 def _decodes(passes: Passes, load: Load) -> Iterator[Any]:
-    """Yields each miss mode, the automatic one, and one of them without a graph."""
+    """Measures decode in each miss mode, in mode `load` without a graph, and in mode `auto`.
+
+    If all experts are in VRAM or on the CPU, there is only one measurement.
+    """
     if load.percent is None or load.percent == 100:
         yield passes.decode("cpu" if load.percent is None else "none")
         return
@@ -130,14 +133,14 @@ def _slots(engine: Engine) -> list[int]:
 
 
 def _compare_logits(logits: Logits, load: Load, findings: Findings) -> None:
-    """Fails if the median token's logits are far from those of the first load."""
+    """Adds a failure if the median token's logits differ too much from the first engine's."""
     far = typical_error(logits, findings.figures["logits"])
     if far > _MOST_ERROR:
         findings.failures.append(f"{load.name}: logits differ by {far:.1e} from the first load's")
 
 
 def _compare(tokens: list[int], load: Load, findings: Findings) -> None:
-    """Fails if the tokens differ from those of the first load."""
+    """Adds a failure if the greedy tokens differ from the first engine's."""
     first = findings.figures.setdefault("greedy", tokens)
     if tokens != first:
         findings.failures.append(f"{load.name}: greedy tokens are not those of the first load")

@@ -1,7 +1,7 @@
-"""A pytest plug-in: writes a line of JSON for each test as it ends, so that a kill loses nothing.
+"""A pytest plug-in that appends a line of JSON to a file when a test ends.
 
-The file's path is in SHARPI_RESULT_LINES. With pytest-xdist the process that collects the results
-writes them.
+So no result is lost if pytest is killed. The file's path is in SHARPI_RESULT_LINES. With
+pytest-xdist, only the controller process writes.
 """
 
 import json
@@ -13,13 +13,13 @@ VARIABLE = "SHARPI_RESULT_LINES"
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Writes the test's result, or that of a fixture that did not pass."""
+    """Writes the result of a test, or of a set-up or tear-down that did not pass."""
     if report.when == "call" or report.outcome != "passed":
         _write(report.nodeid, report.outcome, report.longrepr)
 
 
 def pytest_collectreport(report: Any) -> None:
-    """Writes the name of a file that cannot be imported, and why."""
+    """Writes the name of a test file that cannot be imported, and the reason."""
     if report.outcome == "failed":
         _write(report.nodeid, "failed", report.longrepr)
 

@@ -1,6 +1,6 @@
-"""Runs all kinds of kernels briefly, for tools that watch every access: a few tiny models.
+"""Runs all kinds of kernels briefly on a few tiny models, for compute-sanitizer.
 
-Batches stay below the size at which the GPU's libraries are used: their kernels are not ours.
+Batches are too small for the GPU's libraries, so that only sharpi's kernels are checked.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _BATCH, _DECODED = 16, 3
 
 
 def main() -> None:
-    """Parses the command line and runs everything once."""
+    """Parses the command line and runs every model once."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _run(engines: Engines, path: Path, **options: int) -> None:
-    """Runs a batch whose tokens share experts, then single tokens."""
+    """Runs prefill of a batch whose tokens share experts, then decode of single tokens."""
     with engines.on_gpu(path, batch_size=_BATCH, context_size=64, **options) as engine:
         ids = np.arange(3, 3 + _BATCH, dtype=np.int32)
         engine.logits(ids)

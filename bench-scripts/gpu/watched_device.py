@@ -7,14 +7,17 @@ from sharpi.device.device import Device, Work
 
 
 class WatchedDevice:
-    """Wraps a device; every other attribute is that device's."""
+    """Wraps a device and counts its graphs; all other attributes are those of the device.
+
+    `captured`, `replayed`: the numbers of graph captures and replays.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self.captured, self.replayed = 0, 0
 
     def record(self, work: Sequence[Work]) -> Work:
-        """Records the work on the device, and counts it."""
+        """Captures work to a graph; returns its replay. Counts the capture and each replay."""
         graph = self._device.record(work)
         self.captured += 1
 

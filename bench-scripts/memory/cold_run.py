@@ -17,7 +17,7 @@ _MOST_CACHED = 0.01  # the most of a file that may be cached for a run to count 
 
 @dataclass(frozen=True)
 class Entry:
-    """A program that takes part, and how it is started."""
+    """A program to be compared: its name, Python interpreter, worker script and settings."""
 
     name: str
     python: str
@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Test:
-    """A test that every program runs."""
+    """A test that every program runs: its name and the worker's task."""
 
     name: str
     turn: Turn
@@ -35,7 +35,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Run:
-    """One contestant's turn."""
+    """The result of one test on one program, from a cold page cache."""
 
     test: str
     contestant: str
@@ -43,7 +43,7 @@ class Run:
     timing: Timing
     load_seconds: float  # until the model was ready
     cached_share: float  # part of the files that was cached before, 0 to 1
-    description: dict[str, Any]  # the program's own
+    description: dict[str, Any]  # the worker's description of the program
     disk_rates: tuple[float, ...] = ()  # bytes per second of direct reads right before and after
 
     @property
@@ -52,12 +52,15 @@ class Run:
 
     @property
     def disk_bytes_per_second(self) -> float:
-        """The disk's rate at that time; shared disks change from one second to the next."""
+        """The mean of the disk's rates before and after the run, since shared disks vary."""
         return statistics.fmean(self.disk_rates)
 
 
 def run_cold(entry: Entry, test: Test, group: MemoryGroup, parts: Sequence[Path]) -> Run:
-    """Drops the model's files from the page cache, starts the program and runs the test."""
+    """Drops the model's files from the page cache, and runs a test on a new process of the program.
+
+    Prints a warning if pages stay in the page cache.
+    """
     cached = max(drop_cached(part, _MOST_CACHED) for part in parts)
     if cached > _MOST_CACHED:
         print(

@@ -1,4 +1,4 @@
-"""Measures how fast a file is read past the page cache, which would hide the disk's rate."""
+"""Measures a disk's rate by reading a file past the page cache."""
 
 from pathlib import Path
 
@@ -7,7 +7,10 @@ from sharpi.hardware.disk import measure_disk
 
 
 def direct_bytes_per_second(path: Path, seconds: float) -> float:
-    """Returns the rate of 8 direct reads into huge pages; raises UsageError if there are none."""
+    """Returns the disk's rate with 8 direct reads in flight, measured for `seconds`.
+
+    Raises UsageError if the file system does not support direct reads.
+    """
     rate = measure_disk(path, seconds)
     if not rate.is_direct:
         raise UsageError(f"{path}: its file system has no direct reads; use another disk")

@@ -1,4 +1,4 @@
-"""DiskGroup: a cgroup (version 1) whose programs read as slowly as from a slower disk."""
+"""DiskGroup: a cgroup (version 1) that limits the rate at which its programs read from a disk."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,9 @@ _BLKIO = Path("/sys/fs/cgroup/blkio")
 
 
 class DiskGroup(Closing):
-    """Programs of `launcher` read `rate` bytes per second at most from the disk that has `path`.
+    """A cgroup whose programs read at most `rate` bytes per second from the disk with `path`.
 
-    Only reads past the page cache are sure to be slowed. Raises UsageError where this cannot be
-    set.
+    Reads through the page cache may be faster. Raises UsageError if the limit cannot be set.
     """
 
     def __init__(self, rate: int, path: Path) -> None:
@@ -40,9 +39,9 @@ class DiskGroup(Closing):
 
     @property
     def launcher(self) -> tuple[str, ...]:
-        """A command that runs the command in its further arguments inside the group."""
+        """A command that runs the command in its further arguments within the cgroup."""
         return launcher_into(self.folder)
 
     def close(self) -> None:
-        """Removes the group, whose programs have ended."""
+        """Removes the cgroup; all its programs must have ended."""
         self.folder.rmdir()

@@ -1,10 +1,10 @@
 """Compares sharpi and llama.cpp on a model larger than RAM, from a cold page cache.
 
-Both have the same memory limit and token ids. Each run is a process of its own inside a memory
-cgroup, after the model's files were dropped from the page cache; the two take turns, A B A B.
-Prefill is one pass, decode takes one given id after the other. sharpi's reads are compared with the
-rate of direct reads from the disk, measured between the runs. It needs the right to make a cgroup,
-as root has.
+Both have the same memory limit and token ids. Each run is a new process in a memory cgroup, after
+the model's files were dropped from the page cache; runs of the two programs alternate. Prefill is
+one pass; decode computes given ids one after the other. sharpi's reads are compared with the rate
+of direct reads from the disk, which is measured between the runs. The script needs the right to
+create a cgroup, for example as root.
 """
 
 import argparse
@@ -44,7 +44,7 @@ _PREFILL = "prefill"
 def main() -> None:
     """Parses the command line, runs the rounds, prints and writes the results."""
     options = parse_options()
-    # so that the group is removed, too
+    # SIGTERM must raise, so that the group is removed
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with open_gguf(options.model) as file:
@@ -83,7 +83,10 @@ def parse_options() -> argparse.Namespace:
 
 
 def chosen_tests(options: argparse.Namespace, file: GgufFile) -> Iterator[Test]:
-    """Yields the tests, with the same ids in every run; decode starts after one token."""
+    """Yields the tests of prefill and decode, with the same token ids in every run.
+
+    Decode is timed after one token.
+    """
     ids = token_ids(file, max(options.prompt, options.n_gen + 1), options.ids)
     if options.prompt:
         turn = Turn([], ids[: options.prompt], _BATCH_SIZE)
@@ -94,7 +97,7 @@ def chosen_tests(options: argparse.Namespace, file: GgufFile) -> Iterator[Test]:
 
 
 def chosen_entries(options: argparse.Namespace) -> Iterator[Entry]:
-    """Yields sharpi first, then llama.cpp."""
+    """Yields the programs to be compared: sharpi, then llama.cpp, unless `--only` excludes one."""
     positions = max(options.prompt, options.n_gen + 1)
     context_size = (positions + 255) // 256 * 256  # llama.cpp rounds up to this by itself
     size = (str(options.model), options.threads, context_size, _BATCH_SIZE)
@@ -116,7 +119,10 @@ def play(
     parts: Sequence[Path],
     rounds: int,
 ) -> Iterator[Run]:
-    """Yields `rounds` runs of every test by each entry in turn, with disk rates in between."""
+    """Runs every test on each program in turn, `rounds` times, and yields the runs.
+
+    The disk's rate is measured before and after each run.
+    """
     before = direct_bytes_per_second(parts[0], _DISK_SECONDS)
     for number, test, entry in product(range(rounds), tests, entries):
         run = run_cold(entry, test, group, parts)
@@ -129,7 +135,7 @@ def play(
 
 
 def show(runs: Sequence[Run]) -> None:
-    """Prints the table of ratios, the windows of decode, and the bytes read."""
+    """Prints the table of ratios, by test and by window of decode, and the bytes read."""
     windows = window_rows(decodes(runs))
     if rows := ratio_rows(runs):
         print_table([*rows, *windows])
@@ -146,14 +152,14 @@ def show(runs: Sequence[Run]) -> None:
 
 
 def decodes(runs: Sequence[Run]) -> list[Run]:
-    """Returns the runs of decode, which have windows."""
+    """Returns the runs of decode tests; only these are divided into windows of tokens."""
     return [run for run in runs if run.test.startswith(_DECODE)]
 
 
 def record(
     options: argparse.Namespace, runs: Sequence[Run], parts: Sequence[Path]
 ) -> dict[str, Any]:
-    """Returns everything for the JSON file."""
+    """Returns the contents of the JSON file: options, machine, tables and runs."""
     return {
         "model": options.model.name,
         "model_bytes": sum(part.stat().st_size for part in parts),

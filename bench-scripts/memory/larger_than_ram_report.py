@@ -1,4 +1,4 @@
-"""Reports runs under a memory limit: ratios, windows of tokens, shares of the disk's rate."""
+"""Reports runs of larger_than_ram.py: ratios, windows of tokens, shares of the disk's rate."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ Row = dict[str, Any]
 
 
 def ratio_rows(runs: Sequence[Run]) -> list[Row]:
-    """Returns a row for each test in the order of the runs, like vs_llama_cpp.py.
+    """Returns a row for each test, as `result` of vs_llama_cpp.py makes it, in the runs' order.
 
-    Here and below there are no rows without llama.cpp, because there is nothing to compare.
+    Tests that only one program has run are left out.
     """
     tests: dict[str, Samples] = {}
     for run in runs:
@@ -23,7 +23,10 @@ def ratio_rows(runs: Sequence[Run]) -> list[Row]:
 
 
 def window_rows(runs: Sequence[Run], size: int = WINDOW) -> list[Row]:
-    """Returns a row, as `ratio_rows` does, for each whole window of `size` tokens of one test."""
+    """Returns a row for each complete window of `size` tokens of one test.
+
+    Windows that only one program has run are left out.
+    """
     windows: list[Samples] = []
     for run in runs:
         for index, speed in enumerate(window_speeds(run.timing.pass_seconds, size)):
@@ -38,25 +41,25 @@ def window_rows(runs: Sequence[Run], size: int = WINDOW) -> list[Row]:
 
 
 def window_speeds(seconds: Sequence[float], size: int = WINDOW) -> list[float]:
-    """Returns tokens per second over each whole window of `size` tokens.
+    """Returns tokens per second in each complete window of `size` tokens.
 
-    `seconds`: of each token.
+    `seconds`: the seconds of each token.
     """
     begins = range(0, len(seconds) - size + 1, size)
     return [size / sum(seconds[begin : begin + size]) for begin in begins]
 
 
 def median_speeds(runs: Sequence[Run]) -> list[float]:
-    """Returns tokens per second in each window, the median of one contestant's rounds."""
+    """Returns tokens per second in each window: the medians over one program's runs of a test."""
     rounds = (window_speeds(run.timing.pass_seconds) for run in runs)
     return [statistics.median(speeds) for speeds in zip(*rounds, strict=True)]
 
 
 def read_rows(runs: Sequence[Run]) -> list[Row]:
-    """Returns the reads of each contestant in each test, medians of rounds; None if not counted.
+    """Returns a row with the medians of reads and waiting, for each program and test.
 
-    `storage_bytes` are those that the kernel fetched for the process, for any reason; the others
-    are sharpi's own counts of its experts.
+    A value is None if it was not counted. `storage_bytes`: all bytes that the kernel read from
+    storage for the process. The other counts are sharpi's, about experts only.
     """
     pairs = dict.fromkeys((run.test, run.contestant) for run in runs)
     return [
@@ -84,9 +87,9 @@ def _reads(test: str, contestant: str, runs: Sequence[Run]) -> Row:
 
 
 def disk_share(run: Run) -> float | None:
-    """Returns the disk's least time for the missed bytes, as a part of the time taken.
+    """Returns the minimal time to read the missed bytes, as a fraction of the run's time.
 
-    Bytes that were read early and never used do not count. None if nothing was counted.
+    Bytes that were prefetched and never used do not count. Returns None if reads were not counted.
     """
     counts = run.timing.counts
     if "read_bytes" not in counts:
@@ -96,9 +99,10 @@ def disk_share(run: Run) -> float | None:
 
 
 def bound_share(run: Run) -> float | None:
-    """Returns the same for the slower of disk and computing.
+    """Returns the larger of the run's fractions of time for the disk and for computing.
 
-    Both at once cannot be faster than that; where few experts miss, computing is the limit.
+    Neither can be shortened by more overlap. For the disk, this is `disk_share`; computing is the
+    time without stalls. Returns None if reads were not counted.
     """
     share = disk_share(run)
     if share is None:
@@ -107,9 +111,10 @@ def bound_share(run: Run) -> float | None:
 
 
 def wait_share(run: Run) -> float | None:
-    """Returns the share of the disk's rate at which misses arrived while the run waited.
+    """Returns the missed bytes per second of waiting, as a fraction of the disk's rate.
 
-    It is above 1 if reads also run while hits are computed. Returns None without misses.
+    The fraction exceeds 1 if reads continue while hits are computed. Returns None without misses or
+    waiting.
     """
     share = disk_share(run)
     waited = run.timing.counts.get("stall_seconds")
@@ -117,7 +122,7 @@ def wait_share(run: Run) -> float | None:
 
 
 def read_sentence(row: Row) -> str:
-    """Formats a row of `read_rows` as a sentence, as far as it was counted."""
+    """Formats a row of `read_rows` as text, without the values that were not counted."""
     lines = [f"{row['tokens_per_second']:.2f} tokens/s, ready after {row['load_seconds']:.1f} s"]
     if row["storage_bytes_per_token"] is not None:
         lines[0] += f", {_megabytes(row, 'storage')} a token from storage"

@@ -1,4 +1,4 @@
-"""MemoryGroup: a cgroup with a memory limit in which programs are started, version 1 or 2."""
+"""MemoryGroup: a cgroup, version 1 or 2, that limits the memory of the programs in it."""
 
 import contextlib
 import fcntl
@@ -12,19 +12,17 @@ from sharpi.errors import UsageError
 from sharpi.system.closing import Closing
 
 _MOUNTS = Path("/proc/mounts")
-_ENTER = (
-    'echo $$ > "$0" && exec "$@"'  # a shell that puts itself into the group, then is the program
-)
+_ENTER = 'echo $$ > "$0" && exec "$@"'  # the shell enters the group, then becomes the program
 _REMOVAL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A hierarchy of cgroups in which memory groups can be made."""
+    """A hierarchy of cgroups in which memory groups can be created."""
 
     folder: Path
-    limits: tuple[str, str]  # files that limit RAM and, if it exists, swap
-    swap_is_extra: bool  # the second one counts swap alone rather than both together
+    limits: tuple[str, str]  # names of the files that limit RAM and, if it exists, swap
+    swap_is_extra: bool  # the second file limits swap alone, rather than RAM and swap together
 
 
 def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
@@ -41,15 +39,15 @@ def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
 
 
 def launcher_into(folder: Path) -> tuple[str, ...]:
-    """Returns a command that runs the command in its further arguments inside a cgroup."""
+    """Returns a command that runs the command in its further arguments within a cgroup."""
     return ("sh", "-c", _ENTER, str(folder / "cgroup.procs"))
 
 
 class MemoryGroup(Closing):
-    """A new group of `limit` bytes without swap; leaving the context always removes it.
+    """A new cgroup with `limit` bytes of memory and no swap; leaving the context removes it.
 
-    There is one at a time: two measurements would share the disk and each other's page cache.
-    Raises UsageError if this user cannot make one, or another exists.
+    Only one can exist at a time, since two measurements would share the disk and the page cache.
+    Raises UsageError if another one exists, or if this user cannot create one.
     """
 
     def __init__(self, limit: int, hierarchy: Hierarchy | None = None) -> None:
@@ -74,11 +72,11 @@ class MemoryGroup(Closing):
 
     @property
     def launcher(self) -> tuple[str, ...]:
-        """A command that runs the command in its further arguments inside the group."""
+        """A command that runs the command in its further arguments within the cgroup."""
         return launcher_into(self.folder)
 
     def close(self) -> None:
-        """Ends what still runs in the group and removes it."""
+        """Kills the processes that still run in the cgroup, and removes it."""
         os.close(self._lock)
         end = time.monotonic() + _REMOVAL_SECONDS
         while self.folder.exists() and time.monotonic() < end:
@@ -92,14 +90,18 @@ class MemoryGroup(Closing):
 
 
 def _delegate_memory(folder: Path) -> None:
-    """Hands the memory controller down, which version 2 requires of the parent group."""
+    """Enables the memory controller in the parent group, as cgroups of version 2 require."""
     control = folder / "cgroup.subtree_control"
     if control.exists() and "memory" not in _words(control):
         control.write_text("+memory")
 
 
 def _lock(folder: Path) -> int:
-    """Returns a lock that is held until it is closed, or until its process has ended in any way."""
+    """Locks a folder and returns the file descriptor that holds the lock.
+
+    The lock ends when the descriptor is closed, or the process ends. Raises UsageError if another
+    process holds it.
+    """
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

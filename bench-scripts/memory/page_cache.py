@@ -1,4 +1,4 @@
-"""The cached part of a file, dropping it from the page cache, and the kernel's read-ahead."""
+"""Functions that query and drop a file's pages in the page cache, and query the read-ahead."""
 
 import ctypes
 import mmap
@@ -12,7 +12,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def cached_share(path: Path) -> float:
-    """Returns the cached part of a file's pages, 0 to 1 (mincore(2): of the user's own files)."""
+    """Returns the fraction of a file's pages in the page cache, 0 to 1.
+
+    The user must own the file or be able to write it (mincore(2)).
+    """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
         view = np.frombuffer(mapped, np.uint8)
@@ -25,9 +28,9 @@ def cached_share(path: Path) -> float:
 
 
 def drop_cached(path: Path, tolerated: float = 0.01) -> float:
-    """Drops a file's pages; returns the part that stays all the same, 0 to 1.
+    """Drops a file's pages from the page cache; returns the fraction that stays, 0 to 1.
 
-    The whole page cache is dropped only if more than `tolerated` stays and the user is root.
+    If more than `tolerated` stays and the user is root, the entire page cache is dropped.
     """
     with path.open("rb") as file:
         os.fsync(file.fileno())  # unwritten pages cannot be dropped
@@ -38,7 +41,7 @@ def drop_cached(path: Path, tolerated: float = 0.01) -> float:
 
 
 def read_ahead_bytes(path: Path) -> int | None:
-    """Returns the most that the kernel reads at a fault in a mapped file; None if unknown."""
+    """Returns the largest read-ahead, in bytes, at a fault in a mapped file; None if unknown."""
     device = os.stat(path).st_dev
     folder = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
     for queue in (folder / "queue", folder.parent / "queue"):  # a partition uses its disk's

@@ -1,8 +1,9 @@
-"""Hides a pass key at three depths of a long text, and asks for it, per type of keys and values.
+"""Tests for each KV type whether a model finds a pass key hidden at three depths of a long text.
 
-`python bench-scripts/quality/needle.py MODEL --text FILE -c 4096` prints how probable the model
-finds the right digits, and whether each of them is its first choice. `--keep N` does so with f16
-and `--kv-keep N`, where the question ends the prompt, and where it comes after the cut.
+`python bench-scripts/quality/needle.py MODEL --text FILE -c 4096` prints the probability of the
+pass key's digits, and whether each digit is the most probable token. `--keep N` does so with f16
+and `--kv-keep N`, once with the question as the end of the prompt, and once with the question after
+the prompt, most of whose keys and values have then been dropped.
 """
 
 import argparse
@@ -28,7 +29,11 @@ def _ids(engine: Engine, text: str) -> list[int]:
 def _score(
     engine: Engine, text: list[int], depth: float, context: int, *, asks_late: bool
 ) -> tuple[float, bool]:
-    """Returns the probability of the key, and whether it is the first choice throughout."""
+    """Returns the pass key's probability, and whether each of its tokens is the most probable one.
+
+    `depth`: the place of the pass key in the text, 0 to 1. `asks_late`: the question follows the
+    prompt instead of ending it.
+    """
     needle, question, key = (_ids(engine, part) for part in (_NEEDLE, _QUESTION, _KEY))
     room = context - len(needle) - len(question) - len(key)
     at = int(depth * room)
@@ -60,7 +65,7 @@ def _show(options: argparse.Namespace, kind: KvType, kept: int | None) -> None:
 
 
 def main() -> None:
-    """Prints one line per type."""
+    """Parses the command line and prints a line for each KV type and for each `--keep`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--text", type=Path, required=True)

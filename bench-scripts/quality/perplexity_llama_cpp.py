@@ -1,9 +1,9 @@
 """Computes the perplexity of a GGUF over a text with llama.cpp, like its perplexity tool.
 
-Prints the running figure after every window, to compare with `sharpi perplexity`. Each window of
-`--context` tokens starts from an empty KV cache, with BOS in its first place if the vocabulary adds
-one; predictions of its second half count, beginning with the token after the middle one.
-`--save FOLDER` keeps their logits for rounding.py.
+Prints the perplexity so far after every window, to compare with `sharpi perplexity`. Each window of
+`--context` tokens starts from an empty KV cache, and its first token is replaced by BOS if the
+vocabulary adds one. Predictions of the second half count, beginning with the token after the middle
+one. `--save FOLDER` saves the logits of these predictions for rounding.py.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def open_model(path: Path, context: int, threads: int) -> llama_cpp.Llama:
-    """Opens the model with room for one window, evaluated in one batch."""
+    """Opens the model with a context of one window, which is computed in one batch."""
     return llama_cpp.Llama(
         str(path),
         n_ctx=context,
@@ -56,13 +56,13 @@ def open_model(path: Path, context: int, threads: int) -> llama_cpp.Llama:
 
 
 def split(ids: list[int], context: int, max_windows: int) -> Iterator[list[int]]:
-    """Yields the first whole windows of the text."""
+    """Yields the complete windows of `context` tokens in the text, at most `max_windows`."""
     for index in range(min(max_windows, len(ids) // context)):
         yield ids[index * context : (index + 1) * context]
 
 
 def window_logits(model: llama_cpp.Llama, window: list[int]) -> NDArray[np.float32]:
-    """Returns the logits (tokens, vocabulary) that predict the tokens after the middle one."""
+    """Returns the logits (tokens, vocabulary) that predict the tokens after the window's middle."""
     model.reset()
     model.eval(window)
     return model.scores[len(window) // 2 : len(window) - 1]

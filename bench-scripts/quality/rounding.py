@@ -1,9 +1,9 @@
-"""Compares what activations of 8 bits cost here and in llama.cpp, against activations of f32.
+"""Compares the loss of quality from 8-bit activations in sharpi and in llama.cpp, relative to f32.
 
-`python bench-scripts/quality/perplexity_llama_cpp.py MODEL -f TEXT --save FOLDER` first keeps
-llama.cpp's logits. The same windows are computed here with --precision f32, int8 and int16. Per
-token, the KL divergence from f32 and the difference of losses are paired, so that their standard
-errors are those of rounding, not of the text.
+First, `python bench-scripts/quality/perplexity_llama_cpp.py MODEL -f TEXT --save FOLDER` saves
+llama.cpp's logits. This script computes the same windows in sharpi with --precision f32, int8 and
+int16. KL divergences from f32 and differences of losses are computed per token, so that their
+standard errors are those of rounding, not of the text.
 """
 
 import argparse
@@ -41,7 +41,10 @@ def _show(name: str, divergences: list[Floats], losses: list[Floats]) -> None:
 
 
 def _compare(options: argparse.Namespace, precision: Precision | None) -> None:
-    """Prints the cost of one precision; of llama.cpp's logits where that is None."""
+    """Prints KL divergence and perplexity of one precision, relative to f32.
+
+    If `precision` is None, llama.cpp's saved logits are compared instead.
+    """
     divergences, differences = [], []
     with (
         load_engine(_config(options, "f32")) as exact_engine,
@@ -58,7 +61,7 @@ def _compare(options: argparse.Namespace, precision: Precision | None) -> None:
 
 
 def main() -> None:
-    """Prints one line per precision."""
+    """Parses the command line and prints a line for llama.cpp and for each precision."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("-f", "--file", type=Path, required=True)

@@ -1,8 +1,8 @@
-"""Serves the demo model to hostile and honest clients together, and compares the honest answers.
+"""Checks that hostile clients of a server neither change nor delay the answers to honest clients.
 
-First the honest clients run alone, then beside clients that send whatever takes memory, time or
-connections. Every honest answer has to be the one given alone, and `/health` has to answer. The
-table says how long both took.
+First, honest clients use the demo model alone, then together with clients that send requests which
+cost much memory, time or connections. Every honest answer must equal the first answer to the same
+request, and `/health` must answer in time. The table shows the times of both.
 
     python bench-scripts/serve/hostile_clients.py --seconds 600
 """
@@ -34,7 +34,11 @@ HEALTH_LIMIT = 0.1  # seconds
 
 
 class Honest(NamedTuple):
-    """What the honest clients saw."""
+    """The results of the honest clients.
+
+    `seconds`: the time of each answer. `health`: the time of each `/health` request. `wrong`: error
+    messages and answers that differ.
+    """
 
     seconds: list[float]
     health: list[float]
@@ -57,7 +61,7 @@ def main() -> int:
 
 
 def start_server() -> tuple["subprocess.Popen[str]", str]:
-    """Returns a server on a free port, and its URL."""
+    """Starts a server on a free port; returns its process and URL."""
     command = [sys.executable, "-m", "sharpi", "serve", "--port", "0", "--parallel", "4"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -80,7 +84,10 @@ async def compare(url: str, pid: int, seconds: float, num_hostile: int) -> int:
 
 
 async def run_honest(url: str, seconds: float, texts: dict[int, str]) -> Honest:
-    """Runs the honest clients; `texts` keeps the first answer to each request."""
+    """Runs the honest clients for `seconds` and returns their results.
+
+    `texts`: the first answer by length of the prompt, to which later answers are compared.
+    """
     seen = Honest([], [], [])
     deadline = time.monotonic() + seconds
     clients = [honest(url, seed, deadline, texts, seen) for seed in range(NUM_HONEST)]
@@ -122,7 +129,10 @@ async def watch_health(url: str, deadline: float, seen: Honest) -> None:
 
 
 def attack_all(url: str, seconds: float, num: int) -> Counter[str]:
-    """Runs the hostile clients, in a process of their own."""
+    """Runs `num` hostile clients for `seconds`, in a separate process from the honest clients.
+
+    Returns the number of requests by kind and status.
+    """
     counts: Counter[str] = Counter()
     os.nice(5)
 
@@ -135,7 +145,7 @@ def attack_all(url: str, seconds: float, num: int) -> Counter[str]:
 
 
 async def attack(url: str, seed: int, deadline: float, counts: Counter[str]) -> None:
-    """Sends hostile requests one after the other until the deadline."""
+    """Sends random hostile requests until the deadline, as one client."""
     choices = random.Random(1000 + seed)
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
         while time.monotonic() < deadline:
@@ -171,7 +181,7 @@ def costly_schema(choices: random.Random) -> bytes:
 
 
 def exploding_schema(choices: random.Random) -> bytes:
-    """Returns a schema of a few hundred characters that stands for more than memory holds."""
+    """Returns a request with a short schema whose expansion would not fit into memory."""
     again = {"$ref": "#/$defs/a"}
     names = choices.sample("abcdefgh", 4)
     branches = [{"properties": {name: {"items": again}, "z": again}} for name in names]
@@ -183,7 +193,7 @@ def exploding_schema(choices: random.Random) -> bytes:
 
 
 async def open_idle(client: httpx.AsyncClient, choices: random.Random) -> object:
-    """Opens connections that send nothing, or half a head, and leaves them for a moment."""
+    """Opens 50 connections that send nothing or an incomplete request, and closes them later."""
     url = client.base_url
     connections = []
     for _ in range(50):
@@ -196,7 +206,7 @@ async def open_idle(client: httpx.AsyncClient, choices: random.Random) -> object
 
 
 async def leave(client: httpx.AsyncClient, choices: random.Random) -> object:
-    """Asks for a long answer and leaves at once."""
+    """Requests a long streamed answer and closes the connection after its first line."""
     body = {"prompt": STORY, "max_tokens": 400, "ignore_eos": True, "stream": True}
     async with client.stream("POST", COMPLETIONS, json=body) as response:
         async for _ in response.aiter_lines():

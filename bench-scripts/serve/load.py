@@ -1,9 +1,9 @@
-"""Sends mixed requests to a running server for minutes, and reports losses, leaks and latencies.
+"""Sends mixed requests to a running server for minutes, and reports errors, leaks and latencies.
 
-Clients stream, wait for whole answers, disconnect in the middle or at once, and send requests that
-do not fit. Greedy texts must be the same whatever other requests run. Ends with code 1 when a
-request was lost or answered wrongly, or KV pages are in use at the end. Start the server first:
-`sharpi serve --port 8080 --parallel 4`.
+Clients request streamed and complete answers, disconnect at once or in the middle, and send prompts
+that are too long. The greedy answer to a request must always be the same, whatever other requests
+run. The exit code is 1 if a request fails or its answer differs, or if KV pages are in use at the
+end. Start the server first: `sharpi serve --port 8080 --parallel 4`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _WARM_SHARE = 0.2  # of the time, after which memory should not grow any more
 
 @dataclass
 class Figures:
-    """Figures of all requests; times in seconds, memory in bytes."""
+    """The measurements of all requests; times are in seconds, memory in bytes."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first_tokens: list[float] = field(default_factory=list)
@@ -42,13 +42,13 @@ class Figures:
     faults: list[str] = field(default_factory=list)
 
     def lose(self, what: str) -> None:
-        """Counts a request that got no correct answer."""
+        """Counts a request without a correct answer, and records the reason."""
         self.counts["lost"] += 1
         self.faults.append(what)
 
 
 class Client:
-    """One of several clients, with a connection pool and random choices of its own."""
+    """One of several clients, with its connection pool and its random generator."""
 
     def __init__(self, url: str, key: str | None, seed: int, figures: Figures) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -56,7 +56,7 @@ class Client:
         self._random, self._figures = random.Random(seed), figures
 
     async def run(self, deadline: float) -> None:
-        """Sends one request after the other."""
+        """Sends random requests one after the other until the deadline."""
         kinds, weights = list(_KINDS), list(_KINDS.values())
         async with self._http:
             while time.monotonic() < deadline:
@@ -147,13 +147,13 @@ class Client:
 
 
 def prompt(length: int) -> str:
-    """Returns `length` letters; a third of all prompts begin alike, as in a conversation."""
+    """Returns a prompt of `length` characters; a third of the lengths share the same beginning."""
     begin = (length % 3) * 17
     return _STORY[begin : begin + length]
 
 
 async def watch(url: str, key: str | None, deadline: float, figures: Figures) -> None:
-    """Samples the server's memory."""
+    """Samples the server's resident memory every few seconds until the deadline."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
         while time.monotonic() < deadline:
@@ -162,7 +162,7 @@ async def watch(url: str, key: str | None, deadline: float, figures: Figures) ->
 
 
 async def load(url: str, key: str | None, num_clients: int, seconds: float) -> dict[str, Any]:
-    """Runs all clients; returns the figures that are printed."""
+    """Runs all clients for `seconds`; returns the summary to be printed."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
         before = (await http.get("/props")).json()
@@ -177,7 +177,10 @@ async def load(url: str, key: str | None, num_clients: int, seconds: float) -> d
 
 
 def summary(figures: Figures, after: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Returns percentiles in milliseconds, memory in MiB: once warm, at the end, and the most."""
+    """Returns the summary of all requests: counts, percentiles in milliseconds, memory in MiB.
+
+    Memory is reported after a fifth of the time, at the end, and at its maximum.
+    """
     warm = figures.memory[int(len(figures.memory) * _WARM_SHARE)]
     return {
         "seconds": seconds,
@@ -199,14 +202,14 @@ def summary(figures: Figures, after: dict[str, Any], seconds: float) -> dict[str
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
-    """Returns percentiles in milliseconds of at least two times."""
+    """Returns percentiles in milliseconds of a list of at least two times in seconds."""
     cuts = statistics.quantiles(seconds, n=100, method="inclusive")
     chosen = {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(seconds)}
     return {name: round(value * 1000, 2) for name, value in chosen.items()}
 
 
 def main() -> None:
-    """Parses the command line, runs and prints."""
+    """Parses the command line, runs the clients, and prints the summary."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url", nargs="?", default="http://127.0.0.1:8080")
     parser.add_argument("--api-key")

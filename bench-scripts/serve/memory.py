@@ -1,7 +1,7 @@
-"""Serves the demo model to clients that send many kinds of requests, and prints its memory.
+"""Sends many kinds of requests to a server of the demo model, and prints the server's memory.
 
-The clients are light, so that most of the time is the server's: tens of thousands of requests take
-minutes. Some of them are wrong, some clients leave, and every schema and grammar is a new one.
+The clients need little CPU time, so that tens of thousands of requests take only minutes. Some
+requests are invalid, some clients disconnect, and schemas and grammars rarely repeat.
 
     python bench-scripts/serve/memory.py --requests 50000
 """
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 class Load:
-    """Clients that send requests until there were enough."""
+    """Clients that send `most` requests in all; memory is printed after every `every` requests."""
 
     def __init__(self, port: int, pid: int, most: int, every: int) -> None:
         self._port, self._pid, self._most, self._every = port, pid, most, every
@@ -60,7 +60,11 @@ class Load:
     async def _talk(
         self, choices: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends requests on one connection, until the client leaves or idles."""
+        """Sends up to 50 random requests on one connection, until the client leaves or idles.
+
+        A client that leaves disconnects during an answer; one that idles sends an incomplete
+        request.
+        """
         for _ in range(50):
             kind = choices.choice([LEAVES, IDLES, *KINDS])
             self._count()

@@ -47,7 +47,7 @@ EXPERT_NAMES = {
 
 
 def renamed(checkpoint: dict[str, Floats], config: dict[str, Any]) -> dict[str, Floats]:
-    """Returns tensors under their GGUF names, with experts stacked as (experts, rows, columns)."""
+    """Returns a checkpoint's tensors by GGUF name, experts stacked as (experts, rows, columns)."""
     tensors = {gguf: checkpoint[f"{hf}.weight"] for hf, gguf in MODEL_NAMES.items()}
     for layer in range(config["num_hidden_layers"]):
         source, target = f"model.layers.{layer}", f"blk.{layer}"
@@ -61,7 +61,7 @@ def renamed(checkpoint: dict[str, Floats], config: dict[str, Any]) -> dict[str, 
 
 
 def quant_type(name: str, values: Floats) -> QuantType:
-    """Returns the type in which a tensor is stored, by its name and number of dimensions."""
+    """Returns the quant type for a tensor, by its name and number of dimensions."""
     if values.ndim == 1 or "ffn_gate_inp" in name:
         return QuantType.F32
     if "ffn_gate_exps" in name or "ffn_up_exps" in name:
@@ -72,7 +72,7 @@ def quant_type(name: str, values: Floats) -> QuantType:
 
 
 def quantised(values: Floats, stored: QuantType) -> np.ndarray[Any, Any]:
-    """Returns the values in the type `stored`: floats, or the bytes of quantised rows."""
+    """Converts values to the type `stored`: floats, or the bytes of quantised rows."""
     if stored == QuantType.Q4_K:
         return quantise_q4_k(values)
     if stored == QuantType.Q6_K:
@@ -105,7 +105,7 @@ def add_metadata(writer: GGUFWriter, config: dict[str, Any], file_type: LlamaFil
 
 
 def add_attention(writer: GGUFWriter, config: dict[str, Any]) -> None:
-    """Adds the heads, their widths, the rotary base and the norms' epsilon."""
+    """Adds the metadata of attention heads, rotary base and RMS norm."""
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_key_length(config["head_dim"])
@@ -115,7 +115,7 @@ def add_attention(writer: GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def add_tokenizer(writer: GGUFWriter, tokenizer: dict[str, Any], end_id: int) -> None:
-    """Adds vocabulary and merges; no chat template, because the model only continues text."""
+    """Adds vocabulary and merges, but no chat template: the model only continues text."""
     vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
     tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
     special = {token["id"] for token in tokenizer["added_tokens"]}
@@ -148,7 +148,7 @@ def convert(checkpoint: Path, out: Path, *, float32: bool) -> None:
 
 
 def main() -> None:
-    """Parses the command line and converts."""
+    """Parses the command line and writes the GGUF file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("out", type=Path)

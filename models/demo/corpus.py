@@ -1,4 +1,4 @@
-"""Prepares the stories for the demo model: cleaning, vocabulary, tokens, windows."""
+"""Prepares the stories for the demo model: cleans and tokenizes them, and packs them in windows."""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ PLAIN = {
 
 
 def read_stories(path: Path) -> tuple[list[str], list[str]]:
-    """Returns training and held-out stories (every 50th), with plain quotes and no blank ends."""
+    """Reads and cleans stories; returns those for training, and every 50th as held-out stories."""
     text = path.read_text(encoding="utf-8")
     for damaged, plain in PLAIN.items():
         text = text.replace(damaged, plain)
@@ -33,7 +33,7 @@ def read_stories(path: Path) -> tuple[list[str], list[str]]:
 
 
 def train_tokenizer(stories: list[str]) -> Tokenizer:
-    """Trains a byte-level BPE with GPT-2's pre-tokenizer; END is token 0."""
+    """Trains a byte-level BPE tokenizer with GPT-2's pre-tokenizer, in which END is token 0."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -48,7 +48,7 @@ def train_tokenizer(stories: list[str]) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, stories: list[str], dropout: float = 0.0) -> list[list[int]]:
-    """Encodes each story as [END, tokens...]; `dropout` is the chance of skipping each merge."""
+    """Encodes each story as [END, tokens...]; `dropout`: the probability of skipping a merge."""
     tokenizer.model.dropout = dropout or None
     encoded = tokenizer.encode_batch(stories)
     tokenizer.model.dropout = None
@@ -56,7 +56,10 @@ def encode(tokenizer: Tokenizer, stories: list[str], dropout: float = 0.0) -> li
 
 
 def windows(stories: list[list[int]], length: int) -> Iterator[list[int]]:
-    """Packs shuffled stories into windows that all begin with a story's first token."""
+    """Shuffles stories and packs them into windows of `length` tokens.
+
+    Each window begins at the start of a story; the end of its last story may be cut off.
+    """
     random.shuffle(stories)
     window: list[int] = []
     for story in stories:
@@ -67,7 +70,10 @@ def windows(stories: list[list[int]], length: int) -> Iterator[list[int]]:
 
 
 def padded(stories: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Returns tokens and labels (stories, time) of stories closed with END, cut at MAX_LENGTH."""
+    """Returns padded tokens and labels, (stories, time), of stories that end with END.
+
+    Stories are cut at MAX_LENGTH. Labels of padding are NOT_SCORED.
+    """
     closed = [torch.tensor([*story, END_ID][:MAX_LENGTH]) for story in stories]
     tokens = nn.utils.rnn.pad_sequence(closed, batch_first=True, padding_value=END_ID)
     labels = nn.utils.rnn.pad_sequence(closed, batch_first=True, padding_value=NOT_SCORED)

@@ -1,7 +1,7 @@
-"""Q4_K and Q6_K quantisers in NumPy: floats in, the bytes that GGUF stores out.
+"""Quantises float32 arrays to Q4_K and Q6_K blocks of GGUF, in NumPy.
 
-The gguf package reads these types but does not write them. Each block's scale comes from a
-small search over weighted least-squares fits; the layouts are those of ggml-common.h.
+The gguf package reads these types but does not write them. The scale of each block is the best of
+several weighted least-squares fits. The layouts are those of ggml-common.h.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ SUPER_BLOCK = 256
 
 
 class Fit(NamedTuple):
-    """Blocks as scale * levels + offset; scale and offset are (blocks, 1)."""
+    """A fit of blocks by scale * levels + offset; each field has the shape (blocks, 1)."""
 
     scale: Floats
     offset: Floats
@@ -58,7 +58,7 @@ def quantise_q6_k(values: Floats) -> Integers:
 
 
 def _fit_with_offset(blocks: Floats) -> Fit:
-    """Fits blocks (n, 32) by 16 levels with offset <= 0, trying 21 widths of the grid."""
+    """Fits blocks (n, 32) by 16 levels with offset <= 0; tries 21 distances of the levels."""
     # Large values move outputs most, so their errors count more; ggml uses the same weights.
     weight = np.sqrt((blocks**2).mean(-1, keepdims=True)) + np.abs(blocks)
     low = np.minimum(blocks.min(-1, keepdims=True), 0)
@@ -73,7 +73,10 @@ def _fit_with_offset(blocks: Floats) -> Fit:
 
 
 def _weighted_line(blocks: Floats, levels: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Returns scale and offset <= 0, (n, 1) each, of the least-squares line from levels."""
+    """Returns scale and offset, (n, 1) each, of the weighted least-squares fit to given levels.
+
+    The offset is at most 0.
+    """
 
     def total(terms: Floats) -> Floats:
         return (weight * terms).sum(-1, keepdims=True)
@@ -89,14 +92,17 @@ def _weighted_line(blocks: Floats, levels: Floats, weight: Floats) -> tuple[Floa
 
 
 def _with_error(blocks: Floats, weight: Floats, scale: Floats, offset: Floats) -> Fit:
-    """Returns the fit with its weighted squared error (n, 1), levels rounded again."""
+    """Rounds blocks to levels, and returns the fit with its weighted squared error (n, 1)."""
     levels = np.clip(np.rint((blocks - offset) * _inverse(scale)), 0, 15)
     error = (weight * (scale * levels + offset - blocks) ** 2).sum(-1, keepdims=True)
     return Fit(scale, offset, error)
 
 
 def _fit_symmetric(blocks: Floats) -> Floats:
-    """Returns the scale (n, 1) of blocks (n, 16) on 64 levels around zero, from 19 grid widths."""
+    """Fits blocks (n, 16) by 64 levels around zero and returns the scale (n, 1).
+
+    Tries 19 distances of the levels.
+    """
     peak = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[:, None], -1)
     best_scale, best_gain = np.zeros_like(peak), np.full_like(peak, -1)
     for widening in np.linspace(-0.9, 0.9, 19, dtype=np.float32):
@@ -111,14 +117,17 @@ def _fit_symmetric(blocks: Floats) -> Floats:
 
 
 def _six_bits(values: Floats) -> tuple[NDArray[np.float16], Integers]:
-    """Returns a half-precision unit (n, 1) and 6-bit multiples (n, 8) of non-negative values."""
+    """Quantises non-negative values (n, 8) to 6 bits.
+
+    Returns a half-precision unit (n, 1), and the multiples of it (n, 8), 0 to 63.
+    """
     unit = (values.max(-1, keepdims=True) / 63).astype(np.float16)
     multiples = np.rint(values * _inverse(unit.astype(np.float32)))
     return unit, np.clip(multiples, 0, 63).astype(np.uint8)
 
 
 def _pack_six_bits(scales: Integers, depths: Integers) -> Integers:
-    """Packs 8 scales and 8 depths into 12 bytes: 6 bits of the first four, the last four split."""
+    """Packs 8 scales and 8 depths of 6 bits into 12 bytes, in the layout of Q4_K."""
     scale_bytes = scales[:, :4] | scales[:, 4:] >> 4 << 6
     depth_bytes = depths[:, :4] | depths[:, 4:] >> 4 << 6
     low_bits = scales[:, 4:] & 15 | (depths[:, 4:] & 15) << 4
@@ -126,7 +135,7 @@ def _pack_six_bits(scales: Integers, depths: Integers) -> Integers:
 
 
 def _inverse(values: Floats) -> Floats:
-    """Returns 1 / values, and 0 where that is not finite."""
+    """Returns 1 / values, with 0 in place of results that are not finite."""
     with np.errstate(divide="ignore", over="ignore"):
         inverse = 1 / values
     return np.where(np.isfinite(inverse), inverse, 0).astype(np.float32)
@@ -138,5 +147,5 @@ def _bytes(halves: NDArray[np.float16]) -> Integers:
 
 
 def _rows(super_blocks: Integers, shape: tuple[int, ...]) -> Integers:
-    """Returns super-blocks (n, bytes) in the rows of `shape`."""
+    """Reshapes super-blocks (n, bytes) to the rows of `shape`, whose last axis becomes bytes."""
     return super_blocks.reshape(*shape[:-1], -1)

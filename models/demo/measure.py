@@ -1,9 +1,9 @@
-"""Measures the numbers in the model card: the checkpoint against GGUF files made from it.
+"""Measures the figures of the model card: a checkpoint compared with GGUF files made from it.
 
 usage: measure.py TEXT CHECKPOINT_DIR GGUF... > measured.json
 
-The checkpoint runs in torch, float32; the files run in llama.cpp through llama-cpp-python.
-Perplexity is over the held-out stories, each on its own, including its end.
+The checkpoint runs in torch with float32; the files run in llama.cpp through llama-cpp-python.
+Perplexity is that of the held-out stories, each in a separate sequence that ends with END.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PROMPT, NUM_SAMPLES, NUM_COMPARED = "Once upon a time", 5, 8
 
 
 def torch_numbers(trainee: Trainee, stories: list[list[int]]) -> dict[str, Any]:
-    """Returns perplexity and, per layer, how evenly the router spreads the held-out tokens."""
+    """Returns the checkpoint's perplexity, and the balance of each layer's router."""
     loss, shares = trainee.evaluate(stories, bfloat16=False)
     layers = zip(balance_entropy(shares).tolist(), shares.tolist(), strict=True)
     routers = [
@@ -38,7 +38,7 @@ def torch_numbers(trainee: Trainee, stories: list[list[int]]) -> dict[str, Any]:
 
 
 def logits_in_llama(model: Llama, tokens: list[int]) -> Logits:
-    """Returns the logits (time, vocabulary) after every one of `tokens`."""
+    """Returns llama.cpp's logits (time, vocabulary) after each of `tokens`."""
     model.reset()
     model.eval(tokens)
     return model.scores[: len(tokens)].copy()
@@ -52,7 +52,7 @@ def negative_log_likelihood(logits: Logits, labels: list[int]) -> float:
 
 
 def file_numbers(model: Llama, trainee: Trainee, stories: list[list[int]]) -> dict[str, Any]:
-    """Returns the file's perplexity, and the distance of its logits from the checkpoint's."""
+    """Returns a GGUF file's perplexity, and the error of its logits relative to the checkpoint."""
     total, count, errors, agreed = 0.0, 0, [], []
     trainee.model.eval()
     for index, story in enumerate(stories):
@@ -74,7 +74,7 @@ def file_numbers(model: Llama, trainee: Trainee, stories: list[list[int]]) -> di
 
 
 def samples(model: Llama) -> list[str]:
-    """Returns stories at temperature 0.8, top-k 40, seeds 1 to NUM_SAMPLES, without selection."""
+    """Returns NUM_SAMPLES stories, sampled at temperature 0.8 and top-k 40, one for each seed."""
     texts = []
     for seed in range(1, NUM_SAMPLES + 1):
         model.reset()
@@ -85,7 +85,10 @@ def samples(model: Llama) -> list[str]:
 
 
 def measure(text: Path, checkpoint: Path, files: list[Path]) -> dict[str, Any]:
-    """Returns all numbers, by file name; samples come from the last file."""
+    """Returns the figures of the checkpoint and of each file by name, and samples.
+
+    The samples are those of the last file.
+    """
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     stories = encode(tokenizer, read_stories(text)[1])
     trainee = Trainee(Qwen3MoeForCausalLM.from_pretrained(checkpoint))
@@ -100,7 +103,7 @@ def measure(text: Path, checkpoint: Path, files: list[Path]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Parses the command line, measures and prints JSON."""
+    """Parses the command line, and prints the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("text", type=Path)
     parser.add_argument("checkpoint", type=Path)

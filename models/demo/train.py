@@ -2,10 +2,10 @@
 
 usage: train.py TEXT OUT_DIR [--minutes 79] [--epochs 30] [--resume CHECKPOINT_DIR]
 
-TEXT holds stories parted by <|endoftext|>. Written with Python 3.11, torch 2.13.0,
-transformers 5.23.0 and tokenizers 0.23.3. Leaves in OUT_DIR the tokenizer, the checkpoint
-with the lowest held-out loss and curve.json. On a busy machine set GOMP_SPINCOUNT=0, or the
-threads that wait for each other burn the time they wait for.
+TEXT is a file of stories separated by <|endoftext|>. OUT_DIR receives the tokenizer, the
+checkpoint with the lowest held-out loss and curve.json. Written with Python 3.11, torch
+2.13.0, transformers 5.23.0 and tokenizers 0.23.3. On a busy machine, set GOMP_SPINCOUNT=0,
+or threads waste CPU time by spinning while they wait for each other.
 """
 
 import argparse
@@ -30,11 +30,11 @@ BPE_DROPOUT, BPE_DROPOUT_UNTIL, LONG_WINDOWS_FROM = 0.1, 0.6, 0.7
 
 @dataclass(frozen=True)
 class Budget:
-    """Minutes of wall clock and epochs; the schedule ends with the first of them to end."""
+    """Limits of training in wall-clock minutes and epochs; training ends at the first one."""
 
     minutes: float
     epochs: float
-    begun: float = 0.0  # part of the schedule that an earlier, resumed run has done
+    begun: float = 0.0  # the fraction of the schedule that earlier runs have completed
     started: float = field(default_factory=time.monotonic)
 
     def minutes_used(self) -> float:
@@ -42,14 +42,14 @@ class Budget:
         return (time.monotonic() - self.started) / 60
 
     def progress(self, epochs_done: float) -> float:
-        """Returns the part of the schedule that is done; 1 or more when training must end."""
+        """Returns the completed fraction of the schedule; training ends at 1 or more."""
         done = max(self.minutes_used() / self.minutes, epochs_done / self.epochs)
         return self.begun + (1 - self.begun) * done
 
 
 @dataclass
 class Record:
-    """The validation curve and the best checkpoint so far, both kept in `out`."""
+    """Saves the validation curve and the best checkpoint so far in the folder `out`."""
 
     out: Path
     budget: Budget
@@ -58,7 +58,10 @@ class Record:
     minutes_before: float = 0.0
 
     def continue_from(self, checkpoint: Path) -> int:
-        """Takes over the curve up to its best point, the one saved; returns that point's step."""
+        """Loads an earlier run's curve up to its best point, and returns the step of this point.
+
+        The checkpoint was saved at this point.
+        """
         points = json.loads((checkpoint / "curve.json").read_text(encoding="utf-8"))
         last = min(points, key=lambda point: point["held_out"])
         self.points = points[: points.index(last) + 1]
@@ -73,7 +76,7 @@ class Record:
         progress: float,
         loss: float,
     ) -> None:
-        """Measures held-out loss and router balance; saves the model if it is the best."""
+        """Adds held-out loss and router balance to the curve; saves the model if it is the best."""
         minutes = self.minutes_before + self.budget.minutes_used()
         held_out, shares = trainee.evaluate(stories)
         entropy = balance_entropy(shares).min().item()
@@ -89,7 +92,10 @@ class Record:
 
 
 def rate_at(steps: int, progress: float) -> float:
-    """Returns the rate: linear warm-up over the first of `steps`, then a cosine from PEAK_RATE."""
+    """Returns the learning rate: a linear warm-up, multiplied by a cosine decay from PEAK_RATE.
+
+    `steps`: the steps of this run so far. `progress`: the completed fraction of the schedule.
+    """
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
     return (
         PEAK_RATE * min(1.0, (steps + 1) / WARM_UP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
@@ -99,7 +105,10 @@ def rate_at(steps: int, progress: float) -> float:
 def batches(
     tokenizer: Tokenizer, stories: list[str], budget: Budget
 ) -> Iterator[tuple[Tensor, float]]:
-    """Yields batches and the schedule's progress; each epoch is tokenised and shuffled again."""
+    """Yields batches and the completed fraction of the schedule, until it reaches 1.
+
+    Each epoch is tokenized and shuffled again.
+    """
     epoch, progress = 0, budget.progress(0)
     while True:
         # Late epochs see the text in the form of a prompt: plain BPE, whole stories.
@@ -116,9 +125,9 @@ def batches(
 
 
 def begin(out: Path, budget: Budget, resume: Path | None) -> tuple[Trainee, Record, int]:
-    """Returns a new model, or the one at `resume`, with its record and the steps it has done.
+    """Returns a new model, or the checkpoint at `resume`, with its record and number of steps.
 
-    The optimiser's moments are not kept: a resumed run warms up once more.
+    The optimiser's moments are not saved, so a resumed run warms up again.
     """
     record = Record(out, budget)
     if resume is None:
@@ -128,7 +137,7 @@ def begin(out: Path, budget: Budget, resume: Path | None) -> tuple[Trainee, Reco
 
 
 def train(text: Path, out: Path, budget: Budget, resume: Path | None) -> None:
-    """Trains on the stories of `text`; leaves the best checkpoint and the curve in `out`."""
+    """Trains on the stories in `text`; saves tokenizer, best checkpoint and curve in `out`."""
     training, held_out_stories = read_stories(text)
     tokenizer = train_tokenizer(training)
     PreTrainedTokenizerFast(
@@ -147,7 +156,7 @@ def train(text: Path, out: Path, budget: Budget, resume: Path | None) -> None:
 
 
 def main() -> None:
-    """Parses the command line and trains."""
+    """Parses the command line, seeds the random generators, and trains."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("text", type=Path)
     parser.add_argument("out", type=Path)

@@ -1,4 +1,4 @@
-"""The demo model in training: its shape, dropout, router records, losses and optimiser."""
+"""The demo model in training: configuration, dropout, router logits, losses and optimiser."""
 
 import math
 
@@ -12,7 +12,7 @@ PEAK_RATE, WEIGHT_DECAY, DROPOUT, BALANCE = 2e-3, 0.1, 0.1, 0.01
 
 
 def configuration() -> Qwen3MoeConfig:
-    """Returns the shape; every row is a multiple of 256 for K-quants."""
+    """Returns the model's configuration; its row sizes are multiples of 256, as K-quants need."""
     return Qwen3MoeConfig(
         vocab_size=VOCABULARY_SIZE,
         hidden_size=256,
@@ -35,7 +35,7 @@ def configuration() -> Qwen3MoeConfig:
 
 
 class Trainee:
-    """A model with the parts that only training needs: dropout, router records, the optimiser."""
+    """A model with additions for training: dropout, recorded router logits, and an optimiser."""
 
     def __init__(self, model: Qwen3MoeForCausalLM) -> None:
         self.model = model
@@ -50,7 +50,7 @@ class Trainee:
         )
 
     def _hook(self) -> None:
-        """Adds dropout to the embeddings and each residual branch; records the routers' logits."""
+        """Adds hooks for dropout after embeddings and residual branches, and for router logits."""
 
         def drop(module: nn.Module, _: object, output: Tensor) -> Tensor:
             return nn.functional.dropout(output, DROPOUT, self.model.training)
@@ -65,14 +65,17 @@ class Trainee:
             layer.mlp.gate.register_forward_hook(record)
 
     def loss(self, tokens: Tensor, labels: Tensor, *, bfloat16: bool = True) -> Tensor:
-        """Returns the mean cross-entropy in nats of the scored labels (sequences, time)."""
+        """Returns the mean cross-entropy in nats of all labels but NOT_SCORED.
+
+        `tokens`, `labels`: (sequences, time).
+        """
         self.router_logits.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             logits = self.model(tokens, use_cache=False).logits
         return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
     def step(self, batch: Tensor, rate: float) -> float:
-        """Makes one update at learning rate `rate`; returns the cross-entropy before it."""
+        """Updates the model on a batch with learning rate `rate`; returns the loss before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.loss(batch, batch)
@@ -85,7 +88,10 @@ class Trainee:
 
     @torch.no_grad()
     def evaluate(self, stories: list[list[int]], *, bfloat16: bool = True) -> tuple[float, Tensor]:
-        """Returns the cross-entropy per token over `stories`, and shares (layers, experts)."""
+        """Returns the mean cross-entropy per token, and each expert's share of the routes.
+
+        The shares have the shape (layers, experts).
+        """
         self.model.eval()
         total, count, shares = 0.0, 0, torch.zeros(())
         ordered = sorted(stories, key=len)
@@ -102,21 +108,21 @@ class Trainee:
 
 
 def picked_share(logits: Tensor) -> Tensor:
-    """Returns each expert's share of all picks (experts,), from logits (tokens, experts)."""
+    """Returns each expert's share of the routes (experts,), from logits (tokens, experts)."""
     picks = logits.topk(NUM_EXPERTS_PER_TOKEN, dim=-1).indices.flatten()
     return torch.bincount(picks, minlength=logits.shape[-1]) / picks.numel()
 
 
 def imbalance(logits: Tensor) -> Tensor:
-    """Returns one layer's balance loss, 1 if balanced: experts * sum(share * mean probability).
+    """Returns a layer's load balancing loss: experts * sum(share * mean probability).
 
-    Source: Fedus et al., Switch Transformers, equation 4; taken per layer, since balance averaged
-    over layers lets each layer starve some experts.
+    It is 1 if the experts are balanced. Source: Fedus et al., Switch Transformers, equation 4;
+    computed per layer, since a loss averaged over layers lets each layer starve some experts.
     """
     mean_probability = logits.softmax(-1).mean(0)
     return logits.shape[-1] * (picked_share(logits) * mean_probability).sum()
 
 
 def balance_entropy(shares: Tensor) -> Tensor:
-    """Returns the entropy of expert shares (..., experts) relative to a uniform choice's."""
+    """Returns the entropy of expert shares (..., experts), divided by that of equal shares."""
     return torch.special.entr(shares).sum(-1) / math.log(shares.shape[-1])

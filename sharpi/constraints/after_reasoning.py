@@ -13,10 +13,10 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class AfterReasoning:
-    """Applies `constraint` from the end of the reasoning on, or at once if there is no reasoning.
+    """Applies `constraint` to the tokens after the reasoning, or to all tokens without reasoning.
 
-    `starts_inside`: the prompt has already opened the reasoning. No end token is allowed within
-    reasoning.
+    `starts_inside`: the prompt ends within the reasoning. Within reasoning, end tokens are
+    forbidden.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class AfterReasoning:
             self._stage = "inside"
 
     def allowed(self) -> TokenMask | None:
-        """Returns the mask of the tokens that may come next.
+        """Returns the mask of the tokens that may come next; None allows all.
 
-        Before the first token, the mask allows the first token of the opening marker and all that
-        the constraint allows. Within reasoning, it forbids end tokens and tokens that extend beyond
-        the closing marker. After the reasoning, it is the constraint's mask.
+        Before the first token, the mask allows the first token of the opening marker and the tokens
+        that the constraint allows. Within reasoning, the mask forbids end tokens and tokens with
+        text after the closing marker. After the reasoning, the constraint's mask is returned.
         """
         if self._stage == "after":
             return self._constraint.allowed()
@@ -51,7 +51,7 @@ class AfterReasoning:
         return None if mask is None else np.bitwise_or(mask, marker)
 
     def accept(self, token: int) -> None:
-        """Advances by a token of the reasoning or of the answer."""
+        """Advances the state by one token of the reasoning or of the answer."""
         if self._stage == "inside":
             self._stage = "after" if self._closing.feed(token) else "inside"
         elif self._stage == "opening" or (self._stage == "before" and self._opens(token)):
@@ -62,7 +62,10 @@ class AfterReasoning:
             self._constraint.accept(token)
 
     def _opens(self, token: int) -> bool:
-        """Returns whether a token opens reasoning; a token that the constraint allows does not."""
+        """Returns whether a token begins the opening marker of the reasoning.
+
+        A token that the constraint's mask allows belongs to the answer instead.
+        """
         mask = self._constraint.allowed()
         is_answer = mask is not None and allows(mask, token)
         return token == self._opening[0] and not is_answer

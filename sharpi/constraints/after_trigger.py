@@ -1,4 +1,4 @@
-"""AfterTrigger leaves text free until a trigger appears, such as the beginning of a tool call."""
+"""AfterTrigger constrains text only after a trigger, such as the beginning of a tool call."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,12 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class AfterTrigger:
-    """Applies a new constraint from `make` after each `trigger`; text is free before and between.
+    """Applies a new constraint from `make` after each `trigger`; other text is unconstrained.
 
-    `includes_trigger`: the grammar also matches the trigger itself. `is_required`: no end token is
-    allowed before the first trigger. `repeats`: after the constrained part, free text and further
-    triggers may follow; if False, the answer ends with the first constrained part.
+    `includes_trigger`: the constraint's grammar also matches the trigger itself. `is_required`: no
+    end token is allowed before the first trigger. `repeats`: after the constrained part,
+    unconstrained text and further triggers may follow; if False, the answer ends with the first
+    constrained part.
     """
 
     def __init__(
@@ -36,15 +37,15 @@ class AfterTrigger:
     def allowed(self) -> TokenMask | None:
         """Returns the mask of the tokens that may come next.
 
-        After a trigger this is the constraint's mask. In free text the mask allows all tokens that
-        do not extend beyond a trigger.
+        After a trigger, the constraint's mask is returned. In unconstrained text, the mask allows
+        all tokens but those with text after a trigger.
         """
         if self._inner is not None:
             return self._inner.allowed()
         return self._free & self._trigger.exact()
 
     def accept(self, token: int) -> None:
-        """Advances by a token of free text or of the constrained part."""
+        """Advances the state by one token of unconstrained text or of the constrained part."""
         if self._inner is None:
             if self._trigger.feed(token):
                 self._begin()

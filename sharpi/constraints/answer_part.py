@@ -35,7 +35,7 @@ class Prefixed:
         return self._constraint.allowed()
 
     def accept(self, token: int) -> None:
-        """Advances by a token."""
+        """Advances by one token: the prefix first, then the constraint."""
         if self._prefix:
             self._prefix.pop(0)
         else:
@@ -43,9 +43,10 @@ class Prefixed:
 
 
 def within_answer(constraint: FiniteConstraint, tokenizer: Tokenizer, prompt: str) -> Constraint:
-    """Applies the constraint after the reasoning that follows `prompt`, or at once without any.
+    """Returns a constraint that applies `constraint` to the answer and not to the reasoning.
 
-    In gpt-oss's harmony format the answer is the text of the channel `final`.
+    The end of `prompt` shows whether the reasoning has begun. In gpt-oss's harmony format, the
+    answer is the text of the channel `final`.
     """
     text = tokenizer.id_of(_HARMONY_TEXT)
     if text is not None and prompt.endswith(_HARMONY_TURN):

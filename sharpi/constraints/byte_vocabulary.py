@@ -1,4 +1,4 @@
-"""ByteVocabulary gives llguidance the bytes of every token."""
+"""ByteVocabulary provides llguidance with the bytes of every token."""
 
 from sharpi.tokenizer.tokenizer import Tokenizer
 from sharpi.tokenizer.vocabulary import TokenKind
@@ -10,8 +10,9 @@ _MARK = b"\xff"
 class ByteVocabulary:
     """The vocabulary and the encoder that llguidance's `TokenizerWrapper` reads.
 
-    `tokens`: the bytes of each token; empty for tokens that no text needs. `special_token_ids`:
-    control tokens, to which a grammar refers as `<[id]>`, or by their text if it is in `<` and `>`.
+    `tokens`: the bytes of each token, by token id; empty if another token has the same bytes, or if
+    the first byte is 255. `special_token_ids`: control tokens, to which a grammar refers as
+    `<[id]>`, or by a text such as `<think>`.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -1,7 +1,7 @@
 """Child processes for costly work on a text, with limits on CPU time, memory and stack.
 
-One child runs at a time and at most six threads wait for one, so that a client with costly requests
-occupies no more than one CPU core.
+One child process runs at a time, and at most six threads run or await one. So a client with costly
+requests occupies at most one CPU core.
 """
 
 import json
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class ChildProcesses:
-    """Lets one thread at a time run a child process; any thread may call it."""
+    """Limits child processes to one at a time; thread-safe."""
 
     def __init__(self) -> None:
         self._places = threading.BoundedSemaphore(_MAX_WAITING)
@@ -42,7 +42,10 @@ class ChildProcesses:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Holds the right to run a child process; raises BusyError if too many threads wait."""
+        """Waits for and holds the lock for running a child process.
+
+        Raises BusyError if six threads already hold or await the lock.
+        """
         if not self._places.acquire(blocking=False):
             raise BusyError("too many grammars and schemas are being compiled")
         try:
@@ -55,7 +58,7 @@ class ChildProcesses:
 class ChildAnswers(Generic[T]):
     """Caches the newest `most` results of child processes by the hash of their input text.
 
-    Any thread may call it.
+    Thread-safe.
     """
 
     def __init__(self, children: ChildProcesses, most: int) -> None:
@@ -66,7 +69,10 @@ class ChildAnswers(Generic[T]):
         return len(self._known)
 
     def get(self, question: str, ask: Callable[[str], T]) -> T:
-        """Returns the cached result of `question`, or calls `ask` in turn; raises BusyError."""
+        """Returns the cached result for the input text `question`, or else `ask(question)`.
+
+        Only one thread at a time calls `ask`. Raises BusyError if too many threads wait.
+        """
         key = sha256(question.encode()).digest()
         known = self._known.get(key)
         return self._asked(key, question, ask) if known is None else known
@@ -85,7 +91,7 @@ def ask_child(module: str, text: str) -> Any:
     """Runs a module in a child process and returns its result for `text`, decoded from JSON.
 
     The module has to call `answer_parent`. Returns None if the child fails or exceeds its limits.
-    Raises BusyError if the child gets no CPU time for a minute, or has not ended after ten.
+    Raises BusyError if the child gets no CPU time for a minute, or has not ended after ten minutes.
     """
     command = [sys.executable, "-P", "-m", module]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -102,7 +108,10 @@ def ask_child(module: str, text: str) -> Any:
 
 
 def _answer_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
-    """Returns the standard output of a child; raises BusyError if the child gets no CPU time."""
+    """Passes `text` to a child's standard input and returns the child's standard output.
+
+    Raises BusyError if the child gets no CPU time for a minute, or has not ended after ten minutes.
+    """
     seconds, num_idle = 0.0, 0
     for wait in range(_MAX_WAITS):
         try:
@@ -116,7 +125,7 @@ def _answer_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Returns the CPU seconds of a child, which may have ended but has not been waited for."""
+    """Returns the CPU time, in seconds, of a child process that is running or a zombie."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -129,7 +138,7 @@ def _decoded(answer: bytes) -> Any:
 
 
 def answer_parent(answer: Callable[[str], Any]) -> None:
-    """Sets the limits of this child process and prints `answer(text of stdin)` as JSON."""
+    """Sets this child process's resource limits and prints `answer(text of stdin)` as JSON."""
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

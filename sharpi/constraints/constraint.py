@@ -9,7 +9,7 @@ TokenMask = npt.NDArray[np.uint32]
 
 
 class Constraint(Protocol):
-    """Limits each token of one answer; every answer has a constraint object of its own."""
+    """Restricts which tokens may come next in one answer; each answer needs a new object."""
 
     def allowed(self) -> TokenMask | None:
         """Returns the mask of the tokens that may come next; None allows all.
@@ -19,7 +19,7 @@ class Constraint(Protocol):
         """
 
     def accept(self, token: int) -> None:
-        """Advances by a chosen token, which may be the end token."""
+        """Advances the state by the sampled token, which may be an end token."""
 
 
 class FiniteConstraint(Constraint, Protocol):

@@ -1,4 +1,4 @@
-"""GrammarConstraint holds the state of one answer in a grammar."""
+"""GrammarConstraint follows one answer through a grammar, with llguidance's matcher."""
 
 from llguidance import LLMatcher
 
@@ -38,7 +38,7 @@ class GrammarConstraint:
         return self._mask
 
     def accept(self, token: int) -> None:
-        """Advances by a token; raises GrammarError for one that was not allowed."""
+        """Advances the state by one token; raises GrammarError if it was not allowed."""
         self._matcher.consume_token(token)
         self._check()
         self._is_fresh = False

@@ -13,7 +13,7 @@ _REASONS = {
 
 
 def worded(complaint: str) -> str:
-    """Returns the message without line breaks and parser state, at most 300 characters."""
+    """Returns llguidance's message on one line, without parser state, in up to 300 characters."""
     line = " ".join(_APPENDIX.sub("", complaint).split())
     line = _REASONS.get(line, line) or "the grammar cannot be used"
     if line.startswith("oneOf constraints are not supported"):

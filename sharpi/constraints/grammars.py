@@ -31,9 +31,9 @@ _MAX_COMPILED = 64
 class Grammars:
     """Compiles grammars for one vocabulary; each call returns a constraint for one answer.
 
-    The first call reads the vocabulary, which takes up to a second for the largest. Each call
-    raises GrammarError, in one line and within seconds, for a grammar that is malformed, too large
-    or not supported by llguidance. Any thread may call; compiling releases the GIL.
+    The first call reads the vocabulary, which takes up to a second. Each call raises GrammarError,
+    with a message of one line and within seconds, for a grammar that is malformed, too large or not
+    supported by llguidance. Thread-safe; compiling releases the GIL.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -48,7 +48,7 @@ class Grammars:
         return self.json_schema({"type": "object"})
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
-        """Returns a constraint to JSON of this schema, with properties in the schema's order."""
+        """Returns a constraint that allows JSON of a schema, with properties in its order."""
         schema, plan = unique_items(dict(schema) if isinstance(schema, Mapping) else schema)
         options: RewritingOptions | None = PLAIN
         while options is not None:
@@ -71,11 +71,11 @@ class Grammars:
             return self._costly_schemas.grammar(schema, options)
 
     def gbnf(self, text: str) -> GrammarConstraint:
-        """Returns a constraint from a grammar in llama.cpp's GBNF, from the rule `root`."""
+        """Returns a constraint from a grammar in llama.cpp's GBNF; its start rule is `root`."""
         return self.lark(lark_of_gbnf(_fit(text)))
 
     def lark(self, text: str) -> GrammarConstraint:
-        """Returns a constraint from a Lark grammar of llguidance, from the rule `start`."""
+        """Returns a constraint from a Lark grammar of llguidance; its start rule is `start`."""
         return self._constraint(LLMatcher.grammar_from_lark(_fit(text)))
 
     def regex(self, text: str) -> GrammarConstraint:
@@ -138,7 +138,7 @@ class Grammars:
 
 
 def _fit(text: str) -> str:
-    """Returns the text; raises GrammarError if it is too long or has lone surrogates."""
+    """Returns `text` unchanged; raises GrammarError if it is too long or has lone surrogates."""
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the grammar has {len(text)} characters; the limit is {MAX_BYTES}")
     if any("\ud800" <= char <= "\udfff" for char in text):

@@ -1,4 +1,4 @@
-"""MarkerWatch detects the end of a marker such as `</think>`, whichever tokens spell it."""
+"""MarkerWatch detects the end of a marker such as `</think>`, however it is tokenized."""
 
 from collections.abc import MutableMapping
 from functools import cached_property
@@ -14,7 +14,7 @@ _masks_of: MutableMapping[Tokenizer, _Masks] = WeakKeyDictionary()
 
 
 class MarkerWatch:
-    """Reports the token that completes the marker, among the tokens fed to it."""
+    """Detects the token that completes a marker, in a stream of tokens."""
 
     def __init__(self, tokenizer: Tokenizer, marker: str) -> None:
         self._tokenizer, self._marker = tokenizer, marker
@@ -23,21 +23,24 @@ class MarkerWatch:
 
     @cached_property
     def ids(self) -> list[int]:
-        """The marker's token ids, which may be of control tokens."""
+        """The marker's token ids, which may include control tokens."""
         ids = self._tokenizer.encode(self._marker, add_bos=False, parse_special=True)
         if b"".join(map(self._tokenizer.token_bytes, ids)) == self._spelling:
             return ids
         return self._tokenizer.encode_inside(self._marker)
 
     def feed(self, token: int) -> bool:
-        """Returns whether this token completes the marker; after that the search begins anew."""
+        """Reads the next token and returns whether it completes the marker.
+
+        After a complete marker, the search restarts.
+        """
         text = self._spelling[: self._num_seen] + self._tokenizer.token_bytes(token)
         is_complete = self._spelling in text
         self._num_seen = 0 if is_complete else _overlap(text, self._spelling)
         return is_complete
 
     def exact(self) -> TokenMask:
-        """Returns the mask of the tokens that do not extend beyond the marker.
+        """Returns the mask of all tokens but those that complete the marker and add text after it.
 
         All tokens are allowed if the marker is a single token.
         """
@@ -47,9 +50,10 @@ class MarkerWatch:
 
 
 def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
-    """Returns the mask of the tokens that do not extend beyond the marker, after `num_seen` bytes.
+    """Returns the mask of all tokens but those that complete the marker and add text after it.
 
-    The masks are cached: the vocabulary is scanned once for each marker and number of bytes.
+    `num_seen`: the bytes of the marker that the text ends with. The masks are cached by marker and
+    `num_seen`, since each needs a scan of the vocabulary.
     """
     masks = _masks_of.setdefault(tokenizer, {})
     mask = masks.get((marker, num_seen))

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 
 class PlainBytes:
-    """A token for each byte but 255, which is the end token; `TokenizerWrapper` reads it."""
+    """A vocabulary for llguidance's `TokenizerWrapper`: one token per byte, 255 as end token."""
 
     eos_token_id = 255
     bos_token_id = None

@@ -12,8 +12,8 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 class ReasoningBudget:
     """Allows all tokens until the reasoning has `budget` tokens, then forces its closing marker.
 
-    Only reasoning at the beginning of an answer is counted. `starts_inside`: the prompt has already
-    opened the reasoning.
+    Only reasoning at the beginning of an answer is counted. `starts_inside`: the prompt ends within
+    the reasoning.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ReasoningBudget:
         self._forced: list[int] = []
 
     def allowed(self) -> TokenMask | None:
-        """Returns a mask of the closing marker's next token; None while budget is left."""
+        """Returns the mask of the closing marker's next token if the budget is spent, else None."""
         if self._stage != "inside" or self._left > 0:
             return None
         if not self._forced:
@@ -36,7 +36,7 @@ class ReasoningBudget:
         return mask_of(self._forced[:1], self._tokenizer.vocab_size)
 
     def accept(self, token: int) -> None:
-        """Advances by a token and counts it if it is reasoning."""
+        """Advances the state by one token, and counts it if it is part of the reasoning."""
         if self._stage == "before":
             self._begin(self._tokenizer.token_bytes(token))
         elif self._stage == "inside":
@@ -46,7 +46,7 @@ class ReasoningBudget:
                 self._stage = "after"
 
     def _begin(self, data: bytes) -> None:
-        """Reads the first tokens: white space, then the opening marker or the answer."""
+        """Reads bytes at the beginning of the output, to find out whether they open reasoning."""
         self._start = (self._start + data).lstrip()
         if self._start.startswith(self._opening):
             self._stage = "inside"

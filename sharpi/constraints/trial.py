@@ -26,9 +26,9 @@ _TOO_COMPLEX = f"the grammar is too complex to be compiled within {CPU_SECONDS} 
 
 
 class Trials:
-    """Caches the results of the newest 256 trials, by the hash of the grammar.
+    """Tries grammars in child processes and caches the newest 256 results by the grammar's hash.
 
-    Any thread may call it.
+    Thread-safe.
     """
 
     def __init__(self, children: ChildProcesses) -> None:
@@ -37,7 +37,8 @@ class Trials:
     def check(self, grammar: str) -> None:
         """Raises GrammarError for a grammar that cannot be compiled within the limits.
 
-        Raises BusyError if too many other grammars are being tried.
+        Short grammars without risky keywords are not tried. Raises BusyError if too many other
+        grammars are being tried.
         """
         if len(grammar) <= _MAX_UNTRIED and not _RISKY.search(grammar):
             return
@@ -47,13 +48,13 @@ class Trials:
 
 
 def _tried(grammar: str) -> str:
-    """Returns the error message of a child process; empty if the grammar is valid."""
+    """Compiles a grammar in a child process; returns its error message, empty without an error."""
     complaint = ask_child(__spec__.name, grammar)
     return _TOO_COMPLEX if complaint is None else str(complaint)
 
 
 def _complaint(grammar: str) -> str:
-    """Compiles the grammar and returns the error message."""
+    """Compiles a grammar in this process; returns its error message, empty without an error."""
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
     limits = LLParserLimits(verbose_errors=False)

@@ -1,6 +1,7 @@
-"""AnswerParser turns an answer's text into events while it streams; Spacing drops separators.
+"""AnswerParser converts the streamed text of an answer into events.
 
-MarkedAnswer is the shared reader of formats in which a marker begins each call.
+Spacing drops white space between parts of an answer. MarkedAnswer is the base class for formats in
+which a marker begins each tool call.
 """
 
 from abc import ABC, abstractmethod
@@ -15,9 +16,10 @@ _PARAGRAPH = "\n\n"
 
 
 class AnswerParser:
-    """Parses the pieces of one answer; the events do not depend on where the pieces are split.
+    """Parses the text of one answer, which arrives in pieces.
 
-    `reading` is the generator that consumes `source`.
+    The text of the events does not depend on where the pieces are split. `reading`: the generator
+    that consumes `source`.
     """
 
     def __init__(self, source: AnswerText, reading: Steps[None]) -> None:
@@ -25,7 +27,7 @@ class AnswerParser:
         self._spacing = Spacing()
 
     def feed(self, text: str) -> Iterator[AnswerEvent]:
-        """Yields the events that are certain; holds back a possible marker.
+        """Adds text and yields its events; holds back text that may be the start of a marker.
 
         The caller must exhaust the generator.
         """
@@ -33,7 +35,7 @@ class AnswerParser:
         yield from self._read()
 
     def flush(self) -> Iterator[AnswerEvent]:
-        """Yields the events that were held back, once the answer has ended."""
+        """Ends the answer and yields the events of the text that was held back."""
         self._source.is_ended = True
         yield from self._read()
         yield from self._spacing.flush()
@@ -48,8 +50,8 @@ class AnswerParser:
 class Spacing:
     """Filters events: drops white space around reasoning, and between text and calls.
 
-    Text that continues after reasoning or a call begins a paragraph. An answer without reasoning
-    and calls is left unchanged.
+    Text that continues after reasoning or a call begins a new paragraph. An answer without
+    reasoning and calls is left unchanged.
     """
 
     def __init__(self) -> None:
@@ -59,7 +61,7 @@ class Spacing:
         self._held = ""
 
     def feed(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
-        """Yields the events that can be sent now; holds back trailing white space."""
+        """Yields the event without trailing white space, which is held back until more text."""
         if isinstance(event, CallArguments):
             yield event
         elif isinstance(event, CallBegin):
@@ -69,7 +71,7 @@ class Spacing:
             yield from self._feed_text(event)
 
     def flush(self) -> Iterator[AnswerEvent]:
-        """Yields what was held back; only text keeps its trailing white space."""
+        """Yields the white space held back at the end of text; drops it at the end of reasoning."""
         if self._last is not Reasoning and self._held:
             yield Text(self._held)
         self._held = ""
@@ -87,7 +89,7 @@ class Spacing:
             self._is_apart = True
 
     def _joined(self, event: Text | Reasoning) -> str:
-        """Returns the event's text with the separator from the text before it."""
+        """Returns the event's text, with a leading separator from earlier text if needed."""
         kind = type(event)
         goes_on = self._last is kind or (self._last is None and kind is Text)
         if goes_on and not self._is_apart:
@@ -97,19 +99,25 @@ class Spacing:
 
 
 class MarkedAnswer(ABC):
-    """Reads reasoning, then text and calls; `openings` are the markers that may begin a call."""
+    """Reads reasoning, then text and tool calls.
+
+    `openings`: the markers that may begin a call.
+    """
 
     openings: ClassVar[tuple[str, ...]]
     reasoning: ClassVar[ReasoningMarkers | None] = None
 
     @abstractmethod
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
-        """Reads a call after its opening; returns False, with no events yielded, if it was text."""
+        """Reads a call whose opening marker was just read, and yields its events.
+
+        Returns False, without yielding events, if the text is not a call.
+        """
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        """Reads a call without a marker at the beginning of an answer.
+        """Reads a call without an opening marker at the beginning of an answer.
 
-        Returns False if there is none.
+        Returns False if the text is not a call.
         """
         yield from ()
         return False
@@ -121,7 +129,7 @@ class MarkedAnswer(ABC):
         markers: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
-        """Yields reasoning, text and calls until the end."""
+        """Yields the events of an answer's reasoning, text and calls, until the answer ends."""
         if markers is not None:
             yield from _read_reasoning(source, markers, starts_inside)
         if calls.tools:
@@ -131,7 +139,10 @@ class MarkedAnswer(ABC):
             yield from self._or_text(source, self.read_call(source, opening, calls), opening)
 
     def _or_text(self, source: AnswerText, reading: Steps[bool], opening: str) -> Steps[None]:
-        """Reads a call; if it is none, yields its opening as text and continues after it."""
+        """Runs `reading`, which reads a call; if it returns False, yields `opening` as text.
+
+        Reading then continues after the opening.
+        """
         start = source.at
         if not (yield from reading):
             source.at = start
@@ -142,7 +153,7 @@ class MarkedAnswer(ABC):
 def _read_reasoning(
     source: AnswerText, markers: ReasoningMarkers, starts_inside: bool
 ) -> Steps[None]:
-    """Yields the reasoning before the answer."""
+    """Yields the events of the reasoning before the answer, which may have several blocks."""
     is_inside = starts_inside
     while True:
         if is_inside:

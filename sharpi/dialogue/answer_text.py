@@ -1,7 +1,7 @@
-"""AnswerText and Calls: what the reader of an answer works on, its text and the tools to call.
+"""AnswerText and Calls: the input of an answer's reader, its text and the tools it may call.
 
-A reader is a generator: it yields events, and None if it needs more text. So the code for a format
-reads from top to bottom although the text arrives in pieces, and the result does not depend on
+A reader is a generator that yields events, and yields None when it needs more text. So a format's
+code reads from top to bottom although the text arrives in pieces, and the result does not depend on
 where the pieces are split.
 """
 
@@ -16,9 +16,9 @@ Steps: TypeAlias = Generator[AnswerEvent | None, None, T]
 
 
 class AnswerText:
-    """The text received so far; `at` is the reading position, which may be set back.
+    """The text of an answer received so far, with a reading position.
 
-    `is_ended`: no more text will arrive.
+    `at`: the reading position, which may be set back. `is_ended`: no more text will arrive.
     """
 
     def __init__(self) -> None:
@@ -36,20 +36,20 @@ class AnswerText:
         self._text += text
 
     def release(self) -> None:
-        """Drops the text that was read; `at` cannot be set back into it afterwards."""
+        """Frees the text before `at`, so that `at` cannot be set back to it any more."""
         self._text, self.at = self.rest, 0
 
     def take(self, count: int) -> str:
-        """Reads `count` characters, which must have been received."""
+        """Reads and returns `count` characters, which must have been received."""
         start, self.at = self.at, self.at + count
         return self._text[start : self.at]
 
     def pass_until(
         self, marks: Collection[str], event: Callable[[str], AnswerEvent]
     ) -> Steps[str | None]:
-        """Yields the text up to the first of the marks as events and returns that mark.
+        """Yields the text up to the first of `marks` as events, and returns that mark.
 
-        Returns None at the end of the answer.
+        Returns None if the answer ends before a mark.
         """
         while True:
             before, mark = _cut(self.rest, marks)
@@ -65,7 +65,10 @@ class AnswerText:
             yield None
 
     def read_until(self, marks: Collection[str]) -> Steps[tuple[str, str | None]]:
-        """Returns the text up to the first of the marks, and that mark or None at the end."""
+        """Reads up to and including the first of `marks`; returns the text before it and the mark.
+
+        The mark is None if the answer ends before one.
+        """
         while True:
             before, mark = _cut(self.rest, marks)
             if mark is not None or self.is_ended:
@@ -74,7 +77,7 @@ class AnswerText:
             yield None
 
     def skip_blanks(self) -> Steps[None]:
-        """Reads white space."""
+        """Skips white space."""
         while True:
             rest = self.rest
             self.take(len(rest) - len(rest.lstrip()))
@@ -83,13 +86,13 @@ class AnswerText:
             yield None
 
     def next(self) -> Steps[str]:
-        """Returns the next character without reading it; empty at the end."""
+        """Returns the next character without moving `at`; empty at the end of the answer."""
         while not self.rest and not self.is_ended:
             yield None
         return self.rest[:1]
 
     def accept(self, literal: str) -> Steps[bool]:
-        """Reads the literal if it comes next; returns whether it did."""
+        """Reads `literal` if it is the next text; returns whether it is."""
         while not self.is_ended and len(self.rest) < len(literal):
             if not literal.startswith(self.rest):
                 return False
@@ -100,7 +103,7 @@ class AnswerText:
         return found
 
     def accept_mark(self, mark: str) -> Steps[bool]:
-        """Reads white space and then the marker; returns whether the marker came.
+        """Skips white space and reads the marker if it follows; returns whether it does.
 
         A marker that the end of the answer cuts off is dropped.
         """
@@ -112,7 +115,7 @@ class AnswerText:
         return False
 
     def accept_any(self, literals: Collection[str]) -> Steps[str | None]:
-        """Reads and returns whichever of the literals comes next; None if none does."""
+        """Reads the first of `literals` that is the next text and returns it; None without one."""
         for literal in literals:
             if (yield from self.accept(literal)):
                 return literal
@@ -127,17 +130,20 @@ class Calls:
         self.count = 0
 
     def begin(self, name: str) -> CallBegin:
-        """Returns the event that begins the next call."""
+        """Counts a new call and returns the event that begins it."""
         self.count += 1
         return CallBegin(self.count - 1, name)
 
     def arguments(self, text: str) -> CallArguments:
-        """Returns the event with more text of the newest call's arguments."""
+        """Returns an event with more JSON text of the newest call's arguments."""
         return CallArguments(self.count - 1, text)
 
 
 def _cut(text: str, marks: Collection[str]) -> tuple[str, str | None]:
-    """Returns the text before its first mark, and that mark; the longer of two at one position."""
+    """Returns the text before the first of `marks` in it, and that mark; None without a mark.
+
+    Of two marks at the same position, the longer one counts.
+    """
     found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
     if not found:
         return text, None

@@ -1,4 +1,4 @@
-"""BracketedCalls: formats with calls in a section between two markers."""
+"""BracketedCalls: the base class for formats with calls in a section between two markers."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -8,7 +8,7 @@ from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 
 
 class BracketedCalls(MarkedAnswer):
-    """Reads calls that each begin with a marker, inside a section or without one.
+    """Reads calls that each begin with a marker, inside or outside a section of calls.
 
     `section`: the markers at the beginning and the end of the section. `beginning`: the marker at
     the beginning of a call.
@@ -19,9 +19,9 @@ class BracketedCalls(MarkedAnswer):
 
     @abstractmethod
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        """Reads a call after its beginning marker, to its end.
+        """Reads a call after its beginning marker, to its end, and yields its events.
 
-        Returns False if it is not a call.
+        Returns False if the text is not a call.
         """
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:

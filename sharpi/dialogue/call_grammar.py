@@ -15,10 +15,10 @@ _COMBINED = ("additionalProperties", "patternProperties", "allOf", "anyOf", "one
 
 
 class CallGrammar:
-    """Collects the rules of a grammar; each method returns an expression for use in others.
+    """Collects grammar rules; most methods return an expression that others can contain.
 
-    `marks` are the format's markers. A marker that is a token of the vocabulary is written as this
-    token, not as text.
+    `marks`: the markers of the tool format. A marker that is a token of the vocabulary is written
+    as this token, not as text.
     """
 
     def __init__(self, tokenizer: Tokenizer, marks: Iterable[str]) -> None:
@@ -40,30 +40,30 @@ class CallGrammar:
         return self.rule("/(?s:.*)/", f"[suffix={_quoted(closing)}]")
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """Returns an expression for a JSON value of this schema."""
+        """Returns an expression for a JSON value that matches a schema."""
         text = json.dumps({**schema, "x-guidance": _SPACING}, ensure_ascii=False)
         return self.rule(f"%json {text}")
 
     def arguments(self, tool: Tool) -> str:
         """Returns an expression for the JSON object of a tool's arguments.
 
-        It allows no properties beyond those of the tool.
+        Properties that the tool does not list are forbidden.
         """
         return self.json(arguments_schema(tool.parameters))
 
     def called(self, tools: Sequence[Tool], begun: Callable[[str], str]) -> str:
         """Returns an expression for a call of any of the tools.
 
-        A call is the text that `begun` returns for the tool's name, then the arguments as JSON.
+        A call is the text `begun(tool name)`, followed by the arguments as JSON.
         """
         return " | ".join(
             f"{self.literal(begun(tool.name))} {self.arguments(tool)}" for tool in tools
         )
 
     def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
-        """Returns an expression for items in order, with a separator between them.
+        """Returns an expression for a list of items in order, with a separator between them.
 
-        Each item is (expression, whether it is required).
+        `items`: pairs of an item's expression and a flag, whether the item is required.
         """
         after = self.literal(separator)
         tails = [f"{after} {item}" if needed else f"({after} {item})?" for item, needed in items]
@@ -88,7 +88,7 @@ class CallGrammar:
         return _quoted(part) if token is None else f"<[{token}]>"
 
     def text(self, start: str) -> str:
-        """Returns the whole grammar with this start expression."""
+        """Returns the text of the grammar, with `start` as the expression of its start rule."""
         return "\n".join([f"start: {start}", *self._rules]) + "\n"
 
 
@@ -97,7 +97,7 @@ def _quoted(text: str) -> str:
 
 
 def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schema of a tool's arguments: an object without further properties."""
+    """Returns the JSON schema of a tool's arguments: an object with only the listed properties."""
     schema = {"type": "object", **parameters}
     if "properties" in schema and not any(key in schema for key in _COMBINED):
         schema["additionalProperties"] = False

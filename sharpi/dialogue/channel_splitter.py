@@ -10,12 +10,12 @@ from sharpi.tokenizer.reasoning import ReasoningDelta
 
 
 def opens_channels(prompt: str) -> bool:
-    """Returns whether a rendered prompt lets the model choose a channel next."""
+    """Returns whether a prompt ends where the model has to choose a channel of the answer."""
     return prompt.endswith(f"{START}assistant")
 
 
 def without_channels(text: str) -> str:
-    """Returns the visible answer; a text without channels is returned unchanged."""
+    """Returns the answer without reasoning and markers; text without channels is unchanged."""
     if CHANNEL not in text:
         return text
     splitter = ChannelSplitter()
@@ -24,7 +24,10 @@ def without_channels(text: str) -> str:
 
 
 class ChannelSplitter:
-    """Splits streamed text as ReasoningSplitter does, with an empty line after reasoning."""
+    """Splits streamed text into reasoning and answer, with an empty line after reasoning.
+
+    It has the interface of ReasoningSplitter.
+    """
 
     def __init__(self) -> None:
         source = AnswerText()
@@ -33,11 +36,11 @@ class ChannelSplitter:
         self._has_reasoning = False
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:
-        """Yields the text that is certain; holds back text that may become a marker."""
+        """Adds text and yields its deltas; holds back text that may be the start of a marker."""
         return self._pieces(self._parser.feed(text))
 
     def flush(self) -> Iterator[ReasoningDelta]:
-        """Yields the text that was held back."""
+        """Ends the answer and yields the deltas of the text that was held back."""
         return self._pieces(self._parser.flush())
 
     def _pieces(self, events: Iterable[AnswerEvent]) -> Iterator[ReasoningDelta]:

@@ -17,7 +17,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
-    """Returns the format whose markers the template or the vocabulary has; otherwise Hermes."""
+    """Returns the tool format whose markers the chat template has; Hermes if it has none."""
     template = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
 
     def is_known(mark: str) -> bool:
@@ -45,7 +45,7 @@ def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
 
 
 def _in_tags(template: str) -> ToolFormat:
-    """Returns the format for what the template writes inside `<tool_call>` tags."""
+    """Returns the format of a template with `<tool_call>` tags, by the tags inside them."""
     if "<arg_key>" in template:
         return Glm()
     return QwenCoder() if "<function=" in template and "<parameter=" in template else Hermes()

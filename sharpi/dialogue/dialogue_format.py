@@ -21,15 +21,15 @@ _BLANK_LINE = r'("\n" "\n"?)?'  # may follow reasoning
 
 
 def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueFormat":
-    """Returns a model's format, from its chat template and vocabulary."""
+    """Returns a model's dialogue format, from its chat template and vocabulary."""
     return DialogueFormat(tokenizer, chat_format, choose_format(tokenizer, chat_format))
 
 
 class DialogueFormat:
-    """The format of one model, without conversation state; threads may share it.
+    """The dialogue format of one model; it is stateless and thread-safe.
 
-    `shows_special`: a GenerationRequest must show control tokens, because the markers of calls, or
-    those of reasoning, are control tokens. `reasoning`: the markers around reasoning.
+    `shows_special`: a GenerationRequest must show control tokens, because markers of calls or of
+    reasoning are control tokens. `reasoning`: the markers around reasoning; None without any.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
@@ -46,10 +46,10 @@ class DialogueFormat:
         enable_thinking: bool | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> str:
-        """Returns the prompt up to where the answer begins; `messages` are OpenAI's.
+        """Renders messages of the OpenAI API to a prompt that ends where the answer begins.
 
-        If the template does not support tools, an instruction is added in front. Raises
-        TemplateError, with the template's own message if it has one.
+        If the template does not support tools, a system instruction describes them. Raises
+        TemplateError, with the template's own error message if it raises one.
         """
         shown = () if choice is not None and choice.mode == "none" else tools
         instruction = "" if self._habits.shows_tools else self._instruction(shown)
@@ -63,11 +63,11 @@ class DialogueFormat:
         )
 
     def starts_inside(self, prompt: str) -> bool:
-        """Returns whether the prompt opens reasoning, which the answer then continues."""
+        """Returns whether the prompt ends within reasoning, so that the answer continues it."""
         return self.reasoning is not None and opens_reasoning(prompt, self.reasoning)
 
     def parser(self, prompt: str, tools: Sequence[Tool] = ()) -> AnswerParser:
-        """Returns a parser of the answer to a prompt; without tools it finds no calls."""
+        """Returns a parser for the answer to a prompt; without `tools`, it finds no calls."""
         source = AnswerText()
         reading = self.form.read_answer(
             source, Calls(tools), self.reasoning, self.starts_inside(prompt)
@@ -77,8 +77,8 @@ class DialogueFormat:
     def call_grammar(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
         """Returns the grammar of an answer with the calls that `choice` requires.
 
-        Returns None if no call is required. The grammar is Lark in llguidance's dialect. It applies
-        from the answer's beginning, or from the end of the reasoning.
+        Returns None if no call is required. The grammar is Lark in llguidance's dialect. It covers
+        the answer from its beginning, or from the end of the reasoning.
         """
         named = [tool for tool in tools if choice.name in (None, tool.name)]
         if choice.mode != "required" or not named:

@@ -12,7 +12,7 @@ class Reasoning(Struct, frozen=True):
 
 
 class Text(Struct, frozen=True):
-    """A part of the answer itself."""
+    """A part of the answer's text, outside reasoning and calls."""
 
     text: str
 
@@ -25,7 +25,7 @@ class CallBegin(Struct, frozen=True):
 
 
 class CallArguments(Struct, frozen=True):
-    """A part of the JSON text of a call's arguments; the parts of a call form one JSON object."""
+    """A part of the JSON text of a call's arguments; together the parts form one JSON object."""
 
     index: int
     text: str

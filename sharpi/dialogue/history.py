@@ -1,7 +1,7 @@
-"""Converts messages of the OpenAI API into messages that a template can render.
+"""Converts messages of the OpenAI API into messages that a chat template can render.
 
-Messages that a template does not support are written as text: calls in the tool format, results in
-`<tool_response>` tags of a user message, a system message before the first user message.
+Parts that a template does not support become text: calls in the tool format, results in
+`<tool_response>` tags of a user message, a system message at the start of the next user message.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,9 +22,9 @@ def prepare(
     form: ToolFormat,
     instruction: str = "",
 ) -> list[Message]:
-    """Returns messages for the template; raises TemplateError for contents that are not text.
+    """Converts messages for a chat template; raises TemplateError for contents other than text.
 
-    `instruction` becomes a system message, or the beginning of an existing one.
+    `instruction`: text to prepend to the system message, which is created if it is missing.
     """
     prepared = [_plain(message, habits) for message in messages]
     if instruction:
@@ -37,7 +37,10 @@ def prepare(
 
 
 def _plain(message: Mapping[str, Any], habits: TemplateHabits) -> Message:
-    """Returns a copy of a message with its content as text, and without empty values."""
+    """Returns a copy of a message with text content, without None and empty lists.
+
+    The role `developer` and the reasoning are changed to what the template supports.
+    """
     plain = {key: value for key, value in message.items() if value is not None and value != []}
     plain["content"] = content_text(message.get("content"))
     if plain.get("role") == "developer" and not habits.knows_developer:
@@ -50,7 +53,7 @@ def _plain(message: Mapping[str, Any], habits: TemplateHabits) -> Message:
 
 
 def content_text(content: Any) -> str:
-    """Returns the text of a message's content: a string, or the text of its parts."""
+    """Returns the text of a message's `content`, which is a string or a list of text parts."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
@@ -85,7 +88,7 @@ def _without_system(messages: list[Message]) -> list[Message]:
 
 
 def _written(message: Message, form: ToolFormat) -> Message:
-    """Returns the message with calls and results as text."""
+    """Returns the message with its tool calls, or its tool result, written as text."""
     if message.get("role") == "tool":
         text = f"{_RESULT}\n{message['content']}\n{_RESULT_END}"
         return {"role": "user", "content": text}
@@ -98,7 +101,7 @@ def _written(message: Message, form: ToolFormat) -> Message:
 
 
 def _merged(messages: Iterable[Message]) -> Iterator[Message]:
-    """Merges results, which have become user messages, with adjacent user messages."""
+    """Merges tool results, which have become user messages, with adjacent user messages."""
     last: Message | None = None
     for message in messages:
         is_result = any(_RESULT in m["content"] for m in (last, message) if m)

@@ -1,4 +1,4 @@
-"""Reads a call as a JSON object with a name and arguments, which several formats use."""
+"""Reads a tool call written as a JSON object with a name and arguments."""
 
 import json
 from collections.abc import Collection
@@ -13,7 +13,7 @@ _BESIDE = ("type", "id")
 
 
 class _Read(Struct):
-    """The state of reading an object."""
+    """The state while a call's JSON object is read."""
 
     name: str | None = None
     held: str | None = None  # arguments that preceded the name
@@ -23,10 +23,11 @@ class _Read(Struct):
 def read_call(
     source: AnswerText, calls: Calls, names: Collection[str] | None = None
 ) -> Steps[bool]:
-    """Reads the next object as a call; if it is none, returns False without yielding events.
+    """Reads the next JSON object as a call and yields its events.
 
-    Arguments stream if the name comes first. If `names` is given, only these names make the object
-    a call, which then has no further keys.
+    Arguments stream if the name precedes them. Returns False, without yielding events, if the
+    object is not a call. If `names` is given, a call must have one of these names and no other keys
+    than `name`, `arguments` or `parameters`, `type` and `id`.
     """
     if not (yield from source.accept("{")):
         return False
@@ -51,7 +52,7 @@ def read_call(
 def _read_member(
     source: AnswerText, calls: Calls, names: Collection[str] | None, read: _Read
 ) -> Steps[bool]:
-    """Reads one key and its value; returns False if there is none, or the object is no call."""
+    """Reads one key and its value; returns False if they are incomplete or rule out a call."""
     yield from source.skip_blanks()
     key = yield from read_string(source)
     if key is None:
@@ -89,9 +90,9 @@ def _refused(name: str, names: Collection[str] | None) -> bool:
 
 
 def _object_text(text: str) -> str | None:
-    """Returns the JSON text of an object; None if `text` holds anything else.
+    """Returns the JSON text of the object in `text`; None if `text` is any other value.
 
-    The object may be inside a JSON string. Null counts as an empty object.
+    The object may be encoded as a JSON string. Null counts as an empty object.
     """
     try:
         value = json.loads(text)

@@ -1,7 +1,7 @@
 """Finds the ends of JSON values inside an answer while it streams.
 
-Characters that JSON does not allow in a string, mainly newlines, are escaped; other mistakes of a
-model stay.
+Characters that JSON does not allow in a string, mainly newlines, are escaped. Other errors in the
+JSON text are not corrected.
 """
 
 import json
@@ -21,7 +21,7 @@ class JsonSpan:
         self._in_string = self._is_escaped = self.is_complete = False
 
     def feed(self, text: str) -> tuple[str, int]:
-        """Returns the escaped text that belongs to the value, and its length before escaping."""
+        """Returns the part of `text` within the value, escaped, and the part's unescaped length."""
         parts = []
         for count, character in enumerate(text, 1):
             parts.append(self._take(character))
@@ -51,9 +51,10 @@ class JsonSpan:
 
 
 def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps[bool]:
-    """Yields the next object, list or string as events; returns False if the answer ends inside.
+    """Yields the text of the next JSON object, list or string as events.
 
-    The reading position cannot be set back to earlier text afterwards.
+    Returns False if the answer ends inside it. The reading position cannot be set back to earlier
+    text afterwards.
     """
     span = JsonSpan()
     while True:
@@ -70,9 +71,9 @@ def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps
 def pass_text(
     source: AnswerText, event: Callable[[str], AnswerEvent], closings: Collection[str]
 ) -> Steps[bool]:
-    """Yields bare text up to a closing tag as a JSON string.
+    """Yields unquoted text up to one of the closing tags as events with a JSON string.
 
-    Returns False if the answer ends inside.
+    Returns False if the answer ends before a closing tag.
     """
     yield event('"')
     closing = yield from source.pass_until(
@@ -85,7 +86,7 @@ def pass_text(
 
 
 def read_value(source: AnswerText) -> Steps[str | None]:
-    """Returns the JSON text of the next value of any type; None if the answer ends inside it."""
+    """Reads the next JSON value of any type and returns its text; None if it is incomplete."""
     if (yield from source.next()) not in tuple('{["'):
         return (yield from _read_word(source))
     span, parts = JsonSpan(), list[str]()
@@ -101,7 +102,7 @@ def read_value(source: AnswerText) -> Steps[str | None]:
 
 
 def read_string(source: AnswerText) -> Steps[str | None]:
-    """Returns the next string without its quotes; None if there is none."""
+    """Reads the next JSON string and returns its decoded text; None if no valid string follows."""
     if (yield from source.next()) != '"':
         return None
     text = yield from read_value(source)

@@ -1,4 +1,4 @@
-"""KeyedArguments: converts a call's keys and bare values to JSON."""
+"""KeyedArguments: converts a call's keys and unquoted values to JSON."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -10,16 +10,16 @@ from sharpi.dialogue.typed_value import is_text, json_text, property_schema
 
 
 class KeyedArguments:
-    """Converts the arguments of the newest call; yields a string's text as it arrives."""
+    """Converts the arguments of the newest call to JSON events; strings stream as they arrive."""
 
     def __init__(self, calls: Calls, name: str) -> None:
         self._calls, self._tool = calls, calls.tools.get(name)
         self._count = 0
 
     def pass_value(self, source: AnswerText, key: str, closings: Collection[str]) -> Steps[bool]:
-        """Yields a key and its value up to one of the closing tags.
+        """Yields a key, and the value that is read up to one of the closing tags, as JSON events.
 
-        Returns False if the answer ends inside.
+        Returns False if the answer ends before a closing tag.
         """
         opening = "{" if self._count == 0 else ", "
         self._count += 1
@@ -32,5 +32,5 @@ class KeyedArguments:
         return (yield from pass_text(source, self._calls.arguments, closings))
 
     def end(self) -> Iterator[AnswerEvent]:
-        """Closes the object after the last argument."""
+        """Yields the event that closes the JSON object after the last argument."""
         yield self._calls.arguments("}" if self._count else "{}")

@@ -1,4 +1,4 @@
-"""The grammar of arguments as separate keys and values, in the tool's own order."""
+"""The grammar of arguments as separate keys and values, in the order of the tool's schema."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,12 +14,12 @@ class ArgumentSpec(Struct, frozen=True):
     """One argument of a tool."""
 
     key: str
-    schema: Mapping[str, Any]  # complete by itself: includes shared definitions
+    schema: Mapping[str, Any]  # includes the definitions that it refers to
     is_required: bool
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The strings of the schema's `enum`; empty without one, or if it has other values, too."""
+        """The strings of the schema's `enum`; empty without `enum`, or if it has other values."""
         choices = self.schema.get("enum", ())
         return tuple(choices) if all(isinstance(choice, str) for choice in choices) else ()
 
@@ -36,10 +36,10 @@ def values_in_order(tool: Tool) -> list[ArgumentSpec]:
 
 
 def keyed_expression(grammar: CallGrammar, tool: Tool, opening: str, closing: str) -> str:
-    """Returns an expression for a tool's arguments; `opening` has a `{}` for the key.
+    """Returns a grammar expression for a tool's arguments.
 
-    A value that may be a string is any text up to the closing; arguments that are not required may
-    be missing.
+    `opening`: the text before a value, with `{}` for the key; `closing`: the text after it. A value
+    that may be a string is any text up to `closing`. Optional arguments may be missing.
     """
     parts = []
     for value in values_in_order(tool):

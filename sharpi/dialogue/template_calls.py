@@ -1,4 +1,4 @@
-"""Converts calls and results in messages to the form that a chat template takes."""
+"""Converts tool calls and results in messages to the form that a chat template expects."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ _NUM_DIGITS = 9
 
 
 def in_format(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
-    """Yields messages with calls in the template's form, and the tool's name in each result.
+    """Yields messages with calls in the template's form, and with the tool's name in each result.
 
-    If the template shows only one call of a message, each call gets a message of its own.
+    If the template renders only one call per message, further calls become separate messages.
     """
     ids: dict[Any, str] = {}
     for message in _split(_named(messages)) if habits.one_each else _named(messages):
@@ -26,7 +26,7 @@ def in_format(messages: Iterable[Message], habits: CallHabits) -> Iterator[Messa
 
 
 def _named(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yields the messages, with the tool's name in each result."""
+    """Yields the messages, with the tool's name added to each tool result."""
     names: dict[Any, str] = {}
     for message in messages:
         names.update((call.get("id"), name_of(call)) for call in message.get("tool_calls", ()))
@@ -36,10 +36,10 @@ def _named(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _split(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yields messages with one call each.
+    """Yields messages with at most one call each.
 
-    A message's further calls are yielded before their own results, or before the next message that
-    is not a result.
+    Each further call of a message becomes a message before the call's result, or before the next
+    message that is not a result.
     """
     waiting: list[Message] = []
     for message in messages:
@@ -53,7 +53,10 @@ def _split(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _due(message: Message, waiting: list[Message]) -> list[Message]:
-    """Returns the waiting calls to put before this message: for a result, only its own call."""
+    """Returns the calls in `waiting` to be yielded before `message`.
+
+    If the message is a tool result, only its call is returned, otherwise all calls.
+    """
     if message.get("role") != "tool":
         return waiting
     answered = message.get("tool_call_id")
@@ -92,7 +95,7 @@ def _styled(call: Mapping[str, Any], number: int, habits: CallHabits) -> str:
 
 
 def arguments_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a call's arguments as an object; raises TemplateError if they are not an object."""
+    """Returns a call's arguments as a mapping; raises TemplateError if they are not an object."""
     value = call.get("function", {}).get("arguments") or {}
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
@@ -109,7 +112,7 @@ def name_of(call: Mapping[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns `text` if it is nine letters and digits, otherwise nine computed from it."""
+    """Returns `text` if it is nine letters and digits, otherwise nine characters of its hash."""
     if len(text) == _NUM_DIGITS and text.isalnum():
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()

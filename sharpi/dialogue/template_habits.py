@@ -1,7 +1,7 @@
-"""TemplateHabits: how a chat template handles tools, calls and results, found by trying it.
+"""TemplateHabits: how a chat template handles tools, calls and results, found by test renderings.
 
-Templates differ in what they accept, and silently ignore what they do not support. So each template
-is rendered once with small conversations, and the output is searched for their words.
+Templates differ in the messages they accept, and silently ignore parts that they do not support. So
+each template renders small test conversations, and the output is searched for their words.
 """
 
 import itertools
@@ -51,13 +51,13 @@ class TemplateHabits(Struct, frozen=True):
     shows_system: bool
     shows_tools: bool
     knows_developer: bool  # has a developer role as well as the system role
-    # Takes reasoning as `thinking`, but not together with both content and calls.
+    # Renders reasoning in the key `thinking`, but not in a message with both content and calls.
     thinks_aside: bool
-    calls: CallHabits | None  # None if it shows neither calls nor results
+    calls: CallHabits | None  # None if no form of calls and results is rendered
 
 
 def observe(chat_format: ChatFormat) -> TemplateHabits:
-    """Renders a template with test conversations, and returns what it showed of them."""
+    """Renders test conversations and returns which of their parts the template renders."""
     system, source = {"role": "system", "content": _SYSTEM}, chat_format.source
     return TemplateHabits(
         shows_system=_SYSTEM in _render(chat_format, [system, _USER]),
@@ -69,7 +69,10 @@ def observe(chat_format: ChatFormat) -> TemplateHabits:
 
 
 def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
-    """Returns the first form of calls in which the template shows name, argument and result."""
+    """Returns the first form of calls whose name, arguments and result the template renders.
+
+    Returns None if no form works.
+    """
     for ids, as_text, empty in itertools.product(_IDS, (False, True), (None, "")):
         habits = CallHabits(ids, as_text, empty, one_each=False)
         text = _render(chat_format, _conversation(habits, [_TOOL]))
@@ -81,7 +84,7 @@ def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
 
 
 def _is_odd(text: str) -> bool:
-    """Returns whether the text has Python's notation, or JSON inside a JSON string."""
+    """Returns whether arguments were rendered in Python's notation, or as JSON within a string."""
     return f"'{_KEY}'" in text or f'\\"{_KEY}' in text or "None" in text
 
 
@@ -102,7 +105,7 @@ def _conversation(habits: CallHabits, names: Sequence[str]) -> list[dict[str, An
 
 
 def _render(chat_format: ChatFormat, messages: Sequence[dict[str, Any]], **options: Any) -> str:
-    """Returns the prompt; empty if the template refuses the messages."""
+    """Returns the rendered prompt; empty if the template rejects the messages."""
     try:
         return chat_format.render(messages, **options)
     except TemplateError:

@@ -1,4 +1,4 @@
-"""ToolFormat: the protocol by which a model family's calls are written and read."""
+"""ToolFormat: the protocol of classes that read and write a model family's tool calls."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
 
 
 class ToolFormat(Protocol):
-    """One format, without state.
+    """A stateless reader and writer of one notation of tool calls.
 
     `marks`: the markers of the format, some of which may be control tokens. `reasoning`: the
-    markers around reasoning, if they belong to the format.
+    markers around reasoning, if the format defines them; else None.
     """
 
     @property
@@ -32,9 +32,10 @@ class ToolFormat(Protocol):
         markers: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
-        """Yields the events of a whole answer; without tools in `calls` nothing in it is a call.
+        """Yields the events of an answer from its beginning to its end.
 
-        `starts_inside`: the prompt has opened the reasoning.
+        If `calls` has no tools, nothing is read as a call. `starts_inside`: the prompt ends within
+        the reasoning.
         """
         ...
 
@@ -43,10 +44,10 @@ class ToolFormat(Protocol):
         ...
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """Returns an expression for a call of one of the tools, or with `parallel` several."""
+        """Returns a grammar expression for one call, or if `parallel`, for one or more calls."""
         ...
 
 
 def value_text(value: Any) -> str:
-    """Returns an argument for formats without quotes: strings unchanged, other values as JSON."""
+    """Returns an argument's text in formats without quotes: a string as it is, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

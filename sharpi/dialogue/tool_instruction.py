@@ -22,13 +22,13 @@ _SAMPLE = [("function_name", {"argument_name": "value"})]
 
 
 def tool_instruction(form: ToolFormat, tools: Sequence[Tool]) -> str:
-    """Returns a text for the system message: the tools, and the notation of a call."""
+    """Returns text for the system message that lists the tools and shows how to call one."""
     lines = [json.dumps(tool_object(tool), ensure_ascii=False) for tool in tools]
     return _INSTRUCTION.format(tools="\n".join(lines), sample=form.write(_SAMPLE))
 
 
 def tool_object(tool: Tool) -> dict[str, object]:
-    """Returns the tool in OpenAI's form, which templates take."""
+    """Returns the tool as a JSON object of the OpenAI API, the form that templates expect."""
     function = {
         "name": tool.name,
         "description": tool.description,

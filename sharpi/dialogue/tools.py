@@ -16,7 +16,7 @@ class Tool(Struct, frozen=True):
 
 
 class ToolChoice(Struct, frozen=True):
-    """Limits the calls of an answer."""
+    """The tool calls that an answer may or must have."""
 
     mode: Literal["auto", "none", "required"] = "auto"  # "required" forces at least one call
     name: str | None = None  # with "required", the only tool that may be called; None for any

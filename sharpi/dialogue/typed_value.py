@@ -1,4 +1,4 @@
-"""Converts values that a model writes as bare text to JSON, by the tool's schema."""
+"""Converts values that a model writes as unquoted text to JSON, by the tool's schema."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
-    """Returns the schema of one argument; empty if the tool gives none."""
+    """Returns the JSON schema of a tool's argument; empty if the tool does not define it."""
     properties = tool.parameters.get("properties") if tool else None
     schema = properties.get(key) if isinstance(properties, Mapping) else None
     for _ in range(_MAX_REFERENCES):
@@ -22,20 +22,21 @@ def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
 
 
 def is_text(schema: Mapping[str, Any]) -> bool:
-    """Returns whether the value is always a string, whatever it looks like."""
+    """Returns whether a schema allows only strings, so that text such as `3` is a string."""
     return _types(schema) == {"string"}
 
 
 def may_be_text(schema: Mapping[str, Any]) -> bool:
-    """Returns whether the value may be a string."""
+    """Returns whether a schema allows strings."""
     types = _types(schema)
     return not types or "string" in types
 
 
 def json_text(text: str, schema: Mapping[str, Any]) -> str:
-    """Returns the JSON of a bare value.
+    """Returns the JSON text of an unquoted value.
 
-    It is a string, unless the text is another type of value that the schema allows.
+    If the schema names the type string, the value is a string, or null where the schema allows
+    null. Otherwise, it is a string only if the text is not valid JSON.
     """
     types = _types(schema)
     word = text.strip()
@@ -63,7 +64,7 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _referenced(root: Mapping[str, Any], reference: Any) -> Any:
-    """Returns what a reference within the tool's own schema points to."""
+    """Returns the schema that a reference within `root` points to; None if it does not exist."""
     found: Any = root
     for step in str(reference).removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None

@@ -1,7 +1,7 @@
 """Copies tensors from their files into separate memory, bypassing the page cache.
 
-The weights that every token reads must not lie in the page cache, because reads of a file larger
-than RAM would evict them.
+The dense weights, which every token reads, must not depend on the page cache: reads of a file
+larger than RAM would evict them from it.
 """
 
 import contextlib
@@ -23,25 +23,25 @@ READ_BYTES = 4 << 20
 
 
 class _Range(Struct, frozen=True):
-    """An aligned range of one file, and the place in memory for it."""
+    """An aligned range of one file, and its place in the region of RAM."""
 
     part: int  # the index of the file
     start: int  # bytes from the start of the file
     num_bytes: int
     needed: int  # bytes from `start` that the file must have
-    at: int  # bytes from the start of the memory
+    at: int  # bytes from the start of the region
 
 
 def copy_bytes(tensors: Iterable[Tensor]) -> int:
-    """Returns the size of a copy of these tensors in bytes."""
+    """Returns the bytes that copies of the tensors take, with alignment."""
     return sum(each.num_bytes for each in _ranges(tensors))
 
 
 class TensorCopies:
-    """One region of RAM for copies of tensors, in huge pages if possible; filled by `read`.
+    """A region of RAM for copies of tensors, in huge pages if possible; `read` fills it.
 
-    `parts` are the files, in the order of `Tensor.part`. `tensors` are the copies by name. Raises
-    MemoryError if the region does not fit.
+    `parts`: the files, in the order of `Tensor.part`. The attribute `tensors`: the copies by name.
+    Raises MemoryError if the region does not fit into RAM.
     """
 
     def __init__(self, parts: Sequence[Path], tensors: Sequence[Tensor]) -> None:
@@ -52,9 +52,9 @@ class TensorCopies:
         self.tensors = {each.name: _moved(each, self._ranges, view) for each in tensors}
 
     def read(self, on_progress: Callable[[float], None] | None = None) -> None:
-        """Fills the region; raises ModelFileError if a file cannot be read.
+        """Reads all tensors into the region; raises ModelFileError if a file cannot be read.
 
-        `on_progress` receives the fraction that is done, 0 to 1.
+        `on_progress`: called with the fraction that has been read, 0 to 1.
         """
         report = on_progress or (lambda fraction: None)
         with contextlib.ExitStack() as files:
@@ -82,7 +82,7 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Opens a file for direct reads, or for buffered ones if its file system requires that."""
+    """Opens a file for direct reads, or for buffered reads if its file system requires them."""
     try:
         handle, _ = open_direct(path)
     except OSError as error:
@@ -100,7 +100,7 @@ def _read_all(
     arena: memoryview,
     on_progress: Callable[[float], None],
 ) -> None:
-    # Takes 6 ms, which mapped files need not spend.
+    # The import takes 6 ms, which is wasted if no tensors are copied.
     from concurrent.futures import ThreadPoolExecutor
 
     pieces = [piece for each in ranges for piece in _pieces(each)]

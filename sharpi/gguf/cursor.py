@@ -1,4 +1,4 @@
-"""Reads the head of a file from front to back, and checks all bounds."""
+"""Cursor: reads the head of a GGUF file from front to back, and checks all bounds."""
 
 import struct
 from pathlib import Path
@@ -13,9 +13,9 @@ _MAX_NAME_BYTES = 65535  # the specification's limit for a metadata key
 
 
 class Cursor:
-    """A position in the head of a file of `file_bytes` bytes.
+    """A reading position in `head`, the first bytes of a file of `file_bytes` bytes.
 
-    A read beyond the end raises ModelFileError.
+    A read beyond the end of `head` raises ModelFileError.
     """
 
     def __init__(self, path: Path, head: memoryview, file_bytes: int) -> None:
@@ -25,11 +25,11 @@ class Cursor:
         self.at = 0
 
     def fault(self, what: str) -> ModelFileError:
-        """Returns the error to raise about this file."""
+        """Returns an error whose message is the file's path and `what` is wrong with the file."""
         return file_error(self.path, what)
 
     def overrun(self, what: str, end: int) -> ModelFileError:
-        """Returns the error for an item that would end at byte `end`, outside the head."""
+        """Returns the error for the item `what`, which would end beyond the head, at byte `end`."""
         if end <= self.file_bytes:
             return self.fault(f"{what} ends beyond the {len(self.head)} bytes that a head may have")
         return self.fault(
@@ -58,10 +58,10 @@ class Cursor:
         return struct.unpack(f"<{count}Q", self.take(8 * count, what))
 
     def count(self, what: str, least_bytes: int, limit: int) -> int:
-        """Reads a number of items and checks it.
+        """Reads and returns a number of items, which `what` names, and checks it.
 
-        Each item takes `least_bytes` or more. Raises ModelFileError for more items than fit into
-        the head, or more than `limit`.
+        `least_bytes`: the minimal size of an item. Raises ModelFileError for more items than fit
+        into the rest of the head, or more than `limit`.
         """
         count = self.uint64(f"the number of {what}")
         if count * least_bytes > len(self.head) - self.at:
@@ -82,6 +82,6 @@ class Cursor:
         return name
 
     def text(self, what: str) -> str:
-        """Reads a string of any length; bytes that are not UTF-8 become surrogates."""
+        """Reads a string of any length; bytes that are not UTF-8 become lone surrogates."""
         length = self.uint64(f"the length of {what}")
         return str(self.take(length, what), "utf-8", "surrogateescape")

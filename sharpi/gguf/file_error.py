@@ -1,4 +1,4 @@
-"""Words an error about a file as one printable line: the path, then what is wrong."""
+"""Formats an error about a file as one printable line: the path, then what is wrong."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from sharpi.errors import ModelFileError
 
 
 def file_error(path: Path, what: str) -> ModelFileError:
-    """Returns the error to raise.
+    """Returns an error with the message `path: what`, on one line.
 
     Unprintable characters are replaced, so that text from the file can neither break the line nor
     control the terminal.

@@ -1,6 +1,6 @@
-"""Tells language models from the other things that GGUF files hold, by `general.type` and more.
+"""Distinguishes language models from other GGUF files, such as adapters and image projectors.
 
-Older files have no `general.type`; their architecture or their keys show what they are.
+`general.type` names the kind. In older files without it, the architecture or certain keys do.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _DRAFTERS = {"gemma4-assistant"}
 
 
 def kind_of(file: GgufFile) -> str:
-    """Returns MODEL for a language model, or another kind, which `description` words."""
+    """Returns MODEL for a language model, or the name of another kind, such as "adapter"."""
     metadata = file.metadata
     stored = _text(metadata, "general.type")
     architecture = _text(metadata, "general.architecture")
@@ -64,12 +64,16 @@ def kind_of(file: GgufFile) -> str:
 
 
 def description(kind: str) -> str:
-    """Returns a kind other than MODEL in words."""
+    """Returns the words for a kind other than MODEL, such as "a LoRA adapter"."""
     return _DESCRIPTIONS[kind]
 
 
 def may_be_model(path: Path) -> bool:
-    """Returns whether a file is a language model or unreadable; opening it then says why."""
+    """Returns whether a file is a language model.
+
+    An unreadable file counts as one unless its name contains `mmproj`, so that opening it reports
+    the error.
+    """
     try:
         with open_gguf(path) as file:
             return kind_of(file) == MODEL
@@ -78,7 +82,7 @@ def may_be_model(path: Path) -> bool:
 
 
 def require_model(file: GgufFile) -> None:
-    """Raises UnsupportedModelError, which says what the file is, unless it is a language model."""
+    """Raises UnsupportedModelError, which names the file's kind, if it is not a language model."""
     kind = kind_of(file)
     if kind == MODEL:
         return
@@ -94,7 +98,7 @@ def require_model(file: GgufFile) -> None:
 
 
 def _is_head(file: GgufFile, architecture: str) -> bool:
-    """Returns whether there are layers for multi-token prediction and none before them."""
+    """Returns whether the file has layers for multi-token prediction (MTP) but no other layers."""
     if architecture in _DRAFTERS:
         return True
     count = file.metadata.get(f"{architecture}.nextn_predict_layers")
@@ -114,6 +118,6 @@ def _pools(metadata: Metadata, architecture: str) -> bool:
 
 
 def _others(path: Path, most: int = 3) -> Iterator[str]:
-    """Yields names of the files beside `path` that may be the model."""
+    """Yields the names of at most `most` GGUF files beside `path` that may be language models."""
     beside = sorted(each for each in path.parent.glob("*.gguf") if each.name != path.name)
     yield from islice((each.name for each in beside if may_be_model(each)), most)

@@ -39,7 +39,7 @@ _KINDS = (
 
 
 class Header(Struct, frozen=True):
-    """The version and metadata of a file, and the places of its tensors."""
+    """The version, the metadata and the tensor infos of a file."""
 
     version: int
     metadata: Metadata
@@ -47,7 +47,7 @@ class Header(Struct, frozen=True):
 
 
 def parse_header(path: Path, head: memoryview, file_bytes: int) -> Header:
-    """Parses the header of a file of `file_bytes` bytes; `head` holds the first of them.
+    """Parses the header in `head`, the first bytes of a file of `file_bytes` bytes.
 
     Raises ModelFileError, which names the file and what is wrong.
     """
@@ -91,7 +91,7 @@ def _alignment(cursor: Cursor, metadata: Metadata) -> int:
 
 
 def describe_mistake(start: bytes) -> str:
-    """Returns the error message for a file that begins with `start` instead of GGUF."""
+    """Returns the error message for a file that begins with `start` instead of `GGUF`."""
     lowered = start.lstrip().lower() if start[:1].isspace() else start.lower()
     for magic, kind in _KINDS:
         if lowered.startswith(magic):

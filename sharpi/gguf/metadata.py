@@ -41,7 +41,7 @@ class Metadata(Mapping[str, MetadataValue]):
         minimum: int | None = None,
         maximum: int | None = None,
     ) -> int:
-        """Returns an integer; a stored one must lie within `minimum` and `maximum`, inclusive."""
+        """Returns an integer; a stored value must be from `minimum` to `maximum`, inclusive."""
         value = self._find(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, "a whole number", value)
@@ -88,7 +88,7 @@ class Metadata(Mapping[str, MetadataValue]):
         raise self._wrong(key, "an array of strings", value)
 
     def get_string_array(self, key: str) -> StringArray:
-        """Returns an array of strings that is decoded on demand."""
+        """Returns an array of strings, each of which is decoded on access."""
         value = self._find(key, None)
         if not isinstance(value, StringArray):
             raise self._wrong(key, "an array of strings", value)
@@ -102,7 +102,7 @@ class Metadata(Mapping[str, MetadataValue]):
         return value
 
     def get_ints(self, key: str) -> list[int]:
-        """Returns integers, from a single one or from an array that is not empty."""
+        """Returns the integers of a non-empty array; a single integer becomes a list of one."""
         value = self._find(key, None)
         if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer) and value.size:
             return [int(v) for v in value]
@@ -119,7 +119,7 @@ class Metadata(Mapping[str, MetadataValue]):
 
 
 def _describe(value: Any) -> str:
-    """Describes a value of any size in a few characters."""
+    """Returns a short description of a value, whatever its size, for an error message."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.size} numbers"
     if isinstance(value, StringArray | list):

@@ -1,4 +1,4 @@
-"""Parses the key-value pairs of a header. Arrays of numbers stay views into the file."""
+"""Parses the key-value pairs of a header; arrays of numbers are views into the mapped file."""
 
 from typing import Any
 
@@ -30,7 +30,10 @@ _SCALARS: dict[int, np.dtype[Any]] = {
 
 
 def read_pairs(cursor: Cursor, count: int) -> dict[str, MetadataValue]:
-    """Reads `count` keys and values in the file's order; a repeated key is a ModelFileError."""
+    """Reads `count` keys and values in the file's order.
+
+    Raises ModelFileError for a repeated key or a malformed value.
+    """
     values = _Values(cursor)
     pairs: dict[str, MetadataValue] = {}
     for _ in range(count):
@@ -42,7 +45,7 @@ def read_pairs(cursor: Cursor, count: int) -> dict[str, MetadataValue]:
 
 
 class _Values:
-    """Reads values by their type code, and counts the nested arrays of the whole header."""
+    """Reads values by their type code, and limits the number of nested arrays in a header."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor

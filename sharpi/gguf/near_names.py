@@ -9,7 +9,7 @@ _MOST = 2
 
 
 def near_names(path: Path) -> str:
-    """Returns "; did you mean ...?" with similar names of the same folder, or an empty string."""
+    """Returns "; did you mean ...?" with similar names in the same folder; empty without any."""
     try:
         files = [each for each in path.parent.iterdir() if each.suffix.lower() == ".gguf"]
     except (OSError, ValueError):  # no such folder, or a NUL in the path

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class QuantType(IntEnum):
-    """The type of a tensor: its id in a file (ggml_type), then values and bytes per block."""
+    """The type of a tensor: its id in a file (ggml_type), and the values and bytes per block."""
 
     block_values: int
     block_bytes: int
@@ -67,7 +67,10 @@ WITHDRAWN_TYPES = {
 
 
 def row_bytes(quant_type: QuantType, columns: int) -> int:
-    """Returns the bytes of a row; raises ValueError if `columns` is not a multiple of the block."""
+    """Returns the bytes of a row of `columns` values.
+
+    Raises ValueError if `columns` is not a multiple of the block's values.
+    """
     if columns % quant_type.block_values:
         raise ValueError(
             f"{columns} columns are not a multiple of {quant_type.block_values},"

@@ -1,4 +1,4 @@
-"""Opens GGUF models: one file or a split set, mapped read-only and never copied."""
+"""Opens GGUF models, one file or all parts of a split model, as read-only memory maps."""
 
 import contextlib
 import mmap
@@ -39,17 +39,17 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def info(self) -> TensorInfo:
-        """The tensor without its bytes."""
+        """The tensor's name, type, shape, offset and size, without its data."""
         return TensorInfo(self.name, self.quant_type, self.shape, self.offset, self.num_bytes)
 
     @property
     def num_values(self) -> int:
-        """The number of values, not of bytes."""
+        """The number of values, the product of the shape."""
         return prod(self.shape)
 
     @property
     def num_bytes(self) -> int:
-        """The size of the quant blocks."""
+        """The size of the quant blocks in bytes."""
         return int(self.data.nbytes)
 
     @property
@@ -59,7 +59,7 @@ class Tensor(Struct, frozen=True, eq=False):
 
 
 class GgufFile(Closing, Struct, frozen=True, eq=False):
-    """A model's file, or all parts of a split model; a context manager that closes it."""
+    """An open GGUF file, or all parts of a split model; a context manager that closes it."""
 
     path: Path
     version: int
@@ -72,12 +72,12 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
 
     @property
     def openable_parts(self) -> tuple[Path, ...]:
-        """The paths of all parts; for missing parts, the first part's path."""
+        """The paths of all parts; the first part's path stands for each missing part."""
         parts = enumerate(self.parts)
         return tuple(self.parts[0] if index in self.lacking else path for index, path in parts)
 
     def infos(self) -> dict[int, list[TensorInfo]]:
-        """Returns the tensors of each part on this machine."""
+        """Returns the infos of the tensors in each part that this machine has, by part index."""
         found: dict[int, list[TensorInfo]] = {
             index: [] for index in range(len(self.parts)) if index not in self.lacking
         }
@@ -87,9 +87,10 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         return found
 
     def with_elsewhere(self, infos: Mapping[int, Sequence[TensorInfo]]) -> "GgufFile":
-        """Returns the file with the tensors `infos` of parts that are not here, by part index.
+        """Returns the file with the tensors of its missing parts added.
 
-        The bytes of these tensors are zeros that take no memory, and must not be used.
+        `infos`: the tensors by part index. Their data are zeros that take no memory, and must not
+        be used.
         """
         added = {
             info.name: Tensor(
@@ -101,18 +102,19 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         return self.with_data(added)
 
     def with_data(self, copies: Mapping[str, Tensor]) -> "GgufFile":
-        """Returns the file with `copies` in place of its tensors of these names.
+        """Returns the file with the tensors `copies`, by name, in place of its tensors.
 
-        The other tensors are shared with this object. `close` of either drops only its own
-        references.
+        All other tensors are shared with this object. `close` of one object does not affect the
+        other.
         """
         tensors = self._tensors | dict(copies)
         return replace(self, tensors=MappingProxyType(tensors), _tensors=tensors)
 
     def with_tensors_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
-        """Returns the file with the tensors of `other` whose names begin with `prefix`, as parts.
+        """Returns the file with those tensors of `other` whose names begin with `prefix`.
 
-        They replace this file's tensors of the same names.
+        They replace this file's tensors of the same names. The parts of `other` become further
+        parts.
         """
         first = len(self.parts)
         added = {
@@ -125,7 +127,10 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         return replace(joined, parts=(*self.parts, *other.parts), num_bytes=num_bytes)
 
     def with_all_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
-        """Returns the file with all tensors of `other`, their names prefixed, as more parts."""
+        """Returns the file with all tensors of `other`, with `prefix` added to their names.
+
+        The parts of `other` become further parts.
+        """
         renamed = {
             f"{prefix}{name}": replace(tensor, name=f"{prefix}{name}")
             for name, tensor in other.tensors.items()
@@ -136,17 +141,17 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
     def close(self) -> None:
         """Drops the references to the tensors.
 
-        A mapping ends with the last view into it, so views that are still in use stay valid. The
-        metadata has a mapping of its own and stays.
+        A file is unmapped with the last view into it, so views that are still in use stay valid.
+        The metadata has a separate mapping and stays valid.
         """
         self._tensors.clear()
 
 
 def open_gguf(path: Path, *, may_lack_parts: bool = False) -> GgufFile:
-    """Maps a model's file; for any part of a split model, maps all parts.
+    """Opens and maps a model's file; if it is a part of a split model, maps all parts.
 
-    With `may_lack_parts`, parts other than the first may be missing: other machines have them.
-    Raises ModelFileError, which names the file and what is wrong.
+    With `may_lack_parts`, parts other than the first may be missing, since other machines of a
+    cluster have them. Raises ModelFileError, which names the file and what is wrong.
     """
     path = Path(path)
     parts = split_parts(path, may_lack=may_lack_parts)
@@ -174,7 +179,7 @@ def open_gguf(path: Path, *, may_lack_parts: bool = False) -> GgufFile:
 
 
 def _nothing(num_bytes: int) -> npt.NDArray[np.uint8]:
-    """Returns zeros, (num_bytes,), for which the system sets no memory aside."""
+    """Returns zeros of shape (num_bytes,) that take no memory."""
     if not num_bytes:
         return np.zeros(0, np.uint8)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -211,7 +216,10 @@ def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
 
 
 def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
-    """Maps the head and the whole file separately, so that one can outlive the other."""
+    """Returns separate mappings of a file's head and of the entire file.
+
+    So the head can stay mapped when the file is unmapped.
+    """
     status = path.stat()  # checked before opening, because a pipe without a writer would block
     if stat.S_ISDIR(status.st_mode):
         raise file_error(path, "this is a folder; give the path of the .gguf file in it")

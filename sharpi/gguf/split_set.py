@@ -11,10 +11,10 @@ _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", 
 
 
 def split_parts(path: Path, *, may_lack: bool = False) -> list[Path]:
-    """Returns all parts of the model that `path` is a part of, in order; [path] if it is not split.
+    """Returns the paths of all parts of the model that `path` belongs to, in order.
 
-    Raises ModelFileError that names the first missing part. With `may_lack` only the first part
-    must exist, because it holds the metadata.
+    Returns [path] if the model is not split. Raises ModelFileError, which names the first missing
+    part. With `may_lack`, only the first part must exist, because it holds the metadata.
     """
     match = _PART.fullmatch(path.name)
     if match is None or not os.path.exists(path):
@@ -32,7 +32,7 @@ def split_parts(path: Path, *, may_lack: bool = False) -> list[Path]:
 
 
 def part_number(path: Path) -> int | None:
-    """Returns the number in the name of a split model's part; None for other names."""
+    """Returns the part number, from 1, in a file name of a split model; None for other names."""
     match = _PART.fullmatch(path.name)
     return None if match is None else int(match["number"])
 

@@ -19,7 +19,7 @@ _TABLE = [c_void_p, c_void_p, c_void_p, c_uint64, c_uint64]
 
 
 class Texts(Protocol):
-    """The protocol of lists of strings, and of string arrays that are decoded on demand."""
+    """A sequence of strings: a list, or a StringArray, which decodes them on demand."""
 
     def __len__(self) -> int: ...
 
@@ -31,9 +31,10 @@ class Texts(Protocol):
 class StringArray:
     """The strings of a metadata array, decoded on demand.
 
-    Vocabularies of real files hold invalid UTF-8 (tokens that end inside a character). Such bytes
-    become surrogates, not U+FFFD, so that different tokens stay different and can be encoded back.
-    `starts` are offsets in `head`: that of each string's length field, and the end of the last one.
+    Vocabularies of real files hold invalid UTF-8 (tokens that end inside a character). These bytes
+    become lone surrogates, not U+FFFD, so that different tokens stay different and can be encoded
+    back. `starts`: the offsets in `head` of each string's length field, and the end of the last
+    string.
     """
 
     def __init__(self, head: memoryview, starts: NDArray[np.uint64]) -> None:
@@ -61,28 +62,28 @@ class StringArray:
     __hash__ = None  # type: ignore[assignment]
 
     def _layout(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Returns the offsets of the strings, and their bytes with the length fields."""
+        """Returns the strings' offsets from the first one, and their bytes with length fields."""
         first, end = self.starts[0], self.starts[-1]
         return self.starts - first, np.frombuffer(self.head[first:end], np.uint8)
 
     @property
     def address(self) -> int:
-        """The address of the file's head in memory, from which `starts` count."""
+        """The memory address of `head`; the offsets in `starts` count from it."""
         return int(np.frombuffer(self.head or b"\0", np.uint8).ctypes.data)
 
     def has_empty(self) -> bool:
-        """Returns whether a string is empty."""
+        """Returns whether any string of the array is empty."""
         return bool((np.diff(self.starts) == LENGTH_BYTES).any())
 
     def copy(self) -> "StringArray":
-        """Returns the same strings in separate memory, independent of the file."""
+        """Returns a copy of the strings that is independent of the mapped file."""
         first = self.starts[0]
         return StringArray(
             memoryview(bytes(self.head[first : self.starts[-1]])), self.starts - first
         )
 
     def tolist(self) -> list[str]:
-        """Returns all strings, decoded in one piece and then split at zero bytes."""
+        """Returns a list of all strings, which is faster than decoding them one by one."""
         if not len(self):
             return []
         starts = self.starts.astype(np.int64) - int(self.starts[0])
@@ -108,7 +109,7 @@ def read_string_array(cursor: Cursor, key: str, count: int) -> StringArray:
 
 
 def _overrun(cursor: Cursor, key: str, start: int) -> ModelFileError:
-    """Returns the error for the string whose length begins at byte `start`."""
+    """Returns the error for the string whose length field begins at byte `start`."""
     end = start + LENGTH_BYTES
     if end <= len(cursor.head):
         end += int.from_bytes(cursor.head[start:end], "little")
@@ -117,7 +118,7 @@ def _overrun(cursor: Cursor, key: str, start: int) -> ModelFileError:
 
 @cache
 def string_functions() -> CDLL:
-    """Returns the native library with types for the functions of string arrays."""
+    """Returns the native library, with ctypes signatures of the functions for string arrays."""
     signatures = {
         "sharpi_string_starts": (c_uint64, [c_void_p, c_uint64, c_uint64, c_uint64, c_void_p]),
         "sharpi_string_table_fill": (None, [c_void_p, c_void_p, c_uint64, *_TABLE[2:]]),
@@ -127,7 +128,7 @@ def string_functions() -> CDLL:
 
 
 def pack_strings(texts: Iterable[str]) -> StringArray:
-    """Returns texts as an array, laid out as in a file."""
+    """Returns a StringArray of the texts, in newly allocated memory with a file's layout."""
     data = [text.encode("utf-8", "surrogateescape") for text in texts]
     ends = np.cumsum([0, *(LENGTH_BYTES + len(each) for each in data)], dtype=np.uint64)
     head = b"".join(len(each).to_bytes(LENGTH_BYTES, "little") + each for each in data)

@@ -1,4 +1,4 @@
-"""FileSummary: the contents of a GGUF file as plain data for `sharpi inspect`, which prints it."""
+"""FileSummary: a description of a GGUF file as plain data, which `sharpi inspect` prints."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from sharpi.gguf.tokenizer_summary import TokenizerSummary, summarise_tokenizer
 
 
 class FileSummary(Struct, frozen=True):
-    """The contents of a file; a field is None if the file does not have it."""
+    """A description of a GGUF file; a field is None if the file does not define it."""
 
     path: str
     parts: tuple[str, ...]
@@ -46,7 +46,7 @@ class FileSummary(Struct, frozen=True):
     tensors: tuple[TensorSummary, ...]
 
     def to_dict(self, *, tensors: bool = False) -> dict[str, Any]:
-        """Returns the summary for JSON, with the list of tensors if `tensors` is true."""
+        """Returns the summary as a dictionary for JSON, without the list of tensors by default."""
         values: dict[str, Any] = to_builtins(self)
         if not tensors:
             del values["tensors"]
@@ -54,7 +54,10 @@ class FileSummary(Struct, frozen=True):
 
 
 def summarise(file: GgufFile) -> FileSummary:
-    """Describes an open file; raises ModelFileError, which names the key, for an invalid value."""
+    """Returns the summary of an open file.
+
+    Raises ModelFileError, which names the key, for an invalid metadata value.
+    """
     keys = _Keys(file.metadata)
     experts, experts_used = keys.count("expert_count"), keys.count("expert_used_count")
     tensors = list(file.tensors.values())
@@ -88,7 +91,7 @@ def summarise(file: GgufFile) -> FileSummary:
 
 
 class _Keys:
-    """Reads the architecture's keys; None for missing ones."""
+    """Reads the metadata keys with the architecture's prefix; a missing key gives None."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata

@@ -29,7 +29,7 @@ class TensorInfo(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The first byte after the tensor."""
+        """The offset of the first byte after the tensor, from the start of the file."""
         return self.offset + self.num_bytes
 
 

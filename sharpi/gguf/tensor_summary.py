@@ -14,7 +14,7 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 class TensorSummary(Struct, frozen=True):
-    """One tensor of a file."""
+    """The name, type, shape and size of one tensor of a file."""
 
     name: str
     quant_type: str
@@ -33,7 +33,7 @@ class QuantTypeSummary(Struct, frozen=True):
 
 
 def layer_of(name: str) -> int | None:
-    """Returns the index of a tensor's layer; None if it belongs to no layer."""
+    """Returns the index of the layer in a tensor's name; None for tensors outside the layers."""
     found = _LAYER.match(name)
     return int(found[1]) if found else None
 
@@ -44,14 +44,18 @@ def is_routed(name: str) -> bool:
 
 
 def is_expert_matrix(name: str) -> bool:
-    """Returns True for matrices of routed experts, which may stay on disk; biases may not."""
+    """Returns whether a tensor is a weight matrix of routed experts, not a bias.
+
+    The matrices may stay on disk, the biases may not.
+    """
     return is_routed(name) and name.endswith(".weight")
 
 
 def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
     """Returns the number of parameters that one token uses.
 
-    These are `num_used / num_experts` of the routed experts' parameters, and all others.
+    A token uses `num_used / num_experts` of the routed experts' parameters, and all other
+    parameters.
     """
     total = 0
     for tensor in tensors:
@@ -77,7 +81,7 @@ def summarise_quant_types(tensors: Iterable[Tensor]) -> tuple[QuantTypeSummary, 
 
 
 def summarise_tensor(tensor: Tensor) -> TensorSummary:
-    """Describes one tensor."""
+    """Returns the summary of one tensor."""
     return TensorSummary(
         tensor.name, tensor.quant_type.name, tensor.shape, tensor.num_bytes, tensor.part
     )

@@ -1,4 +1,4 @@
-"""TokenizerSummary: a file's tokenizer and chat template as plain data."""
+"""TokenizerSummary: a description of a file's tokenizer and chat template as plain data."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ _TEMPLATE = "tokenizer.chat_template"
 
 
 class TokenizerSummary(Struct, frozen=True):
-    """A file's tokenizer and chat template; a field is None if the file does not have it."""
+    """A description of a file's tokenizer and chat template; a field is None if it is not set."""
 
     model: str | None  # "gpt2", "llama" ...
     pre: str | None  # the pre-tokenizer
@@ -27,7 +27,10 @@ class TokenizerSummary(Struct, frozen=True):
 
 
 def summarise_tokenizer(metadata: Metadata) -> TokenizerSummary:
-    """Describes the tokenizer; raises ModelFileError, which names the key, for an invalid value."""
+    """Returns the summary of a file's tokenizer.
+
+    Raises ModelFileError, which names the key, for an invalid metadata value.
+    """
     return TokenizerSummary(
         model=metadata.find_printable(f"{_PREFIX}model"),
         pre=metadata.find_printable(f"{_PREFIX}pre"),

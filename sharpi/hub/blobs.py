@@ -1,4 +1,4 @@
-"""Blobs: the contents of one repository's files in the cache, stored or partly received."""
+"""Blobs: the contents of one repository's files in the cache, complete or partly downloaded."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ _LOCK_TIMEOUT_SECONDS = 0.1  # before the user is told that another program hold
 
 
 class Blobs:
-    """Manages the folders `blobs` and `partial` of one repository in the cache."""
+    """Manages the folders `blobs` and `partial` of one repository in the Hugging Face cache."""
 
     def __init__(self, cache: Cache, repository: str, watcher: Watcher) -> None:
         self.repository = repository
@@ -31,7 +31,7 @@ class Blobs:
         self._folder = cache.repository_folder(repository)
 
     def has(self, file: RemoteFile) -> bool:
-        """Returns whether the file's content is stored; content of the wrong size is removed."""
+        """Returns whether the file's content is in the cache; content of wrong size is deleted."""
         blob = self._blob(file)
         try:
             size = blob.stat().st_size
@@ -43,16 +43,16 @@ class Blobs:
         return size == file.size
 
     def partial(self, file: RemoteFile) -> PartialFile:
-        """Opens the part of the file that an earlier attempt received, to append to it."""
+        """Opens the partial download of a file, which may be new, to append to it."""
         received = self._received_bytes(file)
         if received > _LONG_TO_CHECK:
             self._watcher.note(f"reading the received part of {file.path} again, for its checksum")
         return PartialFile(self._partial_path(file), file.size, file.checksum)
 
     def keep(self, file: RemoteFile, received: PartialFile) -> None:
-        """Moves the received file to the blobs; raises HubError if its checksum is wrong.
+        """Moves a downloaded file to the folder `blobs`.
 
-        A file with a wrong checksum is removed.
+        Raises HubError and deletes the file if its checksum is wrong.
         """
         if not received.is_sound:
             self._forget(file)
@@ -63,7 +63,7 @@ class Blobs:
         self._forget(file)
 
     def require_space(self, name: ModelName, files: Sequence[RemoteFile]) -> None:
-        """Raises HubError if the disk does not have the space for the missing bytes of `files`."""
+        """Raises HubError if the disk has no space for the bytes of `files` still to download."""
         missing = [file for file in files if not self.has(file)]
         needed = sum(file.size - self._received_bytes(file) for file in missing)
         free = shutil.disk_usage(_existing(self._cache_folder)).free
@@ -75,9 +75,9 @@ class Blobs:
 
     @contextmanager
     def locked(self, file: RemoteFile) -> Iterator[None]:
-        """Holds the file's lock, so that one program at a time fetches it.
+        """Context manager that holds a file's lock, so that only one program at a time fetches it.
 
-        huggingface_hub takes the same lock.
+        huggingface_hub uses the same lock file.
         """
         path = self._cache_folder / ".locks" / self._folder.name / f"{file.checksum}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Blobs:
         return path.stat().st_size if path.exists() else 0
 
     def _forget(self, file: RemoteFile) -> None:
-        """Removes what a finished download left in `partial`, and the folder if it is empty."""
+        """Removes a file's folder in `partial`, and `partial` itself if it is then empty."""
         shutil.rmtree(self._folder / "partial" / file.checksum, ignore_errors=True)
         with suppress(OSError):  # another download uses the folder
             (self._folder / "partial").rmdir()

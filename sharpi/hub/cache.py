@@ -1,8 +1,8 @@
-"""Finds GGUF models in Hugging Face's own cache folder, complete or partly downloaded.
+"""Finds GGUF models in Hugging Face's cache folder, complete or partly downloaded.
 
 The layout is documented by huggingface_hub: `models--ORG--REPO/` with `blobs/` (content, named by
 its checksum), `snapshots/COMMIT/` (links to blobs, with the files' names) and `refs/` (branch to
-commit). Beside them, in `partial/CHECKSUM/`, sharpi keeps what an interrupted download received.
+commit). sharpi adds `partial/CHECKSUM/` with the partial files of interrupted downloads.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,13 +25,13 @@ class Cache:
         self.folder = folder
 
     def repositories(self) -> list[str]:
-        """Returns the names of all model repositories, with GGUF files or without."""
+        """Returns the names of all model repositories in the cache, with or without GGUF files."""
         names = (entry.name for entry in entries(self.folder) if entry.is_dir())
         found = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
         return sorted(name.replace("--", "/") for name in found)
 
     def repository_folder(self, repository: str) -> Path:
-        """Returns the folder that holds all files of a repository."""
+        """Returns the cache folder for all files of a repository, whether or not it exists."""
         return self.folder / (_PREFIX + repository.replace("/", "--"))
 
     def all_models(self) -> list[CachedModel]:
@@ -39,9 +39,10 @@ class Cache:
         return [model for each in self.repositories() for model in self.models(each)]
 
     def models(self, repository: str) -> list[CachedModel]:
-        """Returns the models of one repository: first those of the main revision, then the newest.
+        """Returns the models of one repository, those of the main revision first, newest next.
 
-        A model of another revision has the revision in its name if the main one has the same quant.
+        The name of a model of another revision includes the revision only if an earlier, complete
+        model in the list has the same quant.
         """
         revisions = self._revisions(repository)
         main = self.commit(repository, MAIN) or next(iter(revisions), "")
@@ -54,10 +55,7 @@ class Cache:
         return models
 
     def revision_models(self, repository: str, revision: str) -> list[CachedModel]:
-        """Returns the models of one branch, tag or commit.
-
-        The first 7 digits of a commit are enough.
-        """
+        """Returns the models of one branch, tag or commit; 7 digits of a commit are enough."""
         commit = self.commit(repository, revision) or revision
         revisions = self._revisions(repository)
         found = [each for each in revisions if each == commit or _abbreviates(revision, each)]
@@ -68,7 +66,7 @@ class Cache:
         ]
 
     def commit(self, repository: str, ref: str) -> str | None:
-        """Returns the commit of a branch or tag when it was last fetched; None if unknown."""
+        """Returns the commit that a branch or tag had when it was last fetched; None if unknown."""
         try:
             return (self.repository_folder(repository) / "refs" / ref).read_text("utf-8").strip()
         except OSError:
@@ -95,7 +93,7 @@ class Cache:
             yield CachedModel(ModelName(repository, variant.label, revision), variant, members)
 
     def _revision_name(self, repository: str, commit: str) -> str:
-        """Returns the branch or tag that points to `commit`, or else its first 8 digits."""
+        """Returns a branch or tag that points to `commit`, or else the commit's first 8 digits."""
         folder = self.repository_folder(repository) / "refs"
         refs = [path.relative_to(folder).as_posix() for path in files_below(folder)]
         return next((ref for ref in refs if self.commit(repository, ref) == commit), commit[:8])
@@ -131,7 +129,10 @@ def _abbreviates(text: str, commit: str) -> bool:
 
 
 def default_cache_folder() -> Path:
-    """Returns the folder of huggingface_hub's cache (HF_HUB_CACHE, HF_HOME); raises UsageError."""
+    """Returns the folder of huggingface_hub's cache, as HF_HUB_CACHE or HF_HOME set it.
+
+    Raises UsageError if huggingface_hub is not installed.
+    """
     try:
         from huggingface_hub import constants
     except ImportError as error:

@@ -20,7 +20,7 @@ class CachedFile(Struct, frozen=True):
 
 
 class CachedModel(Struct, frozen=True):
-    """One model of one revision."""
+    """One model of one revision in the cache, complete or partly downloaded."""
 
     name: ModelName
     variant: Variant
@@ -28,12 +28,12 @@ class CachedModel(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """True if the model can be run: all parts are there and complete."""
+        """True if all parts of the model exist and none is a partial download."""
         return not self.variant.missing_parts and not any(file.is_partial for file in self.files)
 
     @property
     def size(self) -> int:
-        """The bytes of all files in the cache."""
+        """The total size in bytes of the model's files in the cache."""
         return sum(file.size for file in self.files)
 
     @property
@@ -43,12 +43,12 @@ class CachedModel(Struct, frozen=True):
 
     @property
     def start(self) -> Path:
-        """The file to open: the only one, or the first part."""
+        """The path of the file to open: the only file, or the first part."""
         return self.files[0].location
 
 
 def cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
-    """Returns the files below `folder`, without broken links."""
+    """Returns all files in `folder` and its subfolders, except broken links."""
     found = []
     for path in files_below(folder):
         try:
@@ -61,7 +61,7 @@ def cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Returns the paths of all files below `folder`, sorted."""
+    """Returns the sorted paths of all files in `folder` and its subfolders."""
     return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
 
 

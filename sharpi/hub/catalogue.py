@@ -1,7 +1,7 @@
 """Well-known models with short names, as `sharpi models` lists them; no network is needed.
 
-Others own the repositories and may rename files in them, so `sharpi pull` reads the current list of
-files. Counts of parameters come from the models' authors; sizes are computed from them.
+The owners of the repositories may rename files, so `sharpi pull` reads the current list of files.
+Parameter counts are those that the models' authors publish; file sizes are computed from them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _USUAL = ("Q4_K_M", "Q6_K", "Q8_0")
 
 
 class CatalogueEntry(Struct, frozen=True):
-    """A model with a short name, and the sizes that plans need."""
+    """A model with a short name, and the sizes from which `sharpi plan` estimates its memory."""
 
     name: str  # FAMILY:SIZE
     title: str
@@ -33,20 +33,23 @@ class CatalogueEntry(Struct, frozen=True):
 
     @property
     def quant(self) -> str:
-        """The quant that the short name alone means."""
+        """The quant that is meant by the short name without a quant."""
         return self.quants[0]
 
     def file_bytes(self, quant: str) -> int:
-        """Returns the approximate size of the file with that quant."""
+        """Returns the approximate size in bytes of the model's file with a quant."""
         return int(self.parameters * 1e9 * BITS[quant] / 8)
 
     def model_name(self, quant: str | None = None) -> ModelName:
-        """Returns the model's name on the hub."""
+        """Returns the model's name on the hub, with the default quant if `quant` is None."""
         return ModelName(self.repository, quant or self.quant)
 
 
 def find_entry(text: str) -> tuple[CatalogueEntry, str] | None:
-    """Returns the model of a short name and its quant: `qwen3:30b`, or `qwen3:30b:Q8_0`."""
+    """Returns the model and quant of a short name such as `qwen3:30b` or `qwen3:30b:Q8_0`.
+
+    Returns None if no model has this name.
+    """
     word = text.lower()
     for entry in CATALOGUE:
         if word == entry.name:
@@ -58,7 +61,7 @@ def find_entry(text: str) -> tuple[CatalogueEntry, str] | None:
 
 
 def entries_like(word: str) -> Sequence[CatalogueEntry]:
-    """Returns the models whose name, title or repository contains a word."""
+    """Returns the models whose short name, title or repository contains a word, in any case."""
     wanted = word.lower()
     return [
         each
@@ -68,12 +71,12 @@ def entries_like(word: str) -> Sequence[CatalogueEntry]:
 
 
 def short_names() -> Iterable[str]:
-    """Returns all short names."""
+    """Returns the short names of all models in the catalogue."""
     return (entry.name for entry in CATALOGUE)
 
 
 def short_names_of(names: Iterable[ModelName]) -> list[str]:
-    """Returns the short names of those models that have one."""
+    """Returns the short names of those models in `names` that are in the catalogue."""
     known = {str(name).lower() for name in names}
     every = ((each, quant) for each in CATALOGUE for quant in each.quants)
     return [

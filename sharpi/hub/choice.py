@@ -1,4 +1,4 @@
-"""Finds the model of a repository that a name means, or similar names if it means none."""
+"""Chooses the model of a repository that a model name refers to, or finds similar names."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,17 +8,17 @@ from sharpi.errors import HubError
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant
 
-# llama.cpp tries Q4_K_M, then Q8_0, then takes the first file. The others are quants of about the
-# size of Q4_K_M, for repositories without it.
+# llama.cpp tries Q4_K_M, then Q8_0, then uses the first file. The quants between these two are of
+# about the size of Q4_K_M, for repositories without it.
 _USUAL = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "MXFP4", "MXFP4_MOE", "Q4_0", "Q8_0")
 _MAX_LISTED = 12
 
 
 def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Variant, str | None]:
-    """Returns the model that `name` means, and a note if it may have meant another one.
+    """Returns the model that `name` refers to, and a note for the user if the choice is uncertain.
 
-    `place` ends messages, as in "in the cache". Raises HubError that lists the models there if
-    `name` fits none or several.
+    `place`: the end of messages, such as "in the cache". Raises HubError, which lists the models,
+    if `name` fits none or several.
     """
     if not variants:
         raise HubError(f"{name.repository} has no GGUF file {place}")
@@ -35,9 +35,9 @@ def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Va
 
 
 def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
-    """Returns the variants called `quant`, or otherwise those with it in their path.
+    """Returns the variants whose label, file name or path is `quant`.
 
-    Letter case is ignored.
+    If there are none, returns those with `quant` in their path. Letter case is ignored.
     """
     bounded = re.compile(rf"(?<![a-z0-9_]){re.escape(_bare(quant))}(?![a-z0-9_])")
     parts = [each for each in variants if bounded.search(each.stem.lower())]
@@ -45,12 +45,12 @@ def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
 
 
 def called(quant: str, variants: Iterable[Variant]) -> list[Variant]:
-    """Returns the variants with `quant` as label, file name or path; letter case is ignored."""
+    """Returns the variants whose label, file name or path is `quant`; letter case is ignored."""
     return [each for each in variants if _bare(quant) in _names(each)]
 
 
 def close_to(text: str, names: Iterable[str], limit: int = 3) -> list[str]:
-    """Returns the names that a user may have meant by `text`, the closest first."""
+    """Returns up to `limit` of the names that are similar to `text`, the most similar first."""
     known = {name.lower(): name for name in names}
     close = get_close_matches(text.lower(), known, n=limit, cutoff=0.6)
     begun = [name for name in known if name.startswith(text.lower()) and name not in close]

@@ -1,4 +1,4 @@
-"""Turns failures of huggingface_hub into one-line errors."""
+"""Converts exceptions of huggingface_hub to errors with a one-line message."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _TRANSPORT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
 
 
 class UnreachableError(HubError):
-    """The hub does not answer: there is no network, offline mode is on, or the hub is down."""
+    """The hub does not answer: the network or the hub is down, or offline mode is on."""
 
 
 class NoRepositoryError(HubError):
@@ -29,14 +29,17 @@ class NoRepositoryError(HubError):
 
 
 class BusyHubError(UnreachableError):
-    """The hub asks clients to wait, for `wait_seconds` if it says how long."""
+    """The hub is overloaded or out of order, and asks clients to retry later.
+
+    `wait_seconds`: the time to wait, if the hub names one.
+    """
 
     wait_seconds: float | None = None
 
 
 @contextmanager
 def hub_errors(repository: str) -> Iterator[None]:
-    """Turns every error of huggingface_hub in the block into a HubError about `repository`."""
+    """Context manager that converts errors of huggingface_hub to HubError about `repository`."""
     try:
         yield
     except OfflineModeIsEnabled as error:
@@ -60,7 +63,7 @@ def unreachable(error: BaseException) -> UnreachableError:
 
 
 def http_error(error: HfHubHTTPError, repository: str) -> HubError:
-    """Returns the error that tells the user what an HTTP status of the hub means."""
+    """Returns the error that explains an HTTP status of the hub to the user."""
     if isinstance(error, GatedRepoError):
         return HubError(
             f"{repository} is gated: accept its terms on its page, then set HF_TOKEN to your token"

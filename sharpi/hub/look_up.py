@@ -1,4 +1,4 @@
-"""Finds the model in the cache that a name means; downloads nothing."""
+"""Finds the model in the cache that a model name refers to, without downloading."""
 
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
@@ -8,9 +8,10 @@ from sharpi.hub.model_name import ModelName
 
 
 def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
-    """Returns the complete model that `name` means, and a note if it may have meant another.
+    """Returns the complete model that `name` refers to, and a note if the choice is uncertain.
 
-    Raises HubError that says how to get the model, or lists similar names.
+    Raises HubError, which explains how to download the model or lists similar names, if the cache
+    has no such model.
     """
     models = [model for model in models_of(cache, name) if model.is_complete]
     if not models:
@@ -23,9 +24,9 @@ def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
 
 
 def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
-    """Returns the repository's models, complete or not, of the named revision.
+    """Returns the cached models, complete or not, of the repository and revision in `name`.
 
-    If `name` has no revision, returns the models whose names have none.
+    If `name` has no revision, returns the models whose names have no revision either.
     """
     if name.revision is not None:
         return cache.revision_models(name.repository, name.revision)

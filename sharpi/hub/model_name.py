@@ -1,4 +1,4 @@
-"""Names of models: `ORG/REPO` or `ORG/REPO:QUANT`, with `@REVISION` unless it is the main one."""
+"""Names of models: `ORG/REPO` or `ORG/REPO:QUANT`, with `@REVISION` unless it is `main`."""
 
 import re
 
@@ -29,7 +29,7 @@ class ModelName(Struct, frozen=True):
 
 
 def read_name(text: str) -> ModelName | None:
-    """Parses a model name; returns None if the text cannot be one."""
+    """Parses a model name; returns None if the text is not a valid name."""
     match = _NAME.fullmatch(text)
     if match is None or not _is_allowed(match["repository"]) or ".." in (match["revision"] or ""):
         return None
@@ -37,7 +37,7 @@ def read_name(text: str) -> ModelName | None:
 
 
 def require_name(text: str) -> ModelName:
-    """Parses a model name; raises UsageError if the text cannot be one."""
+    """Parses a model name; raises UsageError if the text is not a valid name."""
     name = read_name(text)
     if name is None:
         raise UsageError(
@@ -47,6 +47,9 @@ def require_name(text: str) -> ModelName:
 
 
 def _is_allowed(repository: str) -> bool:
-    """Applies the hub's own rules, which also keep a name from leaving the cache folder."""
+    """Returns whether a repository name follows the hub's rules.
+
+    The rules also prevent paths outside the cache folder.
+    """
     is_odd = "--" in repository or ".." in repository or repository.endswith((".git", ".gguf"))
     return not is_odd and len(repository) <= _LONGEST_REPOSITORY

@@ -1,4 +1,4 @@
-"""PartialFile: the received bytes of a download, kept on disk across attempts."""
+"""PartialFile: a partly downloaded file, which stays on disk so that a download can resume."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ _SHA256_DIGITS = 64
 
 
 class PartialFile(Closing):
-    """A file that grows to `size` bytes; reopening it continues after the bytes on disk."""
+    """A file of `size` bytes that is downloaded piece by piece; reopening it keeps its bytes."""
 
     def __init__(self, path: Path, size: int, checksum: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,17 +27,17 @@ class PartialFile(Closing):
 
     @property
     def is_sound(self) -> bool:
-        """True if all bytes were received and have the announced checksum."""
+        """True if all bytes were received and their checksum is right."""
         return self.received == self.size and self._hash.hexdigest() == self._checksum
 
     def append(self, data: bytes) -> None:
-        """Appends the next bytes; raises OSError if the disk is full."""
+        """Appends downloaded bytes; raises OSError if the disk is full."""
         self._file.write(data)
         self._hash.update(data)
         self.received += len(data)
 
     def restart(self) -> None:
-        """Discards everything that was received."""
+        """Discards all received bytes."""
         self._file.truncate(0)
         self._hash, self.received = self._new_hash(), 0
 

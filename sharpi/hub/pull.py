@@ -1,4 +1,4 @@
-"""Implements `sharpi pull` without the terminal: from a name to checked and linked files."""
+"""Implements `sharpi pull` except its output: downloads a model's files into the cache."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _RETRIES = RetryPolicy()
 
 
 class Pulled(Struct, frozen=True):
-    """A model that is in the cache now."""
+    """The result of a pull: a model that is complete in the cache."""
 
     name: ModelName
     start: Path  # the file to open
@@ -30,7 +30,10 @@ class Pulled(Struct, frozen=True):
 
 
 class Puller:
-    """Fetches models into one cache; `endpoint` None means HF_ENDPOINT, or the hub itself."""
+    """Downloads models into one cache.
+
+    `endpoint`: the URL of the hub; None means HF_ENDPOINT, or else huggingface.co.
+    """
 
     def __init__(
         self,
@@ -45,10 +48,10 @@ class Puller:
         self._received = 0
 
     def pull(self, name: ModelName) -> Pulled:
-        """Fetches the missing files of a model.
+        """Downloads those files of a model that are not in the cache.
 
-        Without a connection, it takes the model from the cache. Raises HubError, and OSError if the
-        disk is full.
+        If the hub is not reachable, returns the model in the cache. Raises HubError, and OSError if
+        the disk is full.
         """
         self._received = 0
         try:
@@ -78,7 +81,10 @@ class Puller:
         return Pulled(model.name, model.start, 0)
 
     def _fetch(self, blobs: Blobs, commit: str, file: RemoteFile) -> Path:
-        """Fetches one file and links it, so that `rm` finds it even if the pull is interrupted."""
+        """Downloads one file and adds it to the snapshot; returns its path there.
+
+        So `sharpi rm` finds the file even if the pull of further parts is interrupted.
+        """
         with blobs.locked(file):
             if not blobs.has(file):
                 self._download(blobs, commit, file)
@@ -98,7 +104,7 @@ class Puller:
         self._watcher.advance(count)
 
     def _link(self, repository: str, commit: str, file: RemoteFile) -> Path:
-        """Adds the blob to the cache's snapshot through huggingface_hub, which owns that layout."""
+        """Lets huggingface_hub add the blob to the snapshot; returns the file's path there."""
         with hub_errors(repository):
             return Path(
                 hf_hub_download(

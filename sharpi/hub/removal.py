@@ -1,6 +1,6 @@
-"""Removes models from the cache: their links, and the content that nothing else links to.
+"""Removes models from the cache: their links, and the blobs to which no other links point.
 
-On Linux a program that has a file open or mapped keeps its content until it exits.
+On Linux, a program that has a removed file open or mapped can use its content until it exits.
 """
 
 import os
@@ -14,7 +14,7 @@ from sharpi.hub.cached_model import CachedFile, CachedModel, files_below
 
 
 class Removal:
-    """Plans the removal of some models; deletes nothing before `carry_out`."""
+    """A planned removal of models; `carry_out` deletes their files."""
 
     def __init__(self, cache: Cache, models: Iterable[CachedModel]) -> None:
         self._cache = cache
@@ -29,7 +29,7 @@ class Removal:
         self.kept_bytes = sum(blobs.values()) - self.freed_bytes
 
     def carry_out(self) -> None:
-        """Deletes the files; raises OSError."""
+        """Deletes the files, and folders that are then empty; raises OSError if it cannot."""
         for file in self._files:
             file.location.unlink(missing_ok=True)
             _remove_empty_folders(file.location.parent)
@@ -40,7 +40,7 @@ class Removal:
                 shutil.rmtree(folder)
 
     def _blobs_of_others(self) -> set[Path]:
-        """Returns the blobs that the remaining files of the same repositories link to."""
+        """Returns the blobs to which files that are not removed link, in the same repositories."""
         removed = {file.location for file in self._files}
         links = (link for folder in self._folders for link in files_below(folder / "snapshots"))
         return {_target(link) for link in links if link not in removed}
@@ -51,7 +51,10 @@ def _blob(file: CachedFile) -> Path:
 
 
 def _target(link: Path) -> Path:
-    """Follows one link; the blob itself may be a link into a cache that several caches share."""
+    """Returns the target of one link, or the path itself if it is no link.
+
+    The target may itself be a link, into a cache that several users share; it is not followed.
+    """
     if not link.is_symlink():
         return link
     return Path(os.path.normpath(link.parent / os.readlink(link)))

@@ -1,4 +1,4 @@
-"""A repository as the hub describes it: the commit, and the files with sizes and checksums."""
+"""Reads a repository's description from the hub: the commit, and files with sizes and checksums."""
 
 import re
 from pathlib import PurePosixPath
@@ -25,16 +25,16 @@ class RemoteFile(Struct, frozen=True):
 
 
 class RemoteRepository(Struct, frozen=True):
-    """The files of a revision, at the time when the hub was asked."""
+    """The commit and files of a revision, at the time of the request to the hub."""
 
     commit: str
     files: dict[str, RemoteFile]  # by path
 
 
 def ask(api: HfApi, name: ModelName) -> RemoteRepository:
-    """Returns the files of the revision that `name` means.
+    """Requests the commit and files of the revision in `name` from the hub.
 
-    Raises HubError, which lists similar names if there are any.
+    Raises HubError, which lists similar repositories if the named one does not exist.
     """
     try:
         with hub_errors(name.repository):
@@ -55,7 +55,7 @@ def ask(api: HfApi, name: ModelName) -> RemoteRepository:
 
 
 def _file(sibling: object) -> RemoteFile | None:
-    """Returns a file of the hub's list.
+    """Converts an entry of the hub's list of files.
 
     Returns None if it has no size or checksum, or if its path leads out of the repository.
     """
@@ -73,9 +73,9 @@ def _is_checksum(text: object) -> TypeGuard[str]:
 
 
 def _close_at_hub(api: HfApi, repository: str) -> str:
-    """Returns the end of a message with similar repositories; empty if the search fails.
+    """Returns the end of an error message, with similar repositories that have GGUF files.
 
-    Only repositories with GGUF files are named.
+    Returns an empty string if the search finds none or fails.
     """
     wanted = {"search": repository.split("/")[-1], "filter": "gguf", "limit": str(_MAX_CLOSE)}
     url = f"{api.endpoint}/api/models"

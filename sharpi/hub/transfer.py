@@ -1,7 +1,7 @@
 """Downloads one file over HTTP in ranges, and resumes if a connection breaks.
 
-It does not use the download of huggingface_hub, which restarts a file after the program was
-stopped, does not check the content, and refuses files above 50 GB, for which ranges are needed.
+It does not use huggingface_hub's download function, which restarts a file after the program was
+stopped, does not check the content, and rejects files above 50 GB, for which ranges are needed.
 """
 
 import time
@@ -18,21 +18,24 @@ _RANGE_BYTES = 16 << 30  # bytes of one request: content networks do not serve m
 
 
 class RetryPolicy(Struct, frozen=True):
-    """Limits retries of a download."""
+    """The number of retries of a download, and the waiting times between them."""
 
     max_attempts: int = 5  # successive attempts that receive nothing
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 30.0
 
     def seconds(self, attempt: int, error: UnreachableError | None) -> float:
-        """Returns the seconds until the next attempt: doubled each time, or as the hub asks."""
+        """Returns the seconds to wait before the next attempt.
+
+        The time doubles with each attempt, unless the hub names another time in `error`.
+        """
         asked = error.wait_seconds if isinstance(error, BusyHubError) else None
         wait = self.first_wait_seconds * 2**attempt if asked is None else asked
         return min(wait, self.longest_wait_seconds)
 
 
 class DownloadSource(Struct, frozen=True):
-    """The URL of a file; it may redirect to a different place each time."""
+    """The URL and request headers of a file; the URL may redirect differently each time."""
 
     repository: str
     url: str
@@ -45,7 +48,11 @@ def receive(
     retries: RetryPolicy,
     on_bytes: Callable[[int], None],
 ) -> None:
-    """Downloads until `target` is complete; raises HubError if the hub refuses or stays silent."""
+    """Downloads the rest of a file to `target`.
+
+    `on_bytes`: called with the number of bytes received, negative if the file restarts. Raises
+    HubError if the hub rejects the request, or if all retries receive nothing.
+    """
     fruitless = 0
     while not target.is_whole:
         before, error = target.received, None

@@ -1,6 +1,6 @@
-"""Finds the models among a repository's files: one for each quant; a split set counts as one.
+"""Finds the models among a repository's files, usually one for each quant.
 
-Files that accompany a model (image projectors, importance matrices) are left out.
+A split model counts as one. Image projectors and importance matrices are left out.
 """
 
 import re
@@ -22,7 +22,7 @@ _IMPORTANCE = re.compile(r"(?:^|[-._])imatrix(?:[-._]|$)", re.IGNORECASE)
 
 
 class Variant(Struct, frozen=True):
-    """One model in a repository."""
+    """One model among the files of a repository, usually one of several quants."""
 
     label: str  # the quant, or otherwise the file's name or path
     paths: tuple[str, ...]  # the files in order
@@ -30,7 +30,7 @@ class Variant(Struct, frozen=True):
 
     @property
     def missing_parts(self) -> list[int]:
-        """The parts of a split set that the repository lacks, counted from 1."""
+        """The numbers, from 1, of a split model's parts that are not among `paths`."""
         there = {_part_number(path) for path in self.paths}
         return [number for number in range(1, self.num_parts + 1) if number not in there]
 
@@ -41,7 +41,10 @@ class Variant(Struct, frozen=True):
 
 
 def find_variants(paths: Iterable[str]) -> list[Variant]:
-    """Returns the models among `paths`, by name; labels are quants if those are unique."""
+    """Returns the models among `paths`, sorted by path.
+
+    A model's label is its quant if no other model has the same one.
+    """
     sets: dict[tuple[str, int], list[str]] = {}
     for path in sorted(filter(_is_model, paths)):
         sets.setdefault((_stem(path), _part_count(path)), []).append(path)
@@ -54,7 +57,7 @@ def find_variants(paths: Iterable[str]) -> list[Variant]:
 
 
 def _distinct(stems: list[str]) -> list[str]:
-    """Returns, for each stem, the shortest of quant, file name and path that no other stem has."""
+    """Returns a label for each stem: its quant, file name or path, the first that is unique."""
     rows = [(_quant_of(stem), stem.rsplit("/", 1)[-1], stem) for stem in stems]
     counts = [Counter(name.lower() for name in column) for column in zip(*rows, strict=True)]
     return [
@@ -90,7 +93,7 @@ def _part_count(path: str) -> int:
 
 
 def _quant_of(stem: str) -> str:
-    """Returns the last quant in the file's name, or in a folder's name, or else the file's name."""
+    """Returns the last quant in a file's name or its folders' names, or else the file's name."""
     for name in reversed(stem.split("/")):
         found = _QUANT.findall(name)
         if found:

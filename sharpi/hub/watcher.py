@@ -4,16 +4,20 @@ from typing import Protocol
 
 
 class Watcher(Protocol):
-    """Receives begin, advance..., end for each file, in this order; notes come at any time."""
+    """Receives the progress of downloads.
+
+    For each file, `begin` is called, then `advance` repeatedly, then `end`. `note` may be called at
+    any time.
+    """
 
     def note(self, text: str) -> None:
-        """Reports a decision, or something that could not be done as requested."""
+        """Reports a message for the user, about a choice or a problem."""
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """Reports a new file of `size` bytes; an earlier attempt received `received` of them."""
+        """Reports the start of a file of `size` bytes, of which `received` are already on disk."""
 
     def advance(self, count: int) -> None:
-        """Reports `count` more bytes; negative if the server made the download restart."""
+        """Reports `count` more received bytes; negative if the server restarted the download."""
 
     def end(self) -> None:
-        """Reports that the file is complete and its checksum correct."""
+        """Reports that the file is complete and its checksum is right."""

@@ -1,6 +1,6 @@
-"""Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as characters, merges by rank.
+"""Byte-level BPE as in GPT-2, with the `tokenizers` library: bytes as characters, merges by rank.
 
-The library takes half a second to read a vocabulary of 150,000 tokens with its merges, which would
+The library needs half a second to read a vocabulary of 150,000 tokens with its merges, which would
 be most of the time to the first token. So the first, short texts are encoded with a small model of
 the tokens and merges that they can use; see `text_model`.
 """
@@ -14,14 +14,14 @@ from sharpi.tokenizer.merges import merge_pairs, usable_pairs
 from sharpi.tokenizer.pre_tokenizers import PreTokenizer
 from sharpi.tokenizer.text_model import text_model
 
-# The first texts of so many characters together are encoded without the whole model.
+# The first texts, up to this many characters in total, are encoded with small models.
 MAX_CHARACTERS_APART = 4096
 
 
 class ByteLevelEncoder:
-    """Encodes plain text; characters that the vocabulary cannot spell are dropped.
+    """Encodes plain text; bytes that are no token of the vocabulary are dropped.
 
-    `ids`: the id of each token. `merges`: the rank of each "left right".
+    `ids`: the id of each token. `merges`: the rank of each merge, written as "left right".
     """
 
     def __init__(self, ids: TextIndex, merges: TextIndex, rules: PreTokenizer) -> None:
@@ -57,7 +57,10 @@ class ByteLevelEncoder:
 
 
 def spelled_bytes(token: str) -> bytes:
-    """Returns the bytes that a token's characters stand for; others are encoded as UTF-8."""
+    """Returns the bytes of a token written in GPT-2's byte alphabet.
+
+    Characters outside this alphabet are encoded as UTF-8.
+    """
     letters = byte_of_letter()
     try:
         return bytes([letters[letter] for letter in token])
@@ -70,9 +73,10 @@ def spelled_bytes(token: str) -> bytes:
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """Returns the byte of each character of GPT-2's alphabet (`bytes_to_unicode`).
+    """Returns a map from the characters of GPT-2's byte alphabet (`bytes_to_unicode`) to bytes.
 
-    Printable bytes are the characters with the same code; the others begin at U+0100.
+    A printable byte is written as the character with the same code, any other byte as a character
+    from U+0100 on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -81,7 +85,7 @@ def byte_of_letter() -> dict[str, int]:
 
 
 def _model(ids: dict[str, int], merges: list[str], takes_whole_words: bool) -> models.BPE:
-    """Builds the library's model, without the tokens and merges that it refuses."""
+    """Builds a BPE model of the library, without the tokens and merges that it rejects."""
     # A merged pair longer than every token makes the library panic.
     pairs = [pair for pair in merge_pairs(merges) if pair[0] + pair[1] in ids]
     try:
@@ -92,5 +96,5 @@ def _model(ids: dict[str, int], merges: list[str], takes_whole_words: bool) -> m
 
 
 def _is_valid(text: str) -> bool:
-    """Returns False for lone surrogates, which stand for bytes that were not UTF-8."""
+    """Returns False if a text has lone surrogates, which stand for bytes that were not UTF-8."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)

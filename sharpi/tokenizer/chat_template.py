@@ -1,7 +1,7 @@
-"""ChatFormat: turns messages into the prompt format that a model was trained on.
+"""ChatFormat: renders messages in the prompt format that a model was trained on.
 
-It uses the file's own template. Without one, it uses ChatML if the vocabulary has its marks, and
-otherwise the plain contents.
+It uses the chat template in the model's file. Without a template, it uses ChatML if the vocabulary
+has ChatML's markers, and otherwise the plain contents.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,11 @@ _SPECIAL_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown
 
 
 class ChatFormat:
-    """The prompt format of a model; `kind` says where the format comes from.
+    """The prompt format of a model.
 
-    `tokens`: the special tokens that a template may name ("bos_token" ...). `tool_source`: the
-    template to use with tools, if the file has a separate one.
+    `kind`: "template" for a chat template in the file, "chatml", or "plain". `source`: the template
+    to render. `tokens`: the special tokens that a template may name ("bos_token" ...).
+    `tool_source`: the template to use with tools, if the file has a separate one.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class ChatFormat:
         add_generation_prompt: bool = True,
         extra: Mapping[str, Any] | None = None,
     ) -> str:
-        """Returns the prompt; raises TemplateError, with the template's own message if it has one.
+        """Renders messages to a prompt.
 
-        `enable_thinking` None leaves the choice to the template. `extra`: more variables for the
-        template.
+        `enable_thinking`: passed to the template unless it is None. `extra`: more variables for the
+        template. Raises TemplateError, with the template's own error message if it raises one.
         """
         if self.kind == "plain":
             return "\n".join(str(message.get("content", "")) for message in messages)

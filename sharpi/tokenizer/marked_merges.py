@@ -1,4 +1,4 @@
-"""Gemma 4's BPE: merges by rank, with spaces as marks and unknown characters as bytes."""
+"""Gemma 4's BPE: merges by rank, spaces as U+2581, unknown characters as byte tokens."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from sharpi.tokenizer.sentence_piece import SPACE_MARK
 
 
 class MarkedMergeEncoder:
-    """Encodes plain text; before merging, splits it at newlines only."""
+    """Encodes plain text as Gemma 4 does; before merging, splits it at newlines only."""
 
     def __init__(self, ids: dict[str, int], merges: Iterable[str]) -> None:
         pairs = usable_pairs(merge_pairs(merges), ids)

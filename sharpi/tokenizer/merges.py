@@ -1,10 +1,10 @@
-"""Merges of byte-pair encoding, by rank: two adjacent tokens that become one."""
+"""Merges of byte-pair encoding, ordered by rank; a merge joins two adjacent tokens to one."""
 
 from collections.abc import Iterable, Mapping
 
 
 def merge_pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
-    """Returns the left and right parts of each merge; of equal merges, the first one counts."""
+    """Splits each merge "left right" into its two tokens; repeated merges are dropped."""
     return [
         (left, right)
         for merge in dict.fromkeys(merges)
@@ -13,7 +13,7 @@ def merge_pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def usable_pairs(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Returns, in order, the pairs whose parts and union are all in the vocabulary."""
+    """Returns, in order, the pairs of which both tokens and the merged token are in `ids`."""
     return [
         (left, right)
         for left, right in pairs

@@ -1,4 +1,4 @@
-"""NumberEncoder: text of a model without a vocabulary is its token ids, written as numbers."""
+"""NumberEncoder: for models without a vocabulary, text is a list of token ids as numbers."""
 
 from sharpi.errors import UsageError
 
@@ -6,10 +6,10 @@ _MAX_ID = (1 << 31) - 1
 
 
 class NumberEncoder:
-    """Encodes "17 3 42" as these ids."""
+    """Encodes text that lists token ids, such as "17 3 42"."""
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids that a text of numbers lists; raises UsageError for any other word."""
+        """Returns the token ids listed in the text; raises UsageError for any other word."""
         words = text.split()
         if not all(word.isascii() and word.isdigit() and int(word) <= _MAX_ID for word in words):
             raise UsageError(
@@ -19,5 +19,5 @@ class NumberEncoder:
 
 
 def spelled_number(token_id: int) -> bytes:
-    """Returns the id as `NumberEncoder` reads it, with a space before it."""
+    """Returns a token id as text that `NumberEncoder` reads, with a leading space."""
     return f" {token_id}".encode()

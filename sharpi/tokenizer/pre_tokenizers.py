@@ -1,9 +1,9 @@
 """Rules that split text into words before byte-pair merges, by the name in `tokenizer.ggml.pre`.
 
 Each rule is a list of regular expressions for Oniguruma, applied in order: each match becomes a
-word, and so does the text between matches. They split as llama.cpp does under the same name
-(src/llama-vocab.cpp and unicode.cpp). Oniguruma's tables follow a newer Unicode, so characters
-assigned since Unicode 15 may be split differently.
+word, and so does the text between matches. The rules split text as llama.cpp's rules of the same
+name do (src/llama-vocab.cpp and unicode.cpp). Oniguruma's tables follow a newer Unicode, so
+characters assigned since Unicode 15 may be split differently.
 """
 
 from msgspec import Struct
@@ -15,18 +15,19 @@ _MARKED_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 
 
 def _words(numbers: str, letters: str = r"\p{L}", others: str = r"[^\s\p{L}\p{N}]") -> str:
-    """Matches contractions, words, numbers, punctuation with its newlines, and white space.
+    """Returns a pattern for contractions, words, numbers, punctuation and white space.
 
-    One punctuation mark may begin a word.
+    One punctuation mark may begin a word. Punctuation includes the newlines after it. `numbers`,
+    `letters`, `others`: the patterns of numbers, letters and punctuation.
     """
     word = rf"[^\r\n\p{{L}}\p{{N}}]?[{letters}]+"
     return rf"{_CONTRACTION}|{word}|{numbers}| ?{others}+[\r\n]*|{_BLANKS}"
 
 
 def _cased_words(numbers: str, ending: str = "") -> str:
-    """Matches words as `_words` does, but splits them where lower case meets upper case.
+    """Returns a pattern like that of `_words`, but splits words before upper case after lower case.
 
-    Letters beyond ASCII count as both.
+    Letters beyond ASCII count as both cases.
     """
     lead, upper, lower = r"[^\r\n\p{L}\p{N}]?", r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
     return (
@@ -36,7 +37,7 @@ def _cased_words(numbers: str, ending: str = "") -> str:
 
 
 def _kimi_words() -> str:
-    """Matches words as Moonshot's own rules do, respecting case.
+    """Returns a pattern for words as in Moonshot's tokenizer, which splits them by letter case.
 
     llama.cpp's rules of this name ignore case.
     """
@@ -160,7 +161,7 @@ FALLBACK = "default"
 
 
 class PreTokenizer(Struct, frozen=True):
-    """The rules that split text into words before merging."""
+    """Named rules that split text into words before byte-pair merges."""
 
     name: str
     patterns: tuple[str, ...]  # applied in this order
@@ -169,7 +170,7 @@ class PreTokenizer(Struct, frozen=True):
 
 
 def find_pre_tokenizer(name: str) -> PreTokenizer | None:
-    """Returns the rules of that name, or None if it is unknown."""
+    """Returns the rules for a value of `tokenizer.ggml.pre`; None if the name is unknown."""
     patterns = _PATTERNS.get(_CANONICAL.get(name, name))
     if patterns is None:
         return None

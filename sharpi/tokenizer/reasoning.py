@@ -12,7 +12,7 @@ ReasoningDelta = tuple[Kind, str]
 
 
 class ReasoningMarkers(Struct, frozen=True):
-    """The texts that open and close reasoning."""
+    """The marker texts that open and close reasoning."""
 
     opening: str
     closing: str
@@ -27,7 +27,7 @@ KNOWN_MARKERS = (
 
 
 def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
-    """Returns the markers that the template writes or the vocabulary holds; None without any."""
+    """Returns the reasoning markers in the chat template or the vocabulary; None without any."""
     template = tokenizer.chat_template or ""
     for markers in KNOWN_MARKERS:
         if markers.closing in template or tokenizer.id_of(markers.closing) is not None:
@@ -36,19 +36,22 @@ def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
 
 
 def opens_reasoning(prompt: str, markers: ReasoningMarkers = THINK) -> bool:
-    """Returns whether a rendered prompt ends with an opening marker, as some templates write."""
+    """Returns whether a rendered prompt ends with the opening marker of reasoning."""
     return prompt.rstrip().endswith(markers.opening)
 
 
 class ReasoningSplitter:
-    """Splits streamed text into reasoning and answer; markers are dropped, even if split in two."""
+    """Splits streamed text into reasoning and answer, and drops the markers.
+
+    A marker may be split across pieces of text. `starts_inside`: the text begins within reasoning.
+    """
 
     def __init__(self, starts_inside: bool = False, markers: ReasoningMarkers = THINK) -> None:
         self._markers, self._inside = markers, starts_inside
         self._held = ""
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:
-        """Yields the text that is certain; holds back text that may become a marker."""
+        """Adds text and yields its deltas; holds back text that may be the start of a marker."""
         self._held += text
         while True:
             before, found, after = self._held.partition(self._awaited)
@@ -63,7 +66,7 @@ class ReasoningSplitter:
             yield self._kind, shown
 
     def flush(self) -> Iterator[ReasoningDelta]:
-        """Yields the text that was held back."""
+        """Ends the text and yields the delta that was held back."""
         held, self._held = self._held, ""
         if held:
             yield self._kind, held

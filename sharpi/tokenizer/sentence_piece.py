@@ -1,9 +1,9 @@
-"""SentencePiece BPE: merges the adjacent pair whose union scores best; spells the rest in bytes.
+"""SentencePiece BPE: merges adjacent pieces by the score of their union, with byte fallback.
 
-The `tokenizers` library merges by the rank of a pair. SentencePiece scores the union, and among
-equal scores the leftmost wins. No order of pairs can express that: for "aaa", whether a + aa or aa
-+ a merges depends on the place in the text. Converting scores to pairs would also take over a
-second for a vocabulary of 262,144. Hence this module merges by itself, and remembers words.
+The `tokenizers` library merges by the rank of a pair. SentencePiece scores the merged token, and
+the leftmost of equal scores wins. No order of pairs can express that: for "aaa", whether a + aa or
+aa + a merges depends on the place in the text. Converting scores to pairs would also take over a
+second for a vocabulary of 262,144. So this module implements the merges, and caches words.
 """
 
 import re
@@ -19,7 +19,11 @@ _Pair = tuple[float, int, int, int]  # negative score, left and right index, len
 
 
 class SentencePieceEncoder:
-    """Encodes plain text; what neither tokens nor byte tokens can spell becomes `unknown_id`."""
+    """Encodes plain text as SentencePiece BPE does.
+
+    A byte of a character that has neither a token nor byte tokens becomes `unknown_id`, or is
+    dropped if that is None.
+    """
 
     def __init__(
         self, ids: Mapping[str, int], scores: Sequence[float], unknown_id: int | None
@@ -49,7 +53,7 @@ class SentencePieceEncoder:
         return ids
 
     def _piece_ids(self, piece: str) -> list[int]:
-        """Returns the piece's token, or the byte tokens of a character without a token."""
+        """Returns the id of a piece's token, or the ids of its byte tokens if it has no token."""
         if (token_id := self._ids.get(piece)) is not None:
             return [token_id]
         ids: list[int] = []
@@ -59,7 +63,7 @@ class SentencePieceEncoder:
         return ids
 
     def _merge(self, word: str) -> list[str]:
-        """Returns the pieces that are left when no two adjacent ones form a token."""
+        """Merges the characters of a word until no two adjacent pieces form a token."""
         pieces = list(word)
         left_of, right_of = list(range(-1, len(pieces) - 1)), list(range(1, len(pieces) + 1))
         pairs: list[_Pair] = []
@@ -82,7 +86,7 @@ class SentencePieceEncoder:
         return [piece for piece in pieces if piece]
 
     def _push(self, pairs: list[_Pair], pieces: list[str], left: int, right: int) -> None:
-        """Queues two adjacent pieces if their union is a token."""
+        """Adds two adjacent pieces to the heap `pairs` if their union is a token."""
         union = pieces[left] + pieces[right]
         if (token_id := self._ids.get(union)) is not None:
             heappush(pairs, (-self._scores[token_id], left, right, len(union)))

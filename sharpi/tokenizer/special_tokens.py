@@ -1,8 +1,7 @@
-"""Special tokens: which of them are hidden, are found in text, or end a generation.
+"""Special tokens: determines which tokens are hidden, are found in text, or end a generation.
 
-llama.cpp's rules (src/llama-vocab.cpp) complete what a file states. They recognise tokens by text,
-because many files mark the end of a turn as an ordinary token, or do not name the token that ends
-one.
+llama.cpp's rules (src/llama-vocab.cpp) complete the data in a file. They recognise tokens by text,
+because many files list the end-of-turn token as an ordinary token, or do not name it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,8 +68,8 @@ class SpecialTokens(Struct, frozen=True):
     def split(self, text: str, *, parse_hidden: bool) -> list[str | int]:
         """Splits a text into plain text and ids of special tokens, in order.
 
-        The whole text is searched for a longer token before a shorter one. User-defined tokens are
-        always found, control and unknown ones only with `parse_hidden`.
+        The entire text is searched for a longer token before a shorter one. User-defined tokens are
+        always found, control and unknown tokens only with `parse_hidden`.
         """
         parts: list[str | int] = [text] if text else []
         for token in self.found:
@@ -126,9 +125,9 @@ def _roles_by_text(vocabulary: Vocabulary, ids: Mapping[str, int]) -> dict[str, 
 
 
 def _ordinary_ends(ids: Mapping[str, int]) -> list[tuple[str, TokenKind]]:
-    """Returns end texts that are ordinary tokens in this vocabulary, with their kinds.
+    """Returns the texts in _END_TEXTS that do not end a generation here, with their token kinds.
 
-    Other tokens in the vocabulary show that these texts do not end a generation.
+    Certain other tokens in the vocabulary show that these tokens are ordinary.
     """
     ordinary = []
     harmony = "<|return|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)
@@ -151,7 +150,7 @@ def _found(vocabulary: Vocabulary, kinds: Sequence[int]) -> tuple[SpecialToken, 
 
 
 def _special_token(vocabulary: Vocabulary, token_id: int, kind: int) -> SpecialToken:
-    """Returns a special token; some families' tokenizers strip the blanks beside it."""
+    """Returns a special token, with flags for models whose tokenizer strips blanks beside it."""
     text, name = vocabulary.tokens[token_id], vocabulary.model_name.lower()
     is_phi = "phi-3" in name or "phi3" in name
     pre_tokenizer = vocabulary.pre_tokenizer or ""

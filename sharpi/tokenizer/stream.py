@@ -1,7 +1,7 @@
-"""Text that can be shown while tokens arrive.
+"""Streaming of text while tokens arrive.
 
-StreamDecoder turns ids into text, never into half a character. StopFilter finds stop strings, and
-holds back text that may become one.
+StreamDecoder decodes token ids to complete characters. StopFilter finds stop strings, and holds
+back text that may be the start of one.
 """
 
 import codecs
@@ -11,11 +11,11 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class StreamDecoder:
-    """Decodes one id at a time, with constant work per token.
+    """Decodes one token id at a time, with constant work per token.
 
-    Bytes of an unfinished character wait for the rest; bytes that are not UTF-8 become U+FFFD.
-    Control tokens are left out, except those in `shown_ids`. `starts_text`: remove the space that
-    SentencePiece puts before a text; leave it False if the stream continues a text.
+    Bytes of an incomplete character are held back; bytes that are not UTF-8 become U+FFFD. Control
+    tokens are left out, except those in `shown_ids`. `starts_text`: whether the stream begins a
+    text, so that the space that SentencePiece puts before a text is removed.
     """
 
     def __init__(
@@ -35,12 +35,15 @@ class StreamDecoder:
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """Returns the rest: U+FFFD for an unfinished character."""
+        """Ends the stream; returns U+FFFD for an incomplete character, or an empty string."""
         return self._decoder.decode(b"", final=True)
 
 
 class StopFilter:
-    """Takes pieces and returns the text that is safe to show; `found` is the stop string found."""
+    """Finds stop strings in streamed text and holds back text that may be the start of one.
+
+    `found`: the stop string that was found; None before that.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [s for s in stops if s]
@@ -49,11 +52,14 @@ class StopFilter:
 
     @property
     def stopped(self) -> bool:
-        """True if a stop string was met."""
+        """True if a stop string was found."""
         return self.found is not None
 
     def feed(self, piece: str) -> str:
-        """Adds a piece; returns the text that can no longer be part of a stop string."""
+        """Adds text; returns the text that cannot be part of a stop string.
+
+        If a stop string is found, this is the text before it.
+        """
         if not self._stops:
             return piece
         text = self._held + piece
@@ -67,13 +73,13 @@ class StopFilter:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """Returns the text that was held back, at the end of the stream."""
+        """Ends the stream and returns the text that was held back."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Returns the length of the longest end of the text that begins the stop string."""
+    """Returns the length of the longest suffix of the text that is a prefix of the stop string."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if stop.startswith(text[-length:]):
             return length

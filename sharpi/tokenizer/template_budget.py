@@ -1,6 +1,6 @@
-"""TemplateBudget: limits what one rendering may compute and build, by counting rather than timing.
+"""TemplateBudget: limits the steps of one rendering of a chat template, and the sizes of values.
 
-Counts are the same on every machine and in every thread.
+Steps are counted rather than timed, so that the limits are the same on every machine.
 """
 
 import re
@@ -21,24 +21,27 @@ _HUGE_FIELD = re.compile(r"\d{5}|\{[^{}]*\{|%[^a-zA-Z%]*\*")
 
 
 class TemplateBudget:
-    """Counts loops, calls and operations; raises TemplateError when a limit is passed."""
+    """Counts the steps of one rendering; raises TemplateError when a limit is exceeded."""
 
     def __init__(self) -> None:
         self._steps = 0
 
     def spend(self, size: int = 0) -> None:
-        """Counts one step, and the work on a value of `size`."""
+        """Counts one step, and more steps for work on a value of `size` characters."""
         self._steps += 1 + size // _SIZE_PER_STEP
         if self._steps > _MAX_STEPS:
             raise TemplateError("the chat template takes too many steps")
 
     def admit(self, size: float, limit: int = MAX_SIZE) -> None:
-        """Raises TemplateError if a value of this size must not be built."""
+        """Raises TemplateError if a value of `size` characters would exceed `limit`."""
         if size > limit:
             raise TemplateError("the chat template builds an enormous value")
 
     def measure(self, *values: Any) -> int:
-        """Returns the size of the values in characters; shared parts count wherever they appear."""
+        """Returns the total size of the values in characters, and counts the steps to measure it.
+
+        Shared parts count each time they appear. Raises TemplateError if a limit is exceeded.
+        """
         total, pending = 0, list(values)
         while pending:
             value = pending.pop()
@@ -58,13 +61,13 @@ class TemplateBudget:
         return total
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
-        """Yields the values and counts each as a step."""
+        """Yields the values and counts each as a step, as in a loop."""
         for value in values:
             self.spend()
             yield value
 
     def gathered(self, values: Iterable[Any]) -> list[Any]:
-        """Returns the values as a list, measured one by one."""
+        """Returns the values as a list; raises TemplateError as soon as their size is too large."""
         found, total = [], 0
         for value in values:
             total += self.measure(value)
@@ -73,7 +76,7 @@ class TemplateBudget:
         return found
 
     def admit_operation(self, operator: str, left: Any, right: Any) -> None:
-        """Limits the result of a binary operation."""
+        """Raises TemplateError if the result of a binary operation would be too large."""
         if operator == "%" and isinstance(left, str):
             self.admit_format(left, right)
         elif isinstance(left, int) and isinstance(right, int):
@@ -86,15 +89,19 @@ class TemplateBudget:
                     self.admit(self.measure(value) * max(count, 0))
 
     def admit_format(self, form: str, values: Any) -> None:
-        """Limits the result of a format string: no huge, computed or repeated fields."""
+        """Raises TemplateError if the result of a format string would be too large.
+
+        Field widths that are huge or computed are forbidden.
+        """
         if _HUGE_FIELD.search(form):
             raise TemplateError("the chat template pads a string enormously")
         self.admit(len(form) + (form.count("%") + form.count("{")) * self.measure(values))
 
     def admit_filter(self, value: Any, arguments: Iterable[Any]) -> None:
-        """Limits the result of a filter to the value's size times its arguments.
+        """Raises TemplateError if a filter's value and arguments allow too large a result.
 
-        A number among the arguments counts as its value.
+        The estimate is the size of the value times that of the arguments; a number counts as its
+        absolute value.
         """
         factor = 1
         for argument in arguments:
@@ -103,7 +110,7 @@ class TemplateBudget:
         self.admit(self.measure(value) * factor, _MAX_PRODUCT)
 
     def admit_method(self, text: str, name: str, arguments: tuple[Any, ...]) -> None:
-        """Limits the result of a string method."""
+        """Raises TemplateError if the result of a string method would be too large."""
         numbers = [abs(value) for value in arguments if isinstance(value, int)]
         texts = [value for value in arguments if isinstance(value, str)]
         if name in ("format", "format_map"):

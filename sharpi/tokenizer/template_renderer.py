@@ -1,4 +1,4 @@
-"""TemplateRenderer: renders a template with its variables; its errors take one line."""
+"""TemplateRenderer: renders a chat template with its variables; error messages have one line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ _MAX_SOURCE = 1 << 20
 
 
 class TemplateRenderer:
-    """Renders chat templates in the sandbox, and compiles each of them once."""
+    """Renders chat templates in a TemplateSandbox, and caches compiled templates."""
 
     def __init__(self) -> None:
         self._sandbox = TemplateSandbox()

@@ -1,8 +1,8 @@
-"""TemplateSandbox: runs chat templates, which are programs by strangers.
+"""TemplateSandbox: runs chat templates, which are untrusted programs.
 
 jinja2's immutable sandbox denies access to Python's attributes and changes to the arguments.
 TemplateBudget limits computing time and memory. Trimming, extensions, globals and filters are the
-ones that transformers gives chat templates.
+same as in transformers' chat templates.
 """
 
 import functools
@@ -27,7 +27,7 @@ _MAX_DATE_FORMAT = 100
 
 
 class _GenerationTag(Extension):
-    """Accepts transformers' `{% generation %}` around assistant text, without any effect."""
+    """Accepts transformers' `{% generation %}` tag around assistant text and ignores it."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -37,7 +37,7 @@ class _GenerationTag(Extension):
 
 
 class _BoundedCode(CodeGenerator):
-    """Generates Python code in which literals and `~` report their sizes to the sandbox."""
+    """Generates Python code in which the sandbox checks the sizes of literals and of `~`."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         self._wrapped("joined", lambda: self._items(node.nodes, frame))
@@ -90,18 +90,21 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.globals.update(raise_exception=_refuse, strftime_now=_now)
 
     def measured(self, value: Any) -> Any:
-        """Returns the value itself; raises TemplateError if it is too large."""
+        """Returns `value` unchanged; raises TemplateError if it is too large."""
         if not isinstance(value, str | int | float | None):
             self.budget.measure(value)
         return value
 
     def joined(self, values: tuple[Any, ...]) -> str:
-        """Returns the values as one text; implements `~`."""
+        """Implements the operator `~`: returns the values joined to one text.
+
+        Raises TemplateError if they are too large.
+        """
         self.budget.measure(values)
         return "".join(map(str, values))
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """Joins the output of a block or a macro."""
+        """Joins the output of a block or a macro; raises TemplateError if it is too long."""
         return "".join(self.budget.gathered(pieces))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -122,7 +125,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return super().call(__context, __obj, *args, **kwargs)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Returns the syntax tree, with a counter in every loop."""
+        """Returns the syntax tree of a template, in which every loop counts its steps."""
         tree = super()._parse(source, name, filename)
         for loop in tree.find_all(nodes.For):
             loop.iter = nodes.Filter(
@@ -131,7 +134,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a filter so that it reports to the budget; jinja2's marks on the function stay."""
+        """Wraps a filter with a size check; jinja2's attributes of the function are kept."""
         num_leading = int(hasattr(function, "jinja_pass_arg"))  # the context, for example
 
         @functools.wraps(function)
@@ -160,7 +163,10 @@ def _refuse(message: Any) -> NoReturn:
 
 
 def _now(form: str) -> str:
-    """Returns the formatted date; refuses digits, with which C's strftime pads to any width."""
+    """Returns the current date and time in the format `form` of strftime.
+
+    Raises TemplateError for digits in `form`, since C's strftime pads to any width with them.
+    """
     if len(form) > _MAX_DATE_FORMAT or any(character.isdigit() for character in form):
         raise TemplateError("the chat template asks for a date in a form that is not allowed")
     return datetime.now().strftime(form)

@@ -1,7 +1,7 @@
-"""Builds a BPE model of only the tokens and merges that some words can use.
+"""Builds a BPE model of only the tokens and merges that certain words can use.
 
-Every token in a word, and every result of a merge, is a part of the word. So the small model
-encodes these words like the whole one: the tokens and merges left out are not parts of them.
+Every token in a word, and every result of a merge, is a substring of the word. So the small model
+encodes the words as the full model does: it only lacks tokens that are no substrings of them.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,11 @@ from sharpi.gguf.text_index import TextIndex
 def text_model(
     words: Iterable[str], ids: TextIndex, merges: TextIndex, takes_whole_words: bool
 ) -> models.BPE:
-    """Returns a model that encodes these words like the whole one; no word may hold a space."""
+    """Returns a model that encodes `words` as the full model does.
+
+    No word may contain a space. `takes_whole_words`: a word that is a token is not merged from
+    parts.
+    """
     whole = set(words)
     letters = ids.found(letter for word in whole for letter in set(word))
     # The library drops characters that are no tokens, and merges those around them.
@@ -24,7 +28,7 @@ def text_model(
 
 
 def _parts(words: Iterable[str], longest: int) -> set[str]:
-    """Returns all parts of the words of two to `longest` characters."""
+    """Returns all substrings of the words with two to `longest` characters."""
     return {
         word[start:end]
         for word in words
@@ -34,7 +38,7 @@ def _parts(words: Iterable[str], longest: int) -> set[str]:
 
 
 def _ranked_pairs(known: dict[str, int], merges: TextIndex) -> list[tuple[str, str]]:
-    """Returns the pairs of known tokens that merge into another known one, by rank."""
+    """Returns the pairs of tokens in `known` that merge to a token in `known`, by rank."""
     pairs = {
         f"{token[:cut]} {token[cut:]}": (token[:cut], token[cut:])
         for token in known

@@ -1,4 +1,4 @@
-"""Tokenizer: converts text to token ids and back, by the rules in the model's file."""
+"""Tokenizer: converts text to token ids and back, by the tokenizer data in the model's file."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -16,7 +16,7 @@ from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary, read_vocabulary
 
 
 class PlainEncoder(Protocol):
-    """The protocol of all kinds of encoders."""
+    """The protocol of encoders, which convert text without special tokens to token ids."""
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of a text without special tokens."""
@@ -24,15 +24,18 @@ class PlainEncoder(Protocol):
 
 
 def load_tokenizer(metadata: Metadata) -> "Tokenizer":
-    """Returns the tokenizer of a file; raises UnsupportedModelError for an unknown kind."""
+    """Returns the tokenizer that a file's metadata describe.
+
+    Raises UnsupportedModelError for an unsupported tokenizer model.
+    """
     return Tokenizer(read_vocabulary(metadata))
 
 
 class Tokenizer:
     """Encodes and decodes text with one vocabulary.
 
-    `bos_id` and `eos_id` are None if the vocabulary has none. `add_bos` and `add_eos` say whether
-    the model expects texts to begin and end with them. `notes` are warnings for the user, one line
+    `bos_id`, `eos_id`: None if the vocabulary lacks the token. `add_bos`, `add_eos`: whether the
+    model expects texts to begin with BOS and end with EOS. `notes`: warnings for the user, one line
     each.
     """
 
@@ -51,7 +54,7 @@ class Tokenizer:
 
     @cached_property
     def longest_token(self) -> int:
-        """The bytes of the longest token, as the file writes it."""
+        """The length in bytes of the longest token text in the file."""
         return max(
             (len(each.encode("utf-8", "replace")) for each in self.vocabulary.tokens), default=1
         )
@@ -81,7 +84,7 @@ class Tokenizer:
         )
 
     def id_of(self, text: str) -> int | None:
-        """Returns the id of the token with exactly this text, as the file writes it."""
+        """Returns the id of the token with exactly this text in the file; None without one."""
         return self._ids.get(text)
 
     def encode(
@@ -95,12 +98,12 @@ class Tokenizer:
     ) -> list[int]:
         """Returns the token ids of a text.
 
-        `parse_special`: control tokens written in the text become their ids, not plain text
-        (user-defined tokens always do). `add_bos`, `add_eos`: add the token unless the text has it
-        already. `mark`: a string inside text that must not be parsed as a special token; it is
-        removed after the search for these. Lone surrogates, which stand for bytes that were not
-        UTF-8, become U+FFFD. Without a vocabulary the text lists ids; raises UsageError for other
-        words.
+        `parse_special`: control tokens written in the text become their ids, not plain text;
+        user-defined tokens always become their ids. `add_bos`, `add_eos`: add the token unless the
+        ids already begin or end with it. `mark`: a string put inside text so that it is not parsed
+        as a special token; it is removed after the search for special tokens. Lone surrogates,
+        which stand for bytes that were not UTF-8, become U+FFFD. For a model without a vocabulary,
+        the text lists ids, and other words raise UsageError.
         """
         ids: list[int] = []
         follows_special = True
@@ -119,7 +122,10 @@ class Tokenizer:
         return ids
 
     def encode_inside(self, text: str) -> list[int]:
-        """Returns the ids of text within another text: no special tokens, no leading space."""
+        """Returns the token ids of text in the middle of another: no leading space is added.
+
+        Special tokens are not searched for.
+        """
         return self._encoder.encode(_valid(text))
 
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
@@ -133,13 +139,13 @@ class Tokenizer:
         return data.removeprefix(b" " if self.adds_space else b"").decode("utf-8", "replace")
 
     def token_text(self, token_id: int) -> str:
-        """Returns the token as the file writes it."""
+        """Returns the text of a token as it is in the file."""
         return self.vocabulary.tokens[token_id]
 
     def token_bytes(self, token_id: int) -> bytes:
         """Returns the bytes that a token adds to the text.
 
-        For a control token this is its name; it is empty for an id without a text.
+        For a control token, these are the bytes of its name. They are empty for an id without text.
         """
         data = self._bytes.get(token_id)
         if data is None:
@@ -190,7 +196,7 @@ class Tokenizer:
 
 
 def _pre_tokenizer(vocabulary: Vocabulary) -> tuple[PreTokenizer, tuple[str, ...]]:
-    """Returns the rules, and the warnings about them for the user."""
+    """Returns the rules of the vocabulary's pre-tokenizer, and warnings about them for the user."""
     fallback = find_pre_tokenizer(FALLBACK)
     assert fallback is not None
     name = vocabulary.pre_tokenizer
@@ -210,7 +216,7 @@ def _said(value: bool | None, otherwise: bool) -> bool:
 
 
 def _is_marker(text: str) -> bool:
-    """Returns whether a text looks like a turn's marker, whatever kind the file gives it."""
+    """Returns whether a text has the form of a marker such as `<|user|>`, whatever its kind."""
     return text.startswith(("<|", "<\uff5c")) and text.endswith(("|>", "\uff5c>"))
 
 

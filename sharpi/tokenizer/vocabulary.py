@@ -1,4 +1,4 @@
-"""Vocabulary: the token data of a GGUF file, checked but not yet interpreted."""
+"""Vocabulary: the tokenizer data of a GGUF file, checked but not yet interpreted."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -47,7 +47,10 @@ class TokenKind(IntEnum):
 
 
 class Vocabulary(Struct, frozen=True):
-    """The tokens in the file's order and their rules; a field is None if the file lacks it."""
+    """The tokens of a file, in order, with their merges, scores, roles and flags.
+
+    A field is None or empty if the file lacks it.
+    """
 
     model: str  # one of SUPPORTED_MODELS
     pre_tokenizer: str | None = None
@@ -68,12 +71,12 @@ class Vocabulary(Struct, frozen=True):
     model_name: str = ""  # general.name of the file
 
     def id_of(self, role: str) -> int | None:
-        """Returns the id of a role, None if no token has it."""
+        """Returns the id of the token with a role such as "bos"; None if no token has the role."""
         return self.special_ids.get(role)
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
-    """Reads the file's vocabulary.
+    """Reads the vocabulary from a file's metadata.
 
     Raises UnsupportedModelError for an unsupported tokenizer model.
     """
@@ -104,7 +107,7 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
 
 
 def _texts(metadata: Metadata) -> Texts:
-    """Returns the token texts; an empty one becomes a text that no input contains by accident."""
+    """Returns the token texts; an empty text becomes `[EMPTY_n]`, which no input should contain."""
     tokens = _strings(metadata, "tokens")
     if tokens.has_empty():
         return [text or f"[EMPTY_{index}]" for index, text in enumerate(tokens)]
@@ -112,12 +115,15 @@ def _texts(metadata: Metadata) -> Texts:
 
 
 def _strings(metadata: Metadata, name: str) -> StringArray:
-    """Returns an array of strings in separate memory, so that it outlives the file."""
+    """Returns a copy of an array of strings, which stays valid when the file is closed."""
     return metadata.get_string_array(f"{_PREFIX}.{name}").copy()
 
 
 def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> list[Any]:
-    """Returns one number per token; a file may hold more, but not fewer."""
+    """Returns one number per token from a metadata array, or defaults if the file lacks it.
+
+    Further entries are ignored; raises ModelFileError for fewer entries than tokens.
+    """
     key = f"{_PREFIX}.{name}"
     if key not in metadata:
         return [default] * num_tokens
@@ -128,7 +134,7 @@ def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> li
 
 
 def _special_ids(metadata: Metadata, model: str, num_tokens: int) -> dict[str, int]:
-    """Returns ids by role; an id outside the vocabulary counts as missing."""
+    """Returns token ids by role; an id outside the vocabulary counts as missing."""
     ids = dict(_LLAMA_IDS) if model == "llama" else {}
     for role, keys in _ID_KEYS.items():
         for key in reversed(keys):
@@ -144,7 +150,7 @@ def _flag(metadata: Metadata, name: str) -> bool | None:
 
 
 def _templates(metadata: Metadata) -> dict[str, Any]:
-    """Returns the default chat template and the named ones, as fields of a Vocabulary."""
+    """Returns the file's default and named chat templates, as fields of a Vocabulary."""
     prefix = f"{_TEMPLATE}."
     return {
         "chat_template": metadata.get_str(_TEMPLATE, "") or None,

@@ -32,7 +32,7 @@ _QUANTIFIERS = ("*", "+", "?")
 
 
 def parse_gbnf(text: str) -> dict[str, Node]:
-    """Returns the rules by name; raises GrammarError with the line number of a syntax error."""
+    """Returns a grammar's rules by name; raises GrammarError with the line of a syntax error."""
     parser = _Parser(text)
     rules: dict[str, Node] = {}
     while (name := parser.next_name()) is not None:

@@ -17,7 +17,10 @@ def literal(text: str) -> str:
 
 
 def character_set(text: str) -> str:
-    """Returns Lark's regular expression for a GBNF set without its brackets; raises ValueError."""
+    """Returns Lark's regular expression for the text between the brackets of a GBNF set.
+
+    Raises ValueError for an empty set or an invalid escape.
+    """
     is_negated = text.startswith("^")
     chars = _characters(text[is_negated:])
     if not chars:

@@ -1,9 +1,9 @@
 """Converts the rules of a GBNF grammar into a Lark grammar for llguidance.
 
-The terminals of GBNF are single characters. The terminals of Lark are regular expressions, of which
-each takes the longest match. So every part without recursion becomes one terminal, as large as
-possible, that matches exactly the same strings. Where two terminals meet within a recursive rule,
-the first one is greedy.
+The terminals of GBNF are single characters. The terminals of Lark are regular expressions that
+match greedily. So every part of a rule without recursion becomes one terminal, as large as
+possible, that matches exactly the same strings. Where two terminals follow each other within a
+recursive rule, the first one matches greedily.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from sharpi.errors import GrammarError
 
 
 def lark_of_gbnf(text: str) -> str:
-    """Returns a Lark grammar of the same language; raises GrammarError for invalid GBNF."""
+    """Converts a GBNF grammar to a Lark grammar; raises GrammarError for invalid GBNF."""
     rules = parse_gbnf(text)
     for name, node in rules.items():
         for reference in _references(node):
@@ -35,7 +35,7 @@ def lark_of_gbnf(text: str) -> str:
 
 
 class _Writer:
-    """Writes the Lark grammar; rules get numbers, since not every GBNF name is valid in Lark."""
+    """Writes the Lark grammar; rules are renamed, since not every GBNF name is valid in Lark."""
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
         self._terminals = _terminals(rules)
@@ -75,7 +75,10 @@ class _Writer:
         return f"({text})" if isinstance(node, Concatenation | Alternation) else text
 
     def _rule(self, node: Node) -> str:
-        """Returns a node of a recursive rule; its parts without recursion become terminals."""
+        """Returns a node of a recursive rule in Lark's notation.
+
+        Its parts without recursion become terminals.
+        """
         if self._is_terminal(node):
             return self._terminal(self._text(node))
         match node:
@@ -91,7 +94,7 @@ class _Writer:
     def _joined(
         self, parts: Sequence[Node], kind: type[Concatenation] | type[Alternation]
     ) -> list[str]:
-        """Returns the parts of a rule; adjacent terminal parts become one terminal."""
+        """Returns the parts of a rule in Lark's notation, adjacent terminals joined to one."""
         written: list[str] = []
         pending: list[Node] = []
         for part in (*parts, None):
@@ -112,7 +115,7 @@ class _Writer:
 
 
 def _terminals(rules: Mapping[str, Node]) -> set[str]:
-    """Returns the rules that can be terminals: not recursive, and without token ids."""
+    """Returns the names of the rules that can be terminals: without recursion and token ids."""
     users: defaultdict[str, list[str]] = defaultdict(list)
     open_references: dict[str, int] = {}
     for name, node in rules.items():
@@ -141,7 +144,7 @@ def _has_token(node: Node) -> bool:
 
 
 def _symbols(node: Node) -> Iterator[Node]:
-    """Yields the characters, tokens and references of a node in order."""
+    """Yields the Characters, Token and Reference nodes within a node, in order."""
     match node:
         case Repetition(part, _):
             yield from _symbols(part)

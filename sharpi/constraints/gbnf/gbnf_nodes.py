@@ -24,7 +24,7 @@ class Reference(Struct, frozen=True):
 
 
 class Concatenation(Struct, frozen=True):
-    """Parts that follow each other."""
+    """A sequence of parts."""
 
     parts: tuple["Node", ...]
 
@@ -36,7 +36,7 @@ class Alternation(Struct, frozen=True):
 
 
 class Repetition(Struct, frozen=True):
-    """A repeated part."""
+    """A part with a quantifier."""
 
     part: "Node"
     times: str  # in Lark's notation: `*`, `+`, `?`, `{2,3}`

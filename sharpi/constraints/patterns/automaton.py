@@ -26,16 +26,19 @@ _Set = tuple[bool, frozenset[int]]  # whether nothing is read yet; NFA nodes
 
 
 class Automaton(Struct, frozen=True):
-    """A deterministic automaton whose initial state is 0.
+    """A deterministic finite automaton with the initial state 0.
 
-    `transitions` has, for each state, the characters that lead to each next state.
+    `transitions`: for each state, the characters that lead to each next state.
     """
 
     transitions: list[dict[int, Characters]]
     accepting: frozenset[int]
 
     def shortest(self, *, accepted: bool = True) -> str | None:
-        """Returns a shortest string that is accepted, or is not; None if there is none."""
+        """Returns a shortest accepted string, or a shortest rejected one if not `accepted`.
+
+        Returns None if all strings are rejected, or accepted respectively.
+        """
         known, left = {0}, [(0, "")]
         for state, text in left:
             if (state in self.accepting) == accepted:
@@ -48,7 +51,7 @@ class Automaton(Struct, frozen=True):
 
 
 def next_state(transitions: Mapping[int, Characters], code: int) -> int:
-    """Returns the state that a code point leads to; `transitions` covers all code points."""
+    """Returns the state that a code point leads to; `transitions` are those of one state."""
     return next(after for after, characters in transitions.items() if has(characters, code))
 
 
@@ -59,11 +62,11 @@ def automaton_of(
     ends_strictly: bool = False,
     most_steps: int = MAX_STEPS,
 ) -> Automaton:
-    """Returns an automaton of the strings that have a match of `pattern`; raises GrammarError.
+    """Returns an automaton of the strings in which `pattern` matches some part.
 
-    Validators differ in the characters of a class: with `is_wide` a class has those of any
-    validator, else those that all validators agree on. With `ends_strictly`, `$` does not match
-    before a final line end.
+    JSON Schema validators differ on classes such as `\\w`. With `is_wide`, a class is the union of
+    the validators' meanings, else their intersection. With `ends_strictly`, `$` does not match
+    before a final line end. Raises GrammarError for patterns that are invalid or too complex.
     """
     if len(pattern) > _MAX_CHARACTERS:
         raise GrammarError("a pattern that must not match is too long")
@@ -102,7 +105,7 @@ def _determinized(graph: Nfa, begin: int, end: int) -> Automaton:
 
 
 def _steps(graph: Nfa, nodes: frozenset[int]) -> Iterator[tuple[tuple[int, int], _Set]]:
-    """Yields disjoint ranges that cover all code points, with the NFA nodes each leads to."""
+    """Yields disjoint ranges that cover all code points, each with the NFA nodes it leads to."""
     edges = [edge for node in nodes for edge in graph.reading[node]]
     bounds = {0, LAST + 1}
     for characters, _ in edges:

@@ -1,7 +1,7 @@
 """Character sets: sorted, disjoint ranges of code points, and their regular expressions.
 
-Validators differ in whether a class such as `\\w` goes beyond ASCII. The wide meaning of a class is
-the union of all validators' meanings, the narrow one their intersection.
+JSON Schema validators differ in whether a class such as `\\w` goes beyond ASCII. The wide meaning
+of a class is the union of all validators' meanings, the narrow one their intersection.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,7 +61,10 @@ def has(characters: Characters, code: int) -> bool:
 
 
 def in_class(parts: Sequence[tuple[Any, Any]], *, is_wide: bool = True) -> Characters:
-    """Returns the set of a character class such as `[a-z\\d]`, as Python's `re` parses it."""
+    """Returns the characters of a class such as `[a-z\\d]`, which Python's `re` has parsed.
+
+    `is_wide`: the union of all validators' meanings of the class, else their intersection.
+    """
     if parts and str(parts[0][0]) == "NEGATE":
         return complement(in_class(parts[1:], is_wide=not is_wide))
     return union(each for part in parts for each in _part(*part, is_wide=is_wide))
@@ -97,7 +100,7 @@ def sample_character(characters: Characters) -> str:
 
 
 def as_pattern(characters: Characters) -> str:
-    """Returns a regular expression that matches one of the characters, in Python and in Rust."""
+    """Returns a regular expression, valid in Python and Rust, for one character of the set."""
     if characters == ALL:
         return r"[\s\S]"
     is_long = len(characters) > 1 and characters[-1][1] == LAST

@@ -1,4 +1,4 @@
-"""Finds patterns of which each prefix of a match has infinitely many continuations."""
+"""Detects patterns where each prefix of a match can be completed in infinitely many ways."""
 
 from collections.abc import Set
 
@@ -9,10 +9,10 @@ _MAX_CHARACTERS = 100
 
 
 def is_infinite(pattern: str) -> bool:
-    """Returns whether each prefix of a match has infinitely many continuations; False if unknown.
+    """Returns whether each prefix of a match can be completed in infinitely many ways.
 
-    It is unknown for patterns of more than 100 characters. Only characters count that a JSON string
-    may hold unescaped or as a two-character escape.
+    Only characters that a JSON string may hold unescaped or as a two-character escape count.
+    Returns False without a check for patterns of more than 100 characters.
     """
     if len(pattern) > _MAX_CHARACTERS:
         return False
@@ -34,7 +34,7 @@ def _has_no_dead_end(found: Automaton) -> bool:
 
 
 def json_successors(found: Automaton) -> list[set[int]]:
-    """Returns, for each state, the states that one of JSON_CHARACTERS leads to."""
+    """Returns, for each state of an automaton, the states that one of JSON_CHARACTERS leads to."""
     return [
         {
             after

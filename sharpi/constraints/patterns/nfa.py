@@ -11,9 +11,9 @@ _ANY_BUT_LINE_END = complement(((10, 10),))
 
 
 class Nfa:
-    """A graph whose edges read one character, or nothing (`free`).
+    """An automaton with edges that read one character (`reading`) and epsilon edges (`free`).
 
-    Some free edges can only be taken at the beginning or at the end of the string.
+    Some epsilon edges apply only at the beginning or at the end of the string.
     """
 
     def __init__(self, *, is_wide: bool, ends_strictly: bool, most_steps: int) -> None:
@@ -24,7 +24,7 @@ class Nfa:
         self.reading: list[list[tuple[Characters, int]]] = []
 
     def node(self) -> int:
-        """Adds a node; raises GrammarError if there are too many."""
+        """Adds a node and returns its number; raises GrammarError if there are too many."""
         if len(self.free) >= _MAX_NODES:
             raise GrammarError("a pattern that must not match is too long")
         self.free.append([])
@@ -32,7 +32,7 @@ class Nfa:
         return len(self.free) - 1
 
     def add(self, parts: Any, begin: int) -> int:
-        """Adds a parsed sequence that begins at node `begin`; returns the node where it ends."""
+        """Adds a sequence parsed by Python's `re`, from node `begin` on; returns its last node."""
         for kind, value in parts:
             begin = self._add_one(str(kind), value, begin)
         return begin
@@ -99,9 +99,9 @@ class Nfa:
         return end
 
     def closure(self, nodes: frozenset[int], *at: str) -> frozenset[int]:
-        """Returns the epsilon closure: the nodes, and all that free edges lead to.
+        """Returns the epsilon closure: the nodes, and all that epsilon edges lead to.
 
-        `at`: the anchors that hold here, AT_BEGINNING or AT_END.
+        `at`: the anchors that match at this position, AT_BEGINNING or AT_END.
         """
         found, left = set(nodes), list(nodes)
         while left:

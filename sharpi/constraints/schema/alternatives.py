@@ -28,14 +28,14 @@ _MAX_PARTS = 20_000  # visited in one document; about 50 ms
 
 
 class Alternative(Struct):
-    """Keywords that all have to hold, and the schema that each keyword comes from."""
+    """The merged keywords of one alternative, and the schema that each keyword comes from."""
 
     keywords: dict[str, Any]
     sources: dict[str, dict[str, Any]]
 
     @property
     def types(self) -> list[str]:
-        """The allowed types; \"number\" includes integers."""
+        """The JSON types that the alternative allows; \"number\" includes integers."""
         return types_of(self.keywords)
 
 
@@ -45,7 +45,7 @@ def unsupported(reason: str) -> GrammarError:
 
 
 class Alternatives:
-    """Expands the schemas of one document, within a budget of parts."""
+    """Expands the schemas of one document, up to a limited number of subschemas."""
 
     def __init__(self, references: References) -> None:
         self._references, self._left = references, _MAX_PARTS

@@ -16,11 +16,11 @@ _MAX_POSITIONS = 8  # tried for `contains` in an array without a limit
 
 
 def unique_arrays(schema: dict[str, Any], references: References, budget: Budget) -> Schema | None:
-    """Returns a schema of the arrays that `uniqueItems` allows; None if `maxItems` is 0 or 1.
+    """Returns a schema that lists the arrays of distinct items; None if `maxItems` is 0 or 1.
 
-    The items must be few known values, such as an enum, a const or booleans; raises GrammarError
-    for others. If all permutations make at most 1000 branches, each becomes one. Otherwise the
-    items keep the order of the enum, and sizes with too many combinations are left out.
+    The items must be few known values, such as an enum, a const or booleans, or else GrammarError
+    is raised. Each permutation becomes a branch if there are at most 1000. Otherwise each
+    combination in the enum's order becomes one, and sizes with too many combinations are left out.
     """
     low, high = schema.get("minItems", 0), schema.get("maxItems")
     if high is not None and high <= 1:
@@ -41,7 +41,7 @@ def unique_arrays(schema: dict[str, Any], references: References, budget: Budget
 
 
 def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
-    """Returns `permutations` or `combinations`, and the largest number of items of an array.
+    """Returns `permutations` or `combinations`, and the largest size of the arrays to be listed.
 
     `num`: the number of values; `low`, `high`: the allowed numbers of items. Raises GrammarError if
     arrays of `low` items alone make too many branches.
@@ -55,9 +55,9 @@ def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
 
 
 def _most_items(count: Callable[[int, int], int], num: int, low: int, high: int) -> int:
-    """Returns the largest size, up to `high`, up to which all arrays together are few enough.
+    """Returns the largest number of items, up to `high`, with at most 1000 arrays in all.
 
-    `count(num, size)` is the number of arrays of one size; sizes begin at `low`.
+    Arrays have at least `low` items. `count(num, size)`: the number of arrays of `size` items.
     """
     total = 0
     for size in range(low, high + 1):
@@ -76,7 +76,7 @@ def _exactly(values: Sequence[Any]) -> Schema:
 
 
 def values_of(schema: Schema, references: References) -> list[Any] | None:
-    """Returns all values that a schema allows; None if they are not listed and not few."""
+    """Returns all values that a schema allows; None unless it lists them or they are few."""
     schema = references.resolved(schema)
     if not isinstance(schema, dict):
         return None
@@ -112,9 +112,9 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def containing(schema: dict[str, Any]) -> Iterator[Schema]:
-    """Yields schemas of arrays with an item that matches `contains`, one schema per position.
+    """Yields schemas of arrays with an item that matches `contains`, one per position of the item.
 
-    Only the first eight positions are tried. Raises GrammarError for `minContains` above 1 and for
+    Only the first eight positions are used. Raises GrammarError for `minContains` above 1 and for
     `maxContains`.
     """
     wanted, items = schema["contains"], schema.get("items", True)

@@ -33,7 +33,7 @@ class Budget:
 
 
 def check_length(schema: Any) -> None:
-    """Raises GrammarError if a schema is too long as JSON text, which repeats shared objects."""
+    """Raises GrammarError if a schema's JSON text is too long; shared objects count repeatedly."""
     lengths: dict[int, int] = {}
     if (found := _length(schema, lengths)) > MAX_CHARACTERS:
         raise GrammarError(
@@ -43,7 +43,7 @@ def check_length(schema: Any) -> None:
 
 
 def _length(value: Any, lengths: dict[int, int]) -> int:
-    """Returns a lower bound of a value's length as JSON; `lengths` caches it by object identity."""
+    """Returns a lower bound of the length of a value's JSON text; `lengths` caches it by `id()`."""
     if isinstance(value, str):
         return len(value) + 2
     if not isinstance(value, dict | list):

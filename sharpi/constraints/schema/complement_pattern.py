@@ -1,4 +1,4 @@
-"""Regular expressions for the complement of another one, by state elimination."""
+"""Regular expressions for the strings that a pattern does not match, by state elimination."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -12,10 +12,10 @@ _BEGIN, _END = -1, -2
 
 
 def complement_pattern(pattern: str) -> str | None:
-    """Returns a pattern of the strings without a match of `pattern`; None if there are none.
+    """Returns a pattern for the strings that `pattern` does not match; None if it matches all.
 
-    Raises GrammarError for patterns that are too complex, or have look-around or back references.
-    Strings that only some validators match are left out.
+    Strings on which validators disagree are left out. Raises GrammarError for patterns that are too
+    complex, or have look-around or back references.
     """
     found = automaton_of(pattern)
     return pattern_of_states(
@@ -26,10 +26,10 @@ def complement_pattern(pattern: str) -> str | None:
 def pattern_of_states(
     transitions: Sequence[Mapping[int, Characters]], ends: Set[int]
 ) -> str | None:
-    """Returns a pattern of the strings that lead from state 0 to one of `ends`; None without any.
+    """Returns a pattern for the strings that lead from state 0 to one of the states `ends`.
 
-    `transitions` has, for each state, the characters that lead to each next state. Raises
-    GrammarError if the pattern would be too long.
+    `transitions`: for each state, the characters that lead to each next state. Returns None if no
+    string leads to `ends`. Raises GrammarError if the pattern would be too long.
     """
     edges: _Edges = {
         (state, after): as_pattern(characters)
@@ -54,7 +54,7 @@ def _cost(edges: _Edges, state: int) -> int:
 
 
 def _without(edges: _Edges, state: int) -> _Edges:
-    """Returns the edges with `state` eliminated: edges around it replace the paths through it."""
+    """Returns the edges without a state; new edges replace the paths through the state."""
     loop = edges.get((state, state))
     again = "" if loop is None else f"({loop})*"
     found = {pair: label for pair, label in edges.items() if state not in pair}

@@ -32,7 +32,10 @@ class CostlySchemas:
         self._known = ChildAnswers[dict[str, str]](children, _MAX_REMEMBERED)
 
     def grammar(self, schema: Mapping[str, Any], options: RewritingOptions) -> str:
-        """Returns the grammar of a schema; raises GrammarError and BusyError."""
+        """Returns llguidance's grammar of a schema.
+
+        Raises GrammarError if it cannot be rewritten, BusyError if too many threads wait.
+        """
         text = as_json({"schema": schema, "options": asdict(options)})
         found = self._known.get(text, _rewritten)
         if "grammar" not in found:
@@ -41,7 +44,7 @@ class CostlySchemas:
 
 
 def _rewritten(text: str) -> dict[str, str]:
-    """Returns the result of a child process: the grammar, or the reason for a refusal."""
+    """Returns a child process's result: a `grammar`, or the error message as `refusal`."""
     found: dict[str, str] | None = ask_child(__spec__.name, text)
     return found or {"refusal": _TOO_COMPLEX}
 

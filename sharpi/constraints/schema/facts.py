@@ -14,13 +14,13 @@ _MAX_DEPTH = 8
 
 
 class Facts(NamedTuple):
-    """The properties that all values of a schema have in common."""
+    """Facts that hold for every value that a schema allows."""
 
     types: frozenset[str]  # integers count as numbers
     required: frozenset[str]
-    properties: dict[str, list[Schema]]  # all that is said of each
+    properties: dict[str, list[Schema]]  # by name: the schemas that all apply to the property
     only: frozenset[str] | None  # the names that an object may have; None for any
-    parts: list[dict[str, Any]]  # the schemas that hold together
+    parts: list[dict[str, Any]]  # the schemas that all apply to the value
 
     def allows(self, name: str) -> bool:
         """Returns whether an object may have a property of this name."""
@@ -71,7 +71,10 @@ def _both(a: Facts, b: Facts) -> Facts:
 def exclude_each_other(
     a: Schema, b: Schema, references: References, around: Facts | None = None, depth: int = 0
 ) -> bool:
-    """Returns True if provably no value fits both schemas within `around`; False if unknown."""
+    """Returns True if provably no value matches both schemas; False if that is unknown.
+
+    `around`: facts of the enclosing schema, which hold as well.
+    """
     first, second = facts_of(a, references), facts_of(b, references)
     types = first.types & second.types & (around.types if around else _TYPES)
     if not types or _have_other_values(first, second, references):
@@ -97,7 +100,7 @@ def _have_other_values(a: Facts, b: Facts, references: References) -> bool:
 
 
 def _values(facts: Facts, references: References) -> list[set[str]]:
-    """Returns the values of each part that allows only a few values, as JSON texts."""
+    """Returns a set of JSON texts for each part of `facts` that allows only a few values."""
     found = [values_of(part, references) for part in facts.parts]
     return [{_text(value) for value in values} for values in found if values is not None]
 
@@ -107,7 +110,7 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """Returns the value with 1.0 as 1, everywhere: JSON does not tell them apart."""
+    """Returns a JSON value with 1.0 replaced by 1 at every depth; JSON does not tell them apart."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The formats that llguidance enforces; to JSON Schema other formats are annotations."""
+"""The values of `format` that llguidance enforces; other formats are only annotations."""
 
 FORMATS = frozenset(
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"]

@@ -1,8 +1,8 @@
-"""Inlines references that stand beside other keywords.
+"""Inlines each `$ref` that has other keywords beside it.
 
-llguidance keeps a recursive reference as a name. It cannot merge a name with other keywords while
-the recursion is not resolved yet, and refuses the schema. So each such reference becomes a copy
-with a name of its own, in which no keyword stands beside a reference.
+llguidance cannot merge a recursive reference with other keywords, and rejects the schema. So the
+reference is replaced by a copy of its target under a new name. Within the copy, no `$ref` has
+keywords beside it.
 """
 
 import json
@@ -21,7 +21,7 @@ _NAME = "inlined-"
 
 
 class Inlining:
-    """Inlines references within one document."""
+    """Inlines references within one schema document."""
 
     def __init__(self, root: dict[str, Any], budget: Budget) -> None:
         self._root, self._budget = root, budget
@@ -30,7 +30,7 @@ class Inlining:
         self._named: dict[str, Schema] = {}
 
     def inlined(self) -> dict[str, Any]:
-        """Returns the document; raises TooManySchemas if the copies become too many."""
+        """Returns the document with inlined references; raises TooManySchemas beyond the budget."""
         found = self._inner(self._root, within=(), is_alone=True)
         found["$defs"] = found.get("$defs", {}) | self._named
         return found
@@ -50,8 +50,8 @@ class Inlining:
     def _part(self, schema: Schema, within: tuple[str, ...], *, is_alone: bool) -> Schema:
         """Returns a schema in which references beside other keywords are inlined.
 
-        `within`: the references that lead here. `is_alone`: no other schema applies to the same
-        value.
+        `within`: the references whose targets are being inlined, to stop at recursion. `is_alone`:
+        no other schema applies to the same value.
         """
         if not isinstance(schema, dict):
             return schema
@@ -87,7 +87,10 @@ def _is_single(schema: dict[str, Any]) -> bool:
 
 
 def _parts(schema: dict[str, Any], *, is_alone: bool) -> Iterator[tuple[str, bool]]:
-    """Yields the keywords whose schemas apply to the same value, and whether each applies alone."""
+    """Yields each of `allOf`, `anyOf` and `oneOf` in a schema, with a flag.
+
+    The flag is True if each of the keyword's subschemas applies to a value alone.
+    """
     for key in _TOGETHER:
         if isinstance(schema.get(key), list):
             alone = is_alone and _is_single(schema)
@@ -95,7 +98,7 @@ def _parts(schema: dict[str, Any], *, is_alone: bool) -> Iterator[tuple[str, boo
 
 
 def _combines(schema: Schema, *, is_alone: bool) -> bool:
-    """Returns whether a reference applies to the same value as another schema."""
+    """Returns whether a `$ref` in the schema applies to the same value as another schema."""
     if not isinstance(schema, dict):
         return False
     if "$ref" in schema and not (is_alone and _is_single(schema)):

@@ -34,7 +34,10 @@ class RewritingOptions(Struct, frozen=True):
     inlines: bool = False  # copies schemas to where other keywords are beside their references
 
     def after(self, complaint: str) -> "RewritingOptions | None":
-        """Returns options that may avoid an error of llguidance; None if there are no others."""
+        """Returns options with rewritings that may avoid an error message of llguidance.
+
+        Returns None if the message calls for no further rewriting.
+        """
         found = RewritingOptions(
             self.splits_one_of or "oneOf" in complaint,
             self.inlines or "circular references" in complaint,
@@ -48,9 +51,10 @@ PLAIN = RewritingOptions()
 def grammar_of_schema(
     schema: Mapping[str, Any] | bool, options: RewritingOptions = PLAIN, most: int = MAX_SCHEMAS
 ) -> str:
-    """Returns the grammar, not compiled yet; raises GrammarError if `schema` is no JSON schema.
+    """Returns llguidance's grammar of a JSON schema, as text that is not compiled yet.
 
-    Raises TooManySchemas if it would be rewritten to more than `most` schemas.
+    Raises GrammarError if `schema` is invalid or not supported, and TooManySchemas if it would be
+    rewritten to more than `most` schemas.
     """
     if schema is False:
         raise GrammarError("the JSON schema is false, which no answer satisfies")
@@ -67,7 +71,10 @@ def grammar_of_schema(
 def rewritten_schema(
     schema: Mapping[str, Any], options: RewritingOptions = PLAIN, most: int = MAX_SCHEMAS
 ) -> Mapping[str, Any]:
-    """Returns the schema with only keywords that llguidance enforces; raises GrammarError."""
+    """Rewrites a schema to keywords that llguidance enforces.
+
+    Raises GrammarError if the schema is malformed or cannot be rewritten.
+    """
     if not isinstance(schema, Mapping):
         return schema
     try:

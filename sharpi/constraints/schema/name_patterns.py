@@ -1,7 +1,7 @@
 """Rewrites `patternProperties` whose patterns overlap.
 
 llguidance requires that no property name matches two patterns. So the patterns are replaced by
-disjoint ones: one for each set of patterns that some name matches, and no others.
+disjoint ones, one for each set of patterns that some names match together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class _Product:
                 raise GrammarError("the patterns of property names are too complex together")
 
     def label_of(self, name: str) -> _Label:
-        """Returns which patterns a name matches; None if validators differ."""
+        """Returns a flag per pattern, True if the name matches it; None if validators disagree."""
         state = 0
         for char in name:
             state = next_state(self.transitions[state], ord(char))
@@ -69,7 +69,7 @@ class _Product:
 
 
 def overlap(patterns: Sequence[str]) -> bool:
-    """Returns whether some name matches two of the patterns; False if they are too complex."""
+    """Returns whether some name may match two of the patterns; False if too complex to tell."""
     if not 1 < len(patterns) <= _MAX_PATTERNS:
         return False
     try:
@@ -79,10 +79,10 @@ def overlap(patterns: Sequence[str]) -> bool:
 
 
 def make_disjoint(schema: dict[str, Any], names: str | None = None) -> None:
-    """Replaces the patterns of an object schema by equivalent disjoint ones.
+    """Replaces `patternProperties` by equivalent patterns of which no two match the same name.
 
-    `names`: the pattern of the allowed names. Names on which validators differ are not allowed. If
-    every name matches a pattern, the longest pattern becomes `additionalProperties`. Raises
+    `names`: the pattern of the allowed names. Names on which validators disagree are not allowed.
+    If every name matches a pattern, `additionalProperties` replaces the longest pattern. Raises
     GrammarError for patterns that are too complex.
     """
     patterns = schema["patternProperties"]
@@ -110,7 +110,10 @@ def make_disjoint(schema: dict[str, Any], names: str | None = None) -> None:
 def _drop_most_complex(
     schema: dict[str, Any], known: dict[_Label, tuple[str, Schema]], product: _Product
 ) -> None:
-    """Replaces the longest pattern by `additionalProperties`, and adds it to listed properties."""
+    """Replaces the longest pattern by `additionalProperties`.
+
+    The pattern's schema is added to those listed properties that the pattern matches.
+    """
     label = max(known, key=lambda each: len(known[each][0]))
     schema["additionalProperties"] = value = known.pop(label)[1]
     listed = schema.get("properties", {})
@@ -123,7 +126,10 @@ def _drop_most_complex(
 def _schema(
     label: _Label, schemas: Sequence[Schema], others: Schema, names: str | None
 ) -> Schema | None:
-    """Returns the schema of the values with names of this label; None for names of no pattern."""
+    """Returns the schema of properties whose names match the patterns flagged in `label`.
+
+    Returns None if the names need no pattern. `others`: the schema of names without a pattern.
+    """
     if label is None:
         return False
     own = [each for each, is_matched in zip(schemas, label, strict=False) if is_matched]

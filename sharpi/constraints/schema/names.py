@@ -18,7 +18,7 @@ _UNIVERSAL = frozenset(["", ".*", "^"])
 
 
 def list_few_names(schema: dict[str, Any]) -> None:
-    """Replaces each pattern that matches only a few names by properties with these names."""
+    """Replaces each pattern that matches only a few names by entries of `properties`."""
     patterns, known = schema["patternProperties"], dict(schema.get("properties", {}))
     rest = {}
     for pattern, each in patterns.items():
@@ -45,9 +45,9 @@ def _few_names(pattern: str) -> list[str] | None:
 
 
 def replace_universal_patterns(schema: dict[str, Any]) -> None:
-    """Replaces patterns that every name matches by `additionalProperties`.
+    """Replaces patterns that match every name by `additionalProperties`.
 
-    Does nothing if there are other patterns as well.
+    Does nothing if some pattern does not match every name.
     """
     patterns = schema.get("patternProperties")
     if patterns is None or not set(patterns) <= _UNIVERSAL:
@@ -59,7 +59,10 @@ def replace_universal_patterns(schema: dict[str, Any]) -> None:
 
 
 def pattern_of_names(names: Schema) -> str | None:
-    """Returns the pattern of the names that `propertyNames` allows; None if it allows all."""
+    """Returns a pattern for the names that a `propertyNames` schema allows; None if it allows all.
+
+    Raises GrammarError for schemas that no pattern can replace.
+    """
     if not isinstance(names, dict):
         return None if names else _NO_NAME
     if "enum" in names or "const" in names:

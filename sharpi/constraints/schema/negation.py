@@ -1,7 +1,7 @@
 """Negates JSON schemas, as far as schemas can describe the values that do not match.
 
-A negation may leave out some of these values. Every answer that follows it is valid; only some
-valid answers cannot be generated.
+A negation may leave out some of these values. So every answer that it allows is valid, but it does
+not allow every valid answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,8 @@ _UNDESCRIBED = frozenset([
     "dependencies", "dependentRequired", "dependentSchemas", "$dynamicRef", "$recursiveRef",
 ])  # fmt: skip
 PATTERN_COST = 2500  # schemas that take as long to rewrite as the largest pattern
-# A limit, its type, and the limit that all values beyond it keep.
+# By keyword of a limit: the type, the keyword that describes the values beyond the limit, and the
+# difference between the two keywords' numbers.
 _LIMITS: dict[str, tuple[str, str, int]] = {
     "minimum": ("number", "exclusiveMaximum", 0),
     "maximum": ("number", "exclusiveMinimum", 0),
@@ -41,15 +42,16 @@ _LIMITS: dict[str, tuple[str, str, int]] = {
 
 
 class Negation:
-    """Negates schemas of one document, within a budget."""
+    """Negates schemas of one document, within a budget of schemas."""
 
     def __init__(self, references: References, budget: Budget) -> None:
         self._references, self._budget = references, budget
 
     def of(self, schema: Schema, depth: int = 0) -> list[Schema]:
-        """Returns alternatives of values that `schema` does not match; empty if it matches all.
+        """Returns alternative schemas of the values that `schema` does not match.
 
-        Raises GrammarError if no schema can describe these values.
+        The list is empty if `schema` matches all values. Raises GrammarError if no schema can
+        describe the values.
         """
         schema = self._references.resolved(schema)
         if isinstance(schema, bool):
@@ -71,7 +73,10 @@ class Negation:
         return found
 
     def _negated(self, keyword: str, value: Any, depth: int) -> list[Schema] | None:
-        """Returns alternatives that violate one keyword; None if no schema describes them."""
+        """Returns alternative schemas of the values that violate one keyword.
+
+        Returns None if no schema can describe them.
+        """
         if keyword in _LIMITS:
             return _beyond(keyword, value)
         if keyword in _NEGATIONS:
@@ -85,11 +90,11 @@ class Negation:
         return [alternative for each in value for alternative in self._of_part(each, depth)]
 
     def _of_part(self, schema: Schema, depth: int) -> list[Schema]:
-        """Returns the negation of one of several schemas; empty if no schema can describe it."""
+        """Returns the alternatives of a subschema's negation; empty if no schema describes it."""
         try:
             return self.of(schema, depth)
         except GrammarError:
-            self._budget.spend(0)  # raises again if this was why
+            self._budget.spend(0)  # raises again if the budget is exceeded
             return []
 
     def _any_of(self, value: Sequence[Schema], depth: int) -> list[Schema]:
@@ -147,7 +152,7 @@ class Negation:
         return found
 
     def _pattern_properties(self, value: Any, depth: int) -> list[Schema]:
-        """Negates `patternProperties`, with one shortest matching name per pattern."""
+        """Negates `patternProperties`; violations use a shortest matching name of each pattern."""
         self._budget.spend(PATTERN_COST * len(value))
         alternatives = {pattern: self._of_part(each, depth) for pattern, each in value.items()}
         names = {
@@ -163,7 +168,7 @@ class Negation:
         ]
 
     def _property_names(self, value: Any, depth: int) -> list[Schema]:
-        """Negates `propertyNames`, with one shortest name that is not allowed."""
+        """Negates `propertyNames` by requiring a property with one shortest forbidden name."""
         self._budget.spend(PATTERN_COST)
         pattern = pattern_of_names(self._references.resolved(value))
         name = None if pattern is None else automaton_of(pattern).shortest(accepted=False)
@@ -189,7 +194,10 @@ _NEGATIONS: dict[str, Callable[[Negation, Any, int], list[Schema] | None]] = {
 
 
 def _beyond(keyword: str, value: Any) -> list[Schema] | None:
-    """Returns schemas of values beyond a limit; None for a boolean limit, as in older drafts."""
+    """Returns schemas of the values that violate the limit `keyword`.
+
+    Returns None for a boolean limit, as in older drafts.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     kind, limit, step = _LIMITS[keyword]

@@ -1,8 +1,8 @@
 """Writes `prefixItems` and `const` in the keywords of older drafts of JSON Schema.
 
 Before draft 2020-12, a list in `items` had the meaning of today's `prefixItems`, and
-`additionalItems` was the schema of the other items. Draft 4 has no `const`. llguidance reads a
-document by the draft that it names.
+`additionalItems` was the schema of the items after the list. Draft 4 has no `const`. llguidance
+interprets a document by the draft that its `$schema` names.
 """
 
 import re
@@ -14,7 +14,7 @@ _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def is_older(schema: dict[str, Any]) -> bool:
-    """Returns whether a document names a draft before 2020-12."""
+    """Returns whether a document's `$schema` names a draft before 2020-12."""
     return _OLDER.search(str(schema.get("$schema", ""))) is not None
 
 
@@ -40,6 +40,6 @@ def with_older_tuples(schema: Any) -> Any:
 def _part(key: str, value: Any) -> Any:
     if key in _DATA:
         return value
-    if key in _MAPS and isinstance(value, dict):  # whose keys are names
+    if key in _MAPS and isinstance(value, dict):  # its keys are names
         return {name: with_older_tuples(each) for name, each in value.items()}
     return with_older_tuples(value)

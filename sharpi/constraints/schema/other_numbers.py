@@ -13,8 +13,8 @@ _POWERS = 10  # farther ones are near powers of ten, for schemas with other limi
 def other_multiples(divisor: Any) -> Iterator[Schema]:
     """Yields schemas of ranges between two adjacent multiples, near zero and near powers of ten.
 
-    For an integer divisor the values are the integers between the multiples. Otherwise they are
-    numbers far enough from the multiples that rounding does not make them one.
+    For an integer divisor, a range has the integers between the multiples. For other divisors, it
+    has the numbers far enough from both multiples that rounding does not turn them into a multiple.
     """
     if isinstance(divisor, bool) or not isinstance(divisor, int | float) or divisor <= 0:
         raise GrammarError("the JSON schema has a multipleOf that is no positive number")

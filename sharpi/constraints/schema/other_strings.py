@@ -1,4 +1,4 @@
-"""Regular expressions for all strings except a few."""
+"""Regular expressions for all strings except a few given ones."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,7 @@
 """Rewrites `minProperties` and `maxProperties` to alternatives of required and allowed names.
 
-llguidance counts only properties that are not listed. Where the alternatives would be too many,
-only runs of names that are adjacent in the schema are used.
+llguidance counts only properties that `properties` does not list. If there would be too many
+alternatives, only sets of names that are adjacent in the schema are used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ _MAX_BRANCHES = 40
 
 
 def counted_properties(schema: dict[str, Any], facts: Facts) -> list[Schema]:
-    """Returns schemas that replace `minProperties` and `maxProperties`, and drops these keywords.
+    """Drops `minProperties` and `maxProperties` from `schema` and returns schemas to replace them.
 
-    A limit stays where llguidance enforces it because all listed properties are required. Raises
-    GrammarError if an object would need two properties that are not listed.
+    If all listed properties are required, llguidance enforces the keywords and they are kept.
+    Raises GrammarError if an object would need two properties that are not listed.
     """
     names = [name for name in facts.properties if facts.allows(name)]
     optional = [name for name in names if name not in facts.required]
@@ -44,7 +44,7 @@ def counted_properties(schema: dict[str, Any], facts: Facts) -> list[Schema]:
 def _require_listed(schema: dict[str, Any], facts: Facts) -> None:
     """Raises GrammarError if an object needs two properties that are not listed.
 
-    llguidance would allow the same name twice, and a JSON parser counts it once.
+    llguidance would allow the same unlisted name twice, which a JSON parser counts once.
     """
     low, listed = schema.get("minProperties"), {*facts.properties, *facts.required}
     if type(low) is not int or facts.only is not None or "object" not in facts.types:
@@ -69,8 +69,7 @@ def _at_least(optional: Sequence[str], least: int) -> Schema:
 def _at_most(optional: Sequence[str], most: int, high: int, facts: Facts) -> Schema:
     """Returns a schema of objects with at most `most` of the optional properties.
 
-    Where unlisted properties are allowed as well, they are counted together with all of the
-    optional ones or none.
+    An object with unlisted properties must have none of the optional properties, or all of them.
     """
     branches: list[Schema] = [
         {
@@ -87,7 +86,7 @@ def _at_most(optional: Sequence[str], most: int, high: int, facts: Facts) -> Sch
 
 
 def _choices(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Yields combinations of `size` names; runs of adjacent names if there are too many."""
+    """Yields all combinations of `size` names, or only runs of adjacent names if too many."""
     if comb(len(names), size) <= _MAX_BRANCHES:
         yield from combinations(names, size)
         return

@@ -12,7 +12,7 @@ _MAX_STEPS = 32
 
 
 def objects_in(root: Any, but: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yields all objects within a JSON value, but not those below the keys `but`."""
+    """Yields all objects within a JSON value, except in the values of the keys `but`."""
     left = [root]
     while left:
         each = left.pop()
@@ -24,26 +24,29 @@ def objects_in(root: Any, but: Collection[str] = ()) -> Iterator[dict[str, Any]]
 
 
 def types_of(schema: dict[str, Any]) -> list[str]:
-    """Returns the list of a schema's `type`; all of TYPES without one."""
+    """Returns the types in a schema's `type` as a list; all of TYPES without `type`."""
     types = schema.get("type", TYPES)
     return [types] if isinstance(types, str) else list(types)
 
 
 def named_in_references(schema: Any) -> set[str]:
-    """Returns all path segments of the references in a document."""
+    """Returns the path segments of all references in a document."""
     references = (each.get("$ref") for each in objects_in(schema))
     return {key for each in references if isinstance(each, str) for key in each.split("/")[1:]}
 
 
 class References:
-    """The schemas of one document."""
+    """Resolves references within one schema document."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._found: dict[str, Schema] = {}  # by reference
 
     def resolved(self, schema: Schema) -> Schema:
-        """Returns the schema that `$ref` names, together with the keywords beside `$ref`."""
+        """Returns the target of a schema's `$ref`, merged by `allOf` with the keywords beside it.
+
+        Returns a schema without `$ref` unchanged.
+        """
         for _ in range(_MAX_STEPS):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 return schema
@@ -53,7 +56,7 @@ class References:
         raise GrammarError("the JSON schema has a reference that leads to itself")
 
     def target(self, reference: Any) -> Schema:
-        """Returns the schema that a reference names; raises GrammarError if there is none."""
+        """Returns the schema that a reference names; raises GrammarError if it does not exist."""
         if not isinstance(reference, str):
             raise GrammarError(f"the JSON schema has a $ref that is no text: {reference!r:.80}")
         if reference not in self._found:

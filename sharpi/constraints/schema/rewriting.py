@@ -44,7 +44,7 @@ class Rewriting:
         self._references = References(root)
         self._budget = budget
         self._negation = Negation(self._references, self._budget)
-        # Keys outside the known keywords below which references find schemas.
+        # Keys, other than the known keywords, whose values hold schemas that references name.
         self._referred = named_in_references(root) - _KEYS
 
     def rewritten(self) -> Schema:
@@ -65,7 +65,7 @@ class Rewriting:
         return found
 
     def _inner(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
-        """Returns a copy of a schema with rewritten subschemas."""
+        """Returns a copy of a schema with all subschemas rewritten."""
         found = dict(schema)
         for key in found:
             value = found[key]
@@ -106,7 +106,10 @@ class Rewriting:
         return [{"anyOf": [holds, {"allOf": [fails, self._schema(otherwise, depth)]}]}]
 
     def _drop(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        """Drops `then` and `else` without `if`, which have no effect."""
+        """Drops keywords without effect of their own: `then`, `else`, `minContains`, `maxContains`.
+
+        The keywords `if` and `contains`, which use them, have been rewritten before.
+        """
         for name in ("then", "else", "minContains", "maxContains"):
             schema.pop(name, None)
         return []
@@ -148,7 +151,7 @@ class Rewriting:
     def _names(self, schema: dict[str, Any], depth: int) -> list[Schema]:
         """Replaces `propertyNames` by `patternProperties`.
 
-        Listed properties whose names are not allowed get the schema False.
+        The schemas of listed properties with forbidden names become False.
         """
         names = self._references.resolved(schema.pop("propertyNames"))
         pattern = pattern_of_names(names)
@@ -183,10 +186,9 @@ class Rewriting:
         self._budget.spend(PATTERN_COST * len(patterns))
 
     def _unevaluated(self, schema: dict[str, Any], depth: int) -> list[Schema]:
-        """Replaces `unevaluatedProperties` and `unevaluatedItems` by simple equivalents.
+        """Replaces the keywords `unevaluated...` by `additionalProperties` and `items`.
 
-        These are `additionalProperties` and `items`. Raises GrammarError beside `anyOf`, `$ref` and
-        the like, where the meanings differ.
+        Raises GrammarError beside `anyOf`, `$ref` and the like, where the meanings differ.
         """
         others = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas"} & set(schema)
         for old, new in (
@@ -269,7 +271,10 @@ def _may_be(schema: dict[str, Any], kind: str) -> bool:
 
 
 def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
-    """Returns a schema of `found` and of all allowed types other than `kind`."""
+    """Returns a schema that allows `found`, and values of the other types that `schema` allows.
+
+    `kind`: the type of the values that `found` allows.
+    """
     types = schema.get("type")
     if types == kind:
         return found
@@ -279,9 +284,10 @@ def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
 
 
 def _no_object(schema: dict[str, Any]) -> list[Schema]:
-    """Returns a list of one schema, of all types but objects; empty if only objects are allowed.
+    """Returns a list of one schema that allows all values but objects.
 
-    Keywords about properties do not apply to values of these types.
+    Keywords about properties do not apply to these values. Returns an empty list if `schema` allows
+    only objects.
     """
     if schema.get("type") == "object":
         return []

@@ -47,10 +47,10 @@ Patches = dict[int, dict[str, Any]]  # new values of keywords, by a schema's id;
 
 
 class ScalarCollector:
-    """Gathers the scalars of alternatives.
+    """Gathers the scalars that the alternatives of a schema allow.
 
-    `patches` receives keywords that have to be rewritten. `patterns`: the patterns of the document
-    that were compiled so far.
+    `patches`: gathers the keywords that have to be rewritten. `patterns`: the patterns of the
+    document that have been compiled so far.
     """
 
     def __init__(self, patches: Patches, patterns: set[str]) -> None:
@@ -78,7 +78,10 @@ class ScalarCollector:
             (self._twice if spelled in self._listed else self._listed).add(spelled)
 
     def add(self, merged: Alternative, kind: str) -> None:
-        """Adds the scalars of type `kind` that an alternative allows; raises GrammarError."""
+        """Adds the scalars of type `kind` that an alternative allows.
+
+        Raises GrammarError for keywords that are not supported for unique items.
+        """
         match kind:
             case "string":
                 self._texts.append(self._texts_of(merged))

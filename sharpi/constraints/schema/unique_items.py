@@ -25,7 +25,10 @@ _Schemas = tuple[dict[str, Any], ...]
 
 
 class PlannedSchema(NamedTuple):
-    """A schema and the plan that enforces the `uniqueItems` taken out of it; empty if none was."""
+    """A schema without the planned `uniqueItems`, and the plan that enforces them.
+
+    The plan is empty if nothing was moved from the schema to it.
+    """
 
     schema: Schema
     plan: UniquenessPlan
@@ -44,7 +47,7 @@ def unique_items(root: Schema) -> PlannedSchema:
 
 
 class _PlanBuilder:
-    """Builds the plan of one document."""
+    """Builds the uniqueness plan of one schema document."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._references = References(root)
@@ -62,27 +65,30 @@ class _PlanBuilder:
 
     @property
     def patches(self) -> Patches:
-        """The keywords to be changed in the document, by the id of their schema."""
+        """The keywords to be changed in the document, by the `id()` of their schema."""
         found = {key: dict(value) for key, value in self._rules.patches.items()}
         for key, value in self._dropped.items():
             found.setdefault(key, {}).update(value)
         return found
 
     def _spend(self, num: int) -> None:
-        """Counts schemas that are visited; raises GrammarError if they are too many."""
+        """Counts `num` visited schemas; raises GrammarError if they are too many in total."""
         self._num_steps += num
         if self._num_steps > _MAX_STEPS:
             raise unsupported("in so large a schema")
 
     def _drop_unused(self, root: Any) -> None:
-        """Drops `uniqueItems` in definitions that no reference of the answer's schema leads to."""
+        """Drops `uniqueItems` from the definitions that the document's main schema does not use."""
         used = {number for each in self._numbers for number in each}
         for each in objects_in(root, but=_DATA):
             if id(each) not in used and each.get("uniqueItems") is True:
                 self._dropped[id(each)] = {"uniqueItems": None}
 
     def _number(self, schemas: Iterable[Any]) -> int:
-        """Returns the number of the plan's node for a value to which these schemas may apply."""
+        """Returns the index of the plan's node for values to which these schemas may apply.
+
+        Adds the node if it is new. Returns -1 if no schema applies.
+        """
         every = self._holding(schemas)
         if not every:
             return -1
@@ -96,7 +102,7 @@ class _PlanBuilder:
         return self._numbers[key]
 
     def _holding(self, schemas: Iterable[Any]) -> _Schemas:
-        """Returns the schemas, and all that may apply to the same value."""
+        """Returns the schemas, and their subschemas that may apply to the same value."""
         found: dict[int, dict[str, Any]] = {}
         left = list(schemas)
         self._spend(len(left))
@@ -160,9 +166,9 @@ class _PlanBuilder:
         return rules[0]
 
     def _is_planned(self, schema: dict[str, Any]) -> bool:
-        """Returns whether the plan has to keep the items of these arrays unique.
+        """Returns whether the plan, and not the schema, has to keep the items of arrays unique.
 
-        It does not if the items are few known values, so that the schema can list all arrays.
+        If the items are few known values, the schema can list all arrays.
         """
         if schema.get("uniqueItems") is not True or schema.get("maxItems") in (0, 1):
             return False
@@ -205,7 +211,7 @@ def _has_unique(root: dict[str, Any]) -> bool:
 
 
 def _parts(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[Any]:
-    """Yields the schemas in these keywords, each with a schema, a list or a map of them."""
+    """Yields the subschemas in `keywords`; a keyword holds a schema, or a list or map of them."""
     for keyword in keywords:
         value = schema.get(keyword)
         if isinstance(value, list):
@@ -217,7 +223,7 @@ def _parts(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[Any]:
 
 
 def _patched(schema: Any, patches: Patches) -> Any:
-    """Returns a copy with the patched keywords."""
+    """Returns a copy of a schema with the keywords in `patches` changed."""
     if isinstance(schema, list):
         return [_patched(each, patches) for each in schema]
     if not isinstance(schema, dict):

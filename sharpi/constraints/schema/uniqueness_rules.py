@@ -1,9 +1,9 @@
 """Derives from the schema of an array's items the rule that keeps the items unique.
 
-Scalars are compared themselves. Objects and arrays are told apart by a scalar that each of them has
-and that always has unused values: their unique key. Without one, they go on with more properties or
-items until they differ. Objects that cannot go on use a scalar of few values; the array then has no
-more items than that scalar has values.
+Scalar items are compared directly. Objects and arrays are told apart by their unique key, a scalar
+that each of them has and that always has unused values. Items without a unique key are continued
+with more properties or items until they differ. Objects that cannot be continued use a scalar of
+few values; then the array has no more items than that scalar has values.
 """
 
 from typing import Any, NamedTuple
@@ -22,9 +22,10 @@ _NO_MORE = ("maxProperties", "propertyNames", "patternProperties")
 
 
 class _UniqueScalar(NamedTuple):
-    """A scalar that tells values apart, and the keywords that their schema needs to have it.
+    """A scalar that tells values apart.
 
-    `num_values`: the number of its values; None if unused ones always remain.
+    `needed`: the keywords that the values' schema needs so that each value has the scalar.
+    `num_values`: the number of the scalar's values; None if unused ones always remain.
     """
 
     path: Path
@@ -53,7 +54,10 @@ class _Property(NamedTuple):
 
 
 class UniquenessRules:
-    """Derives the rules of one document; `patches` are the keywords to be changed in it."""
+    """Derives the uniqueness rules of one document.
+
+    `patches`: the keywords to be changed in the document.
+    """
 
     def __init__(self, references: References) -> None:
         self._alternatives = Alternatives(references)
@@ -63,7 +67,10 @@ class UniquenessRules:
         self.patches: Patches = {}
 
     def of_array(self, schema: dict[str, Any], items: Schema) -> UniquenessRule:
-        """Returns the rule of an array with these items; raises GrammarError if there is none."""
+        """Returns the rule of an array `schema` whose items match `items`.
+
+        Raises GrammarError if no rule can keep the items unique.
+        """
         rule, needed = self._rule(items, 0, is_few=True)
         if needed:
             patched = items if isinstance(items, dict) else {}
@@ -78,7 +85,7 @@ class UniquenessRules:
     def _rule(
         self, items: Schema, depth: int, *, is_few: bool
     ) -> tuple[UniquenessRule, dict[str, Any]]:
-        """Returns a rule, and the keywords that the items need for it.
+        """Returns the rule of an array, and the keywords that the rule adds to the items' schema.
 
         If `is_few`, a scalar of few values may tell objects apart.
         """
@@ -132,9 +139,9 @@ class UniquenessRules:
         is_required: bool,
         is_few: bool = False,
     ) -> _Property | None:
-        """Returns a property that tells apart the objects of all alternatives.
+        """Returns a property that tells apart the objects of all alternatives; None without one.
 
-        It is the one with the most values; among equals, the last one in the schema.
+        Chooses the property with the most values, and the last one in the schema among equals.
         """
         best: _Property | None = None
         for name in reversed(alternatives[0].keywords.get("properties", {})):
@@ -154,7 +161,7 @@ class UniquenessRules:
         return best
 
     def _key_by(self, chosen: _Property, alternatives: list[Alternative]) -> UniqueKey:
-        """Returns the unique key of a property, and patches the property's schema."""
+        """Returns the unique key that a property provides, and patches the property's schema."""
         for alternative, each in zip(alternatives, chosen.found, strict=True):
             self._need(alternative, chosen.name, each.needed)
         first = chosen.found[0]
@@ -178,9 +185,9 @@ class UniquenessRules:
     def _differing(
         self, schema: Schema, depth: int, *, is_few: bool = False
     ) -> _UniqueScalar | None:
-        """Returns a scalar that tells values of the schema apart; None if there is none.
+        """Returns a scalar that tells values of the schema apart; None if no scalar does.
 
-        If `is_few`, two values are enough; otherwise unused values must always remain.
+        If `is_few`, a scalar with two values is enough; otherwise unused values must always remain.
         """
         key = id(schema), is_few
         if key not in self._known:
@@ -244,14 +251,14 @@ def _values(alternative: Alternative) -> list[Any] | None:
 
 
 def _num_values(scalars: ScalarSet) -> int | None:
-    """Returns the number of values; None above 2048."""
+    """Returns the number of values in the set; None above 2048."""
     if scalars.has_more(b"", _MAX_COUNTED):
         return None
     return next(num for num in range(_MAX_COUNTED + 1) if not scalars.has_more(b"", num))
 
 
 def _is_open(alternative: Alternative) -> bool:
-    """Returns whether objects may have any number of unlisted properties."""
+    """Returns whether an alternative's objects may have any number of unlisted properties."""
     given = alternative.keywords
     more = given.get("additionalProperties", True)
     is_any = more is True or (isinstance(more, dict) and "not" not in more)
@@ -259,7 +266,7 @@ def _is_open(alternative: Alternative) -> bool:
 
 
 def _is_same(one: _UniqueScalar, other: _UniqueScalar) -> bool:
-    """Returns whether two scalars have the same values, or both are strings without limit."""
+    """Returns whether two scalars have the same values, or both allow infinitely many strings."""
     if one.path != other.path:
         return False
     if one.scalars == other.scalars:

@@ -68,7 +68,7 @@ def canonical_string(spelled: bytes) -> bytes:
 
 
 def plain_literal(key: CanonicalValue) -> bytes | None:
-    """Returns the only JSON text of a scalar that is allowed where items must be unique.
+    """Converts a scalar's canonical form to the JSON text required where items must be unique.
 
     Numbers have no exponent, no leading zero and no trailing zero in the fraction. Returns None for
     objects and arrays, and for numbers of more than 400 digits.

@@ -30,13 +30,13 @@ ScalarChoice: TypeAlias = tuple[ScalarSet, frozenset[bytes]]  # allowed values, 
 
 
 class Frame(NamedTuple):
-    """An object or array that has begun and not ended."""
+    """An object or array that the text has opened and not closed yet."""
 
     parent: Optional["Frame"]
     node: PlanNode
     is_object: bool
     rule: UniquenessRule | None  # of an array whose items have to differ
-    is_in_unique_array: bool  # whether this is, or is within, such an array
+    is_in_unique_array: bool  # whether this is, or is within, an array with a rule
     num: int = 0  # values that have ended
     name: bytes = b""  # of the newest property
     wants_name: bool = False
@@ -46,13 +46,13 @@ class Frame(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state after a prefix of a JSON text.
+    """The reader's state after a prefix of a JSON text.
 
     `choice`: the allowed and the used values of the scalar that has begun.
     """
 
     frame: Frame | None = None
-    text: bytes = b""  # the scalar or name that has prefix
+    text: bytes = b""  # the first bytes of the scalar or name that has begun
     is_name: bool = False
     is_escaped: bool = False
     choice: ScalarChoice | None = None
@@ -69,7 +69,7 @@ class State(NamedTuple):
 
 
 class Reader:
-    """Reads documents of one plan."""
+    """Reads JSON texts and checks them against one uniqueness plan."""
 
     def __init__(self, plan: UniquenessPlan) -> None:
         self._plan = plan
@@ -78,7 +78,7 @@ class Reader:
     def read(self, state: State, data: bytes) -> State | None:
         """Returns the state after more bytes of valid JSON; None if these bytes are not allowed.
 
-        They are not if they complete an item that the array has already, or lead only to such
+        Bytes are not allowed if they repeat an item of a unique array, or can only lead to repeated
         items.
         """
         for byte in data:
@@ -140,7 +140,7 @@ class Reader:
         return State(frame, bytes([byte]), choice=self._choice(frame))
 
     def _choice(self, frame: Frame | None) -> ScalarChoice | None:
-        """Returns the allowed and used values of a scalar that comes next; caches them by frame."""
+        """Returns the allowed and used values of a scalar that comes next, cached by frame."""
         known = self._choices.get(id(frame))
         if known is None:
             if len(self._choices) >= _MAX_CHOICES:
@@ -156,7 +156,7 @@ class Reader:
         return Frame(frame, node, is_object, rule, is_in_unique_array, wants_name=is_object)
 
     def _plan_node(self, frame: Frame | None) -> PlanNode:
-        """Returns the plan's node of the value that comes next."""
+        """Returns the plan's node for the next value in a frame, or for the document if None."""
         if frame is None:
             return self._plan[0]
         node = frame.node
@@ -182,7 +182,10 @@ class Reader:
 
 
 def _ended(frame: Frame | None, key: CanonicalValue | None) -> State | None:
-    """Returns the state after a value of `frame`; None if its array has the same item already."""
+    """Returns the state after a value within `frame` ends; None if the value repeats an item.
+
+    `key`: the canonical form of the value; None if no enclosing array has to be unique.
+    """
     if frame is None:
         return State()
     if key is None or not frame.is_in_unique_array:
@@ -243,7 +246,11 @@ def _own_scalars(rule: UniquenessRule, path: tuple[Frame, ...]) -> ScalarSet | N
 
 
 def _taken(key: object, path: tuple[Frame, ...]) -> list[bytes]:
-    """Returns the scalar at a path of an earlier item that equals the path's frames so far."""
+    """Returns a list with the JSON text of the scalar at `path` in an earlier item.
+
+    `key`: the canonical form of that item. `path`: the frames from the new item to its scalar that
+    comes next. The list is empty if the items differ before this scalar.
+    """
     if not path and isinstance(key, bytes) and key[:1] == b'"':
         return [key]
     for frame in path:

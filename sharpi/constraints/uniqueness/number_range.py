@@ -12,7 +12,7 @@ _MAX_POWER = 400
 
 
 class NumberRange(Struct, frozen=True):
-    """The numbers of a range; only multiples of `step` if it is given.
+    """The numbers of a range, or only the multiples of `step` in it.
 
     Numbers are written without an exponent and without zeros that can be left out.
     """
@@ -24,7 +24,7 @@ class NumberRange(Struct, frozen=True):
     step: int | None = None  # None for all real numbers, 1 for all integers
 
     def has_more(self, prefix: bytes, most: int) -> bool:
-        """Returns whether more than `most` numbers begin with `prefix`."""
+        """Returns whether more than `most` numbers of the range begin with the text `prefix`."""
         found = _BEGUN.fullmatch(prefix)
         if found is None:
             return False
@@ -39,7 +39,7 @@ class NumberRange(Struct, frozen=True):
         return mirrored._has_more_positive(whole, fraction, most)
 
     def _has_more_above(self, least: int | None, most: int) -> bool:
-        """Returns whether more than `most` numbers are greater than `least`, if given."""
+        """Returns whether more than `most` numbers of the range exceed `least`; None counts all."""
         if self.step is not None:
             return self._num_integers(None if least is None else least + 1, None, most) > most
         low = self.low if least is None else max(Fraction(least), self.low or Fraction(least))
@@ -69,7 +69,11 @@ class NumberRange(Struct, frozen=True):
     def _longer(
         self, begin: Fraction, size: Fraction, *, is_longer: bool
     ) -> Iterator[tuple[Fraction, Fraction]]:
-        """Yields the ranges of numbers with a common prefix, by the number of digits."""
+        """Yields the intervals (low, high) of numbers with the same first digits.
+
+        The first interval begins at `begin` and has the length `size`. If `is_longer`, more
+        intervals follow, one for each number of further digits.
+        """
         yield begin, begin + size
         for power in range(1, _MAX_POWER if is_longer else 0):
             low = begin * 10**power
@@ -98,7 +102,10 @@ class NumberRange(Struct, frozen=True):
         return num > most
 
     def _num_integers(self, first: int | None, last: int | None, most: int) -> int:
-        """Returns the number of multiples from `first` to `last`; `most` + 1 if it is infinite."""
+        """Returns the number of multiples of `step` in the range, from `first` to `last`.
+
+        Returns `most` + 1 if it is infinite.
+        """
         step, (low, high) = self.step or 1, self._integers()
         lows = [each for each in (low, first) if each is not None]
         highs = [each for each in (high, last) if each is not None]
@@ -117,5 +124,5 @@ class NumberRange(Struct, frozen=True):
 
 
 def is_plain_number(spelled: bytes) -> bool:
-    """Returns whether a number is written as unique items are: no exponent, no needless zeros."""
+    """Returns whether a number's text has no exponent and no needless zeros, as in unique items."""
     return spelled != b"-0" and _WHOLE.fullmatch(spelled) is not None

@@ -19,7 +19,7 @@ _UNESCAPED: Characters = ((32, 33), (35, 91), (93, 126), (160, 0xD7FF), (0xE000,
 
 
 class StringSet(Struct, frozen=True):
-    """The strings of `low` to `high` characters that an automaton accepts; all without one.
+    """The strings of `low` to `high` characters that `automaton` accepts; None accepts all.
 
     `is_infinite`: each prefix of a string is known to have infinitely many continuations.
     """
@@ -31,7 +31,10 @@ class StringSet(Struct, frozen=True):
     _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def has_more(self, prefix: bytes, most: int) -> bool:
-        """Returns whether more than `most` strings begin with `prefix`, without the first quote."""
+        """Returns whether more than `most` strings begin with `prefix`.
+
+        `prefix`: JSON text after the opening quote.
+        """
         if self.is_infinite:
             return True
         chars, rest = _characters(prefix)
@@ -47,7 +50,10 @@ class StringSet(Struct, frozen=True):
         return self._num_through(state, num_read, rest) > most
 
     def _num(self, state: int, num_read: int) -> int:
-        """Returns the number of strings from `state`, after `num_read` characters; at most MANY."""
+        """Returns the number of ways to complete a string from `state`, at most MANY.
+
+        `num_read`: the number of characters read so far.
+        """
         if self.high is None:
             num_read = min(num_read, self.low)
         if self.automaton is not None and not self._numbers:
@@ -71,7 +77,7 @@ class StringSet(Struct, frozen=True):
         return 1 if self.automaton is None else int(state in self.automaton.accepting)
 
     def _num_through(self, state: int, num_read: int, chars: Characters) -> int:
-        """Returns the number of strings that go on with one of `chars`; at most MANY."""
+        """Returns the number of ways to complete a string, next by one of `chars`; at most MANY."""
         if self.high is not None and num_read >= self.high:
             return 0
         if self.automaton is None:
@@ -98,7 +104,7 @@ class StringSet(Struct, frozen=True):
 
 
 def _characters(prefix: bytes) -> tuple[str | None, Characters | None]:
-    """Returns the complete characters of a prefix, and the set of those that may come next.
+    """Returns the complete characters of a prefix, and the set of characters that may come next.
 
     Both are None for an escape that is not the shortest form of its character.
     """

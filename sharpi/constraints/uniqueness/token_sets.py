@@ -16,16 +16,16 @@ _SIMPLE_TAIL = re.compile(rb'[ \t\r\n]*(?:[,:][ \t\r\n]*)?"?')
 
 
 class TokenSets:
-    """The bytes of each token, and masks of tokens by their bytes.
+    """The bytes of each token, and masks of the tokens with certain bytes.
 
-    `arrays`: begin an array and go on; `arrays_after_quote`: do so after the end of a string.
-    `quotes`: have a quote.
-    `structure`: have one of `"[]{},`.
-    `run_on`: have a quote and go on beyond the separator and the quote that may follow it.
-    `string_starts`: begin a string and do not end it.
-    `digits`: only digits; `zeros`: only digits, the first a 0; `long_digits`: several digits.
-    `redundant_escapes`: have an escape that is not the shortest form of its character.
-    `after_backslash`: complete such an escape after a backslash.
+    `arrays`: tokens with `[` before the last byte; `arrays_after_quote`: with `[` after a quote.
+    `quotes`: tokens with a quote.
+    `structure`: tokens with one of `"[]{},`.
+    `run_on`: tokens with a quote and more text after it than a separator and another quote.
+    `string_starts`: tokens that begin a string and do not end it.
+    `digits`: tokens of only digits; `zeros`: digits, the first a 0; `long_digits`: several digits.
+    `redundant_escapes`: tokens with an escape that is not the shortest form of its character.
+    `after_backslash`: tokens that complete a redundant escape after a backslash.
     """
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
@@ -51,7 +51,10 @@ class TokenSets:
         self.after_backslash = masks["after_backslash"]
 
     def writing(self, text: bytes) -> Iterator[int]:
-        """Yields the tokens that are a prefix of `text`, or go on after its closing quote."""
+        """Yields the tokens that are prefixes of `text`, and those that begin with all of it.
+
+        The latter are only found if `text` ends with a string's closing quote.
+        """
         for end in range(1, len(text) + 1):
             token = self._ids.get(text[:end])
             if token is not None:

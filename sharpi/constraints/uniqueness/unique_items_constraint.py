@@ -14,7 +14,7 @@ from sharpi.errors import GrammarError
 
 
 class UniqueItemsConstraint(GrammarConstraint):
-    """Forbids tokens that complete an item of the array again, or lead only to such items.
+    """Forbids tokens that repeat an item of a unique array, or can only lead to repeated items.
 
     Scalars that tell items apart have only one allowed spelling: no redundant escapes or zeros.
     """
@@ -35,7 +35,7 @@ class UniqueItemsConstraint(GrammarConstraint):
         return mask  # cached until the next token
 
     def accept(self, token: int) -> None:
-        """Advances by a token; raises GrammarError for one that was not allowed."""
+        """Advances the state by one token; raises GrammarError if it was not allowed."""
         super().accept(token)
         if not self._matcher.is_stopped():
             after = self._reader.read(self._state, self._sets.tokens[token])
@@ -44,9 +44,10 @@ class UniqueItemsConstraint(GrammarConstraint):
             self._state = after
 
     def _candidates(self, mask: TokenMask) -> Iterable[int]:
-        """Returns the allowed tokens that have to be tried.
+        """Returns the tokens in `mask` that may repeat an item, and so have to be tried.
 
-        Where a number is limited, removes tokens of several digits from `mask`, so that few remain.
+        Within a number with limits, first removes tokens of several digits from `mask`, so that few
+        remain.
         """
         sets, state = self._sets, self._state
         if not state.is_in_unique_array:
@@ -76,7 +77,7 @@ class UniqueItemsConstraint(GrammarConstraint):
         return ids_in(rest) + self._taken(choice)
 
     def _taken(self, choice: ScalarChoice | None) -> list[int]:
-        """Returns the tokens that write a used value, or a prefix of one."""
+        """Returns the tokens that continue the current scalar towards a used value."""
         text, found = self._state.text, list[int]()
         for each in choice[1] if choice else ():
             if each.startswith(text):

@@ -36,7 +36,7 @@ class ScalarSet(Struct, frozen=True):
     def has_free_digits(self, prefix: bytes) -> bool:
         """Returns whether any digits that the grammar allows after `prefix` lead to unused numbers.
 
-        A first digit 0 is excepted, and so are digits that complete a used number.
+        Exceptions are a first digit 0, and digits that complete a used number.
         """
         return b"." not in prefix or all(each.low is each.high is None for each in self.numbers)
 
@@ -44,7 +44,8 @@ class ScalarSet(Struct, frozen=True):
 class UniqueKey(Struct, frozen=True):
     """The path to the scalar that tells objects or arrays apart, and the values of this scalar.
 
-    Without `scalars` there is none: an object or array goes on until it differs from the others.
+    If `scalars` is None, no scalar does so: an object or array is continued until it differs from
+    all earlier items.
     """
 
     path: Path = ()
@@ -52,7 +53,10 @@ class UniqueKey(Struct, frozen=True):
 
 
 class UniquenessRule(Struct, frozen=True):
-    """How the items of an array are told apart, by their type; None for types they cannot have."""
+    """The keys that tell the items of an array apart, by the items' type.
+
+    `objects`, `arrays`: None if no item has this type.
+    """
 
     scalars: ScalarSet
     objects: UniqueKey | None = None
@@ -60,16 +64,21 @@ class UniquenessRule(Struct, frozen=True):
     num_values: int | None = None  # of different items, if they are few
 
     def key_of(self, first: int) -> UniqueKey | None:
-        """Returns the key of items whose JSON begins with byte `first`; None if there are none."""
+        """Returns the key of the items whose JSON text begins with byte `first`.
+
+        Returns None if no item begins with this byte.
+        """
         if first == b"{"[0]:
             return self.objects
         return self.arrays if first == b"["[0] else UniqueKey((), self.scalars)
 
 
 class PlanNode(Struct):
-    """A node of the plan: one position in documents, and the nodes of the values within it.
+    """A node of the plan: one position in a JSON document, and the nodes of the values within it.
 
-    Nodes are numbers of a plan; -1 where no array below has to be unique.
+    `names` and `other`: the nodes of an object's listed and unlisted properties. `items` and
+    `rest`: the nodes of an array's first and further items. Nodes are indices in the plan, or -1
+    where no array within the value has to be unique.
     """
 
     names: dict[bytes, int]
@@ -79,7 +88,7 @@ class PlanNode(Struct):
     rule: UniquenessRule | None = None  # of an array here
 
     def of_item(self, index: int) -> int:
-        """Returns the number of the node of an array's item."""
+        """Returns the index of the node of an array's item; -1 if no array within is unique."""
         return self.items[index] if index < len(self.items) else self.rest
 
 

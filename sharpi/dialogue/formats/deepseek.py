@@ -1,4 +1,4 @@
-"""DeepSeek: calls between its own markers; V3 and R1 with a JSON code block, V3.1 without."""
+"""DeepSeek's tool format: calls between markers, with a JSON code block in V3 and R1."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[^\s<>{}`]+")
 
 
 class DeepSeek(BracketedCalls):
-    """Reads both versions, and writes V3's with `has_blocks`, else V3.1's.
+    """Reads the formats of V3 and V3.1; writes V3's if `has_blocks`, else V3.1's.
 
     V3: `function`, separator, name, newline, JSON as a code block. V3.1: name, separator, JSON.
     """
@@ -63,7 +63,7 @@ class DeepSeek(BracketedCalls):
         return f"{grammar.literal(CALLS_BEGIN)} {call} {several} {grammar.literal(_CALLS_END)}"
 
     def _begun(self, name: str) -> str:
-        """Returns the text before the arguments."""
+        """Returns the text of a call before its arguments."""
         if self._has_blocks:
             return f"{_BEGIN}function{_SEPARATOR}{name}\n{_BLOCK}\n"
         return f"{_BEGIN}{name}{_SEPARATOR}"

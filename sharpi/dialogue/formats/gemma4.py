@@ -1,4 +1,4 @@
-"""Gemma 4: `call:` with name and arguments in its own notation, between markers."""
+"""Gemma 4's tool format: `call:`, the name and arguments in Gemma's notation, between markers."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,10 @@ _NAME = re.compile(r"[^\s<>{}]+")
 
 
 class Gemma4(MarkedAnswer):
-    """`<|tool_call>call:name{key:<|"|>text<|"|>,key:3}<tool_call|>`, reasoning in a channel."""
+    """Reads and writes `<|tool_call>call:name{key:<|"|>text<|"|>,key:3}<tool_call|>`.
+
+    Reasoning is in a channel.
+    """
 
     openings: ClassVar = (CALL_BEGIN,)
     reasoning: ClassVar = THOUGHT
@@ -59,9 +62,9 @@ class Gemma4(MarkedAnswer):
 
 
 def _value_expression(grammar: CallGrammar, value: ArgumentSpec) -> str:
-    """Returns an expression for a key and its value; lists and objects are in JSON.
+    """Returns a grammar expression for a key and its value; lists and objects are in JSON.
 
-    The parser reads JSON as well as the model's own notation.
+    The parser reads JSON as well as Gemma's notation.
     """
     key = f"{value.key}:"
     if value.words:

@@ -1,6 +1,6 @@
-"""Converts Gemma 4's notation of values to JSON: bare keys, strings in a marker of their own.
+"""Converts Gemma 4's notation of values to JSON: keys are bare, strings between `<|"|>` markers.
 
-It also reads JSON itself, which models sometimes write instead.
+JSON is read as well, since models sometimes write it instead.
 """
 
 import json
@@ -15,9 +15,9 @@ _ENDS = (",", "}", "]")
 
 
 def pass_object(source: AnswerText, calls: Calls, depth: int = 0) -> Steps[bool]:
-    """Yields `{key:value,...}` as JSON events.
+    """Reads `{key:value,...}` and yields it as JSON text, in events of the newest call.
 
-    Returns False if the answer ends inside, or if it is not an object.
+    Returns False if the text is not an object, or the answer ends inside it.
     """
     return (yield from _pass_items(source, calls, depth, "{", "}"))
 
@@ -71,7 +71,7 @@ def _pass_value(source: AnswerText, calls: Calls, depth: int) -> Steps[bool]:
 
 
 def written_value(value: object) -> str:
-    """Returns a value in the model's notation."""
+    """Returns a value in Gemma's notation."""
     if isinstance(value, str):
         return f"{QUOTE}{value}{QUOTE}"
     if isinstance(value, dict):
@@ -82,5 +82,5 @@ def written_value(value: object) -> str:
 
 
 def written_object(values: dict[str, object]) -> str:
-    """Returns an object in the model's notation, with sorted keys."""
+    """Returns an object in Gemma's notation, with sorted keys."""
     return "{" + ",".join(f"{key}:{written_value(values[key])}" for key in sorted(values)) + "}"

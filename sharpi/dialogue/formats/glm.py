@@ -1,4 +1,4 @@
-"""GLM-4.5 and its successors: a name in `<tool_call>`, then keys and values in tags."""
+"""The tool format of GLM-4.5 and later: a name in `<tool_call>`, then keys and values in tags."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[^\s<>{}]+")
 
 
 class Glm(MarkedAnswer):
-    """`<tool_call>name`, then pairs of `<arg_key>` and `<arg_value>`, on lines of their own."""
+    """Reads and writes `<tool_call>name`, then lines with `<arg_key>` and `<arg_value>` in turn."""
 
     openings: ClassVar = (_OPENING,)
     marks = (_OPENING, _CLOSING, _KEY, _KEY_END, _VALUE, _VALUE_END)

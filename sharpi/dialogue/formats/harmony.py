@@ -1,4 +1,4 @@
-"""Harmony, gpt-oss's format: messages in channels for reasoning, comments, calls and the answer."""
+"""gpt-oss's harmony format: messages in channels for reasoning, comments, calls and the answer."""
 
 import json
 import re
@@ -22,10 +22,10 @@ _FUNCTIONS = "functions."
 
 
 class Harmony:
-    """`<|channel|>name<|message|>text<|end|>`, then the next message after `<|start|>assistant`.
+    """Reads and writes messages of the form `<|channel|>name<|message|>text<|end|>`.
 
-    A message to `functions.name` is a call, one in the analysis channel is reasoning, others are
-    text.
+    Each further message follows `<|start|>assistant`. A message to `functions.name` is a call, one
+    in the channel `analysis` is reasoning, and any other is text.
     """
 
     reasoning = ANALYSIS
@@ -55,20 +55,20 @@ class Harmony:
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """Returns an expression for one call, which ends the model's turn."""
+        """Returns an expression for one call, whatever `parallel` is: a call ends the answer."""
         start = grammar.literal(f"{START}assistant")
         return f"({start})? {grammar.rule(grammar.called(tools, _begun))}"
 
 
 def _begun(name: str) -> str:
-    """Returns the text before a call's arguments."""
+    """Returns the text of a call before its arguments."""
     return f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
 
 
 def _read_header(source: AnswerText, mark: str) -> Steps[str | None]:
-    """Returns the text between a mark and the message.
+    """Reads a message's header, from `mark` to `<|message|>`, and returns it with both marks.
 
-    Returns None if the answer ends before the message.
+    Returns None if the answer ends within the header.
     """
     header = mark
     while mark != MESSAGE:

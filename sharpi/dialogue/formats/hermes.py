@@ -1,4 +1,4 @@
-"""Hermes, Qwen2.5, Qwen3 and many more: a JSON object in `<tool_call>` tags."""
+"""The tool format of Hermes, Qwen2.5, Qwen3 and others: a JSON object in `<tool_call>` tags."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _END = f"}}\n{_CLOSING}"
 
 
 class Hermes(MarkedAnswer):
-    """`<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>`, one after another."""
+    """Reads and writes calls as `<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>`."""
 
     openings: ClassVar = (_OPENING,)
     marks = (_OPENING, _CLOSING)

@@ -1,4 +1,4 @@
-"""Kimi K2: calls in a section of their own, named by ids such as `functions.get_time:0`."""
+"""Kimi K2's tool format: a section of calls with ids such as `functions.get_time:0`."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ _ID = re.compile(r"(?:functions\.)?([^\s<>{}]+?)(?::\d+)?")
 
 
 class Kimi(BracketedCalls):
-    """A call is a begin marker, an id, the arguments' marker, JSON and an end marker."""
+    """Reads and writes calls: a begin marker, an id, the arguments' marker, JSON, an end marker."""
 
     openings: ClassVar = (SECTION_BEGIN, _BEGIN)
     section: ClassVar = (SECTION_BEGIN, _SECTION_END)

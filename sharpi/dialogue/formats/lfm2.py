@@ -1,4 +1,4 @@
-"""LFM2: calls written as Python, in a list between two markers."""
+"""LFM2's tool format: a list of Python calls between two markers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,10 @@ LIST_BEGIN, _LIST_END = "<|tool_call_start|>", "<|tool_call_end|>"
 
 
 class Lfm2(MarkedAnswer):
-    """`<|tool_call_start|>[name(key=value), ...]<|tool_call_end|>`, values as in Python or JSON."""
+    """Reads and writes `<|tool_call_start|>[name(key=value), ...]<|tool_call_end|>`.
+
+    Values are read in Python's or JSON's notation, and written as JSON.
+    """
 
     openings: ClassVar = (LIST_BEGIN,)
     marks = (LIST_BEGIN, _LIST_END)

@@ -1,7 +1,7 @@
-"""Llama 3.1 to 3.3: the answer is a JSON object with name and parameters, without any marker.
+"""The tool format of Llama 3.1 to 3.3: an answer that is a JSON object with name and parameters.
 
-`<|python_tag|>` may precede it; a Python list of calls, which Llama 4 writes between markers, is
-read as well.
+`<|python_tag|>` may precede the object. A Python list of calls, which Llama 4 writes between
+markers, is read as well.
 """
 
 import json
@@ -21,7 +21,10 @@ _PYTHON_BEGIN, _PYTHON_END = "<|python_start|>", "<|python_end|>"
 
 
 class Llama3(MarkedAnswer):
-    """`{"name": ..., "parameters": {...}}` of an available tool; other objects are text."""
+    """Reads and writes calls as `{"name": ..., "parameters": {...}}`.
+
+    An object that does not name an available tool is text.
+    """
 
     openings: ClassVar = (_PYTHON, _PYTHON_BEGIN)
     marks = (_PYTHON, _PYTHON_BEGIN, _PYTHON_END)
@@ -51,12 +54,12 @@ class Llama3(MarkedAnswer):
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """Returns an expression for one call, since the model does not write several."""
+        """Returns an expression for one call, whatever `parallel` is: the model writes only one."""
         return f'{grammar.rule(grammar.called(tools, _begun))} "}}"'
 
 
 def _goes_on(source: AnswerText) -> Steps[bool]:
-    """Returns whether another object follows, after a semicolon or white space."""
+    """Skips white space and a semicolon, and returns whether another object follows."""
     yield from source.skip_blanks()
     yield from source.accept(";")
     yield from source.skip_blanks()

@@ -1,4 +1,4 @@
-"""MiniMax M2: XML with attributes, several calls in one pair of outer tags."""
+"""MiniMax M2's tool format: XML with attributes, with all calls in one pair of outer tags."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[^\s<>\"]+")
 
 
 class MiniMax(BracketedCalls):
-    """`<invoke name="...">` with `<parameter name="...">value</parameter>` inside, line by line."""
+    """Reads and writes `<parameter name="...">value</parameter>` lines in `<invoke name="...">`."""
 
     openings: ClassVar = (OPENING,)
     section: ClassVar = (OPENING, _CLOSING)

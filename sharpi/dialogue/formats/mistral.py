@@ -1,4 +1,4 @@
-"""Mistral: `[TOOL_CALLS]`, and after it a JSON list of calls, or a name and its arguments."""
+"""Mistral's tool formats: `[TOOL_CALLS]`, then a JSON list of calls or a name with arguments."""
 
 import json
 import re
@@ -19,9 +19,10 @@ _SAMPLE_ID = "000000000"
 
 
 class Mistral(MarkedAnswer):
-    """Reads both versions; the newer one's vocabulary has `[ARGS]`, and perhaps `[CALL_ID]`.
+    """Reads both versions of the format; writes the newer one if `is_newer`.
 
-    Older: `[TOOL_CALLS][{"name": ..., "arguments": ...}]`. Newer: `[TOOL_CALLS]name[ARGS]{...}`.
+    Older: `[TOOL_CALLS][{"name": ..., "arguments": ...}]`. Newer: `[TOOL_CALLS]name[ARGS]{...}`,
+    with `[CALL_ID]` and an id before `[ARGS]` if `has_ids`.
     """
 
     openings: ClassVar = (_OPENING,)
@@ -56,7 +57,7 @@ class Mistral(MarkedAnswer):
         return f'{grammar.literal(f"{_OPENING}[")} {call} {several} "]"'
 
     def _begun(self, grammar: CallGrammar, name: str) -> str:
-        """Returns an expression for the text before the arguments."""
+        """Returns an expression for the text of a call before its arguments."""
         if not self._is_newer:
             quoted = json.dumps(name, ensure_ascii=False)
             return grammar.literal(f'{{"name": {quoted}, "arguments": ')
@@ -67,7 +68,10 @@ class Mistral(MarkedAnswer):
 
 
 def _read_list(source: AnswerText, calls: Calls) -> Steps[bool]:
-    """Reads objects up to the list's end; after one that is not a call, the rest is text."""
+    """Reads a list of calls up to its end, or up to the first object that is not a call.
+
+    Returns False if it has read no call.
+    """
     count = calls.count
     while True:
         yield from source.skip_blanks()

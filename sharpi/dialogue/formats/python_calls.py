@@ -11,7 +11,10 @@ _MAX_LENGTH = 1 << 16  # Python's parser does not handle huge texts well
 
 
 def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
-    """Reads a list of calls of available tools; returns False for anything else."""
+    """Reads a list of calls of available tools and yields their events.
+
+    Returns False if the text is anything else.
+    """
     text = yield from _read_list(source, calls)
     found = None if text is None else _calls_of(text)
     if not found or any(name not in calls.tools for name, _ in found):
@@ -23,7 +26,7 @@ def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
 
 
 def _read_list(source: AnswerText, calls: Calls) -> Steps[str | None]:
-    """Returns the text up to the list's end; None as soon as it cannot be a list of calls."""
+    """Reads and returns the text of a list; None as soon as it cannot be a list of calls."""
     names = [f"{name}(" for name in calls.tools]
     text = (yield from source.next()) and source.take(1)
     yield from source.skip_blanks()
@@ -51,14 +54,17 @@ def _read_list(source: AnswerText, calls: Calls) -> Steps[str | None]:
 
 
 class _JsonWords(ast.NodeTransformer):
-    """Replaces JSON's names of constants by their values."""
+    """Replaces the names `true`, `false` and `null` in a syntax tree by their values."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_JSON_WORDS[node.id]) if node.id in _JSON_WORDS else node
 
 
 def _calls_of(text: str) -> list[tuple[str, str]] | None:
-    """Returns names and arguments as JSON; None if it is no list of calls with literals."""
+    """Returns each call's name and its arguments as JSON text.
+
+    Returns None if `text` is not a list of calls with literal arguments.
+    """
     try:
         tree = _JsonWords().visit(ast.parse(text, mode="eval")).body
         if not isinstance(tree, ast.List):

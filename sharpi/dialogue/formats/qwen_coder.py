@@ -1,4 +1,4 @@
-"""Qwen3-Coder, Qwen3.5 and relatives: calls in XML-like tags, with one tag per parameter."""
+"""The tool format of Qwen3-Coder and Qwen3.5: calls in XML-like tags, with a tag per parameter."""
 
 import re
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ _NAME = re.compile(r"[^\s<>]+")
 
 
 class QwenCoder(MarkedAnswer):
-    """`<tool_call>`, `<function=name>`, `<parameter=key>`, the value and the closing tags.
+    """Reads and writes `<tool_call>`, `<function=name>`, `<parameter=key>`, value and closing tags.
 
-    Each is on a line of its own. Models sometimes omit the outer tags, or write JSON inside them;
-    both are read.
+    Each tag and value is on a separate line. Calls without the outer tags, or with JSON inside
+    them, are read as well.
     """
 
     openings: ClassVar = (_OPENING, _FUNCTION)
