@@ -1,6 +1,6 @@
-"""Makes Ctrl-C end the process at once, for times when a KeyboardInterrupt is printed or lost.
+"""Makes Ctrl-C end the process at once, while a KeyboardInterrupt would be printed or lost.
 
-This is imported before everything else, so it imports next to nothing.
+This module is imported before all others, so it imports as little as possible.
 """
 
 import os
@@ -10,12 +10,12 @@ from collections.abc import Callable
 _INTERRUPTED = 130  # equal to the value in exit_codes
 
 
-# Undoes the modes of a terminal and the like, before the process ends.
+# Functions that are called before the process ends, such as one that restores terminal modes.
 undo: list[Callable[[], None]] = []
 
 
 def leave(number: int, frame: object) -> None:
-    """Handles Ctrl-C: ends the process at once, and silently."""
+    """Handles SIGINT: runs the functions in `undo` and ends the process without a message."""
     for each in undo:
         each()
     os._exit(_INTERRUPTED)

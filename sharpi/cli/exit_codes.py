@@ -1,4 +1,4 @@
-"""Exit codes that shells and sysexits.h define; SharpiError has its own."""
+"""Exit codes that shells and sysexits.h define; a SharpiError has its code in `exit_code`."""
 
 USAGE = 2
 INTERNAL = 70  # EX_SOFTWARE of sysexits.h

@@ -1,6 +1,6 @@
-"""The `sharpi` program: its commands; every failure becomes one line and an exit code.
+"""The `sharpi` program: runs a command, and turns each failure into one line and an exit code.
 
-This imports only what `--help` of the command needs; a command imports the engine when it runs.
+Only what `--help` needs is imported here; a command imports the engine when it runs.
 """
 
 import atexit
@@ -39,7 +39,7 @@ def _print_version(context: click.Context, option: click.Parameter, wanted: bool
 
 
 def make_app() -> Commands:
-    """Returns the program with all of its commands."""
+    """Returns the Click group of all commands."""
     version = click.Option(
         ["-V", "-v", "--version"],
         is_flag=True,
@@ -67,9 +67,9 @@ def _show_help_without_command(context: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line (by default the process's) and returns its exit code.
+    """Runs `arguments`, or without them the command line of the process; returns the exit code.
 
-    It handles signals only if the process runs nothing else.
+    With `arguments`, signal handlers and the garbage collector stay as the caller set them.
     """
     code = _run(arguments)
     if arguments is None and are_left():
@@ -116,7 +116,7 @@ def _collect_rarely() -> None:
 
 
 def _print_any_character() -> None:
-    """Lets a terminal without UTF-8 show `?` instead of raising an error."""
+    """Makes stdout print `?` for characters that its encoding lacks, rather than raise errors."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

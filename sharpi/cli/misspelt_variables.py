@@ -1,4 +1,4 @@
-"""Finds SHARPI_* variables that no command reads, each with the name that was probably meant."""
+"""Finds SHARPI_* environment variables that no command reads, and suggests the right names."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ _OTHERS = ("SHARPI_DEBUG", "SHARPI_NATIVE_LIBRARY")  # variables that belong to 
 
 
 class VariableCheckedCommand(Command):
-    """A command that notes misspelt variables on stderr before it runs."""
+    """A command that warns of misspelt environment variables on stderr before it runs."""
 
     def invoke(self, ctx: Any) -> Any:
         refuse_conflicts(self.params, os.environ)
@@ -28,12 +28,12 @@ class VariableCheckedCommand(Command):
 
 
 def load_command(name: str) -> VariableCheckedCommand:
-    """Returns the command of that name."""
+    """Imports and returns the command `name`."""
     return VariableCheckedCommand(name, command_function(name), EXAMPLES.get(name, ()))
 
 
 def refuse_conflicts(parameters: Iterable[Any], environment: Mapping[str, str]) -> None:
-    """Raises UsageError if two variables of one option have different values."""
+    """Raises UsageError if two environment variables for one option have different values."""
     for each in parameters:
         given = [name for name in variables_of(each) if environment.get(name)]
         if len({environment[name] for name in given}) > 1:
@@ -41,10 +41,10 @@ def refuse_conflicts(parameters: Iterable[Any], environment: Mapping[str, str]) 
 
 
 def misspelt_note(parameters: Iterable[Any], environment: Mapping[str, str]) -> str | None:
-    """Returns one note on all variables that no command reads; None if there are none.
+    """Returns one note on all SHARPI_* variables that no command reads; None if all are known.
 
-    `parameters` are those of this command. The other commands are built only if one of the
-    variables is not among them.
+    `parameters` are those of the running command. The other commands are imported only if one of
+    the variables belongs to none of `parameters`.
     """
     given = {name for name, value in environment.items() if name.startswith(_PREFIX) and value}
     unknown = given - _variables(parameters)
@@ -65,7 +65,10 @@ def _all_parameters() -> list[Any]:
 
 
 def _candidates(parameters: Iterable[Any]) -> dict[str, str]:
-    """Maps each variable, and each long flag spelled as a variable, to the option's variable."""
+    """Maps each name that a user may try for an option's variable to the documented one.
+
+    The names are all variables of the option, and all its long flags written as variables.
+    """
     found = {name: name for name in _OTHERS}
     for each in parameters:
         for variable in variables_of(each)[:1]:

@@ -20,7 +20,7 @@ _MODEL, _LINKS = "model", "links"  # the purposes of a group
 
 @contextmanager
 def joined(config: RunConfig) -> Iterator["Sharing | None"]:
-    """Yields this process's part in the group, or None if it runs the model alone.
+    """Yields the `Sharing` of this process in the group of machines, or None for a single machine.
 
     Raises ClusterError if the other machines do not join.
     """
@@ -32,9 +32,10 @@ def joined(config: RunConfig) -> Iterator["Sharing | None"]:
 
 
 def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
-    """Joins the group; raises ClusterError, and UsageError for options that no group supports.
+    """Joins the group of machines that run one model; raises ClusterError if that fails.
 
-    If the first machine joined only to measure the links, raises click's Exit once that is done.
+    Raises UsageError for options that work on a single machine only. If the first machine only
+    measures the links, takes part in the measurement, and then raises click's Exit.
     """
     from sharpi.cluster.group import join_group
     from sharpi.engine.cluster.sharing import Sharing, refuse_for_ranks
@@ -51,9 +52,9 @@ def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
 def measured_links(
     cluster: ClusterConfig,
 ) -> "tuple[tuple[str, ...], list[Interface], list[LinkRate]]":
-    """Returns the hosts, their interfaces, and the links between them; raises ClusterError.
+    """Returns the hosts, their network interfaces, and the measured rates of links between them.
 
-    The other machines wait with `sharpi join`.
+    `sharpi join` must run on the other machines. Raises ClusterError.
     """
     from sharpi.cluster.group import join_group
 
@@ -79,7 +80,7 @@ def _links(group: "Group") -> "tuple[list[Interface], list[LinkRate]]":
 
 
 def follows(config: RunConfig) -> bool:
-    """Returns True if another machine takes the requests, and this process runs layers only."""
+    """Returns whether another machine receives the requests and this process only runs layers."""
     if config.cluster is None or config.cluster.hosts:
         return False
     from sharpi.cluster.place import place_of_torchrun

@@ -2,8 +2,9 @@
 
 Importing the program takes a quarter of a second. In that time a KeyboardInterrupt would print a
 traceback, so Ctrl-C ends the process at once. While Python itself starts, the launcher
-(packaging/launcher.cpp) holds Ctrl-C back; with `python -m sharpi`, it prints a traceback for about
-8 ms. Standard streams that the parent closed lead to the null device.
+(packaging/launcher.cpp) blocks SIGINT. With `python -m sharpi` instead of the launcher, Ctrl-C in
+the first 8 ms or so prints a traceback. Standard streams that the parent process closed are opened
+as the null device.
 """
 
 import os
@@ -28,8 +29,8 @@ def main() -> int:
 def launched() -> int:
     """Runs `main` in a process that the launcher started with SIGINT blocked.
 
-    If Ctrl-C was pressed before, the process ends here. The kernel has given the process the
-    script's name, so it is renamed to sharpi.
+    A pending SIGINT ends the process here. The process is renamed to sharpi, because the kernel
+    named it after the script.
     """
     leave_on_ctrl_c()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

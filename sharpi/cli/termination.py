@@ -1,7 +1,7 @@
-"""Turns SIGTERM and SIGHUP into an exception, so that engines close and write their records.
+"""Turns SIGTERM and SIGHUP into SystemExit, so that engines close and write their files.
 
-While modules are imported, an exception would be printed, or lost in a callback. So Ctrl-C then
-ends the process at once.
+During imports, a KeyboardInterrupt would be printed, or lost in a callback. So Ctrl-C then ends the
+process at once.
 """
 
 import os
@@ -19,9 +19,10 @@ _CODES = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_
 
 
 def raise_on_termination() -> None:
-    """Makes SIGTERM and SIGHUP raise SystemExit, and Ctrl-C KeyboardInterrupt, in the main thread.
+    """Makes SIGTERM and SIGHUP raise SystemExit, and Ctrl-C raise KeyboardInterrupt.
 
-    A signal that the parent ignores, as `nohup` does with SIGHUP, stays ignored.
+    The exceptions are raised in the main thread. A signal that the parent ignores, as `nohup` does
+    with SIGHUP, stays ignored.
     """
     for number in _CODES:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -32,9 +33,10 @@ def raise_on_termination() -> None:
 
 @contextmanager
 def leaving_on_ctrl_c() -> Iterator[None]:
-    """Makes Ctrl-C end the process silently during the block.
+    """Makes Ctrl-C end the process silently during the `with` block.
 
-    In a program that calls sharpi as a library, nothing changes.
+    It does nothing if `raise_on_termination` is not in effect, as in a program that uses sharpi as
+    a library.
     """
     is_own = signal.getsignal(signal.SIGTERM) is _end
     if not is_own or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""The ASGI application: all routes behind the request guard."""
+"""Builds the ASGI application: the routes of all endpoints behind a RequestGuard."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def log_line(text: str) -> None:
 
 
 class AppSettings(Struct, frozen=True):
-    """Settings of access, limits and logs."""
+    """The settings of the application: access control, request limits and logs."""
 
     access: Access = field(default_factory=Access)
     limits: RequestLimits | None = None  # None derives the longest body from the context size
@@ -47,7 +47,7 @@ class AppSettings(Struct, frozen=True):
 
 
 def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None = None) -> ASGIApp:
-    """Returns the application of one host; `chats` may already hold the model's caches."""
+    """Returns the ASGI application; `chats` may already hold a prepared ChatModel."""
     table = EndpointTable(_endpoints(host, chats or ChatModels(host), settings.slot_folder))
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)
@@ -80,7 +80,7 @@ def api_endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
 
 
 def _refuse(request: Request, error: Exception) -> Response:
-    """Answers a path or method that does not exist."""
+    """Returns the error response for a path or method that does not exist."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     message = f"{request.method} {path[:200]}: {error.detail}"
@@ -90,5 +90,8 @@ def _refuse(request: Request, error: Exception) -> Response:
 
 
 def _fail(request: Request, error: Exception) -> Response:
-    """Answers an error in the form of its API; Starlette raises it again, and the guard logs it."""
+    """Returns an error response in the form of the path's API.
+
+    Starlette then raises the error again, and RequestGuard logs it.
+    """
     return error_response(request.url.path, error)

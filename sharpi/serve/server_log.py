@@ -1,4 +1,4 @@
-"""ServerLog: writes a server's log lines without ever waiting for the reader of stderr."""
+"""ServerLog: writes log lines in a thread, so that the server never waits for stderr."""
 
 import contextlib
 import logging
@@ -8,16 +8,16 @@ from collections import deque
 from types import TracebackType
 
 _STDERR = 2
-_MOST_WAITING = 1000  # lines that may wait; beyond that, the oldest are lost
+_MOST_WAITING = 1000  # lines that may wait; beyond that, the oldest are dropped
 _END_SECONDS = 1.0  # seconds at the end for writing lines that still wait
 
 
 class ServerLog(logging.Handler):
-    """Writes lines to a stream in a thread of its own.
+    """A logging handler that writes lines to a file descriptor in a separate thread.
 
-    If too many lines wait, the oldest are lost and counted. It also takes the lines of other
-    packages, which would otherwise print them themselves. The thread writes to the file descriptor,
-    because a lock on Python's own stream would delay the exit.
+    If more than 1000 lines wait, the oldest are dropped and counted. It is the root logger's
+    handler, so that it receives the records of other packages. The thread does not use sys.stderr,
+    because the lock of that stream would delay the exit.
     """
 
     def __init__(self, descriptor: int = _STDERR) -> None:
@@ -40,7 +40,7 @@ class ServerLog(logging.Handler):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ends the thread; lines that nobody reads within a second are lost."""
+        """Ends the thread, which has up to a second to write the lines that still wait."""
         logging.getLogger().removeHandler(self)
         with self._wake:
             self._is_ending = True
@@ -48,18 +48,18 @@ class ServerLog(logging.Handler):
         self._thread.join(_END_SECONDS)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Takes a record of the standard library's logging."""
+        """Queues a record of the standard library's logging."""
         self.line(self.format(record))
 
     def line(self, text: str) -> None:
-        """Takes a line from any thread, without ever waiting."""
+        """Queues a line for writing; any thread may call it, and it never blocks."""
         with self._wake:
             self._num_lost += len(self._waiting) == _MOST_WAITING
             self._waiting.append(text)
             self._wake.notify()
 
     def note(self, text: str) -> None:
-        """Takes a note from the server."""
+        """Queues a line that begins with "note: "."""
         self.line(f"note: {text}")
 
     def _write(self) -> None:
@@ -68,9 +68,9 @@ class ServerLog(logging.Handler):
                 _write_all(self._descriptor, line)
 
     def _next(self) -> list[str] | None:
-        """Waits for the next line and returns it; returns None once the log ends.
+        """Waits for the next line, and returns it in a list; returns None when the log ends.
 
-        If lines before it were lost, a note with their number comes first.
+        If lines before it were dropped, a note with their number precedes it.
         """
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._is_ending)
@@ -82,7 +82,7 @@ class ServerLog(logging.Handler):
 
 
 def _write_all(descriptor: int, line: str) -> None:
-    """Writes a line; ignores a stream that has been closed in the meantime."""
+    """Writes a line completely; ignores errors, as of a closed stream."""
     left = f"{line}\n".encode("utf-8", "backslashreplace")
     with contextlib.suppress(OSError):
         while left:

@@ -1,8 +1,8 @@
-"""WebServer: uvicorn on a socket that sharpi bound, without logs and with an orderly shutdown.
+"""WebServer: uvicorn on a bound socket, without its logs and with a graceful shutdown.
 
-The first SIGTERM, SIGHUP or Ctrl-C refuses new answers and lets open ones continue for a while.
-Then it ends them, each in the form of its API. The second signal ends them at once; the third exits
-without ending them.
+After the first SIGTERM, SIGHUP or Ctrl-C, new answers are refused, and open answers have a grace
+period to finish. Then they are cut off, and their clients receive a finish reason or an error. The
+second signal cuts them off at once; after the third, the server exits without doing so.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from sharpi.system.heaps import trim_heaps
 # Longer than clients keep a connection, so that none writes to a closed one.
 _KEEP_ALIVE_SECONDS = 75
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NUM_PREPARING = 12  # threads that prepare requests; half of them may wait for grammars
+_NUM_PREPARING = 12  # threads that prepare requests; up to half of them may compile grammars
 _SWITCH_SECONDS = 0.0005  # a tenth of Python's default: a busy thread yields to another after this
 _OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new objects between two garbage collections
-# Connections that one call accepts before their protocols exist. With those that still wait for
-# their protocol, they are fewer than the reserved file descriptors.
+# Connections that asyncio accepts in one call, before WatchedProtocol can limit their number; fewer
+# than the reserved file descriptors.
 _NUM_ACCEPTED = 16
 _NUM_KNOCKING = 2048  # the system's backlog of connections to accept
 _TICKS_BETWEEN_TRIMS = 100  # of uvicorn's ticks, ten per second
@@ -38,7 +38,7 @@ _CUT_SECONDS = 5.0  # time for clients to read the end of cut answers
 
 
 class WebServer(uvicorn.Server):
-    """Serves `app` until it is stopped; open answers of `host` then get `grace_seconds` to end."""
+    """Serves `app` until it is stopped; open answers then have `grace_seconds` to finish."""
 
     def __init__(self, app: ASGIApp, host: ModelHost, grace_seconds: float) -> None:
         super().__init__(
@@ -67,10 +67,10 @@ class WebServer(uvicorn.Server):
         self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves with a few threads that prepare requests, and a raised limit of open files.
+        """Serves until shutdown, with 12 threads that prepare requests.
 
-        Each busy thread can delay the event loop by Python's switch interval. So the interval is
-        short, and threads are few.
+        It raises the limit of open files. Because each busy thread can delay the event loop by
+        Python's switch interval, it shortens that interval.
         """
         raise_file_limit()
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -86,13 +86,13 @@ class WebServer(uvicorn.Server):
             each.listen(_NUM_KNOCKING)
 
     async def on_tick(self, counter: int) -> bool:
-        """Returns whether the server should end; every few seconds it returns freed memory."""
+        """Returns whether the server should end; frees unused memory every 10 seconds."""
         if counter % _TICKS_BETWEEN_TRIMS == 0:
             asyncio.get_running_loop().run_in_executor(None, _give_back)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the open answers; uvicorn calls this method when it exits."""
+        """Refuses new answers, and ends open ones after the grace period; called by uvicorn."""
         self._host.stop()
         self._loop = asyncio.get_running_loop()
         cut = self._loop.call_later(self._grace_seconds, self._host.cut)
@@ -103,10 +103,10 @@ class WebServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handles signals without raising them again at the end, so that the engine can close.
+        """Handles stop signals during the `with` block.
 
-        The block may begin before the server runs. A signal before that stops the server as soon as
-        it runs.
+        Unlike uvicorn's method, it does not raise them again at the end, so that the engine can
+        close. A signal before the server runs stops it as soon as it runs.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -136,10 +136,10 @@ def _give_back() -> None:
 
 
 def _collect_garbage_of_requests() -> None:
-    """Makes garbage collections frequent again, skipping the objects that exist already.
+    """Makes garbage collections frequent again, but excludes objects that exist already.
 
-    The command line makes collections rare for a quick start. With so few, a server would
-    accumulate megabytes of garbage.
+    The command line makes collections rare, to start quickly. With rare collections, a server
+    would accumulate megabytes of garbage.
     """
     gc.collect()
     gc.freeze()

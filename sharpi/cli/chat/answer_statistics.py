@@ -13,12 +13,15 @@ def timings_line(timings: "Timings") -> str:
 
 
 def verbose_lines(timings: "Timings") -> list[str]:
-    """Returns a line of speeds, and a line of drafts even if there were none."""
+    """Returns two lines: the speeds, and the statistics of drafts, even if none were proposed."""
     return [_speeds(timings), drafts_line(timings.drafts)]
 
 
 def drafts_line(drafts: "DraftStatistics | None") -> str:
-    """Returns, for each kind of draft, the tokens proposed, checked and accepted, and the gain."""
+    """Returns one line: the tokens that each kind of draft proposed, checked and accepted.
+
+    Tokens per step and the seconds gained or lost follow.
+    """
     if drafts is None:
         return "drafts: none were looked for"
     steps = f"{drafts.tokens_per_step:.2f} tokens a step"
@@ -59,7 +62,7 @@ def _drafts(drafts: "DraftStatistics | None") -> str:
 
 
 def _gain(drafts: "DraftStatistics") -> str:
-    """Returns the seconds saved or lost, as the end of a line; empty if they round to 0.00."""
+    """Returns ", N s saved" or ", N s lost"; empty if the seconds round to 0.00."""
     seconds = f"{abs(drafts.seconds_saved):.2f}"
     if float(seconds) == 0:
         return ""

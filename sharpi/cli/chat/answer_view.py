@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sharpi.engine.generation import Generation
 
 _REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # seconds between two drawings, at least and at most
-# The model waits while the terminal draws, so at least this many times as long passes in between.
+# Decoding waits during a drawing, so the pause after it is at least this many times as long.
 _LEISURE = 10
 _REASONING_LINES = 4  # lines shown while the model reasons
 _FENCES = ("```", "~~~")
@@ -57,7 +57,7 @@ def show_answer(generation: "Generation", prompt: str, is_plain: bool) -> None:
 
 
 class AnswerView:
-    """The answer on the screen; callers must call `end`."""
+    """Renders one answer on the terminal; callers must call `end` after the last piece."""
 
     def __init__(self, prompt: str, is_plain: bool) -> None:
         from rich.console import Console
@@ -72,7 +72,7 @@ class AnswerView:
         self._is_folded = self._has_blocks = False
 
     def feed(self, piece: str) -> None:
-        """Adds a piece of the answer."""
+        """Adds a piece of the streamed answer, and redraws if enough time has passed."""
         for kind, text in self._splitter.feed(piece):
             self._add(kind, harmless(text))
         if time.monotonic() - self._drawn > self._pause:
@@ -80,7 +80,7 @@ class AnswerView:
                 self._draw()
 
     def end(self) -> None:
-        """Prints what is left, and an empty line."""
+        """Prints the text not printed yet, and an empty line."""
         for kind, text in self._splitter.flush():
             self._add(kind, harmless(text))
         if self._reasoning and not self._is_folded:
@@ -102,7 +102,7 @@ class AnswerView:
         self._print(done)
 
     def _fold(self) -> None:
-        """Prints one line in place of the reasoning."""
+        """Replaces the reasoning on the screen by one line with its duration and length."""
         from rich.text import Text
 
         self._is_folded = True

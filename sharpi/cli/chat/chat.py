@@ -29,7 +29,7 @@ OpenModel = Callable[[Path], AbstractContextManager["Engine"]]
 
 
 class Chat:
-    """Answers messages; a context manager, which closes the model."""
+    """The loop of a chat: reads messages, and answers them with the model that it opened."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Chat:
         lines.status = lambda: status_line(self.conversation)
 
     def open(self, path: Path) -> None:
-        """Loads the model; raises SharpiError."""
+        """Loads a model and begins an empty conversation; raises SharpiError if loading fails."""
         model = self._open_model(path)
         engine = model.__enter__()
         self._model = model
@@ -68,7 +68,10 @@ class Chat:
         self._log.close()
 
     def resume(self, messages: Sequence[Message], source: str) -> None:
-        """Continues a kept conversation; raises UsageError if the model cannot continue it."""
+        """Continues the conversation with `messages`, read from `source`.
+
+        Raises UsageError if the model supports no system message and they have one.
+        """
         self.conversation.restore(messages, source)
         if self.is_interactive:
             show_messages(messages)
@@ -80,17 +83,17 @@ class Chat:
 
     @property
     def can_edit(self) -> bool:
-        """True if a draft can be shown for editing."""
+        """True if the input has an editor, which can show a text for the user to change."""
         return self._lines.has_editor
 
     def confirm(self, question: str) -> bool:
-        """Asks the user a yes-or-no question."""
+        """Asks the user a yes-or-no question; returns True for yes."""
         return self._lines.confirm(question)
 
     def talk(self, run_command: Callable[[str], None], *, single_turn: bool = False) -> None:
         """Answers messages, and runs commands, until the input ends or the user leaves.
 
-        With `single_turn` the first answer is the last.
+        With `single_turn`, it returns after the first answer.
         """
         while not self.has_left:
             text = self._next_message()
@@ -115,7 +118,10 @@ class Chat:
             self.has_left = single_turn
 
     def _next_message(self) -> str | None:
-        """Reads the next message; Ctrl-C drops the line at a terminal, and ends a script."""
+        """Reads the next message; returns None at the end of the input.
+
+        At a terminal, Ctrl-C discards the typed line; otherwise KeyboardInterrupt is raised.
+        """
         while True:
             draft, self.draft = self.draft, ""
             try:
@@ -126,7 +132,7 @@ class Chat:
                 say("Ctrl-D or /exit leaves.")
 
     def answer(self, question: str) -> None:
-        """Answers a question; if it raises SharpiError, the question is not kept."""
+        """Answers a question and logs both; after SharpiError, the question is removed again."""
         conversation = self.conversation
         conversation.request, conversation.think = (
             self.settings.request(),
@@ -155,7 +161,7 @@ class Chat:
                 say(line)
 
     def attach(self, name: str, text: str) -> None:
-        """Sends the text of a file along with the next question."""
+        """Stores the text of the file `name`, which the next question will begin with."""
         self._attached.append(f"{name}:\n```\n{text.rstrip()}\n```\n\n")
 
     def set(self, name: str, value: str) -> str:
@@ -169,7 +175,7 @@ class Chat:
         self.begin_log()
 
     def begin_log(self) -> None:
-        """Leaves the conversation so far in the log, and begins a new one there."""
+        """Makes later messages a new conversation in the log; earlier ones stay there unchanged."""
         self._log.begin_anew()
 
     def write_log(self) -> None:

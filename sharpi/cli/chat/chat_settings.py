@@ -19,11 +19,11 @@ from sharpi.config import GenerationRequest
 from sharpi.errors import UsageError
 
 _OF_CONVERSATION = "think"
-INDENT = 26  # the column of meanings in a list of settings
+INDENT = 26  # the column at which the meanings begin in a list of settings
 
 
 class ChatSettings:
-    """The options of answers, as they are now."""
+    """The current options for answers, which `/set` changes."""
 
     def __init__(
         self, sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
@@ -50,7 +50,7 @@ class ChatSettings:
         return f"{_shortest(field)} {_shown(value)}"
 
     def lines(self) -> list[str]:
-        """Returns each setting with its value and its meaning."""
+        """Returns one line for each setting: its name, its value and its meaning."""
         return [
             f"{_shortest(field):18}{_shown(self._current(field)):8}{_first_clause(field)}"
             for field in _settable_fields()

@@ -1,4 +1,4 @@
-"""Completes a chat's commands, and the files, models and settings that they take."""
+"""Completes the slash commands of a chat, and their files, models and settings, with Tab."""
 
 import os
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _WITH_FILES = ("/load", "/save", "/file", "/image")
 
 
 class ChatCompleter(Completer):
-    """Completes a line that begins with a slash; other text is left alone."""
+    """A prompt_toolkit completer for lines that begin with a slash; it ignores other lines."""
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)

@@ -1,4 +1,4 @@
-"""A conversation with a model: its messages, its session, and saving; no terminal is needed.
+"""A conversation with a model: its messages, its engine session, and saving to a file.
 
 Without a chat template there are no roles. The user's and the model's text form one growing text,
 and each line continues everything before it.
@@ -44,17 +44,17 @@ class Conversation:
         self.think, self._shows_prompts = options.think, options.verbose_prompt
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
-        self.constrained = constrained  # the required form of all answers
+        self.constrained = constrained  # builds the constraint of each answer
         self.messages: list[Message] = []
         self.prompt = ""  # the whole text before the newest answer
         self.timings: Timings | None = None
-        # Tokens that are left after messages were removed or loaded; None after an answer.
+        # Tokens that remain after messages were removed or loaded; None after an answer.
         self._kept: int | None = None
         self.set_system(options.system)
 
     @property
     def is_plain(self) -> bool:
-        """True if the turns form one growing text, because there is no chat template."""
+        """True if the messages are joined to one text, because no chat template is used."""
         return self._is_plain
 
     @property
@@ -64,7 +64,7 @@ class Conversation:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens of the conversation so far."""
+        """The number of the conversation's tokens that are in the KV cache."""
         return len(self._session.tokens) if self._kept is None else self._kept
 
     @property
@@ -79,11 +79,14 @@ class Conversation:
         return first[0]["content"] if first and first[0]["role"] == "system" else None
 
     def expert_stats(self) -> "ExpertStats | None":
-        """Returns the counts of the expert cache so far; None if nothing was counted."""
+        """Returns the hits and loads of the expert cache so far; None if nothing was counted."""
         return self._engine.expert_stats()
 
     def set_system(self, text: str | None) -> None:
-        """Replaces the system message, or removes it if `text` is None or empty."""
+        """Replaces the system message, or removes it if `text` is None or empty.
+
+        Raises UsageError for a text if there is no chat template.
+        """
         if text and self._is_plain:
             raise UsageError("this model has no chat template, so it takes no system message")
         rest = self.messages[1:] if self.system is not None else self.messages
@@ -137,13 +140,16 @@ class Conversation:
         self.messages.pop()
 
     def reset(self) -> None:
-        """Removes everything but the system message."""
+        """Removes all messages but the system message, and resets the session."""
         self.messages = self.messages[:1] if self.system is not None else []
         self._session.reset()
         self._recount()
 
     def take_back(self) -> str:
-        """Removes the last question and its answer, and returns the question; raises UsageError."""
+        """Removes the last question and its answer, and returns the question.
+
+        Raises UsageError unless the last two messages are a question and its answer.
+        """
         if not self.messages or self.messages[-1]["role"] != "assistant":
             raise UsageError("there is no question yet")
         if len(self.messages) == 1 or self.messages[-2]["role"] != "user":
@@ -180,14 +186,14 @@ class Conversation:
     def load(self, path: Path) -> None:
         """Loads the messages of a saved conversation.
 
-        Raises UsageError, which leaves the conversation unchanged.
+        If the file is unusable, raises UsageError and leaves the conversation unchanged.
         """
         self.restore(read_saved(path).messages, str(path))
 
     def restore(self, messages: Iterable[Message], source: str) -> None:
-        """Replaces the conversation by these messages.
+        """Replaces the messages of the conversation.
 
-        Raises UsageError, which names the source, for a system message that the model cannot take.
+        Raises UsageError, which names `source`, for a system message without a chat template.
         """
         messages = list(messages)
         if self._is_plain and any(message["role"] == "system" for message in messages):
@@ -212,7 +218,10 @@ def _without_channels(message: Message) -> Message:
 
 
 def _one_text(messages: Iterable[Message]) -> str:
-    """Returns the turns of a plain conversation; each question starts on a new line."""
+    """Joins all messages to one text, for a model without a chat template.
+
+    Each question starts on a new line.
+    """
     text = ""
     for message in messages:
         if message["role"] == "user" and text and not text.endswith("\n"):

@@ -25,7 +25,7 @@ def describe_place(engine: "Engine") -> str:
 
 
 def greeting(description: str, is_plain: bool) -> str:
-    """Returns the two lines that begin a chat: version and model, and a hint for the user."""
+    """Returns the first lines of a chat: the version, the description, and a hint for the user."""
     first = f"sharpi {__version__} · {description}"
     if is_plain:
         hint = "This model has no chat template and continues what you write. /help for help."
@@ -35,9 +35,9 @@ def greeting(description: str, is_plain: bool) -> str:
 
 
 def status_line(conversation: "Conversation") -> str:
-    """Returns the bottom line: the model, the context in use, and the speed.
+    """Returns the bottom line of the screen: the model, the context in use, and the speed.
 
-    A long name is cut, so that the numbers fit.
+    A long model name is cut, so that the numbers fit.
     """
     used, size = conversation.num_tokens, conversation.context_size
     numbers = f" · {used} of {size} tokens"

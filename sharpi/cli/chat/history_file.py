@@ -1,4 +1,4 @@
-"""Keeps the typed questions in a file that only its owner can read; adds each when it is sent.
+"""Stores the messages that a user typed in a file that only its owner can read.
 
 A line of the file is one entry. A newline in an entry is stored as U+2028, the line separator.
 """
@@ -18,13 +18,13 @@ def history_path() -> Path:
 
 
 class HistoryFile:
-    """The entries of one file; a chat also works if the file cannot be read or written."""
+    """A file of typed messages; errors in reading or writing it are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def entries(self) -> list[str]:
-        """Returns the newest entries, in the order in which they were added."""
+        """Returns the newest 1000 entries, oldest first; empty if the file cannot be read."""
         try:
             lines = self._path.read_text("utf-8", "replace").split("\n")
         except OSError:

@@ -21,10 +21,10 @@ _HISTORY_LENGTH = 1000
 
 
 class Input(Protocol):
-    """The source of messages; `status` returns the bottom line of a screen."""
+    """An interface for reading messages; `status` returns the text of the screen's bottom line."""
 
     is_interactive: bool
-    has_editor: bool  # whether the user can edit a draft
+    has_editor: bool  # whether `read` shows `draft` for editing
     status: Callable[[], str]
 
     def read(self, draft: str = "") -> str | None:

@@ -10,7 +10,7 @@ _MARKS = {"user": "> ", "system": "system: ", "assistant": ""}
 
 
 def show_messages(messages: Sequence[dict[str, str]]) -> None:
-    """Prints the last messages to stderr, and cuts long ones."""
+    """Prints the last six messages to stderr, and shortens long ones."""
     hidden = len(messages) - _MOST_MESSAGES
     if hidden > 0:
         say(f"... {hidden} earlier message{'' if hidden == 1 else 's'}")

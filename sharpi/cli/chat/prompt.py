@@ -1,4 +1,4 @@
-"""Turns the user's text into the tokens of a prompt: plain text, or a turn of a template."""
+"""Turns the user's text into the tokens of a prompt, with or without a chat template."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Prompt(Struct, frozen=True):
-    """The prompt of one answer."""
+    """The prompt of one answer, as text and as token ids."""
 
     text: str  # as the model receives it
     ids: list[int]  # as the model receives them
@@ -30,7 +30,7 @@ def refuse_contradictions(options: ConversationOptions) -> None:
 
 
 def note_useless_options(engine: "Engine", options: ConversationOptions) -> None:
-    """Notes that a model cannot turn its reasoning on or off, if that was asked for."""
+    """Prints a note if --think or --no-think was given but the chat template has no such switch."""
     if options.think is None or engine.chat_format.can_switch_thinking:
         return
     flag = "--think" if options.think else "--no-think"
@@ -38,10 +38,9 @@ def note_useless_options(engine: "Engine", options: ConversationOptions) -> None
 
 
 def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
-    """Returns whether the model continues the text itself, without a chat template.
+    """Returns whether no chat template is used: with --raw, or if the file has none.
 
-    It does with --raw, or if the file has no template. Raises UsageError for a system message
-    without a template.
+    Raises UsageError for --system if the file has no template.
     """
     if options.raw:
         return True
@@ -70,5 +69,5 @@ def show_prompt(tokenizer: "Tokenizer", text: str, ids: list[int]) -> None:
 
 
 def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """Returns the ids of the beginning of a sequence, with BOS if the vocabulary requires it."""
+    """Tokenizes the text at the beginning of a sequence; adds BOS if the vocabulary requires it."""
     return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)

@@ -1,7 +1,7 @@
-"""Sets a model's reasoning apart on a terminal; elsewhere the text is unchanged.
+"""Marks a model's reasoning in the answer on a terminal; elsewhere the text is unchanged.
 
-The reasoning is dimmed, and an empty line follows it. Where escape codes are unwanted, headings
-mark both parts.
+The reasoning is dimmed, and an empty line follows it. On a terminal without escape codes, headings
+precede the reasoning and the answer.
 """
 
 import sys
@@ -21,7 +21,8 @@ _HEADINGS = ("Reasoning:\n", "Answer:\n")
 class ReasoningStyle:
     """Adds escape codes or headings to streamed text, and hides the markers of reasoning.
 
-    `prompt` is the text before the answer, since some templates open the reasoning themselves.
+    `prompt` is the text before the answer, because some chat templates end it with the marker that
+    begins the reasoning.
     """
 
     def __init__(self, prompt: str) -> None:
@@ -31,11 +32,11 @@ class ReasoningStyle:
         self._num_newlines = 0  # newlines at the end of the reasoning
 
     def feed(self, text: str) -> str:
-        """Returns the text to print now; holds back what may be a marker."""
+        """Returns the text to print now; holds back text that may begin a reasoning marker."""
         return text if self._splitter is None else self._styled(self._splitter.feed(text))
 
     def end(self) -> str:
-        """Returns the text that was held back."""
+        """Returns the text that `feed` held back."""
         return "" if self._splitter is None else self._styled(self._splitter.flush())
 
     def _styled(self, pieces: Iterable["ReasoningDelta"]) -> str:

@@ -24,8 +24,8 @@ def stream(
 ) -> bool:
     """Prints `echo` and the answer as it arrives; returns False if Ctrl-C ended it early.
 
-    The echo waits for the first piece of text, so that a failing prefill leaves stdout empty.
-    `wrap` ends lines between words, as on a terminal.
+    `echo` is printed with the first piece of text, so that a failing prefill leaves stdout empty.
+    `wrap` breaks lines between words, for a terminal.
     """
     is_complete, pending = True, echo
     try:
@@ -67,13 +67,13 @@ def collect(generation: "Generation") -> bool:
 
 
 def note_interrupted_prefill(generation: "Generation") -> None:
-    """Tells the user how much of the prompt was computed when Ctrl-C ended it."""
+    """Prints how many tokens of the prompt were computed when Ctrl-C interrupted its prefill."""
     done, total = generation.num_prefilled, generation.timings.num_prompt_tokens
     note(f"interrupted after {done} of {total} tokens of the prompt; there is no answer yet")
 
 
 def note_early_end(generation: "Generation") -> None:
-    """Tells the user if the context cut the answer off, and what to do about it."""
+    """Prints a note if the answer ended because the context was full, with the flags that help."""
     if generation.finish_reason == "context":
         note("the context is full; raise it with -c or continue with --context-shift")
 
@@ -85,7 +85,7 @@ def note_length(generation: "Generation") -> None:
 
 
 def note_cut_form(generation: "Generation", constrained: "ConstrainedAnswers | None") -> None:
-    """Tells the user if an answer ended before it had the required form."""
+    """Prints a note if -n or --stop ended an answer before it matched its schema or grammar."""
     if constrained is None or constrained.is_whole:
         return
     if generation.finish_reason == "length":

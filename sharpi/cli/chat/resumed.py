@@ -11,7 +11,7 @@ from sharpi.errors import UsageError
 
 
 class Resumed(Struct, frozen=True):
-    """The messages that a chat continues; `kept` is None unless they come from the log."""
+    """The messages that a chat continues; `kept` is their row of the log, None for a file."""
 
     messages: tuple[Message, ...]
     model: Path | None  # None if a file names no model, or one that no longer exists
@@ -20,7 +20,7 @@ class Resumed(Struct, frozen=True):
 
 
 def find_resumed(name: str | None) -> Resumed:
-    """Returns the conversation that `name` means: an id of the log, or else a file.
+    """Returns the conversation with `name`: an id of the log, or else the path of a file.
 
     Without a name, returns the log's latest chat. Raises UsageError if the conversation does not
     exist.

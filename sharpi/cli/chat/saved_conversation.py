@@ -21,7 +21,7 @@ class SavedConversation(Struct, frozen=True):
 
 
 def read_saved(path: Path) -> SavedConversation:
-    """Reads a saved conversation; raises UsageError."""
+    """Reads a saved conversation; raises UsageError for any other file."""
     try:
         record = json.loads(read_bounded(path).decode("utf-8"))
     except OSError as error:

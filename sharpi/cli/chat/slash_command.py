@@ -1,4 +1,4 @@
-"""The commands of a chat: their names, and their lines in /help."""
+"""The slash commands of a chat: their names, and their lines in /help."""
 
 from difflib import get_close_matches
 
@@ -8,7 +8,7 @@ from sharpi.errors import UsageError
 
 
 class SlashCommand(Struct, frozen=True):
-    """One command and its line in /help."""
+    """One slash command, with its usage and its purpose as /help prints them."""
 
     usage: str
     purpose: str
@@ -60,7 +60,10 @@ def question_of(text: str) -> str:
 
 
 def command_of(line: str) -> tuple[str, str]:
-    """Returns a command's name and the rest of its line; raises UsageError for an unknown name."""
+    """Splits a line into a command's full name and its arguments.
+
+    Raises UsageError for an unknown command.
+    """
     name, _, rest = line.strip().partition(" ")
     name = ALIASES.get(name, name)
     if name in NAMES:

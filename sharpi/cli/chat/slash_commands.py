@@ -24,7 +24,7 @@ _USAGE_WIDTH = 17
 
 
 class SlashCommands:
-    """The commands of one chat."""
+    """Runs the slash commands of one chat; the method `_help` runs `/help`, and so on."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat

@@ -70,7 +70,7 @@ class TerminalInput:
         return _without_quotes(text)
 
     def confirm(self, question: str) -> bool:
-        """Asks a yes-or-no question."""
+        """Asks a yes-or-no question; returns False after Ctrl-C or Ctrl-D."""
         try:
             session: PromptSession[str] = PromptSession(output=self._output)
             return is_yes(session.prompt(f"{question} [y/N] "))
@@ -89,7 +89,7 @@ class _Screen(Vt100_Output):
 
 
 class _KeptHistory(History):
-    """Reads the history from its file, and adds each message to it at once."""
+    """A prompt_toolkit history that writes each message to a HistoryFile when it is sent."""
 
     def __init__(self, file: HistoryFile) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _KeptHistory(History):
 
 
 def _continuation(width: int, line: int, num_wraps: int) -> str:
-    """Returns the prompt before a further line; empty for a line that is only wrapped."""
+    """Returns the prompt before a message's later line; empty if the terminal only wrapped it."""
     return "" if num_wraps else CONTINUATION
 
 

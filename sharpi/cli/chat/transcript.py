@@ -1,11 +1,11 @@
 """Keeps the tokens of a conversation, so that a longer text reuses the ids of its beginning.
 
 A text has many tokenizations, and a model does not always generate the one that the tokenizer would
-choose. Tokenizing the whole text again in every turn would often give an answer other ids than the
-model chose, which do not match the KV cache. So the text that a turn adds is tokenized separately,
-and answers keep the model's ids. A segment ends where a template wrote a marker or the model
-stopped, so no word is split. If a template rewrites earlier turns (several drop old reasoning), the
-segments before the first change are still reused.
+choose. Tokenizing the full text again for every answer would often produce other ids than the model
+chose, which do not match the KV cache. So only the new text is tokenized, and answers keep the ids
+that the model generated. A segment ends where a template wrote a marker or the model stopped, so no
+word is split. If a template rewrites earlier messages (several drop old reasoning), the segments
+before the first change are still reused.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from sharpi.cli.chat.prompt import opening_ids
 if TYPE_CHECKING:
     from sharpi.tokenizer.tokenizer import Tokenizer
 
-FindIds = Callable[[str], list[int]]  # returns the tokens of an answer, none if they are unknown
+FindIds = Callable[[str], list[int]]  # returns the ids of an answer; empty if they are unknown
 
 
 class Transcript:
@@ -35,14 +35,14 @@ class Transcript:
         return [token for _, ids in self._segments for token in ids]
 
     def num_known(self, text: str) -> int:
-        """Returns how many stored tokens `text` begins with; forgets the others."""
+        """Returns how many stored tokens `text` begins with; drops all stored tokens after them."""
         self._drop_what_differs(text)
         return sum(len(ids) for _, ids in self._segments)
 
     def recall(self, text: str, answers: Iterable[str], find: FindIds) -> None:
-        """Stores the generated ids of earlier answers in `text`, as far as `find` returns them.
+        """Stores the ids that the model generated for earlier `answers` in `text`.
 
-        So a conversation that was saved as text gets the same ids again.
+        `find` looks them up, so that a conversation saved as text has its original ids again.
         """
         at = position = self._drop_what_differs(text)
         begin = 0
@@ -61,23 +61,23 @@ class Transcript:
         return text, self._encode(text, is_opening=is_opening)
 
     def add_answer(self, text: str, ids: list[int]) -> None:
-        """Stores the model's own tokens, if they spell exactly `text`.
+        """Stores the tokens that the model generated, if they decode to exactly `text`.
 
-        They do not if a stop string was cut off or the last character is incomplete. Then the next
-        turn tokenizes the answer like any other text.
+        They do not if a stop string was cut off or the last character is incomplete. Then `ids_of`
+        tokenizes the answer like any other text.
         """
         if ids and self._text_of(ids) == text:
             self._segments.append((text, list(ids)))
 
     def _text_of(self, ids: list[int]) -> str:
-        """Returns the text that was streamed for `ids`, which may begin with a space."""
+        """Decodes `ids` as streaming does, which keeps a leading space."""
         from sharpi.tokenizer.stream import StreamDecoder
 
         decoder = StreamDecoder(self._tokenizer)
         return "".join(map(decoder.feed, ids)) + decoder.flush()
 
     def _drop_what_differs(self, text: str) -> int:
-        """Keeps the segments that `text` begins with; returns the number of their characters."""
+        """Drops all segments but those that `text` begins with; returns their total characters."""
         position = 0
         for count, (segment, _) in enumerate(self._segments):
             if not text.startswith(segment, position):

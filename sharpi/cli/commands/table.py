@@ -1,4 +1,4 @@
-"""The commands by name and by purpose, each imported only when needed."""
+"""The names of the commands, grouped by purpose; each module is imported only when needed."""
 
 from importlib import import_module
 
@@ -24,7 +24,7 @@ _OTHER_MODULES = {"list": "list_models", "help": "help_command"}
 
 
 def command_function(name: str) -> Function:
-    """Imports and returns the function of a command, which has its module's name."""
+    """Imports the module of a command, and returns its function of the same name."""
     module = _OTHER_MODULES.get(name, name)
     folder = next(_FOLDERS[section] for section, names in SECTIONS.items() if name in names)
     with leaving_on_ctrl_c():

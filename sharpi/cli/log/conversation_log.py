@@ -1,4 +1,4 @@
-"""Writes a conversation to the log while it continues; a failure only prints one note.
+"""Writes a conversation to the log after each message; if that fails, prints one note.
 
 sqlite3 is imported at the first message, so that other commands start without it.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConversationLog:
-    """The log of one conversation; with `kept`, it continues that conversation."""
+    """Writes one conversation to the log: a new one, or the continuation of `kept`."""
 
     def __init__(
         self, kind: str, *, is_wanted: bool = True, kept: KeptConversation | None = None
@@ -30,9 +30,9 @@ class ConversationLog:
         self._written: list[Message] = list(kept.messages) if kept else []
 
     def write(self, messages: Sequence[Message], model: Path) -> None:
-        """Makes the log hold exactly `messages`; writes from the first one that differs.
+        """Makes the logged conversation equal to `messages`; writes from the first difference on.
 
-        If they have no question, as after a refused one, the log holds no conversation.
+        If no message is a question, the conversation is removed from the log.
         """
         if self._path is None or (self._id is None and not _has_question(messages)):
             return
@@ -59,7 +59,7 @@ class ConversationLog:
         self._written = messages
 
     def begin_anew(self) -> None:
-        """Leaves the conversation in the log as it is; the next message begins a new one."""
+        """Makes the next `write` add a new conversation; the current one stays in the log."""
         self._id, self._written = None, []
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class ConversationLog:
 def kept_conversation(number: int | None) -> KeptConversation:
     """Returns a conversation in the log with its messages; the latest chat if `number` is None.
 
-    Raises UsageError if there is none, and SharpiError if the log cannot be read.
+    Raises UsageError if that conversation does not exist, and SharpiError for an unreadable log.
     """
     with open_log() as store:
         if number is None:
@@ -88,7 +88,7 @@ def kept_conversation(number: int | None) -> KeptConversation:
 
 @contextmanager
 def open_log() -> Iterator["LogStore"]:
-    """Yields the log for reading and removing; raises SharpiError if that fails."""
+    """Opens the log and yields it; raises SharpiError if opening or using it fails."""
     import sqlite3
 
     from sharpi.cli.log.log_store import LogStore

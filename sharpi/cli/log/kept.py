@@ -6,7 +6,7 @@ Message = dict[str, str]
 
 
 class KeptConversation(Struct, frozen=True):
-    """One row of the log; `messages` is empty if only a list was requested."""
+    """One conversation in the log; `messages` is empty if it comes from `LogStore.listed`."""
 
     id: int
     kind: str  # "chat" or "run"

@@ -1,7 +1,7 @@
 """Finds the file of the conversation log, and switches the log on or off.
 
-`sharpi log off` leaves a file beside the log; while it is there, nothing is written. A process
-without a home folder, such as a service, keeps no log.
+`sharpi log off` creates a file beside the log; while that file exists, nothing is logged. A process
+without a home folder, such as a service, logs nothing.
 """
 
 import os
@@ -20,13 +20,13 @@ def state_folder() -> Path | None:
 
 
 def log_path() -> Path | None:
-    """Returns the file of the log, whether it exists or not; None without a home folder."""
+    """Returns the path of the log, even if it does not exist yet; None without a home folder."""
     folder = state_folder()
     return None if folder is None else folder / _LOG
 
 
 def is_switched_off() -> bool:
-    """Returns whether the user has switched the log off for good."""
+    """Returns whether `sharpi log off` is in effect; True without a home folder."""
     folder = state_folder()
     return folder is None or (folder / _OFF).exists()
 
@@ -44,6 +44,6 @@ def switch(*, on: bool) -> None:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Creates the state folder for its owner alone, unless it exists; raises OSError."""
+    """Creates a folder that only its owner can access, unless it exists; raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)

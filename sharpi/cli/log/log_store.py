@@ -1,6 +1,6 @@
 """The log of conversations: an SQLite file that several processes may use at once.
 
-Its `user_version` is the version of the schema. A file of a later version is left alone.
+SQLite's `user_version` holds the version of the schema. A file of a later version is not changed.
 """
 
 import os
@@ -47,10 +47,10 @@ FROM conversations c
 
 
 class LogStore(Closing):
-    """An open log.
+    """An open log of conversations.
 
-    Raises sqlite3.Error and OSError if the file fails, and SharpiError for a file that a later
-    sharpi wrote.
+    Opening it raises sqlite3.Error or OSError if the file is unusable, and SharpiError if a later
+    version of sharpi wrote it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,7 +91,7 @@ class LogStore(Closing):
         return int(row.lastrowid or 0)
 
     def write(self, conversation: int, first: int, messages: Sequence[Message], model: str) -> None:
-        """Replaces the messages from index `first` on, in one transaction."""
+        """Replaces all messages from index `first` on by `messages`, in one transaction."""
         now = time.time()
         rows = [
             (conversation, first + index, each["role"], each["content"], now)
@@ -114,7 +114,10 @@ class LogStore(Closing):
             raise
 
     def listed(self, limit: int = -1, kind: str | None = None) -> list[KeptConversation]:
-        """Returns the conversations, the latest first, without their messages."""
+        """Returns at most `limit` conversations, the latest first, without their messages.
+
+        A `limit` of -1 means all of them; `kind` is "chat", "run" or None for both.
+        """
         rows = self._file.execute(
             f"{_LISTED} WHERE ?1 IS NULL OR c.kind = ?1"
             " ORDER BY c.updated DESC, c.id DESC LIMIT ?2",
@@ -123,7 +126,7 @@ class LogStore(Closing):
         return [KeptConversation(*row) for row in rows]
 
     def find(self, conversation: int) -> KeptConversation | None:
-        """Returns a conversation with its messages, or None."""
+        """Returns the conversation with this id and its messages; None if it does not exist."""
         row = self._file.execute(f"{_LISTED} WHERE c.id = ?", (conversation,)).fetchone()
         if row is None:
             return None
@@ -135,9 +138,9 @@ class LogStore(Closing):
         return replace(KeptConversation(*row), messages=turns)
 
     def search(self, text: str) -> list[tuple[KeptConversation, str]]:
-        """Returns each conversation that has the text, with one message that contains it.
+        """Returns each conversation that contains `text`, with the content of one such message.
 
-        Upper and lower case of ASCII letters are equal.
+        The case of ASCII letters is ignored.
         """
         pattern = "%" + "".join("\\" + c if c in "%_\\" else c for c in text) + "%"
         rows = self._file.execute(
@@ -148,7 +151,7 @@ class LogStore(Closing):
         return [(KeptConversation(*row[:-1]), row[-1]) for row in rows]
 
     def remove(self, conversations: Iterable[int]) -> int:
-        """Removes conversations, and their texts from the file; returns how many existed."""
+        """Removes conversations by id, and overwrites their text; returns how many existed."""
         self._file.execute("PRAGMA secure_delete = ON")
         rows = [(each,) for each in conversations]
         removed = self._file.executemany("DELETE FROM conversations WHERE id = ?", rows).rowcount

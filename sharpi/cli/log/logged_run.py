@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def logged_run(
     generation: "Generation", question: str, system: str | None, model: Path, *, is_wanted: bool
 ) -> Iterator[None]:
-    """Writes the question and the answer when the block ends, even by an exception.
+    """Logs the question and the answer when the `with` block ends, even by an exception.
 
-    The log is not touched before that, so that the answer never waits for it.
+    The log is not opened earlier, so that the answer never waits for the file.
     """
     messages = [{"role": "user", "content": question}]
     if system:

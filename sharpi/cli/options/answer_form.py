@@ -1,4 +1,4 @@
-"""The required form of an answer: read from options here, compiled for a model later."""
+"""The schema or grammar that an answer must match, read from options and compiled for a model."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,15 @@ _NO_LIBRARY = (
 
 
 class AnswerForm(Struct, frozen=True):
-    """The required form of an answer."""
+    """The schema or grammar that an answer must match, not compiled yet."""
 
     kind: str  # the method of Grammars that compiles the form
     value: Any = None  # the schema or the grammar
-    source: str = ""  # the file that it came from
+    source: str = ""  # the file of the schema or grammar
 
 
 class ConstrainedAnswers:
-    """Builds constraints of one form on the answers of one model."""
+    """Builds the constraint of each answer from one schema or grammar, for one tokenizer."""
 
     def __init__(self, form: AnswerForm, tokenizer: "Tokenizer") -> None:
         self._form, self._tokenizer = form, tokenizer
@@ -37,18 +37,18 @@ class ConstrainedAnswers:
 
     @property
     def is_whole(self) -> bool:
-        """True if the newest answer so far is complete in its form."""
+        """True if the newest answer, as far as it is generated, matches its schema or grammar."""
         return self._newest.may_end
 
     def constraint(self, prompt: str) -> "Constraint":
-        """Returns the constraint on the answer to `prompt`, which may have opened reasoning."""
+        """Returns the constraint on the answer to `prompt`, but not on its reasoning."""
         from sharpi.constraints.answer_part import within_answer
 
         self._newest = self._compiled()
         return within_answer(self._newest, self._tokenizer, prompt)
 
     def _compiled(self) -> "GrammarConstraint":
-        """Compiles the form; raises GrammarError that names the file."""
+        """Compiles the schema or grammar; raises GrammarError, which names the file."""
         form, grammars = self._form, self._grammars
         try:
             match form.kind:
@@ -64,7 +64,7 @@ class ConstrainedAnswers:
 
 
 def read_form(option: str, path: Any) -> AnswerForm:
-    """Returns the form that an option requires; raises UsageError for an unreadable file."""
+    """Reads the schema or grammar of an option; raises UsageError for an unreadable file."""
     if option == "json_object":
         return AnswerForm(option)
     text = text_of_file(path)

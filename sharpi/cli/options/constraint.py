@@ -13,7 +13,7 @@ _NAMES = ("json_schema", "json_object", "grammar")
 
 
 class ConstraintOptions(Struct, frozen=True):
-    """The form to which every token of an answer is constrained."""
+    """The schema or grammar that every answer must match."""
 
     heading: ClassVar = "Structured output"
 
@@ -37,9 +37,9 @@ class ConstraintOptions(Struct, frozen=True):
     ] = None
 
     def form(self, context: click.Context) -> AnswerForm | None:
-        """Returns the required form with its file read.
+        """Reads and returns the schema or grammar; None if no option requires one.
 
-        Flags override variables. Raises UsageError.
+        Flags override environment variables. Raises UsageError for contradictory options.
         """
         sources = OptionSources(context)
         asked = [name for name in _NAMES if getattr(self, name)]

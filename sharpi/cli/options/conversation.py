@@ -8,7 +8,7 @@ from sharpi.cli.options.option import option
 
 
 class ConversationOptions(Struct, frozen=True):
-    """Options of the chat template."""
+    """The options for the chat template, and for printing prompts and statistics."""
 
     heading: ClassVar = "Conversation"
 

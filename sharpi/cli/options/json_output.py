@@ -1,4 +1,4 @@
-"""The option for output that programs read."""
+"""The option --json, for output that programs read."""
 
 from typing import Annotated
 

@@ -10,7 +10,7 @@ from sharpi.config import GenerationRequest
 
 
 def _stop_strings(text: str) -> list[str]:
-    """Splits a variable at newlines or commas, because stop strings may contain spaces."""
+    """Splits the value of SHARPI_STOP at newlines, or at commas if it has no newline."""
     return [item for item in text.split("\n" if "\n" in text else ",") if item]
 
 
@@ -45,7 +45,7 @@ class LengthOptions(Struct, frozen=True):
     ] = False
 
     def request(self, sampling: SamplingOptions) -> GenerationRequest:
-        """Returns the engine's request for one answer."""
+        """Returns the generation request of one answer, with these limits and `sampling`."""
         return GenerationRequest(
             max_tokens=self.predict,
             stop=tuple(text for text in self.stop or () if text),

@@ -1,4 +1,4 @@
-"""The option that keeps a conversation out of the log."""
+"""The option --no-log, with which a conversation is not logged."""
 
 from typing import Annotated
 

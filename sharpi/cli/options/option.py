@@ -1,7 +1,7 @@
-"""Declares one option or argument of the command line, with checks of its value.
+"""Functions that declare an option or argument of the command line, and check values.
 
-The variable of an option is its first long name in capitals: `--ctx-size` is SHARPI_CTX_SIZE. A
-flag overrides its variable, and an empty variable counts as unset.
+The environment variable of an option is its first long name in capitals: SHARPI_CTX_SIZE sets
+`--ctx-size`. A flag overrides its variable, and an empty variable counts as unset.
 """
 
 import math
@@ -22,21 +22,21 @@ def option(
     also: str | None = None,
     **settings: Any,
 ) -> Declared:
-    """Declares an option with these names, and with the variable of its first long name.
+    """Declares an option, with an environment variable named after its first long name.
 
-    `also` is a second variable, which users of another program know.
+    `also` is a second environment variable, which users of another program know.
     """
     variables = (_variable(names),) if also is None else (_variable(names), also)
     return Declared(tuple(names.split()), help, metavar, variables, **settings)
 
 
 def local_option(names: str, help: str, metavar: str | None = None, **settings: Any) -> Declared:
-    """Declares an option of a single command, which has no variable."""
+    """Declares an option of a single command, without an environment variable."""
     return Declared(tuple(names.split()), help, metavar, **settings)
 
 
 def argument(metavar: str, help: str, **settings: Any) -> Declared:
-    """Declares an argument, which is given by its position."""
+    """Declares a positional argument."""
     return Declared((), help, metavar, **settings)
 
 
@@ -46,21 +46,21 @@ def _variable(names: str) -> str:
 
 
 def count(value: int | None) -> int | None:
-    """Returns the value; refuses numbers that are too large for the native library."""
+    """Returns the value; raises BadParameter if it exceeds a 32-bit integer."""
     if value is not None and value > LARGEST_COUNT:
         raise click.BadParameter(f"{str(value)!r} is above {LARGEST_COUNT}, the largest value")
     return value
 
 
 def finite(value: float | None) -> float | None:
-    """Returns the value; refuses nan and inf."""
+    """Returns the value; raises BadParameter for nan and inf."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter("not a finite number")
     return value
 
 
 def positive(value: float) -> float:
-    """Returns the value; refuses nan, inf and values that are not above 0."""
+    """Returns the value; raises BadParameter unless it is finite and above 0."""
     if not value > 0 or not math.isfinite(value):
         raise click.BadParameter("not a finite number above 0")
     return value

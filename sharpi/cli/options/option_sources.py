@@ -1,4 +1,4 @@
-"""Tells which options of the running command were given, and their names in messages."""
+"""Tells how each option of the running command was set, and its name in messages."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -10,32 +10,32 @@ from sharpi.errors import UsageError
 
 
 class OptionSources:
-    """The sources of a command's option values: flags, variables or defaults."""
+    """The source of each option value of a command: flag, environment variable or default."""
 
     def __init__(self, context: click.Context) -> None:
         self._context = context
         self._options: dict[str, Any] = {each.name or "": each for each in context.command.params}
 
     def by_flag(self, parameter: str) -> bool:
-        """Returns whether a flag gave the option."""
+        """Returns whether a flag set the option."""
         return self._source(parameter) == "COMMANDLINE"
 
     def by_variable(self, parameter: str) -> bool:
-        """Returns whether a variable gave the option, and no flag overrides it."""
+        """Returns whether an environment variable set the option, and no flag did."""
         return self._source(parameter) == "ENVIRONMENT"
 
     def has(self, parameter: str) -> bool:
-        """Returns whether a flag or a variable gave the option."""
+        """Returns whether a flag or an environment variable set the option."""
         return self.by_flag(parameter) or self.by_variable(parameter)
 
     def given(self, parameters: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """Returns those of `parameters` that were given, with their names in messages."""
+        """Returns the `parameters` that a flag or variable set, each with its name in messages."""
         return tuple((each, self.name(each)) for each in parameters if self.has(each))
 
     def name(self, parameter: str) -> str:
-        """Returns the variable that gave the option, or otherwise its long flag.
+        """Returns the environment variable that set the option, or else its long flag.
 
-        The flag of a switch that is off is its `--no-` form.
+        For a switch that is off, the flag is its `--no-` form.
         """
         option = self._options[parameter]
         if self.by_variable(parameter):
@@ -45,7 +45,7 @@ class OptionSources:
         return str(next(name for name in names if name.startswith("--")))
 
     def refuse(self, first: str, second: str, reason: str) -> NoReturn:
-        """Raises UsageError that names two contradictory options."""
+        """Raises UsageError, which names two contradictory options and the reason."""
         names = f"{self.name(first)} and {self.name(second)}"
         raise UsageError(f"{names} contradict each other: {reason}; keep one")
 

@@ -101,7 +101,7 @@ class SamplingOptions(Struct, frozen=True):
     ] = -1
 
     def params(self) -> SamplingParams:
-        """Returns the engine's sampling parameters."""
+        """Returns the sampling parameters; a negative seed means a random one."""
         return SamplingParams(
             temperature=self.temperature,
             top_k=self.top_k,

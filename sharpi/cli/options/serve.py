@@ -11,7 +11,7 @@ from sharpi.cli.options.option import count, finite, option
 
 
 def _key(value: str) -> str:
-    """Returns the key; refuses a key that an HTTP header cannot carry."""
+    """Returns the API key; raises BadParameter if an HTTP header cannot hold it."""
     if (
         not value.strip()
         or not value.isascii()

@@ -30,7 +30,7 @@ _COLUMNS = (
 def print_division(
     path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
 ) -> None:
-    """Prints a row for each machine, the speed, the missing RAM, and what machines lend."""
+    """Prints a table of machines with their layers, then speed, missing RAM and lent experts."""
     print(f"model    {path}")
     table = FittedTable(_COLUMNS)
     for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True)):
@@ -63,7 +63,7 @@ def _memory(host: "Host") -> str:
 def division_record(
     path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns the division, and what machines lend, as a record for JSON."""
+    """Returns the division among machines, and the experts that they lend, as a JSON object."""
     one, full = _rates(division, hosts)
     return {
         "model": str(path),

@@ -1,4 +1,4 @@
-"""Advises on each thing that a machine lacks: its purpose, and the command that installs it."""
+"""Lists the packages, drivers and settings that a machine lacks, with the commands to add them."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,14 @@ _HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/en
 
 
 class Advice(Struct, frozen=True):
-    """A missing thing, described for the user."""
+    """A missing package, device or setting, its purpose, and a command that helps."""
 
     missing: str
     needed_for: str
     command: str
 
     def to_dict(self) -> dict[str, str]:
-        """Returns the advice as JSON values."""
+        """Returns the advice as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ _GPU = Advice(
 )
 
 
-# The purposes of packages; packages without a command of their own come with sharpi.
+# Packages, their purpose, and the command that installs them; None: a sharpi extra installs them.
 _PURPOSES = (
     (("starlette", "uvicorn", "prometheus-client"), "sharpi serve", None),
     (("huggingface_hub",), "sharpi pull, and models by name", None),
@@ -47,7 +47,7 @@ _PURPOSES = (
 
 
 def advise(report: HardwareReport) -> list[Advice]:
-    """Returns advice for each thing that is missing, the most urgent first."""
+    """Returns advice for each missing package, device or setting, the most urgent first."""
     return [
         *_kernels(report),
         *_gpus(report),

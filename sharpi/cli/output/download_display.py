@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DownloadLines:
-    """A Watcher for pipes and log files: one line when a file begins, one when it is complete."""
+    """A download Watcher for pipes and log files: a line when a file begins and when it ends."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -38,7 +38,7 @@ class DownloadLines:
 
 
 class DownloadBars:
-    """Shows a bar for each file with bytes, rate and time left; a Watcher for terminals."""
+    """A download Watcher for terminals: a bar for each file with bytes, rate and time left."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -84,7 +84,7 @@ class DownloadBars:
 
 @contextmanager
 def download_display() -> Iterator["Watcher"]:
-    """Yields the display that suits stderr."""
+    """Yields bars if stderr is a terminal, else lines."""
     if not sys.stderr.isatty():
         yield DownloadLines()
         return

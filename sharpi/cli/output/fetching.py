@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fetch(name: ModelName) -> "Pulled":
-    """Downloads the missing files of a model; raises HubError, and Exit after Ctrl-C."""
+    """Downloads the missing files of a model; raises HubError, and click's Exit after Ctrl-C."""
     from sharpi.hub.cache import Cache, default_cache_folder
 
     cache = Cache(default_cache_folder())

@@ -20,7 +20,10 @@ _WIDEST_FIRST = 14  # the widest first column, in cells; longer texts wrap
 
 
 class Column(Struct, frozen=True):
-    """A column of a table; `rank` above 0 lets it be left out, the highest rank first."""
+    """A column of a table; on a narrow terminal, columns with a `rank` above 0 are left out.
+
+    The highest rank is left out first.
+    """
 
     heading: str
     is_right: bool = False
@@ -35,14 +38,14 @@ class Remark(Struct, frozen=True):
 
 
 class FittedTable:
-    """A table whose rows have a cell for each column, and then a cell for each remark."""
+    """A table that fits the terminal; a row has a cell per column, then one per remark."""
 
     def __init__(self, columns: Sequence[Column], remarks: Sequence[Remark] = ()) -> None:
         self._columns, self._remarks = list(columns), list(remarks)
         self._rows: list[tuple[str, ...]] = []
 
     def add(self, *cells: str) -> None:
-        """Adds a row; cells that it lacks at the end are empty."""
+        """Adds a row; missing cells at its end are empty."""
         missing = len(self._columns) + len(self._remarks) - len(cells)
         self._rows.append((*cells, *[""] * missing))
 
@@ -82,7 +85,10 @@ class FittedTable:
             yield from textwrap.wrap(text, width, break_on_hyphens=False)
 
     def _fitting(self, width: int) -> list[int]:
-        """Returns the columns that fit into `width`; leaves out those of the highest rank first."""
+        """Returns the indices of the columns that fit into `width` cells.
+
+        Columns of the highest rank are left out first.
+        """
         kept = list(range(len(self._columns)))
         while _width(self._limited(kept)) > width:
             worst = max(kept, key=lambda i: self._columns[i].rank)
@@ -122,7 +128,7 @@ def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
 
 
 def output_console(stream: TextIO | None = None) -> Console:
-    """Returns a console for stdout or `stream`, of a fixed width in a pipe."""
+    """Returns a Rich console for `stream` (default stdout), 160 columns wide unless a terminal."""
     console = Console(file=stream, highlight=False, markup=False)
     if not console.is_terminal:
         return Console(file=stream, highlight=False, markup=False, width=PIPED_WIDTH)
@@ -130,7 +136,7 @@ def output_console(stream: TextIO | None = None) -> Console:
 
 
 def print_table(console: Console, table: FittedTable) -> None:
-    """Prints a table with a bold heading, at most as wide as the terminal; a pipe has no width."""
+    """Prints a table with a bold heading, fitted to a terminal but complete in a pipe."""
     heading, *rows = table.lines(console.width if console.is_terminal else _ANY_WIDTH)
     console.print(Text(heading, style="bold"), soft_wrap=True)
     for row in rows:
@@ -138,7 +144,7 @@ def print_table(console: Console, table: FittedTable) -> None:
 
 
 def print_labelled(console: Console, line: str, label_width: int) -> None:
-    """Prints a line that begins with a label; further lines are indented below its text."""
+    """Prints a label and its text; wrapped lines are indented by `label_width`."""
     if len(line) <= console.width or not console.is_terminal:
         console.print(Text(line), soft_wrap=True)
         return

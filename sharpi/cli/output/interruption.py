@@ -1,8 +1,8 @@
 """Lets Ctrl-C and SIGTERM end a step of the model between two layers, rather than after it.
 
-Python runs its signal handlers when a native call returns, which for a batch of a prompt may take
-many seconds. But the `signal` module's wakeup descriptor is written at once. So a thread reads it
-and interrupts the step, and Python raises the handler's exception right after.
+Python runs its signal handlers only when a native call returns, which may take many seconds in
+prefill. But the signal number is written to `signal.set_wakeup_fd` at once. So a thread reads that
+descriptor and interrupts the step, and then the signal handler runs.
 """
 
 import os
@@ -20,7 +20,10 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def interruptible(generation: "Generation") -> Iterator[None]:
-    """Interrupts the generation's steps by signals while the block runs, in the main thread."""
+    """Lets SIGINT and SIGTERM interrupt steps of the generation during the `with` block.
+
+    Does nothing outside the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -41,7 +44,7 @@ def interruptible(generation: "Generation") -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delays a Ctrl-C in the block until its end, so that nothing is left half drawn.
+    """Delays Ctrl-C until the end of the `with` block, so that drawings are complete.
 
     Does nothing outside the main thread, or if Ctrl-C is ignored.
     """
@@ -61,7 +64,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def _watch(reader: int, generation: "Generation") -> None:
-    """Reads the numbers of the signals that arrive, until the writer is closed."""
+    """Reads signal numbers from a pipe, and interrupts the generation at SIGINT and SIGTERM."""
     while numbers := os.read(reader, 64):
         if any(number in _ENDING for number in numbers):
             generation.interrupt()

@@ -21,7 +21,7 @@ _COLUMNS = (
 def print_links(
     hosts: Sequence[str], interfaces: Sequence["Interface"], links: Sequence["LinkRate"]
 ) -> None:
-    """Prints a line for each machine, and a row for each link."""
+    """Prints the network interface of each machine, and a table of latency and bandwidth."""
     print(f"backend  {BACKEND}, between CPUs")
     for rank, (host, interface) in enumerate(zip(hosts, interfaces, strict=True)):
         where = f"{interface.name}, {interface.address}, MTU {interface.mtu} bytes"
@@ -41,7 +41,7 @@ def print_links(
 def link_record(
     hosts: Sequence[str], interfaces: Sequence["Interface"], links: Sequence["LinkRate"]
 ) -> dict[str, Any]:
-    """Returns machines and links as JSON values, in seconds and bytes per second."""
+    """Returns machines and links as a JSON object, with seconds and bytes per second."""
     return {
         "backend": BACKEND,
         "ranks": [

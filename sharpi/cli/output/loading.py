@@ -24,10 +24,10 @@ DELAY_SECONDS = 0.5
 
 @contextmanager
 def open_engine(config: RunConfig) -> Iterator["Engine"]:
-    """Yields the engine for `config`; closes it however the block ends, and prints its notes.
+    """Loads the model and yields its engine; closes it afterwards, and prints its notes.
 
-    If another machine takes the requests, this process runs its layers until that machine is done,
-    and then raises click's Exit instead of yielding. Raises SharpiError.
+    If another machine receives the requests, this process runs its layers until that machine
+    closes the group, and then raises click's Exit instead of yielding. Raises SharpiError.
     """
     with leaving_on_ctrl_c():
         from sharpi.engine.loader import load_engine
@@ -60,7 +60,7 @@ class ProgressBar(Closing):
         self._task: TaskID | None = None
 
     def show(self, stage: str, fraction: float) -> None:
-        """Shows the current stage, and the fraction of the whole work that is done, 0 to 1."""
+        """Shows the current stage, and the fraction of the total work that is done, 0 to 1."""
         if self._bar is None and self._is_due():
             self._appear()
         if self._bar is not None and self._task is not None:

@@ -13,13 +13,13 @@ from sharpi.cli.parsing.program import commands_of
 
 
 def command_page(command: Command) -> str:
-    """Returns the page of a command."""
+    """Returns the man page of a command."""
     context = click.Context(command, info_name=f"sharpi {command.name}", **command.context_settings)
     return "\n".join(_command_lines(command, context))
 
 
 def program_page(program: click.Context) -> str:
-    """Returns the page of the program, with a line for each command."""
+    """Returns the man page of the program, with the summary of each command."""
     return "\n".join(_program_lines(program))
 
 

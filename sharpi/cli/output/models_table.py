@@ -35,7 +35,7 @@ _NOTES = (
 
 
 def print_models(entries: Iterable[CatalogueEntry], hardware: HardwareInfo) -> None:
-    """Prints a row for each model with its default quant; its other quants are a remark."""
+    """Prints a row for each model with its default quant, and the sizes of its other quants."""
     console = output_console()
     table = FittedTable(_COLUMNS, [Remark("other quants", "also "), Remark("model")])
     for entry in entries:
@@ -65,7 +65,7 @@ def _cells(entry: CatalogueEntry, hardware: HardwareInfo) -> tuple[str, ...]:
 
 
 def _speed(plan: TierPlan) -> str:
-    """Returns the range of expected speeds."""
+    """Returns the lowest and highest expected decode speed in tokens/s, such as `12-30`."""
     least, most = plan.speed.least_tokens_per_second, plan.speed.tokens_per_second
     return f"{least:.2g}-{most:.2g}"
 
@@ -75,7 +75,7 @@ def _size(count: int) -> str:
 
 
 def _source(plan: TierPlan) -> str:
-    """Returns the slowest tier that the model's weights are in."""
+    """Returns the slowest source of weights, "GPU", "RAM" or "disk", or "does not fit"."""
     if not plan.fits:
         return "does not fit"
     if any(layer.experts is Tier.DISK for layer in plan.layers):

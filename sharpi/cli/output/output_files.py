@@ -1,4 +1,4 @@
-"""Writes a command's files atomically, and never over its inputs."""
+"""Writes output files atomically, and refuses to replace a command's input files."""
 
 import os
 import tempfile
@@ -12,21 +12,24 @@ from sharpi.system.atomic_file import new_file_mode
 
 
 def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
-    """Raises UsageError if the output of the option `name` is also an input."""
+    """Raises UsageError if `output`, the value of option `name`, is one of `inputs`."""
     for path in inputs:
         if _is_same(output, path):
             raise UsageError(f"{name} {output} would replace the input {path}; name another file")
 
 
 def refuse_unwritable(name: str, output: Path) -> None:
-    """Raises UsageError, before any work, if the output of option `name` cannot be written."""
+    """Raises UsageError if `output`, the value of option `name`, cannot be written."""
     reason = _obstacle(output)
     if reason is not None:
         raise UsageError(f"{name}: cannot write {output} ({reason}); name another file")
 
 
 def _obstacle(output: Path) -> str | None:
-    """Returns why a file cannot be written, or None; pipes and devices are written directly."""
+    """Returns why a file cannot be written; None if it can.
+
+    For a regular file the folder must be writable, for a pipe or device the file itself.
+    """
     try:
         target = Path(os.path.realpath(output))
         if target.is_dir():
@@ -53,9 +56,9 @@ def _is_same(output: Path, path: Path) -> bool:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yields a file that replaces `path` if the block succeeds, and is otherwise removed.
+    """Yields a temporary file, which replaces `path` if the `with` block succeeds.
 
-    Raises UsageError at once if the file cannot be written, before the work for it is done.
+    Otherwise it is removed. Raises UsageError at the start of the block if `path` is not writable.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():

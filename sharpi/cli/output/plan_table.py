@@ -1,4 +1,4 @@
-"""Prints a TierPlan: budgets, what fills them, the layers in ranges, and the speed."""
+"""Prints a TierPlan: memory budgets, their use, ranges of equal layers, and the speed."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -71,7 +71,7 @@ def _status(plan: TierPlan) -> str:
 
 
 def lines_table(plan: TierPlan) -> FittedTable:
-    """Returns a table of what each tier holds, and why."""
+    """Returns a table of the contents of each tier: purpose, size and reason."""
     columns = (Column("tier"), Column("what"), Column("size", is_right=True))
     table = FittedTable(columns, [Remark("why")])
     for line in plan.lines:
@@ -93,7 +93,7 @@ def layers_table(plan: TierPlan) -> FittedTable:
 
 
 def _alike(layers: Iterable[LayerPlan]) -> Iterable[list[LayerPlan]]:
-    """Groups layers that differ only in their index, in order of the first of each group."""
+    """Groups layers that differ only in their index; groups are in order of their first layer."""
     groups: dict[LayerPlan, list[LayerPlan]] = {}
     for layer in layers:
         groups.setdefault(replace(layer, index=0), []).append(layer)
@@ -133,7 +133,7 @@ def _row(layers: list[LayerPlan], *, has_gpu: bool) -> Iterator[str]:
 
 
 def _hits(plan: TierPlan) -> str:
-    """Returns the expected hit rate, and its range if it is uncertain."""
+    """Returns a sentence with the expected hit rate of experts, and its range if uncertain."""
     has_gpu = plan.first_gpu_layer < len(plan.layers)
     speed, tier = plan.speed, "VRAM" if has_gpu else "RAM"
     low, likely, high = (

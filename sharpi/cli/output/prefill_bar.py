@@ -20,9 +20,9 @@ _BAR_WIDTH = 12
 
 
 def watched(generation: "Generation") -> Generator[str, None, None]:
-    """Yields the pieces of the answer; until the first one, a bar shows the prompt's progress.
+    """Yields the pieces of the answer; a bar shows the progress of prefill before the first.
 
-    Signals end a step early; see `interruptible`.
+    SIGINT and SIGTERM interrupt a step; see `interruptible`.
     """
     pieces = iter(generation)
     with interruptible(generation):
@@ -34,7 +34,7 @@ def watched(generation: "Generation") -> Generator[str, None, None]:
 
 
 class PrefillBar(Closing):
-    """A bar on stderr after half a second, at a terminal only; its own thread moves it."""
+    """A progress bar on stderr, drawn by a thread after half a second, at a terminal only."""
 
     def __init__(self, generation: "Generation") -> None:
         self._generation = generation
@@ -46,7 +46,7 @@ class PrefillBar(Closing):
             self._thread.start()
 
     def close(self) -> None:
-        """Removes the bar, and waits for its thread."""
+        """Removes the bar from the screen, and waits for the thread that draws it."""
         self._has_ended.set()
         if self._thread.ident is not None:
             self._thread.join()

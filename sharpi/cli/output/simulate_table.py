@@ -42,12 +42,15 @@ _PREDICTOR_COLUMNS = (
 
 
 def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
-    """Prints a row for each policy and number of slots; bytes if the trace has expert sizes."""
+    """Prints hits and loads of each policy and number of slots.
+
+    Bytes are printed if the trace has expert sizes.
+    """
     _print(trace, rows_table(rows, knows_bytes=trace.expert_bytes is not None))
 
 
 def rows_table(rows: Sequence["SimulationRow"], *, knows_bytes: bool) -> FittedTable:
-    """Returns the table of policies."""
+    """Returns a table with a row for each policy and number of slots."""
     has_pin = any(row.lookups_before_pin is not None for row in rows)
     more = (*([_BYTES] if knows_bytes else []), *(_AROUND_PIN if has_pin else ()))
     table = FittedTable((*_COLUMNS, *more))
@@ -73,7 +76,7 @@ def print_pin_result(
     without: "Mapping[str, SimulationRow]",
     default: "SimulationRow",
 ) -> None:
-    """Prints how the warm pin changes each policy's hit rate, and the default policy's hit rate."""
+    """Prints how pinned experts change each policy's hit rate, and compares the default policy."""
     differences = (
         f"{name} {100 * (row.hit_rate - without[name].hit_rate):+.2f}"
         for name, row in with_pin.items()
@@ -92,7 +95,7 @@ def _percent(share: float | None) -> str:
 
 
 def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
-    """Prints a row for each predictor and number of predictions."""
+    """Prints recall and precision of each predictor, for each number of predicted experts."""
     table = FittedTable(_PREDICTOR_COLUMNS)
     for row in rows:
         shares = f"{100 * row.recall:.2f}", f"{100 * row.precision:.2f}"

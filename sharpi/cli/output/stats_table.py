@@ -41,7 +41,7 @@ _COLUMNS = (
 
 
 def print_stats(stats: ExpertStats, stream: TextIO) -> None:
-    """Prints all stats to `stream`, in colours if it is a terminal that has them."""
+    """Prints all expert stats to `stream`, in colours if it is a terminal with colours."""
     console = output_console(stream)
     for line in summary_lines(stats):
         print_labelled(console, line, _SUMMARY_LABEL_WIDTH)
@@ -61,7 +61,7 @@ def print_stats(stats: ExpertStats, stream: TextIO) -> None:
 
 
 def layers_table(stats: ExpertStats) -> FittedTable:
-    """Returns a row per layer; its most used experts move below the row in a narrow table."""
+    """Returns a table with a row per layer: slots, hits, loads, and the most used experts."""
     table = FittedTable(_COLUMNS, [Remark("top experts", "top "), Remark("pinned", "pinned ")])
     for layer in stats.layers:
         table.add(*_cells(layer))

@@ -1,6 +1,6 @@
-"""Prints notes and errors beside the answer, and tells whether styles may be used.
+"""Prints notes and errors to stderr, and tells what a terminal supports.
 
-Everything here goes to stderr; stdout has only the answer.
+The answer goes to stdout, so that it can be redirected without them.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ _WITHOUT_CONTROLS = {code: None for code in _CONTROLS if chr(code) not in "\t\n"
 
 
 def say(text: str, indent: int = 0) -> None:
-    """Prints one line to stderr; a closed terminal is no error.
+    """Prints a text to stderr; errors of a closed terminal are ignored.
 
-    `indent` is the number of spaces before the lines that a narrow terminal adds.
+    Wrapped lines are indented by `indent` spaces.
     """
     with contextlib.suppress(OSError):
         print(fitted(text, sys.stderr, indent), file=sys.stderr, flush=True)
 
 
 def fitted(text: str, stream: TextIO, indent: int = 0) -> str:
-    """Returns the text with newlines between words, where a terminal would cut words.
+    """Wraps text between words to the width of the terminal; other streams leave it unchanged.
 
-    `indent` is the number of spaces before the added lines.
+    Wrapped lines are indented by `indent` spaces.
     """
     columns = shutil.get_terminal_size().columns
     if not stream.isatty() or max(map(len, text.split("\n"))) <= columns:
@@ -53,12 +53,12 @@ def complain(text: str) -> None:
 
 
 def harmless(text: str) -> str:
-    """Returns a model's text without the control characters that a terminal would obey."""
+    """Removes control characters, except tab and newline, from a text for the terminal."""
     return text.translate(_WITHOUT_CONTROLS)
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Returns whether `stream` is a terminal whose cursor can be moved."""
+    """Returns whether `stream` is a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
@@ -69,5 +69,5 @@ def styled(stream: TextIO) -> bool:
 
 
 def stdin_is_terminal() -> bool:
-    """Returns whether the user types the input at a terminal."""
+    """Returns whether standard input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()

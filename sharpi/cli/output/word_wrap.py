@@ -1,4 +1,4 @@
-"""Breaks the lines of streamed text between words, where a terminal would cut a word."""
+"""Breaks lines of streamed text between words, so that the terminal cuts no word."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ _TAB = 8
 
 
 def word_wrap() -> "WordWrap | None":
-    """Returns a wrap for text to stdout; None unless that is a terminal whose cursor can move."""
+    """Returns a WordWrap for stdout; None unless stdout is a terminal that can move its cursor."""
     return WordWrap() if can_draw(sys.stdout) else None
 
 
@@ -26,9 +26,9 @@ class WordWrap:
         self._word = ""  # the part of a word at the end of this line
 
     def feed(self, text: str) -> str:
-        """Returns what to print for the next piece, which may end within a word.
+        """Returns the characters to print for the next piece, which may end within a word.
 
-        `text` has no control characters but newlines, tabs and codes for styles.
+        `text` may contain newlines, tabs and style codes, but no other control characters.
         """
         return "".join(map(self._part, _PARTS.findall(text)))
 
@@ -46,14 +46,14 @@ class WordWrap:
         return "".join(map(self._letter, part))
 
     def _blanks(self, part: str) -> str:
-        """Returns the spaces that fit on the line; the next word then begins a new one."""
+        """Returns the blanks that fit on the line; those beyond its end are dropped."""
         self._word = ""
         blanks = (" " * self._column + part).expandtabs(_TAB)[self._column : self._columns]
         self._column += len(blanks)
         return blanks
 
     def _letter(self, letter: str) -> str:
-        """Adds one character; a line may end beside a wide one, such as a Chinese one."""
+        """Returns the output for one character; a line may break before or after a wide one."""
         is_wide = east_asian_width(letter) in "WF"
         if is_wide:
             self._word = ""
@@ -63,7 +63,7 @@ class WordWrap:
         return shown
 
     def _letters(self, letters: str, width: int) -> str:
-        """Adds characters of `width` cells to the word at the end of the line."""
+        """Returns the output for part of a word, `width` cells wide, and advances the cursor."""
         begun, self._word = self._word, self._word + letters
         if self._column + width <= self._columns:
             self._column += width
@@ -72,8 +72,7 @@ class WordWrap:
         if moved == self._column or moved + width > self._columns:  # the word is longer than a line
             self._column = (self._column + width) % self._columns
             return letters
-        # Addressed by column number, since a cursor past the last column is not where it seems to
-        # be.
+        # An absolute column: relative movements would be wrong for a cursor past the last column.
         back = f"\x1b[{self._column - moved + 1}G\x1b[K" if moved else ""
         self._column = moved + width
         return f"{back}\n{self._word}"

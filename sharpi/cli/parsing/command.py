@@ -1,4 +1,4 @@
-"""Command: Click's command, built from declared fields."""
+"""Command: a Click command, built from the annotated parameters of a function."""
 
 import inspect
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
 
 
 class ReaderLeft(Exception):
-    """The output's pipe was closed; if Click handled this itself, the exit code would be 1."""
+    """Raised if the reader of stdout closed the pipe; Click would exit with 1 instead."""
 
 
 class Command(click.Command):
@@ -33,7 +33,7 @@ class Command(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the arguments; raises UsageError with the context, also for surplus arguments."""
+        """Parses the arguments; raises click's UsageError, also for surplus arguments."""
         try:
             super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -44,7 +44,7 @@ class Command(click.Command):
         return ctx.args
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Calls the function; raises ReaderLeft for a broken pipe."""
+        """Calls the command's function; turns BrokenPipeError into ReaderLeft."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -78,7 +78,7 @@ def _print_short_help(context: click.Context, option: click.Parameter, wanted: b
 
 
 def _takes(command: click.Command, context: click.Context) -> str:
-    """Returns the arguments that the command takes, for a message."""
+    """Returns the end of a message with the arguments that the command accepts."""
     places = [each for each in command.params if each.param_type_name == "argument"]
     names = " ".join(each.make_metavar(context) for each in places)
     return f"; '{context.command_path}' takes {names or 'none'}"

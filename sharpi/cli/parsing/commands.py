@@ -1,4 +1,4 @@
-"""The group of all commands, under headings in the help; each is imported when needed."""
+"""The Click group of all commands, which imports each command when it is needed."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,10 @@ _MORE = "`sharpi COMMAND -h` shows a command's everyday options, `sharpi help CO
 
 @contextmanager
 def _aborted_by_ctrl_c() -> Iterator[None]:
-    """Ends the terminal's line after ^C; Click would write an empty line even to a file."""
+    """Turns KeyboardInterrupt into click's Abort, and ends the terminal's line after ^C.
+
+    Click would write an empty line even if stderr is a file.
+    """
     try:
         yield
     except KeyboardInterrupt as end:
@@ -25,7 +28,7 @@ def _aborted_by_ctrl_c() -> Iterator[None]:
 
 
 class Commands(click.Group):
-    """All commands by name."""
+    """The Click group of all commands, listed in sections."""
 
     def __init__(
         self,
@@ -46,12 +49,12 @@ class Commands(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Reads the program's own options; raises Abort at Ctrl-C."""
+        """Parses the options before the command's name; raises click's Abort at Ctrl-C."""
         with _aborted_by_ctrl_c():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command that the arguments name; raises Abort at Ctrl-C."""
+        """Runs the command that the arguments name; raises click's Abort at Ctrl-C."""
         with _aborted_by_ctrl_c():
             return super().invoke(ctx)
 
@@ -60,7 +63,7 @@ class Commands(click.Group):
         return list(self._names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Returns a command, or None if there is none of that name."""
+        """Imports and returns the command `cmd_name`; None if it does not exist."""
         if cmd_name not in self._names:
             return None
         if cmd_name not in self.commands:
@@ -70,13 +73,16 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the command named first; raises UsageError with similar names."""
+        """Returns the command that `args[0]` names; raises UsageError with similar names."""
         if args[0] not in self._names and not args[0].startswith("-"):
             ctx.fail(f"{args[0]!r} is no command of sharpi{self._hint(args[0])}")
         return super().resolve_command(ctx, args)
 
     def _hint(self, word: str) -> str:
-        """Returns what the first word may mean: a model, a prompt, or a misspelt command."""
+        """Returns a "did you mean" hint for a word that is no command; empty without one.
+
+        The word may be a model, a prompt or a misspelt command.
+        """
         from difflib import get_close_matches
         from shlex import quote
 
@@ -96,7 +102,7 @@ class Commands(click.Group):
                 formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the examples, and how to learn more."""
+        """Writes the examples, and a line about further help."""
         write_examples(self._examples, formatter)
         formatter.write_paragraph()
         formatter.write_text(_MORE)

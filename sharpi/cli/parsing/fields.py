@@ -1,8 +1,8 @@
 """Reads the parameters of a command, including the fields of its option Structs.
 
 Options that commands share are fields of a Struct in `sharpi.cli.options`, whose `heading` is
-printed above them in the help. A Struct may contain others. The parser needs one parameter per
-option, so `fields_of` lists them all, and `with_groups` passes the values back in Structs.
+printed above them in the help. A Struct may contain other Structs. Click needs one parameter per
+option, so `fields_of` lists all options, and `with_groups` builds the Structs from their values.
 """
 
 import inspect
@@ -20,7 +20,7 @@ REQUIRED = inspect.Parameter.empty
 
 
 class Field(Struct, frozen=True):
-    """A parameter with its own option or argument."""
+    """One option or argument of a command, and the parameter or Struct field it belongs to."""
 
     name: str
     hint: Any  # the type of its values, without None
@@ -30,7 +30,7 @@ class Field(Struct, frozen=True):
 
 
 def fields_of(command: Function) -> Iterator[Field]:
-    """Yields the fields of a command in the order of its signature."""
+    """Yields all options and arguments of a command, in the order of its signature."""
     hints = get_type_hints(command, include_extras=True)
     groups = _groups(command)
     for parameter in inspect.signature(command).parameters.values():
@@ -41,7 +41,10 @@ def fields_of(command: Function) -> Iterator[Field]:
 
 
 def with_groups(command: Function, values: dict[str, Any], context: click.Context) -> None:
-    """Calls the command with the values in their Structs, and with the context if it takes one."""
+    """Builds the option Structs from `values`, and calls the command with them.
+
+    A parameter annotated with click.Context receives `context`.
+    """
     for name, hint in get_type_hints(command).items():
         if hint is click.Context:
             values[name] = context
@@ -61,7 +64,7 @@ def _taken_from(values: dict[str, Any], group: type[Any]) -> Any:
 
 
 def _groups(owner: Function | type[Any]) -> dict[str, type[Any]]:
-    """Returns those parameters of a command, or fields of a Struct, that are Structs of options."""
+    """Returns the option Structs among a command's parameters or a Struct's fields, by name."""
     return {
         name: hint
         for name, hint in get_type_hints(owner).items()
@@ -86,7 +89,7 @@ def _field(parameter: inspect.Parameter, hint: Any, heading: str | None = None) 
 
 
 def _without_none(hint: Any) -> Any:
-    """Returns the type of the values that an option takes: `int` of `int | None`."""
+    """Returns a type annotation without None: `int` for `int | None`."""
     alternatives = [each for each in get_args(hint) if each is not type(None)]
     is_optional = type(None) in get_args(hint)
     return alternatives[0] if is_optional and len(alternatives) == 1 else hint

@@ -1,6 +1,6 @@
-"""Writes a command's help: all options under headings, or the everyday ones on one screen.
+"""Writes the help of a command: all options under headings, or the everyday options only.
 
-It does not use Rich, whose import alone would take half of the time allowed for `--help`.
+Rich is not used, because importing it would take half of the time allowed for `--help`.
 """
 
 import re
@@ -11,7 +11,7 @@ import click
 
 PLAIN_HEADING = "Prompt and output"
 _FIRST = ("Arguments", PLAIN_HEADING)
-# Headings that come last: things a machine decides well by itself, or that few users set.
+# Headings that come last: options with good defaults, or that few users set.
 _LAST = ("Machine", "Experts", "Experts not on the GPU", "Finding a fault")
 _WIDEST_NAMES = 76  # characters of a line, less the indent
 _CLAUSE = re.compile(r"[.;]\s|\s\(|,\s(?:without|as in|if)\s|[.;]$")
@@ -68,7 +68,7 @@ def heading_of(parameter: Any) -> str:
 
 
 def variables_rule(parameters: Sequence[Any]) -> str:
-    """Returns one sentence on the variables that set options; empty if there are none."""
+    """Returns two sentences on the environment variables of the options; empty without any."""
     options = [each for each in parameters if hasattr(each, "field") and each.opts[0][:1] == "-"]
     without = [each.opts[-1] for each in options if not each.envvar]
     first = next((each for each in options if each.envvar), None)
@@ -81,14 +81,14 @@ def variables_rule(parameters: Sequence[Any]) -> str:
 
 
 def rank(heading: str) -> int:
-    """Returns a heading's rank; headings of equal rank keep the order of declaration."""
+    """Returns the sort key of a heading; headings with equal keys keep their order."""
     if heading in _FIRST:
         return _FIRST.index(heading) - len(_FIRST)
     return 1 + _LAST.index(heading) if heading in _LAST else 0
 
 
 def _is_chosen(parameter: Any) -> bool:
-    """Returns whether a parameter is an argument that takes one of a few words."""
+    """Returns whether a parameter is an argument with a fixed list of allowed words."""
     return parameter.param_type_name == "argument" and bool(choices_of(parameter))
 
 
@@ -126,7 +126,10 @@ def _short_argument(parameter: Any) -> tuple[str, str]:
 
 
 def names_of(parameter: Any, context: click.Context) -> str:
-    """Returns an option's names and its value's, or an argument's name as in the usage line."""
+    """Returns the names of an option and its value, such as `-n, --predict N`.
+
+    For an argument, returns its name as in the usage line.
+    """
     if parameter.param_type_name == "argument":
         return str(parameter.make_metavar(context))
     both = [", ".join(each) for each in (parameter.opts, parameter.secondary_opts) if each]
@@ -142,7 +145,7 @@ def _value(parameter: Any) -> str:
 
 
 def choices_of(parameter: Any) -> Sequence[str]:
-    """Returns the words that an option takes; empty if it takes other values, too."""
+    """Returns the allowed values of an option; empty if they are not a fixed list."""
     return tuple(getattr(parameter.type, "choices", ()))
 
 

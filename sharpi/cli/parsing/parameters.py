@@ -1,4 +1,4 @@
-"""Turns a command's fields into Click's options and arguments."""
+"""Turns the declared options and arguments of a command into those of Click."""
 
 from typing import Any, get_args, get_origin
 
@@ -9,7 +9,7 @@ from sharpi.cli.parsing.value_types import value_type
 
 
 class DeclaredOption(click.Option):
-    """An option that remembers its field, for the help and for messages."""
+    """A Click option that stores its Field, for the help and for messages."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
@@ -17,7 +17,7 @@ class DeclaredOption(click.Option):
 
 
 class DeclaredArgument(click.Argument):
-    """An argument that remembers its field; the help names it as the usage line does."""
+    """A Click argument that stores its Field; the help shows the name of the usage line."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
@@ -27,14 +27,14 @@ class DeclaredArgument(click.Argument):
         super().__init__([field.name], **settings | many)
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """Returns the name of the value, in brackets if it may be left out."""
+        """Returns the argument's name in the usage line, in brackets if it is optional."""
         name = self.metavar or ""
         dots = "..." if self.nargs == -1 else ""
         return f"{name}{dots}" if self.required else f"[{name}{dots}]"
 
 
 def parameter(field: Field) -> DeclaredOption | DeclaredArgument:
-    """Returns the option or the argument of a field."""
+    """Returns the Click option or argument of a field."""
     return DeclaredArgument(field) if field.declared.is_argument else DeclaredOption(field)
 
 

@@ -1,4 +1,4 @@
-"""Finds the commands of the running program, for commands that explain others."""
+"""Finds the commands of the running program, for `sharpi help` and `sharpi man`."""
 
 import click
 
@@ -7,7 +7,7 @@ from sharpi.cli.parsing.commands import Commands
 
 
 def command_named(program: click.Context, name: str) -> Command:
-    """Returns the command of that name; raises UsageError with similar names."""
+    """Returns the command `name`; raises UsageError, which lists similar names."""
     _, command, _ = _group(program).resolve_command(program, [name])
     assert isinstance(command, Command)
     return command

@@ -1,4 +1,4 @@
-"""Words the parser's errors: one line that says what is wrong, where, and what to do."""
+"""Formats errors of the command line in one line: the fault, its place, and a remedy."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sharpi.cli.parsing.variables import given_variable
 
 
 def usage_message(error: click.ClickException) -> str:
-    """Returns the line for an error of Click's; it names the variable that a value came from."""
+    """Formats a Click error in one line, which names the flag or environment variable."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "sharpi"
     problem = _problem(error).rstrip(".")
@@ -33,7 +33,7 @@ def _problem(error: Any) -> str:
 
 
 def _misused(error: click.BadOptionUsage) -> str:
-    """Words an error about an option without its value, or a switch with a value."""
+    """Returns the message for an option without its value, or a switch with a value."""
     params = error.ctx.command.params if error.ctx is not None else []
     option: Any = next((each for each in params if error.option_name in each.opts), None)
     if option is None or option.is_flag:
@@ -48,7 +48,7 @@ def _name(parameter: Any) -> str:
 
 
 def _place(error: click.BadParameter) -> str:
-    """Returns the variable that gave the value, or else the option's names or the argument's."""
+    """Returns where a bad value came from: an environment variable, an option or an argument."""
     parameter: Any = error.param
     if parameter is None:
         return "sharpi"

@@ -1,4 +1,4 @@
-"""Types of values: each reads an option's text, or refuses it in one line that quotes it."""
+"""Click parameter types: each parses the text of a value, or raises an error that quotes it."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _OFF = ("0", "false", "f", "no", "n", "off", "disabled")
 
 
 class RefusedValue(click.BadParameter):
-    """A value that an option refuses; the message quotes the value but not the option's name."""
+    """Raised for an invalid value of an option; the message quotes the value."""
 
     def __init__(self, text: str, problem: str, parameter: Any, context: Any) -> None:
         shown = repr(text[:_MOST_SHOWN])
@@ -28,7 +28,7 @@ class RefusedValue(click.BadParameter):
 
 
 class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in some versions only
-    """The type of one parameter's values, given by its annotation and its declared limits."""
+    """The Click type of a parameter, from its annotation and its declared limits."""
 
     name = "text"
 
@@ -38,11 +38,14 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in 
 
     @property
     def choices(self) -> Sequence[str]:
-        """The values that may be chosen; empty if they are not listed."""
+        """The allowed values if the annotation is a Literal; empty otherwise."""
         return get_args(self.hint) if get_origin(self.hint) is Literal else ()
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Returns the value of a text; defaults are returned as they are. Raises RefusedValue."""
+        """Parses a text, and checks the value; raises RefusedValue.
+
+        Values that are not text, such as defaults, are returned unchanged.
+        """
         if not isinstance(value, str):
             return value
         try:
@@ -61,11 +64,11 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in 
         return value if declared.callback is None else declared.callback(value)
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Returns the values of a list in a variable."""
+        """Splits an environment variable into the texts of a list."""
         return (self._declared.split or str.split)(rv)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """Returns the choices that begin with the text; shells complete file names themselves."""
+        """Returns the choices that begin with `incomplete`, or a request for file names."""
         offered = self._declared.autocompletion
         if choices := offered() if offered else self.choices:
             return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
@@ -74,10 +77,10 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in 
 
 
 class SwitchType(click.types.BoolParamType):
-    """The type of a switch: its flags take no value, and its variable is a word for on or off."""
+    """The type of a switch: its flags have no value, its environment variable is on or off."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Returns the value of a variable; flags and defaults are values already."""
+        """Parses a variable's value, such as `on` or `0`; returns flags and defaults unchanged."""
         if not isinstance(value, str):
             return value
         word = value.strip().lower()
@@ -87,7 +90,7 @@ class SwitchType(click.types.BoolParamType):
 
 
 def value_type(hint: Any, declared: Declared) -> ValueType | SwitchType:
-    """Returns the type for an annotation without None."""
+    """Returns the Click type for an annotation from which None was removed."""
     return SwitchType() if hint is bool else ValueType(hint, declared)
 
 

@@ -1,4 +1,4 @@
-"""CountBody and MessagesBody: what the bodies of Anthropic's API may hold."""
+"""CountBody and MessagesBody: the types of the request bodies of Anthropic's API."""
 
 from typing import Annotated, Any, Literal
 
@@ -95,14 +95,17 @@ class ThinkingBody(Body):
 
 
 class OutputConfig(Body):
-    """The effort, and the required form of the answer."""
+    """The reasoning effort, and the required format of the answer."""
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: FormatBody | None = None
 
 
 class EditBody(Body, forbid_unknown_fields=False):
-    """An edit of the conversation; edits of reasoning are accepted and left to the template."""
+    """An edit of the conversation; only edits that clear reasoning are accepted.
+
+    They have no effect, because the chat template decides which reasoning it includes.
+    """
 
     type: str
 
@@ -128,7 +131,7 @@ class CountBody(SamplingBody, kw_only=True):
     thinking: ThinkingBody | None = None
     output_config: OutputConfig | None = None
     context_management: ContextManagement | None = None
-    thread: Ignored = None  # refused with the error code that clients know (`request.py`)
+    thread: Ignored = None  # a value is refused with an error code that clients know (`request.py`)
     diagnostics: Ignored = None
     inference_geo: Ignored = None
     speed: Ignored = None

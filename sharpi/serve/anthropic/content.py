@@ -8,25 +8,25 @@ from sharpi.serve.anthropic.bodies import ContentBlock, CountBody, MessageBody, 
 from sharpi.serve.chat.chat_call import Message, call_message
 from sharpi.serve.http.body import fail
 
-_Numbered = tuple[str, ContentBlock]  # a content block with its path
+_Numbered = tuple[str, ContentBlock]  # the path of a content block in the body, and the block
 
 
 def system_of(body: CountBody) -> list[Message]:
-    """Returns the system prompt as a message, if there is one."""
+    """Returns a list with the system prompt as a message; empty without one."""
     text = _text_of(body.system)
     return [{"role": "system", "content": text}] if text else []
 
 
 def messages_of(body: CountBody) -> list[Message]:
-    """Returns the conversation, which has at least one message."""
+    """Returns all messages of the body in OpenAI's form, at least one."""
     items = enumerate(body.messages)
     return [each for index, item in items for each in _messages(item, f"messages[{index}]")]
 
 
 def _messages(body: MessageBody, path: str) -> list[Message]:
-    """Returns a body's message in OpenAI's form, which takes one message per tool result.
+    """Converts one message to OpenAI's form, in which each tool result is a separate message.
 
-    The results of tools come first, then the text.
+    The tool results precede the text.
     """
     if isinstance(body.content, str):
         return [{"role": body.role, "content": body.content}]
@@ -81,7 +81,7 @@ def _result(block: ContentBlock, path: str) -> Message:
 
 
 def _text_of(content: Texts | None) -> str:
-    """Returns a string, or the text of blocks joined by newlines."""
+    """Returns a string content unchanged, or joins the texts of blocks by newlines; "" for None."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(block.text for block in content)

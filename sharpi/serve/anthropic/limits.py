@@ -1,7 +1,7 @@
-"""Reads limits that Anthropic's clients write into the descriptions in a schema.
+"""Parses limits that Anthropic's client library writes into the descriptions of a JSON schema.
 
-Anthropic's own service enforces few keywords of JSON Schema. So `messages.parse` of its client
-library appends the others to the description, as in `{minimum: 1, maximum: 9}`, and checks the
+Anthropic's service enforces few keywords of JSON Schema. So `messages.parse` of the client library
+appends the remaining keywords to the description, as in `{minimum: 1, maximum: 9}`, and checks the
 answer against them.
 """
 

@@ -23,7 +23,7 @@ from sharpi.serve.http.errors import ApiError
 
 
 class MessagesRequest(Struct, frozen=True):
-    """A ChatCall, and how to send its answer."""
+    """The ChatCall of a /v1/messages request, and how its answer is sent."""
 
     call: ChatCall
     is_stream: bool = False
@@ -31,7 +31,7 @@ class MessagesRequest(Struct, frozen=True):
 
 
 def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
-    """Returns the request; raises ApiError for values that contradict each other."""
+    """Translates the body to a MessagesRequest; raises ApiError for contradictory values."""
     call, shows_thinking = _call(body, host)
     if call.thinking_budget is not None and call.thinking_budget >= body.max_tokens:
         fail("thinking", "must have budget_tokens less than max_tokens")
@@ -45,12 +45,12 @@ def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
 
 
 def counted_call(body: CountBody, host: ModelHost) -> ChatCall:
-    """Returns the ChatCall whose prompt's tokens are to be counted."""
+    """Translates a token-counting body to a ChatCall, from which the prompt is rendered."""
     return _call(body, host)[0]
 
 
 def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
-    """Returns the ChatCall without limits and sampling, and whether reasoning is shown."""
+    """Returns the ChatCall without length limits and sampling, and whether to send reasoning."""
     if body.model is not None:
         host.require_model(body.model)
     _refuse_thread(body)
@@ -83,7 +83,7 @@ def _refuse_thread(body: CountBody) -> None:
 
 
 def _thinking(body: CountBody, effort: Effort | None) -> tuple[Thinking, bool]:
-    """Returns the limits of reasoning, and whether it is shown.
+    """Returns the limits of reasoning, and whether to send the reasoning to the client.
 
     If the body has no `thinking`, the model decides how much it reasons.
     """
@@ -99,7 +99,7 @@ def _thinking(body: CountBody, effort: Effort | None) -> tuple[Thinking, bool]:
 
 
 def _output_config(body: CountBody) -> tuple[Effort | None, AnswerShape]:
-    """Returns the effort and the form of the answer."""
+    """Returns the reasoning effort and the required form of the answer."""
     config = body.output_config
     if config is None:
         return None, AnswerShape()
@@ -111,7 +111,7 @@ def _output_config(body: CountBody) -> tuple[Effort | None, AnswerShape]:
 
 
 def _refuse_edits(management: ContextManagement | None) -> None:
-    """Refuses edits of the conversation, except those of reasoning, which the template handles."""
+    """Raises ApiError for edits of the conversation, unless they clear reasoning."""
     for index, edit in enumerate((management and management.edits) or ()):
         if not edit.type.startswith("clear_thinking_"):
             path = f"context_management.edits[{index}].type"
@@ -120,7 +120,10 @@ def _refuse_edits(management: ContextManagement | None) -> None:
 
 
 def _without_prefill(messages: list[Message]) -> tuple[list[Message], str]:
-    """Splits off a last assistant message, which is the beginning of the answer."""
+    """Returns the messages without a final assistant message, and the text of that message.
+
+    The model continues that text; it is empty if the last message is not the assistant's.
+    """
     last = messages[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
         return messages, ""

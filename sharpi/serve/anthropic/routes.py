@@ -15,7 +15,7 @@ from sharpi.serve.http.event_stream import event_stream, named_event
 
 
 def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
-    """Returns the endpoints of one host."""
+    """Returns the endpoints of Anthropic's API."""
     api = AnthropicRoutes(host, chats)
     return [
         Endpoint("POST", "/v1/messages", api.messages, MessagesBody, ("/messages",), streams=True),
@@ -30,7 +30,7 @@ def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
 
 
 class AnthropicRoutes:
-    """Answers the endpoints of Anthropic's API."""
+    """The handlers of the endpoints of Anthropic's API."""
 
     def __init__(self, host: ModelHost, chats: ChatModels) -> None:
         self._host, self._chats = host, chats
@@ -60,5 +60,5 @@ class AnthropicRoutes:
 
 
 def error_event(error: ApiError) -> bytes:
-    """Returns the event of an error within a stream."""
+    """Returns the server-sent event that reports an error in a stream that has begun."""
     return named_event(anthropic_body(error))

@@ -1,4 +1,4 @@
-"""MessageEvents turns an answer into events of Anthropic's API; WholeMessage joins them."""
+"""MessageEvents turns an answer into stream events of Anthropic's API; WholeMessage joins them."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ Event: TypeAlias = dict[str, Any]
 
 
 class WholeMessage:
-    """Builds a `message` from the events given to `take`."""
+    """Builds the message of an answer that is not streamed, from its stream events."""
 
     def __init__(self) -> None:
         self.message: Event = {}
@@ -77,7 +77,7 @@ def _arguments(text: str) -> object:
 
 
 def message_events(host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool) -> Events:
-    """Returns the events of a streamed answer."""
+    """Returns the server-sent events of a streamed answer."""
     writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
     return answer_events(
         host, [prompt_request], lambda _, item: map(named_event, writer.of(item)), _PING
@@ -87,7 +87,7 @@ def message_events(host: ModelHost, prompt_request: PromptRequest, shows_thinkin
 async def whole_message(
     host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool
 ) -> Event:
-    """Returns the message of an answer that is not streamed."""
+    """Generates an answer that is not streamed, and returns its message."""
     writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
     whole = WholeMessage()
     async with answers(host, [prompt_request]) as items:
@@ -99,7 +99,7 @@ async def whole_message(
 
 
 class MessageEvents:
-    """Converts the parts of an answer to blocks of reasoning, text and tool calls."""
+    """Converts the parts of an answer to stream events, in blocks of one type each."""
 
     def __init__(self, model_id: str, num_prompt: int, shows_thinking: bool) -> None:
         self._shows_thinking = shows_thinking
@@ -118,7 +118,7 @@ class MessageEvents:
         }
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
-        """Yields the events of one part of the answer, or of its end."""
+        """Yields the stream events for one part of the answer, or for its end."""
         if not self._has_begun:
             self._has_begun = True
             yield {"type": "message_start", "message": self._message}
@@ -144,9 +144,9 @@ class MessageEvents:
                 yield self._delta({"type": "input_json_delta", "partial_json": text})
 
     def _in_block(self, kind: str, empty: Event) -> Iterator[Event]:
-        """Yields the events that close the open block and open a new one of this kind.
+        """Yields the events that close the open block, and open a block of type `kind`.
 
-        Yields nothing if the open block already is of this kind.
+        Yields nothing if the open block has that type already. `empty` is the new block's content.
         """
         if self._open == kind:
             return
@@ -174,7 +174,7 @@ class MessageEvents:
 
 
 def _usage(usage: Usage) -> Event:
-    """Returns the usage; "input_tokens" leaves out the prompt tokens found in the KV cache."""
+    """Returns the usage object; "input_tokens" excludes prompt tokens found in the KV cache."""
     return {
         "input_tokens": usage.num_prompt - usage.num_cached,
         "cache_creation_input_tokens": 0,

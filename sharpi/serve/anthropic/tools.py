@@ -1,4 +1,4 @@
-"""Reads tools and tool choice of Anthropic's API."""
+"""Converts the tools and the tool choice of Anthropic's API."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,7 +16,7 @@ _MODES: dict[str, Literal["auto", "none", "required"]] = {
 
 
 def tools_of(bodies: Sequence[ToolBody] | None) -> tuple[Tool, ...]:
-    """Returns the client's tools; refuses an empty name, and two of the same name."""
+    """Returns the client's tools; raises ApiError for an empty name or two equal names."""
     for index, body in enumerate(bodies or ()):
         if not body.name.strip():
             fail(f"tools[{index}].name", "must not be empty")
@@ -29,7 +29,7 @@ def tools_of(bodies: Sequence[ToolBody] | None) -> tuple[Tool, ...]:
 
 
 def choice_of(body: ChoiceBody | None, tools: tuple[Tool, ...]) -> ToolChoice:
-    """Returns which tool must be called, if any."""
+    """Converts `tool_choice`; raises ApiError if it names a tool that is not in `tools`."""
     if body is None:
         return ToolChoice()
     name = body.name if body.type == "tool" else None

@@ -1,4 +1,4 @@
-"""Builds the constraint on an answer: grammars of tool calls and text, and the reasoning budget."""
+"""Builds the constraint on an answer from its tools, its required form and its reasoning budget."""
 
 import contextlib
 
@@ -14,9 +14,9 @@ from sharpi.serve.http.errors import invalid_request
 
 
 def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Returns all constraints on the answer to `prompt`.
+    """Returns the combined constraint on the answer to `prompt`; None without any.
 
-    Raises ApiError that names the parameter at fault.
+    Raises ApiError, which names the invalid parameter.
     """
     answer = call_constraint(model, call, prompt) if call.tools else None
     if answer is None:
@@ -35,9 +35,9 @@ def _shaped(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint 
 
 
 def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
-    """Returns the constraint that gives a text its form, from its first token on.
+    """Returns the constraint of a schema or grammar on a text; None if any text is allowed.
 
-    Raises ApiError that names the parameter at fault.
+    It applies from the first token on. Raises ApiError, which names the invalid parameter.
     """
     try:
         return _of_shape(model, shape)
@@ -46,7 +46,10 @@ def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarCons
 
 
 def _budget(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Returns the reasoning budget; 0 if thinking is off, even if the template opens reasoning."""
+    """Returns a constraint that ends reasoning after the budget; None without a budget.
+
+    The budget is 0 tokens if thinking is off, even if the chat template begins reasoning.
+    """
     markers = model.dialogue.reasoning
     budget = 0 if call.enable_thinking is False else call.thinking_budget
     if markers is None or budget is None:

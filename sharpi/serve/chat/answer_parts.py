@@ -1,4 +1,4 @@
-"""The request for an answer, the answer's parts and its end, independent of the API."""
+"""The request for an answer, the parts of the answer, and its end, for all APIs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -25,14 +25,14 @@ class Usage(Struct, frozen=True):
 
 
 class AnswerDelta(Struct, frozen=True):
-    """A part of an answer."""
+    """One part of an answer: a piece of text, of reasoning or of a tool call."""
 
     event: AnswerEvent
-    tokens: tuple[SampledToken, ...] = ()  # the sampled tokens of a text
+    tokens: tuple[SampledToken, ...] = ()  # of a piece of text; empty for reasoning and calls
 
 
 class AnswerEnd(Struct, frozen=True):
-    """The end of an answer."""
+    """The end of an answer: its reason and its token counts."""
 
     reason: EndReason
     usage: Usage
@@ -43,9 +43,9 @@ AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 
 
 class PromptRequest(AnswerRequest, frozen=True, eq=False):
-    """The request for one answer, with the parser of its text."""
+    """The request for one answer, with the parser for reasoning and tool calls in its text."""
 
-    parser: "AnswerParser | None" = None  # None takes everything as text
+    parser: "AnswerParser | None" = None  # None treats the complete answer as text
     parallel_calls: bool = True
-    # Receives the text, the tokens and the end token of an answer that an end token ended.
+    # Called with text, token ids and end token when the answer ends by an end token.
     remember: Callable[[str, list[int], int], None] | None = None

@@ -21,7 +21,7 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import PING, Events
 
 Answers: TypeAlias = AsyncGenerator[tuple[int, AnswerDeltaOrEnd] | None, None]
-# Also with the progress of prompts, if their requests want it.
+# As Answers, and with the progress of prefill, if requested.
 AnswersAndProgress: TypeAlias = AsyncGenerator[
     tuple[int, AnswerDeltaOrEnd | PrefillProgress] | None, None
 ]
@@ -32,9 +32,8 @@ def answers(
 ) -> AbstractAsyncContextManager[Answers]:
     """Returns a context manager that yields the merged parts of the answers to several requests.
 
-    The items are (number of the answer, part) as parts arrive, and None after a while without a
-    part. Leaving the context ends all answers. An error in one answer is raised and ends all of
-    them.
+    Each item is (index of the answer, part), or None after some seconds without a part. Leaving the
+    context ends all answers. An error in one answer is raised and ends all answers.
     """
     return aclosing(_answers(host, prompt_requests))
 
@@ -78,10 +77,10 @@ async def answer_events(
     ping: bytes = PING,
     progress_event: Callable[[PrefillProgress], bytes] | None = None,
 ) -> Events:
-    """Yields the events of all answers, as `events_of` makes them from an answer's number and part.
+    """Yields the server-sent events of all answers to a request.
 
-    `progress_event`, if given, makes an event from the progress of a prompt. After a while without
-    parts, `ping` is yielded.
+    `events_of` converts the index of an answer and one of its parts to events, `progress_event` the
+    progress of prefill to one event. `ping` is yielded after some seconds without a part.
     """
     async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
         async for numbered in items:
@@ -98,7 +97,7 @@ async def answer_events(
 
 
 class _Progress(Struct):
-    """Turns the items of one answer into parts, and counts tokens."""
+    """Turns the text deltas of one answer into parts, and counts its tokens."""
 
     prompt_request: PromptRequest
     end_ids: frozenset[int]
@@ -107,12 +106,12 @@ class _Progress(Struct):
     num_calls: int = 0
     has_ended: bool = False
     is_text: bool = True  # whether the newest part was text
-    pending: list[SampledToken] = field(default_factory=list)  # tokens whose text has not come yet
+    pending: list[SampledToken] = field(default_factory=list)  # tokens without text yet
     texts: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 
     def take(self, item: TextDelta | FinishInfo) -> Iterator[AnswerDeltaOrEnd]:
-        """Yields the parts of an item; the last part is the end."""
+        """Yields the parts in a text delta; for a FinishInfo, the last parts and the AnswerEnd."""
         if isinstance(item, FinishInfo):
             yield from self._rest()
             yield self._end(item)
@@ -160,9 +159,9 @@ class _Progress(Struct):
         return "context" if finish_info.reason == "context" else "length"
 
     def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerDelta]:
-        """Yields a part for each event; a part with text has the tokens that were pending.
+        """Yields one part for each parsed event; a part with text holds all pending tokens.
 
-        Tokens of reasoning and calls are dropped; those of reasoning are counted.
+        Pending tokens of reasoning and calls are dropped, after those of reasoning are counted.
         """
         for event in events:
             self.is_text = isinstance(event, Text)
@@ -195,5 +194,5 @@ def total_usage(usages: Sequence[Usage], answers_per_prompt: int) -> Usage:
 
 
 def new_id(prefix: str) -> str:
-    """Returns an unpredictable id."""
+    """Returns `prefix` with 24 random hexadecimal digits."""
     return prefix + secrets.token_hex(12)

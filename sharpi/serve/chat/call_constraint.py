@@ -1,7 +1,7 @@
-"""Builds the constraint that tools put on an answer.
+"""Builds the constraint on an answer that follows from its tools.
 
-Calls may be required, or strict in their arguments. With a JSON schema for the answer's text, the
-answer is either calls or JSON.
+The request may require calls, or arguments that follow the schemas (strict). If it also has a JSON
+schema for the answer's text, the answer is either tool calls or JSON.
 """
 
 import json
@@ -27,7 +27,7 @@ _START = "start: "
 
 
 class ConstrainedModel(Protocol):
-    """The parts of a model that constraints on its answers need."""
+    """The interface of a model that building constraints needs."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -39,13 +39,13 @@ class ConstrainedModel(Protocol):
 
     @property
     def grammars(self) -> Grammars:
-        """The compiler of constraints; its first use creates it, which takes a while."""
+        """The compiler of grammars; its first use is slow, because it builds tables."""
 
 
 def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Returns the tools' constraint, which applies after the reasoning; None if there is none.
+    """Returns the constraint of the tools, which applies after reasoning; None without one.
 
-    Raises ApiError.
+    Raises ApiError for an unsupported schema or combination.
     """
     constraint = _of_answer(model, call)
     markers = model.dialogue.reasoning
@@ -72,7 +72,7 @@ def _of_answer(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
 
 
 def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
-    """Returns the grammar of an answer that is one tool call, or with `parallel` several."""
+    """Returns the Lark grammar of an answer that is one tool call, or several with `parallel`."""
     choice = replace(call.choice, mode="required", parallel=parallel)
     return model.dialogue.call_grammar(_enforced(call.tools), choice) or ""
 
@@ -86,7 +86,10 @@ def _enforced(tools: Sequence[Tool]) -> tuple[Tool, ...]:
 
 
 def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
-    """Returns the grammar of calls or JSON; raises ApiError if the two cannot be told apart."""
+    """Returns the Lark grammar of an answer that is either tool calls or JSON.
+
+    Raises ApiError if the text must match a grammar, or the model's format does not allow both.
+    """
     if call.shape.kind == "grammar" or model.dialogue.form.reasoning is not None:
         raise invalid_request(
             "with this model or grammar, an answer cannot both have a format and call tools",
@@ -105,9 +108,9 @@ def _shape_schema(call: ChatCall) -> Mapping[str, Any]:
 
 
 def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
-    """Returns a constraint that applies from the marker of a call to the end of that call.
+    """Returns a constraint that applies from the begin marker of a tool call to its end.
 
-    Text outside of calls is free. Returns None for formats whose calls have no marker.
+    Text outside of calls is not constrained. Returns None if the model's format has no such marker.
     """
     form = model.dialogue.form
     written = form.write([(call.tools[0].name, {})])

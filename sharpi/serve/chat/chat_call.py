@@ -1,4 +1,4 @@
-"""ChatCall: a chat request independent of the API; both APIs are translated to it."""
+"""ChatCall: a chat request, to which the requests of all chat APIs are translated."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
@@ -12,16 +12,16 @@ Message: TypeAlias = dict[str, Any]
 
 
 class AnswerShape(Struct, frozen=True):
-    """The form of an answer's text: anything, JSON, or text that follows a grammar."""
+    """The required form of an answer's text: any text, JSON, or text that matches a grammar."""
 
     kind: Literal["text", "json_object", "json_schema", "grammar"] = "text"
     value: Any = None  # the JSON schema, or the text of the grammar
-    param: str | None = None  # the parameter of the request that gave it
-    wanted: Any = None  # a narrower JSON schema, used instead if it can be enforced
+    param: str | None = None  # the request's parameter, for error messages
+    wanted: Any = None  # a stricter JSON schema, used instead of `value` if it can be enforced
 
 
 class ChatCall(Struct, frozen=True):
-    """A chat request."""
+    """A chat request, independent of the API that it came from."""
 
     messages: tuple[Message, ...]  # in OpenAI's form, with text contents only
     request: GenerationRequest
@@ -33,12 +33,12 @@ class ChatCall(Struct, frozen=True):
     # Additional variables for the chat template.
     template_values: Mapping[str, Any] = field(default_factory=dict)
     prefill: str = ""  # the beginning of the answer, which the model continues
-    num_answers: int = 1  # independent of each other; each one adds 1 to a given seed
+    num_answers: int = 1  # answer i uses the given seed plus i
     # Calls follow the schemas of their tools even if no call is required.
     has_strict_calls: bool = False
 
 
 def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    """Returns a tool call as an assistant message holds it; `arguments` is JSON text."""
+    """Returns a tool call in the form of OpenAI's messages; `arguments` is JSON text."""
     function = {"name": name, "arguments": arguments}
     return {"id": call_id, "type": "function", "function": function}

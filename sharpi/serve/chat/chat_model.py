@@ -1,4 +1,4 @@
-"""ChatModel turns chat requests into requests to the loaded model."""
+"""ChatModel turns chat requests into PromptRequests: token ids, constraint and parser."""
 
 import asyncio
 import contextlib
@@ -29,9 +29,9 @@ _LONG_TEXT = " a" * 4096
 
 
 class ChatModel:
-    """The chat functions of one loaded model.
+    """Renders prompts, builds constraints and parsers for one loaded model.
 
-    Its methods may be slow, and any thread may call them.
+    The methods may be slow, and any thread may call them.
     """
 
     def __init__(
@@ -49,7 +49,10 @@ class ChatModel:
         self._rendering = threading.Lock()  # all renderings share one TemplateBudget
 
     def prompt(self, call: ChatCall) -> str:
-        """Returns the prompt with the prefilled beginning of the answer; raises TemplateError."""
+        """Renders the chat template, and appends the given beginning of the answer.
+
+        Raises TemplateError.
+        """
         with self._rendering:
             prompt = self.dialogue.render(
                 self._contents.marked(_one_system(call.messages)),
@@ -61,7 +64,7 @@ class ChatModel:
         return self._begun(prompt, call.prefill) if call.prefill else prompt
 
     def _begun(self, prompt: str, prefill: str) -> str:
-        """Returns the prompt with the beginning of the answer; closes any opened reasoning."""
+        """Appends the beginning of the answer; ends the reasoning first if the prompt begins it."""
         if prompt.endswith(_HARMONY_TURN):
             return prompt + _HARMONY_ANSWER + prefill
         if self.dialogue.reasoning is not None and self.dialogue.starts_inside(prompt):
@@ -69,7 +72,7 @@ class ChatModel:
         return prompt + prefill
 
     def prompt_requests(self, call: ChatCall) -> list[PromptRequest]:
-        """Returns one request per answer; raises TemplateError and GrammarError."""
+        """Returns a request for each answer of the chat; raises TemplateError and GrammarError."""
         prompt = self.prompt(call)
         ids = self.memory.ids_of(prompt)
         return [
@@ -107,7 +110,7 @@ class VocabularyTables:
     """A tokenizer with tables for long prompts, and llguidance's tables for JSON schemas.
 
     Building both takes up to two seconds for the largest vocabularies. Each library holds the GIL
-    for up to half a second of that time, which stops the event loop, too.
+    for up to half a second of that time, which also stops the event loop.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -118,10 +121,10 @@ class VocabularyTables:
 
 
 class ChatModels:
-    """Holds the ChatModel of the model that a host has loaded.
+    """Creates and caches the ChatModel of the model that a ModelHost has loaded.
 
-    Tables built from the vocabulary are kept while the model is unloaded. They do not refer to the
-    file, and are small beside it. So loading the model again does not stop the event loop.
+    The vocabulary tables stay in memory while the model is unloaded, so that loading it again does
+    not stop the event loop. They are small, and do not keep the model's file mapped.
     """
 
     def __init__(self, host: ModelHost) -> None:
@@ -130,7 +133,7 @@ class ChatModels:
         self._making = threading.Lock()
 
     async def get(self) -> ChatModel:
-        """Returns the ChatModel; loads the model again if it was unloaded."""
+        """Returns the ChatModel of the loaded model; loads the model first if it is unloaded."""
         loaded = await self._host.ready()
         model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
@@ -154,7 +157,7 @@ class ChatModels:
 
 
 def _one_system(messages: Sequence[Message]) -> list[Message]:
-    """Merges the system messages at the beginning: agents send several, templates take one."""
+    """Merges the system messages at the beginning, because chat templates allow only one."""
     leading = list(takewhile(lambda message: message["role"] == "system", messages))
     rest = list(messages[len(leading) :])
     if len(leading) < 2:
@@ -164,7 +167,7 @@ def _one_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def _has_rules(call: ChatCall) -> bool:
-    """Returns whether tools, a form or a limit of reasoning may constrain the answer."""
+    """Returns whether the request has tools, a required form or a limit of reasoning."""
     limits_thinking = call.enable_thinking is False or call.thinking_budget is not None
     return bool(call.tools) or call.shape.kind != "text" or limits_thinking
 

@@ -19,12 +19,12 @@ class CollectedCall(Struct):
 
     @property
     def arguments(self) -> str:
-        """The JSON text; an empty object if the model wrote none."""
+        """The JSON text of the arguments; `{}` if the model generated none."""
         return "".join(self.deltas) or "{}"
 
 
 class CollectedAnswer(Struct):
-    """The parts received so far."""
+    """All parts of one answer that were received so far."""
 
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class CollectedAnswer(Struct):
 
     @property
     def text(self) -> str:
-        """The answer's text."""
+        """The text of the answer, without reasoning and tool calls."""
         return "".join(self.texts)
 
     @property
@@ -43,7 +43,7 @@ class CollectedAnswer(Struct):
         return "".join(self.thoughts)
 
     def add(self, item: AnswerDeltaOrEnd) -> None:
-        """Adds one part."""
+        """Adds one part of the answer, or its end."""
         if isinstance(item, AnswerEnd):
             self.end = item
         else:
@@ -65,7 +65,7 @@ class CollectedAnswer(Struct):
 async def collect(
     host: ModelHost, prompt_requests: Sequence[PromptRequest]
 ) -> list[CollectedAnswer]:
-    """Returns the answers to all requests, in order."""
+    """Generates and returns the complete answers, in the order of the requests."""
     collected = [CollectedAnswer() for _ in prompt_requests]
     async with answers(host, prompt_requests) as items:
         async for numbered in items:

@@ -1,7 +1,7 @@
-"""ForeignBody: parameters of other servers that clients send along with their defaults.
+"""ForeignBody: parameters of other servers, which clients often send with their default values.
 
-Values that do not affect the answer are accepted. Values that need a feature that sharpi lacks are
-refused, because the answer would not be the requested one.
+A value that does not affect the answer is accepted. A value that needs a feature which sharpi lacks
+is refused, because the answer would not be the requested one.
 """
 
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ _ASK = "use 'response_format' or 'grammar'"
 class ForeignBody(Body):
     """Parameters of llama.cpp, vLLM, text-generation-inference, OpenRouter and Ollama."""
 
-    # Samplers that these values switch off.
+    # Samplers that sharpi lacks; the accepted values switch them off.
     mirostat: Annotated[Any, only(0, False, why=_NO_SAMPLER)] = None
     mirostat_mode: Annotated[Any, only(0, False, why=_NO_SAMPLER)] = None
     mirostat_tau: Ignored = None
@@ -53,7 +53,7 @@ class ForeignBody(Body):
     bad_words: Annotated[Any, only([], why="use 'logit_bias'")] = None
     allowed_token_ids: Annotated[Any, only(why="use 'logit_bias' or 'grammar'")] = None
     logits_processors: Annotated[Any, only([], why="sharpi runs no code of requests")] = None
-    # Parameters of the answer's text and of what accompanies it.
+    # Parameters of the answer's text and its further fields.
     min_tokens: Annotated[Any, only(0, why="an answer ends where the model ends it")] = None
     min_keep: Annotated[Any, only(0, 1, why=_NO_SAMPLER)] = None
     stop_token_ids: Annotated[Any, only([], why="use 'stop'")] = None

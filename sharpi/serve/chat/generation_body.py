@@ -36,7 +36,7 @@ Stops = Annotated[
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
-# Templates that take an effort know three levels: low, medium and high.
+# Chat templates with a reasoning effort know three levels: low, medium and high.
 _EFFORTS: Mapping[Effort, str | None] = {
     "none": None,
     "minimal": "low",
@@ -73,7 +73,7 @@ class SamplingBody(ForeignBody):
 
 
 def sampling_of(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
-    """Returns the server's defaults, overridden by the request's values."""
+    """Returns the sampling parameters: the request's values, else the server's defaults."""
     other = body.repetition_penalty
     given: dict[str, Any] = {
         "temperature": body.temperature,
@@ -90,7 +90,7 @@ def sampling_of(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
 
 
 def logit_bias_of(body: SamplingBody, vocab_size: int) -> tuple[tuple[int, float], ...]:
-    """Returns (token id, bias) of each biased token, sorted by the id as text."""
+    """Returns (token id, bias) pairs, sorted by the text of the id; raises ApiError."""
     biases = body.logit_bias or {}
     if len(biases) > _MAX_BIASES:
         fail("logit_bias", f"must have {_MAX_BIASES} tokens at most")
@@ -107,7 +107,7 @@ def _biases(biases: dict[str, float], vocab_size: int) -> Iterator[tuple[int, fl
 
 
 class Thinking(Struct, frozen=True):
-    """The limits of reasoning."""
+    """The request's settings of reasoning: on or off, the budget, and template variables."""
 
     is_enabled: bool | None = None  # None leaves the decision to the template
     budget: int | None = None  # the most tokens of reasoning
@@ -116,7 +116,7 @@ class Thinking(Struct, frozen=True):
 
 
 def thinking_of(body: SamplingBody, effort: Effort | None = None) -> Thinking:
-    """Reads OpenAI's effort and the corresponding parameters of other servers."""
+    """Combines OpenAI's reasoning effort with the corresponding parameters of other servers."""
     values = dict(body.chat_template_kwargs or {})
     if any(name in values for name in _RESERVED):
         fail("chat_template_kwargs", f"must not set {', '.join(_RESERVED)}")
@@ -160,7 +160,7 @@ class GenerationBody(SamplingBody):
 def generation_of(
     body: GenerationBody, host: ModelHost, max_tokens: int | None, num_logprobs: int | None
 ) -> GenerationRequest:
-    """Returns limits, sampling, biases and stop strings; refuses another model's name."""
+    """Builds the GenerationRequest from a body; raises ApiError for another model's name."""
     if body.model is not None:
         host.require_model(body.model)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
@@ -180,7 +180,7 @@ def first_limit(*limits: int | None) -> int | None:
 
 
 def answer_shape(body: GenerationBody) -> AnswerShape:
-    """Returns the form of the answer: "response_format", or sharpi's own parameter "grammar"."""
+    """Returns the required form of the answer, from `response_format` or `grammar`."""
     shape = AnswerShape()
     if body.response_format is not None:
         shape = shape_of(body.response_format, "response_format", nested=True)

@@ -1,18 +1,18 @@
-"""Encodes prompts: within bounds, with the ids of earlier turns, and without forged turns.
+"""Tokenizes prompts: limits their length, reuses ids of earlier answers, and escapes messages.
 
-PromptLimit refuses a prompt that cannot fit the context before tokenizing it. Tokenizing takes
-hundreds of bytes of memory for each byte of text. So a text with more bytes than the context's
-tokens could spell is refused for its length. The tokens of other long texts are counted in slices
-first.
+PromptLimit refuses a prompt that cannot fit the context before tokenizing it, because tokenizing
+takes hundreds of bytes of memory for each byte of text. A text with more characters than the
+context's tokens can decode to is refused at once. In other long texts, the tokens are counted in
+slices first.
 
-PromptMemory keeps the tokens of conversations, so that a longer one reuses their ids. A text has
-many tokenizations, and a model does not always generate the one that the tokenizer would choose. If
-its answers were tokenized again in the next turn, their ids would often not match the KV cache.
+PromptMemory stores the tokens of conversations, so that a longer conversation reuses their ids. A
+text has many tokenizations, and a model does not always generate the one that the tokenizer would
+choose. If answers were tokenized again, their ids would often not match the KV cache.
 
-PlainContents prevents texts of users and tools from forging a turn. A chat template joins all
-messages into one text, in which control tokens are parsed. If a message spells a control token,
-PlainContents puts a noncharacter into that spelling. It is removed after control tokens have been
-parsed.
+PlainContents prevents texts of users and tools from imitating other roles. A chat template joins
+all messages into one text, in which control tokens are parsed. If a message contains the text of a
+control token, PlainContents inserts a noncharacter into it. The noncharacter is removed after
+control tokens have been parsed.
 """
 
 import re
@@ -27,19 +27,19 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 from sharpi.units import format_bytes
 
 MARK = "\ufdd0"  # a noncharacter, which appears in no text
-_OF_OTHERS = ("user", "tool")  # roles whose texts come from elsewhere
+_OF_OTHERS = ("user", "tool")  # roles with untrusted texts
 _MAX_TEXTS = 256
 _MAX_CHARACTERS = 4 << 20
-_SLICE = 1 << 16  # characters of a message after which other threads get to run
+_SLICE = 1 << 16  # characters of a message that are searched at once, without releasing the GIL
 _COUNTED = 1 << 16  # characters of a prompt whose tokens are counted together
 _SLACK = 64  # the most tokens that a cut between two slices adds
 
 
 class PromptLimit:
-    """Encodes prompts for a context of `context_size` tokens.
+    """Tokenizes prompts for a context of `context_size` tokens, and refuses longer ones.
 
-    With `shifts`, a prompt that is too long loses its beginning later, so long texts are not
-    counted here.
+    With `shifts`, the engine cuts the beginning of a long prompt later, so tokens are not counted
+    here.
     """
 
     def __init__(self, tokenizer: Tokenizer, context_size: int, shifts: bool = False) -> None:
@@ -48,18 +48,21 @@ class PromptLimit:
 
     @property
     def max_characters(self) -> int:
-        """The most characters that the tokens of a context can spell."""
+        """The most characters that a context full of the longest tokens can decode to."""
         return self._context_size * self.tokenizer.longest_token
 
     def encode(
         self, text: str, *, add_bos: bool, parse_special: bool = True, mark: str = ""
     ) -> list[int]:
-        """Returns the ids of a text; raises ContextFullError if they cannot fit the context."""
+        """Tokenizes a text; raises ContextFullError if it cannot fit the context.
+
+        `mark` is removed from the text after control tokens were parsed.
+        """
         self.check(text)
         return self.tokenizer.encode(text, add_bos=add_bos, parse_special=parse_special, mark=mark)
 
     def check(self, text: str) -> None:
-        """Raises ContextFullError for a text that is certainly too long."""
+        """Raises ContextFullError for a text that certainly has more tokens than the context."""
         if len(text) > self.max_characters:
             raise self._too_long(f"{format_bytes(len(text))} of text")
         if len(text) <= 4 * _COUNTED or self._shifts:
@@ -78,7 +81,7 @@ class PromptLimit:
 
 
 class PromptMemory:
-    """Stores prompts with their answers, as text and as ids; drops the oldest first.
+    """Stores prompts with their answers, as text and as ids; drops the least recently used first.
 
     Any thread may use it.
     """
@@ -90,9 +93,9 @@ class PromptMemory:
         self._lock = threading.Lock()
 
     def ids_of(self, text: str) -> list[int]:
-        """Returns the ids of a prompt with its control tokens, and stored ids for its beginning.
+        """Tokenizes a rendered prompt, with stored ids for its longest known beginning.
 
-        Raises ContextFullError for a text that cannot fit the context.
+        Control tokens in the text are parsed. Raises ContextFullError if it cannot fit the context.
         """
         known = self._longest_beginning(text)
         if known is None:
@@ -109,9 +112,9 @@ class PromptMemory:
         answer_ids: Sequence[int],
         end_token: int,
     ) -> None:
-        """Stores an answer that ended by `end_token`, if its tokens spell exactly its text.
+        """Stores an answer that ended by `end_token`, if its ids decode to exactly its text.
 
-        If the text leaves out a control token, the ids spell more, and nothing is stored.
+        They do not if the text omits a control token; then nothing is stored.
         """
         if self._bytes_of(answer_ids) != answer.encode():
             return
@@ -124,12 +127,15 @@ class PromptMemory:
                 self._forget(next(iter(self._ids)))
 
     def _bytes_of(self, ids: Sequence[int]) -> bytes:
-        """Returns the bytes of an answer, without the leading space that SentencePiece adds."""
+        """Decodes ids to bytes, without the leading space that SentencePiece adds."""
         data = b"".join(map(self._tokenizer.token_bytes, ids))
         return data.removeprefix(b" ") if self._tokenizer.adds_space else data
 
     def _longest_beginning(self, text: str) -> tuple[str, "array[int]"] | None:
-        """Returns the longest stored beginning of the text and marks it as used."""
+        """Returns the longest stored beginning of `text` with its ids, and marks it as used.
+
+        Returns None if no beginning is stored.
+        """
         with self._lock:
             found = max(
                 (each for each in self._ids if text.startswith(each)), key=len, default=None
@@ -145,7 +151,7 @@ class PromptMemory:
 
 
 class PlainContents:
-    """Inserts marks into texts that spell control tokens, which are then encoded as plain text."""
+    """Inserts a mark into control tokens in messages, which makes them plain text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         texts = [text for text in tokenizer.control_texts if len(text) > 1]
@@ -153,7 +159,7 @@ class PlainContents:
         self._longest = max(map(len, texts), default=0)
 
     def marked(self, messages: Sequence[Message]) -> list[Message]:
-        """Returns the messages, with marks in the texts of users and tools that need them."""
+        """Returns the messages, with marks in the control tokens of user and tool messages."""
         return [self._marked(message) for message in messages]
 
     def _marked(self, message: Message) -> Message:

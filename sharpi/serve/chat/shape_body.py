@@ -1,4 +1,4 @@
-"""FormatBody: the form of an answer, as requests declare it."""
+"""FormatBody: the type of `response_format` and similar members, for the form of an answer."""
 
 from typing import Annotated, Any, Literal
 
@@ -32,7 +32,10 @@ class FormatBody(Body):
 
 
 def shape_of(form: FormatBody, path: str, *, nested: bool) -> AnswerShape:
-    """Returns the shape of an answer; with `nested`, the schema is inside `json_schema`."""
+    """Converts the format; with `nested`, the schema is in `json_schema.schema`.
+
+    Otherwise it is in `schema`. Raises ApiError if it is missing.
+    """
     if form.type in (None, "text"):
         return AnswerShape()
     schema = form.schema

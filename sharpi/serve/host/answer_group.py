@@ -1,7 +1,7 @@
-"""AnswerGroup: the answers to one request, which are read as their items arrive.
+"""AnswerGroup: runs the answers to one request, and reads their items on the event loop.
 
-An AnswerQueue carries the items from the engine's thread to the event loop. The engine never waits
-for a reader: items are queued, at most as many as there are tokens.
+An item is a text delta, the progress of prefill, or the end of an answer. An AnswerQueue carries
+items from the engine's thread to the event loop. The engine never waits for a reader.
 """
 
 import asyncio
@@ -24,16 +24,19 @@ Numbered: TypeAlias = tuple[int, Item]
 
 
 class AnswerRequest(Struct, frozen=True, eq=False):
-    """A request for one answer, as the engine needs it."""
+    """The engine's input for one answer: token ids, generation request and constraint."""
 
     prompt_ids: list[int]
     request: GenerationRequest
     constraint: Constraint | None = None
-    wants_progress: bool = False  # whether the prompt's progress is sent, as items
+    wants_progress: bool = False  # whether PrefillProgress items are sent
 
 
 class AnswerQueue:
-    """The queue of all answers to a request, created on the event loop; any thread may `put`."""
+    """The queue of items of all answers to a request; any thread may `put`.
+
+    It must be created on the event loop.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -45,7 +48,7 @@ class AnswerQueue:
             self._loop.call_soon_threadsafe(self._items.put_nowait, (number, item))
 
     async def next(self, seconds: float) -> Numbered | None:
-        """Waits for the next item of any answer; returns None if none arrives in time."""
+        """Waits for the next item of any answer; returns None after `seconds` without an item."""
         if not self._items.empty():
             return self._items.get_nowait()
         try:
@@ -56,7 +59,10 @@ class AnswerQueue:
 
 
 class QueuedAnswer:
-    """One answer as the engine's thread sees it; `is_closed` is set once nobody reads it."""
+    """One submitted answer, to which the engine's thread sends items.
+
+    `is_closed` is set when its reader needs no further items.
+    """
 
     def __init__(
         self, number: int, asked: AnswerRequest, client: str, queue: AnswerQueue, meter: AnswerMeter
@@ -67,7 +73,7 @@ class QueuedAnswer:
         self._has_ended = False
 
     def put(self, item: Item) -> None:
-        """Queues a text delta, progress or the end; drops items after the end."""
+        """Sends an item to the reader and records it in the metrics; drops items after the end."""
         if self._has_ended:
             return
         if isinstance(item, FinishInfo):
@@ -85,7 +91,7 @@ class AnswerGroup:
     """Runs the answers to one request, at most `max_parallel` at once.
 
     `submit` and `cancel` are methods of the EngineThread; `close` calls `closed`. The first answer
-    begins alone. The others begin after its first item, when its prompt is in the KV cache.
+    starts alone. Further answers start after its first item, to reuse its prompt in the KV cache.
     """
 
     def __init__(
@@ -102,7 +108,7 @@ class AnswerGroup:
         self._submit, self._cancel = submit, cancel
         self._metrics, self._max_parallel = metrics, max_parallel
         self._queue, self._closed = AnswerQueue(), closed
-        self._begun: set[int] = set()  # answers that have produced an item
+        self._begun: set[int] = set()  # indices of answers that have produced text
         self._begin(1)
 
     @property
@@ -111,7 +117,7 @@ class AnswerGroup:
         return bool(self._running or self._waiting)
 
     async def next(self) -> Numbered | None:
-        """Returns (number of the answer, item) as items arrive, and None after a while without any.
+        """Waits for the next (index of the answer, item); returns None after 10 s without one.
 
         Raises the error that ended an answer: ApiError 503 if the model cannot be loaded or the
         server stopped before the answer began, ContextFullError, UsageError, or the error of a
@@ -131,14 +137,17 @@ class AnswerGroup:
         return numbered
 
     def end(self, number: int) -> None:
-        """Ends the work for one answer, if it has not ended."""
+        """Cancels one answer, if it has not ended."""
         answer = self._running.pop(number, None)
         if answer is not None:
             self._stop(answer)
         self._begin(self._max_parallel)
 
     def cut(self) -> None:
-        """Ends all answers at once with `cancelled`; those that have produced items end first."""
+        """Ends all answers at once with the reason "cancelled".
+
+        Answers that have produced text receive their end first.
+        """
         while self._waiting:
             self._add()
         for _, answer in sorted(self._running.items(), key=lambda item: item[0] not in self._begun):
@@ -146,7 +155,7 @@ class AnswerGroup:
             self._cancel(answer)
 
     def close(self) -> None:
-        """Ends the work for all answers."""
+        """Cancels all answers that have not ended."""
         self._waiting.clear()
         for answer in self._running.values():
             self._stop(answer)
@@ -166,7 +175,7 @@ class AnswerGroup:
             self._submit(self._add())
 
     def _add(self) -> QueuedAnswer:
-        """Creates the next waiting answer, and counts it as running."""
+        """Creates a QueuedAnswer for the next waiting request, and adds it to the running ones."""
         number, asked = self._waiting.popleft()
         meter = self._metrics.answer()
         answer = QueuedAnswer(number, asked, self._client, self._queue, meter)

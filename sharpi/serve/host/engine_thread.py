@@ -1,6 +1,6 @@
 """EngineThread: the only thread that uses the engine, from loading to closing it.
 
-Other threads queue orders, which it executes between two steps.
+Other threads queue functions (orders), which it calls between two steps.
 """
 
 import threading
@@ -28,8 +28,8 @@ _LOOK_SECONDS = 1.0  # between two checks of the file of an unused model
 class EngineThread:
     """Loads the model on first use, runs its steps, and unloads it after `idle_seconds`.
 
-    `log` gets lines for the server's log. Any thread may read `last_use` (seconds of
-    time.monotonic), and whether the `model` is loaded.
+    `log` is called with lines for the server's log. Any thread may read `last_use` (in seconds of
+    time.monotonic), and whether `model` is loaded.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class EngineThread:
         self.last_use = time.monotonic()
 
     def start(self) -> None:
-        """Starts the thread and loads the model; raises the error of loading."""
+        """Starts the thread and loads the model; raises the error if loading fails."""
         self._thread.start()
         try:
             self._ask(self._load_now).result()
@@ -61,26 +61,29 @@ class EngineThread:
             raise
 
     def load(self) -> "Future[Loaded]":
-        """Returns the model once it is loaded; fails with ApiError if it cannot be loaded."""
+        """Loads the model unless it is loaded; the future fails with ApiError if that fails."""
         return self._ask(self._need)
 
     def look(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
-        """Runs `view` on the model between two steps and returns its result.
+        """Calls `view` with the loaded model between two steps; the future has its result.
 
-        Returns None if no model is loaded.
+        The result is None if no model is loaded.
         """
         return self._ask(lambda: view(self.model.loaded) if self.model.loaded else None)
 
     def submit(self, answer: QueuedAnswer) -> None:
-        """Begins an answer as soon as possible; if that fails, its FinishInfo has the error."""
+        """Submits an answer to the scheduler before the next step.
+
+        If that fails, `answer` receives a FinishInfo with the error.
+        """
         self._order(lambda: self._begin(answer))
 
     def cancel(self, answer: QueuedAnswer) -> None:
-        """Ends an answer before the next step; does nothing if it has ended."""
+        """Cancels an answer before the next step; does nothing if it has ended."""
         self._order(lambda: self._cancel(answer))
 
     def close(self) -> None:
-        """Ends all answers, closes the engine and waits for that; a second call does nothing."""
+        """Cancels all answers, closes the engine and joins the thread; may be called twice."""
         with self._wake:
             self._is_closing = True
             self._wake.notify()
@@ -124,7 +127,7 @@ class EngineThread:
             self._orders.popleft()()
 
     def _step(self) -> bool:
-        """Runs a step and returns whether there was work; if the step fails, ends all answers."""
+        """Runs a step, and returns whether it computed anything; if it fails, ends all answers."""
         loaded = self.model.loaded
         if loaded is None:
             return False
@@ -136,7 +139,7 @@ class EngineThread:
             if self.model.fatal is not None:
                 raise self.model.take_fatal()
         except Exception as error:
-            del loaded  # whose memory is released now
+            del loaded  # its memory is released now
             self._unload(self.model.give_up(error, len(self._request_ids)))
             return True
         if has_worked:
@@ -144,9 +147,9 @@ class EngineThread:
         return has_worked
 
     def _rest(self) -> None:
-        """Waits for an order; unloads the model once it has been idle for long enough.
+        """Waits for an order; unloads the model if it was idle for `idle_seconds`.
 
-        A model whose file is written to in the meantime is unloaded, too.
+        A model is also unloaded if its file was written to.
         """
         with self._wake:
             if not self._orders and not self._is_closing:
@@ -167,7 +170,7 @@ class EngineThread:
         return _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS)
 
     def _watch_file(self) -> None:
-        """Unloads a model whose file was written to while nobody uses it."""
+        """Unloads an unused model if its file was written to."""
         if self.model.loaded is None or self.num_users:
             return
         try:
@@ -182,7 +185,7 @@ class EngineThread:
         return max(0.0, self.last_use + self._idle_seconds - time.monotonic())
 
     def _need(self) -> Loaded:
-        """Returns the model, loading it again if necessary; raises ApiError."""
+        """Returns the loaded model, and loads it first if necessary; raises ApiError."""
         if self._is_closing:
             raise stopping()
         self.last_use = time.monotonic()
@@ -216,7 +219,7 @@ class EngineThread:
 
     def _submitted(self, answer: QueuedAnswer, loaded: Loaded) -> RequestId:
         def deliver(delta: TextDelta) -> None:
-            # before anything leaves that was computed from missing data
+            # so that no text is sent that was computed from missing data
             loaded.file.check_reads()
             answer.put(delta)
 
@@ -247,9 +250,9 @@ class EngineThread:
             self.model.loaded.scheduler.cancel(request_id)
 
     def _unload(self, finish_info: FinishInfo) -> None:
-        """Closes the model if there is one; ends open answers with `finish_info`.
+        """Ends open answers with `finish_info`, and closes the model if one is loaded.
 
-        `loaded` becomes None before any answer ends, so that readers of the end find no model.
+        `model.loaded` becomes None first, so that a reader of an answer's end finds no model.
         """
         loaded, self.model.loaded = self.model.loaded, None
         for answer in list(self._request_ids):
@@ -262,7 +265,7 @@ class EngineThread:
 
 
 def _for_clients(finish_info: FinishInfo) -> FinishInfo:
-    """Returns the finish info that clients may see: without the path of the model's file."""
+    """Returns the finish info without errors that reveal the path of the model's file."""
     if isinstance(finish_info.error, ModelFileError):
         return replace(finish_info, error=unreadable_model())
     return finish_info

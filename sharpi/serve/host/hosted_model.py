@@ -1,4 +1,4 @@
-"""HostedModel: the model of a server, loaded and unloaded, and the reason that it is not loaded."""
+"""HostedModel: loads and unloads the model of a server, and records why it failed."""
 
 import gc
 import time
@@ -17,8 +17,8 @@ from sharpi.system.heaps import trim_heaps
 class HostedModel:
     """Loads the model and closes it again; only the engine's thread calls its methods.
 
-    Any thread may read `loaded`, `is_loading` and `failure`: why the model was unloaded, could not
-    be loaded, or failed since its last answer. `log` gets lines for the server's log.
+    Any thread may read `loaded`, `is_loading` and `failure`. `failure` says why loading or an
+    answer failed, and is None after the next success. `log` is called with lines for the log.
     """
 
     def __init__(
@@ -29,11 +29,14 @@ class HostedModel:
         self.loaded: Loaded | None = None
         self.is_loading = False
         self.failure: str | None = None
-        # An error that ended an answer and will end every other one; None if there is none.
+        # The error of an answer after which the model cannot be used; None normally.
         self.fatal: ClusterError | ModelFileError | None = None
 
     def load(self) -> Loaded:
-        """Loads the model; raises what loading raises, and ModelFileError for an empty file."""
+        """Loads the model; raises the error of loading.
+
+        If the file changed since the first load, a file of zeros raises ModelFileError.
+        """
         self.is_loading, since = True, time.time_ns()
         try:
             engine = self._load()
@@ -47,11 +50,11 @@ class HostedModel:
         return self.loaded
 
     def give_up(self, error: Exception, num_answers: int) -> FinishInfo:
-        """Records the error of a step that ends all answers; returns their FinishInfo."""
+        """Records an error that ends all answers; returns the FinishInfo for them."""
         if isinstance(error, ModelFileError):
             self.failure = "the model's file was changed or cannot be read"
             return self.distrust_file(error)
-        if isinstance(error, ClusterError):  # the next request loads it when all machines are back
+        if isinstance(error, ClusterError):  # the next request loads the model again
             self.failure = "a machine that runs part of the model is lost"
             self._log(f"the model is unloaded: {error}")
             return FinishInfo("error", error=lost_rank())
@@ -61,8 +64,8 @@ class HostedModel:
     def is_fatal(self, error: BaseException, file: MappedFile) -> bool:
         """Returns whether an answer's error makes the whole model unusable.
 
-        After a fault of the file, that is so only if the file has been replaced. Otherwise a client
-        could make the server load the model again and again.
+        A ModelFileError does so only if the file was replaced. Otherwise a client could make the
+        server load the model again and again. A ClusterError always does; other errors never do.
         """
         if isinstance(error, ModelFileError) and not file.is_replaced():
             self.failure = "the model's file holds what makes no sense"
@@ -74,19 +77,22 @@ class HostedModel:
         return True
 
     def take_fatal(self) -> ClusterError | ModelFileError:
-        """Returns the error in `fatal`, and clears it, because the error refers to the engine."""
+        """Returns `fatal` and sets it to None, because the error refers to the engine."""
         assert self.fatal is not None
         fatal, self.fatal = self.fatal, None
         return fatal
 
     def distrust_file(self, error: ModelFileError) -> FinishInfo:
-        """Records that the file changed; the next request loads it again, unless it is empty."""
+        """Records that the model's file changed; returns the FinishInfo for open answers.
+
+        The next request loads the file again, and fails if the file holds only zeros.
+        """
         self._has_changed = True
         self._log(f"the model is unloaded: {error}")
         return FinishInfo("error", error=unreadable_model())
 
     def close(self, loaded: Loaded) -> None:
-        """Closes the model, which is not `loaded` any more, and logs its notes."""
+        """Closes a model that `loaded` no longer holds, and logs the notes of its engine."""
         loaded.file.close()
         try:
             loaded.engine.close()
@@ -98,7 +104,7 @@ class HostedModel:
 
 
 def _require_content(engine: Engine) -> None:
-    """Closes an engine whose file has lost its content, and raises ModelFileError."""
+    """Closes the engine and raises ModelFileError if its file holds only zeros."""
     try:
         check_not_empty(engine.file)
     except ModelFileError:
@@ -107,7 +113,7 @@ def _require_content(engine: Engine) -> None:
 
 
 def release_memory() -> None:
-    """Frees reference cycles, which may hold mappings, and returns free memory to the system."""
+    """Frees reference cycles, which may hold file mappings, and trims the heap."""
     gc.unfreeze()  # the objects that a server froze at its start
     gc.collect()
     gc.freeze()  # later collections would scan the remaining objects, and delay all threads

@@ -1,4 +1,4 @@
-"""Loaded: a model in memory, with the scheduler of its answers and the watch of its file."""
+"""Loaded: a model in memory, with its scheduler and the monitor of its file."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.serve.host.mapped_file import MappedFile
 
-_MORE_BYTES = 1 << 20  # bytes of a body beyond its text, for schemas, tools and names
+_MORE_BYTES = 1 << 20  # bytes of a body beyond its prompt, for schemas, tools and names
 _ESCAPE = 3  # bytes of JSON per byte of text, if each character is a \u escape
 MOST_BODY_BYTES = 32 << 20
 
@@ -25,6 +25,6 @@ class Loaded(Struct, frozen=True, eq=False):
 
     @property
     def max_body_bytes(self) -> int:
-        """The most bytes that a request for this model's context can need."""
+        """The most bytes of a request body whose prompt can fit the context, at most 32 MiB."""
         text = self.engine.context_size * self.engine.tokenizer.longest_token * _ESCAPE
         return min(text + _MORE_BYTES, MOST_BODY_BYTES)

@@ -1,6 +1,6 @@
-"""MappedFile: detects that a running model's file was cut short, changed or became unreadable.
+"""MappedFile: detects that the file of a loaded model was truncated, changed or unreadable.
 
-Renaming or removing the file does no harm, because the mapping keeps it as it was.
+Renaming or removing the file does no harm, because the mapping keeps its content.
 """
 
 import ctypes
@@ -18,16 +18,16 @@ from sharpi.errors import ModelFileError
 from sharpi.gguf.reader import GgufFile
 from sharpi.native import declare, open_library
 
-_State: TypeAlias = tuple[int, int, int, int]  # device, number, size and time of the last change
+_State: TypeAlias = tuple[int, int, int, int]  # device, inode, size and modification time
 _LOOK_SECONDS = 0.5  # between two checks of the file while the model runs
 _SAMPLE_BYTES = 4096  # checked at the beginning, the middle and the end of a tensor
 
 
 class MappedFile:
-    """The file of one loaded model; `close` ends the watch before the file is unmapped.
+    """Monitors the file of one loaded model; call `close` before the file is unmapped.
 
-    `since`: when loading began, in nanoseconds since 1970. A file written after that counts as
-    changed.
+    `since` is the time at which loading began, in nanoseconds since 1970. A file written after that
+    counts as changed.
     """
 
     def __init__(self, file: GgufFile, since: int | None = None) -> None:
@@ -42,18 +42,18 @@ class MappedFile:
 
     @property
     def is_readable(self) -> bool:
-        """False once a part of the file could not be read since it was mapped."""
+        """False after a read of the mapped file failed."""
         return bool(_library().sharpi_file_faults() == self._num_faults)
 
     def check_reads(self) -> None:
-        """Raises ModelFileError if a part of the file could not be read since it was mapped."""
+        """Raises ModelFileError if a read of the mapped file failed since it was mapped."""
         if not self.is_readable:
             raise ModelFileError(
                 f"{self._path}: the file was cut short or became unreadable while it was in use"
             )
 
     def check_sometimes(self) -> None:
-        """Calls `check_content` if the last check was half a second ago; cheap for each step.
+        """Calls `check_content` at most twice a second, so that each step can afford the call.
 
         Raises ModelFileError as `check_content` does.
         """
@@ -62,21 +62,21 @@ class MappedFile:
             self.check_content()
 
     def check_content(self) -> None:
-        """Raises ModelFileError if somebody has written to the file since it was mapped."""
+        """Raises ModelFileError if the file's size or modification time changed since loading."""
         for part, before in zip(self._parts, self._states, strict=True):
             now = _state(part)
             if now is not None and before is not None and now[:2] == before[:2] and now != before:
                 raise ModelFileError(f"{part}: the file was changed while it was in use")
 
     def is_replaced(self) -> bool:
-        """Returns whether another file is now at the path of this one."""
+        """Returns whether the path of the model now holds another or changed file."""
         return any(
             now is not None and now != before
             for now, before in zip(map(_state, self._parts), self._states, strict=True)
         )
 
     def close(self) -> None:
-        """Ends the watch."""
+        """Stops the detection of failed reads."""
         _library().sharpi_forget_files()
 
 
@@ -100,9 +100,10 @@ def _state(path: Path) -> _State | None:
 
 
 def _state_before(path: Path, since: int | None) -> _State | None:
-    """Returns a file's state; None if there is no file.
+    """Returns a file's state; None if the file does not exist.
 
-    If the file was written after `since`, returns a state that no file has.
+    If the file was written after `since`, the state has a modification time of -1, so that it
+    equals no later state.
     """
     state = _state(path)
     if state is None or since is None or not since < state[3] <= time.time_ns():
@@ -113,7 +114,7 @@ def _state_before(path: Path, since: int | None) -> _State | None:
 def check_not_empty(file: GgufFile) -> None:
     """Raises ModelFileError if a large tensor seems to hold only zeros, as in an unfinished copy.
 
-    Looks at a few pages of each tensor.
+    Three samples of 4 KiB are read from each tensor.
     """
     for tensor in file.tensors.values():
         data = tensor.data_in_file
@@ -128,7 +129,7 @@ def check_not_empty(file: GgufFile) -> None:
 
 
 def _mappings(file: GgufFile) -> set[tuple[int, int]]:
-    """Returns address and size of each mapped part."""
+    """Returns the address and the size in bytes of each mapped part of the file."""
     roots = (_root(tensor.data_in_file) for tensor in file.tensors.values())
     return {(root.ctypes.data, root.nbytes) for root in roots}
 

@@ -1,7 +1,7 @@
-"""Prometheus metrics in a registry of their own, and the recent rate of tokens.
+"""Prometheus metrics of one server, in a separate registry, and the recent rate of tokens.
 
-Counters and histograms grow with events; gauges and the counts of experts come from the latest
-ModelSnapshot. TokenRate gives the tokens per second of all answers over the last seconds.
+Counters and histograms are updated by events; gauges and the counts of experts come from the latest
+ModelSnapshot.
 """
 
 import threading
@@ -24,7 +24,7 @@ _PART_SECONDS = 0.1  # events within this time form one entry of the window
 
 
 class TokenRate:
-    """The recent rate of tokens; the engine's thread calls `add`, any thread `per_second`."""
+    """The rate of generated tokens over the last 10 seconds; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class TokenRate:
         self._count = 0
 
     def add(self, num_tokens: int) -> None:
-        """Adds tokens that were generated now."""
+        """Counts tokens as generated at the current time."""
         with self._lock:
             now = time.monotonic()
             start, before = self._times[-1] if self._times else (-1.0, 0)
@@ -44,7 +44,7 @@ class TokenRate:
             self._forget()
 
     def per_second(self) -> float:
-        """Returns the rate since the oldest token in the window; 0 if there is none."""
+        """Returns the tokens per second since the oldest token of the window; 0 without tokens."""
         with self._lock:
             self._forget()
             if not self._times:
@@ -59,7 +59,7 @@ class TokenRate:
 
 
 class Metrics:
-    """The metrics of one server; `tokens` is the recent rate that the page shows."""
+    """The Prometheus metrics of one server; `tokens` is the recent rate for the web page."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -110,11 +110,11 @@ class Metrics:
         return Histogram(name, text, buckets=buckets, registry=self._registry)
 
     def request(self, route: str, status: int) -> None:
-        """Counts a response that has begun, or a client that disconnected before that (499)."""
+        """Counts a request by route and status; 499 means a client that disconnected early."""
         self._requests.labels(route, str(status)).inc()
 
     def answer(self) -> "AnswerMeter":
-        """Returns the meter of an answer that starts waiting now."""
+        """Returns a new AnswerMeter, whose time to the first token begins now."""
         return AnswerMeter(self)
 
     def text(self, snapshot: ModelSnapshot) -> bytes:
@@ -126,7 +126,7 @@ class Metrics:
 
 
 class AnswerMeter:
-    """Measures the times of one answer; used on the engine's thread."""
+    """Measures the token times of one answer; used on the engine's thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -134,7 +134,7 @@ class AnswerMeter:
         self._has_begun = False
 
     def delta(self, delta: TextDelta) -> None:
-        """Records the new tokens of a text delta, which may have none."""
+        """Records the time and the number of new tokens in a text delta, if it has any."""
         count = len(delta.tokens)
         if not count:
             return
@@ -149,7 +149,7 @@ class AnswerMeter:
         metrics.tokens.add(count)
 
     def end(self, finish_info: FinishInfo) -> None:
-        """Records the end of the answer."""
+        """Records the reason, prompt tokens and draft counts of an answer that ended."""
         self._metrics._answers.labels(finish_info.reason).inc()
         self._metrics._prompt_tokens.inc(finish_info.timings.num_prompt_tokens)
         self._metrics._cached_tokens.inc(finish_info.timings.num_cached_tokens)
@@ -159,7 +159,7 @@ class AnswerMeter:
 
 
 class RequestMeter:
-    """Counts requests by `label`, and passes a line about each to `log`, if given."""
+    """Counts requests by `label` and status, and logs a line for each if `log` is given."""
 
     def __init__(
         self, metrics: Metrics, label: Callable[[Scope], str], log: Callable[[str], None] | None
@@ -175,7 +175,7 @@ class RequestMeter:
 
 
 class _ExpertCollector(Collector):
-    """Reports the counts of the loaded model; they restart at 0 when it is loaded again."""
+    """A Prometheus collector of expert counts, which restart at 0 when the model is reloaded."""
 
     def __init__(self) -> None:
         self.counts: ExpertCounts | None = None

@@ -1,4 +1,4 @@
-"""ModelHost: the model as the event loop sees it, for answers and for facts that requests need."""
+"""ModelHost: access to the engine's thread from the event loop, for all request handlers."""
 
 import asyncio
 import time
@@ -37,10 +37,10 @@ class ModelHostSettings(Struct, frozen=True):
 
 
 class ModelHost:
-    """Runs answers on one event loop; only `start` and `close` block.
+    """Runs answers for the handlers on one event loop; only `start` and `close` block.
 
-    `created`: when the host was made, in seconds since 1970. `context_size` and `max_body_bytes`
-    are known once it has started.
+    `created` is the time of its creation, in seconds since 1970. `context_size` and
+    `max_body_bytes` are valid after `start`.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class ModelHost:
         self.context_size, self.max_body_bytes = 0, MOST_BODY_BYTES
 
     def start(self) -> None:
-        """Loads the model; raises the error of loading."""
+        """Loads the model, and waits for that; raises the error of loading."""
         self._thread.start()
         if self._thread.model.loaded is not None:
             self.context_size = self._thread.model.loaded.engine.context_size
             self.max_body_bytes = self._thread.model.loaded.max_body_bytes
 
     def close(self) -> None:
-        """Ends all answers and writes the recorded files."""
+        """Ends all answers and closes the engine, which writes its records."""
         self._thread.close()
 
     @property
@@ -74,19 +74,22 @@ class ModelHost:
         return self.settings.model_id
 
     def require_model(self, name: str) -> None:
-        """Raises ApiError 404 for a name that is not this model's."""
+        """Raises ApiError 404 unless `name` is this model's name or an alias."""
         if name not in (self.model_id, *self.settings.aliases):
             raise unknown_model(name, self.model_id)
 
     async def ready(self) -> Loaded:
-        """Returns the model, loading it again if necessary; requests must not keep parts of it."""
+        """Returns the loaded model, and loads it first if necessary.
+
+        Callers must not keep references to its parts.
+        """
         self._thread.last_use = time.monotonic()
         if self._thread.model.loaded is not None:
             return self._thread.model.loaded
         return await asyncio.wrap_future(self._thread.load())
 
     async def look(self, view: Callable[[Loaded], T]) -> T | None:
-        """Runs `view` on the model between two steps and returns its result.
+        """Calls `view` with the loaded model between two steps, and returns its result.
 
         Returns None if no model is loaded.
         """
@@ -99,7 +102,7 @@ class ModelHost:
 
     @property
     def state(self) -> Literal["loaded", "loading", "idle", "failed"]:
-        """The state of the model; an idle one is unloaded, and the next request loads it."""
+        """The state of the model; "idle" means unloaded until the next request."""
         if self._thread.model.is_loading:
             return "loading"
         if self.failure is not None:
@@ -108,15 +111,15 @@ class ModelHost:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the latest request could not be answered; None if it could.
+        """The reason why the model failed; None after an answer or a load has succeeded.
 
-        Either loading failed, or an error unloaded the model, or its results are not finite.
+        It failed to load, an error unloaded it, or its results are not finite.
         """
         return self._thread.model.failure
 
     @property
     def idle_seconds(self) -> float:
-        """The seconds since the model was last used."""
+        """The seconds since the model was last used; 0 while answers are open."""
         return 0.0 if self._open else time.monotonic() - self._thread.last_use
 
     @property
@@ -129,9 +132,9 @@ class ModelHost:
 
     @contextmanager
     def admitted(self, scope: Scope) -> Iterator[None]:
-        """Counts a client's request while the block prepares and answers it.
+        """Counts a client's request as open during the `with` block.
 
-        Raises ApiError 429 if too many are running or waiting, and 503 if the server is stopping.
+        Raises ApiError 429 if too many requests are open, and 503 if the server is stopping.
         """
         if self._is_stopping:
             raise stopping()
@@ -143,7 +146,7 @@ class ModelHost:
                 self._thread.num_users -= 1
 
     def answers(self, asked: Sequence[AnswerRequest]) -> AnswerGroup:
-        """Begins the answers to one request; the caller has to close them.
+        """Starts the answers to one request; the caller must close the AnswerGroup.
 
         Raises ApiError 503 if the server is stopping.
         """
@@ -157,9 +160,10 @@ class ModelHost:
         return group
 
     async def scored(self, ids: Sequence[int], num_best: int) -> list[SampledToken]:
-        """Returns a prompt's tokens with log probabilities, computed between other steps.
+        """Returns a prompt's tokens with log probabilities and the `num_best` alternatives of each.
 
-        Raises ContextFullError, and ApiError 503 if the model is unloaded in the meantime.
+        They are computed in steps between those of the scheduler. Raises ContextFullError, and
+        ApiError 503 if the model is unloaded before they are complete.
         """
         await self.ready()
         scores = await self._required(
@@ -169,31 +173,31 @@ class ModelHost:
             while not scores.is_complete:
                 await self._required(lambda loaded: scores.step())
         finally:
-            # Also if the client has left: the engine's thread closes the scores in any case.
+            # Closed on the engine's thread, even if the client has disconnected.
             self._thread.look(lambda loaded: scores.close())
         return scores.tokens
 
     async def between_steps(self, view: Callable[[Loaded], T]) -> T:
-        """Runs `view` on the model between two steps, loading it again if necessary.
+        """Loads the model if necessary, and calls `view` with it between two steps.
 
-        Raises the errors of `view`, and ApiError 503 without a model.
+        Raises the errors of `view`, and ApiError 503 if no model is loaded then.
         """
         await self.ready()
         return await self._required(view)
 
     async def _required(self, view: Callable[[Loaded], T]) -> T:
-        """Runs `view` on the model between two steps; raises ApiError 503 without a model."""
+        """Calls `view` with the model between two steps; raises ApiError 503 if none is loaded."""
         found = await self.look(lambda loaded: (view(loaded),))
         if found is None:
             raise ApiError(503, "the model was unloaded; try again", "unavailable")
         return found[0]
 
     def stop(self) -> None:
-        """Refuses new answers; open ones continue."""
+        """Makes new requests fail with ApiError 503; open answers continue."""
         self._is_stopping = True
 
     def cut(self) -> None:
-        """Ends all open answers at once; those that have not begun end with a 503."""
+        """Ends all open answers at once; answers that have not begun raise ApiError 503."""
         self._is_stopping = True
         for answers in self._open:
             answers.cut()

@@ -1,4 +1,4 @@
-"""ModelSnapshot: the load of a model and the counts of its experts between two steps."""
+"""ModelSnapshot: the answers, KV cache pages and expert counts of a model between two steps."""
 
 from typing import TypeAlias
 
@@ -11,7 +11,7 @@ ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: (description, co
 
 
 class ModelSnapshot(Struct, frozen=True):
-    """The load of a model, all 0 if none is loaded."""
+    """The current use of a model, for the metrics; all fields are 0 if none is loaded."""
 
     model_loaded: bool = False
     answers_waiting: int = 0

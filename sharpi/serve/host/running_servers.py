@@ -19,18 +19,21 @@ _SUFFIX = ".json"
 
 
 class RunningServer(Struct, frozen=True):
-    """One running server."""
+    """A running server, as its file describes it."""
 
     pid: int
     url: str
     model: str
     created: int  # seconds since 1970
-    status_key: str  # opens the server's /props, and nothing else
+    status_key: str  # an API key that is valid for /props only
 
 
 @contextlib.contextmanager
 def announced(server: RunningServer) -> Iterator[None]:
-    """Lists the server while the block runs; raises OSError if its file cannot be written."""
+    """Keeps a locked file for the server during the `with` block; raises OSError.
+
+    `running_servers` finds the server by that file.
+    """
     folder = _folder()
     port = server.url.rpartition(":")[2]
     path = folder / f"{server.pid}-{port}{_SUFFIX}"
@@ -73,7 +76,7 @@ def _is_stale(descriptor: int) -> bool:
 
 
 def _folder() -> Path:
-    """Returns the folder of the files, which is private to this user; raises OSError."""
+    """Returns the folder of the servers' files, which only this user can access; raises OSError."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     own = base and os.path.isdir(base)
     folder = Path(base or "", "sharpi") if own else _temporary()

@@ -1,7 +1,7 @@
-"""Access control: API keys, origins, host names, and requests per client.
+"""Access control: API keys, origins, host names, and the number of requests per client.
 
-Any web page can make its visitors' browsers send requests to this machine, but it does not know a
-key. So without keys, foreign origins and foreign host names are refused.
+Any web page can make its visitors' browsers send requests to this machine, but it does not know an
+API key. So if no key is required, foreign origins and foreign host names are refused.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ _LOCAL_ENDINGS = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 
 
 class Access:
-    """Checks the key, the origin and the host name of each request.
+    """Checks the API key, the origin and the host name of each request.
 
-    `keys`: any of them allows access; without keys none is needed. `origins`: web pages that may
-    send requests. `host_names`: allowed names in the Host header, besides those of local networks;
-    None allows all. `status_key` gives access to /props only.
+    If `keys` is not empty, a request needs one of them. `origins` lists the web pages that may send
+    requests. `host_names` lists allowed names in the Host header, besides those of local networks;
+    None allows all. `status_key` is a key that is valid for /props only.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Access:
         self._status_key = None if status_key is None else _digest(status_key.encode())
 
     def require(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raises ApiError 401 or 403; `headers` has names in lower case."""
+        """Raises ApiError 401 or 403 if access is refused; names in `headers` are in lower case."""
         self._require_host(headers.get("host"))
         if not self._keys:
             self._require_origin(headers.get("origin"), headers.get("host", ""))
@@ -58,11 +58,11 @@ class Access:
             )
 
     def _require_host(self, host: str | None) -> None:
-        """Refuses names that a foreign page may have bound to this machine's address.
+        """Raises ApiError for a Host header that may come from DNS rebinding.
 
-        Browsers always send a host; HTTP/1.0 has no such header, so requests without one pass.
-        Addresses, names without a dot, and names that no public name server has cannot be bound by
-        a page.
+        A web page can bind only names of public DNS to this machine's address. So addresses, names
+        without a dot and names of local networks are allowed. So is a request without the header,
+        because browsers always send it.
         """
         if self._host_names is None or host is None:
             return
@@ -83,7 +83,7 @@ class Access:
             )
 
     def _has_key(self, path: str, headers: Mapping[str, str]) -> bool:
-        """Compares the key with every allowed one, each in constant time."""
+        """Returns whether the request has an allowed key; compares all keys in constant time."""
         allowed = list(self._keys)
         if path == "/props" and self._status_key is not None:
             allowed.append(self._status_key)
@@ -93,7 +93,7 @@ class Access:
 
 
 def _digest(key: bytes) -> bytes:
-    """Returns a hash, whose fixed length keeps the timing from revealing the key's length."""
+    """Returns the SHA-256 hash of a key, so that timing does not reveal the key's length."""
     return hashlib.sha256(key).digest()
 
 
@@ -107,7 +107,7 @@ def _is_public(path: str) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """Returns the host without the port and the brackets of IPv6."""
+    """Returns the name in a Host header, without the port and the brackets of IPv6."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -130,14 +130,14 @@ current_client: ContextVar[str] = ContextVar("current_client", default="")
 
 
 class Admission:
-    """Limits each client to `places` requests at once, and all clients to a few times as many."""
+    """Limits each client to `places` requests at once, and all clients to four times as many."""
 
     def __init__(self, places: int) -> None:
         self._places, self._held = places, Counter[str]()
 
     @contextmanager
     def admitted(self, client: str) -> Iterator[None]:
-        """Counts a client's request during the block; raises ApiError 429 at the limit."""
+        """Counts a client's request during the `with` block; raises ApiError 429 at the limit."""
         num_held = self._held[client]
         if num_held >= self._places or self._held.total() >= _NUM_FULL * self._places:
             raise busy(num_held or self._held.total())
@@ -152,7 +152,7 @@ class Admission:
 
 
 def client_of(scope: Scope) -> str:
-    """Returns the client's IPv4 address, or the network of its IPv6 address."""
+    """Returns the client's IPv4 address, or the /64 network of its IPv6 address."""
     address = (scope.get("client") or ("",))[0]
     try:
         known = ipaddress.ip_address(address.partition("%")[0])

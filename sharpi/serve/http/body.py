@@ -1,8 +1,8 @@
-"""Body: the base of the types that declare what a request's JSON body may hold.
+"""Body: the base class of msgspec Structs that declare the JSON bodies of requests.
 
-msgspec decodes a body by its type. If msgspec refuses it, the body is read again, for an error
-message that names the fault (`body_faults.py`) or to accept what some clients send: null for an
-absent member, 3.0 for 3, and half a surrogate pair at the end of a cut text.
+msgspec decodes a body by its type. If that fails, `body_faults.py` checks the body again. It finds
+the error message, or accepts what some clients send: null for an absent member, 3.0 for 3, and half
+a surrogate pair at the end of a truncated text.
 """
 
 import json
@@ -19,7 +19,7 @@ from sharpi.serve.http.errors import invalid_request
 T = TypeVar("T", bound="Body")
 _SURROGATE = b"\\ud"
 _HALF = re.compile("[\ud800-\udfff]")
-_SLICE = 1 << 16  # characters after which other threads get to run
+_SLICE = 1 << 16  # characters that are replaced at once, without releasing the GIL
 
 
 def only(*neutral: object, why: str) -> Meta:
@@ -44,7 +44,7 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 def decode_body(data: bytes, kind: type[T]) -> T:
-    """Returns the body as its type; raises ApiError that names the member at fault."""
+    """Decodes a JSON body to `kind`; raises ApiError, which names the invalid member."""
     try:
         body: T = _decoder(kind).decode(data)
         return body
@@ -57,7 +57,7 @@ def decode_body(data: bytes, kind: type[T]) -> T:
 
 
 def fail(name: str, message: str) -> NoReturn:
-    """Raises the ApiError for a member; `message` follows the member's path."""
+    """Raises ApiError 400 with the text "'NAME' MESSAGE" for an invalid member."""
     refuse(name, message)
 
 
@@ -77,7 +77,7 @@ def _neutral_values(kind: type[Body]) -> tuple[tuple[str, tuple[object, ...]], .
 
 
 def _json(data: bytes) -> object:
-    """Parses JSON; lone surrogates, which cut texts may have at their ends, become U+FFFD."""
+    """Parses JSON; lone surrogates, as at the end of truncated texts, become U+FFFD."""
     try:
         value: object = json.loads(data, parse_constant=_refuse_constant)
         return _without_halves(value) if _SURROGATE in data.lower() else value

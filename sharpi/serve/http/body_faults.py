@@ -1,4 +1,4 @@
-"""Finds what is wrong with a body, and says so in one sentence that names the member at fault."""
+"""Checks a decoded JSON body by its type, with error messages that name the invalid member."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,16 @@ _NAMES: dict[type, str] = {
 
 
 def checked(kind: type, value: object) -> object:
-    """Returns the value with null members left out, ready to be converted to `kind`.
+    """Returns `value` without null members, ready for `msgspec.convert` to `kind`.
 
-    Raises ApiError, with the member's path as its parameter, for a wrong type, a value out of
-    range, and a missing or unknown member.
+    Raises ApiError, whose `param` is the member's path, for a wrong type, a value out of range, and
+    a missing or unknown member.
     """
     return _checked(inspect.type_info(kind), value, "", {})
 
 
 def refuse(path: str, message: str) -> NoReturn:
-    """Raises the ApiError for a member; `message` follows the member's path."""
+    """Raises ApiError 400 with the text "'PATH' MESSAGE" for an invalid member."""
     raise invalid_request(f"'{path}' {message}", param=path)
 
 

@@ -1,7 +1,7 @@
-"""ClientConnection runs one request and its response; BodyReader reads a body within limits.
+"""ClientConnection runs the application for a request; BodyReader reads a body within limits.
 
 The application runs as a task, which is cancelled when the client disconnects or stops reading. So
-the work for an answer ends with the connection, streaming or not.
+an answer ends with the connection, even if it is not streamed.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ from sharpi.serve.http.errors import ApiError, too_much
 from sharpi.units import format_bytes
 
 _DISCARD_SECONDS = 2.0
-LAST = {"Connection": "close"}  # further data on this connection could not be told from the body
+LAST = {"Connection": "close"}  # later data could not be distinguished from the body
 _SMALL = 64 << 10  # bytes that any body may have
 _LEAST_RATE = 16 << 10  # bytes per second that a slow body must reach
 
 
 class ClientGone(Exception):
-    """The client has closed the connection."""
+    """Raised when the client has closed the connection or stopped reading."""
 
 
 class RequestLimits(Struct, frozen=True):
-    """Limits the size and the time of a request."""
+    """The limits on the size of a request body, and on the time for reading and sending."""
 
     max_body_bytes: int = 32 << 20
     part_seconds: float = 30.0  # for each part of the body to arrive
-    stall_seconds: float = 60.0  # for the client to take each message
+    stall_seconds: float = 60.0  # for the client to receive each message
 
 
 class BodyReader:
-    """Reads bodies; all of them together may take four times the longest allowed body."""
+    """Reads request bodies; together they may take four times the largest allowed body."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -44,7 +44,7 @@ class BodyReader:
 
     @contextmanager
     def reading(self) -> Iterator["BodySize"]:
-        """Yields the counter for one body's bytes; when the block ends, they no longer count."""
+        """Yields a BodySize, whose bytes count towards the total limit during the `with` block."""
         size = BodySize()
         try:
             yield size
@@ -52,10 +52,10 @@ class BodyReader:
             self._held -= size.num_bytes
 
     async def read(self, receive: Receive, headers: Mapping[str, str], size: "BodySize") -> bytes:
-        """Returns the whole body.
+        """Reads and returns the complete body.
 
-        Raises ApiError 413 if it is too long, 408 if it does not arrive in time, and 429 if other
-        clients' bodies leave no room for it.
+        Raises ApiError 413 if it is too long, 408 if it does not arrive in time, and 429 if all
+        bodies together exceed their limit.
         """
         length = headers.get("content-length", "0")
         most = self._limits.max_body_bytes
@@ -92,9 +92,9 @@ class BodyReader:
         return event.get("body", b""), event.get("more_body", False)
 
     async def _refuse_length(self, receive: Receive) -> None:
-        """Discards more of the body for a short time, and then raises ApiError 413.
+        """Reads and discards the body for up to 2 seconds, and then raises ApiError 413.
 
-        Many clients read a response only after they have sent the whole body.
+        Many clients read a response only after they have sent the complete body.
         """
         more = True
         try:
@@ -108,18 +108,21 @@ class BodyReader:
 
 
 class BodySize(Struct):
-    """Counts the bytes of one body that are in memory."""
+    """The bytes of one body that are in memory."""
 
     num_bytes: int = 0
 
 
 class ClientConnection:
-    """Runs the application for one request; `status` is the response's, None until it begins."""
+    """Runs the application for one request, and sends its response.
+
+    `status` is the response's status, None until the response begins.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, stall_seconds: float) -> None:
         self.scope, self.status = scope, None
         self.request_id = "req_" + secrets.token_hex(12)
-        self.closes = False  # whether the connection takes no further request
+        self.closes = False  # whether to close the connection after the response
         self._receive, self._send, self._stall_seconds = receive, send, stall_seconds
         self._has_ended = False
         self._is_gone = asyncio.Event()
@@ -127,9 +130,9 @@ class ClientConnection:
     status: int | None
 
     async def run(self, app: ASGIApp, body: bytes) -> None:
-        """Runs the application with the whole body.
+        """Runs the application with the complete body until the response ends.
 
-        Raises ClientGone or the application's error.
+        Raises ClientGone, or the application's error.
         """
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -153,7 +156,7 @@ class ClientConnection:
             del work, watch
 
     async def send(self, message: Message) -> None:
-        """Sends a message to the client; raises ClientGone if it does not read."""
+        """Sends an ASGI message to the client; raises ClientGone if the client does not read it."""
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *self._own_headers()]}
         try:
@@ -166,7 +169,7 @@ class ClientConnection:
         self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        """Returns the request id under both APIs' names, and whether the connection closes."""
+        """Returns two headers with the request id, and `Connection: close` if needed."""
         request_id = self.request_id.encode()
         close = [(b"connection", b"close")] if self.closes else []
         return [(b"x-request-id", request_id), (b"request-id", request_id), *close]

@@ -1,4 +1,4 @@
-"""Endpoint: one path of the server, with the type of its body."""
+"""Endpoint: a method and path of the server, with its handler and the type of its body."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,11 +17,11 @@ from sharpi.serve.http.json_size import check_json_size
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
-_SMALL = 4 << 10  # bodies up to this size are cheap whatever they hold
+_SMALL = 4 << 10  # bytes; smaller bodies are parsed without counting their values
 
 
 class Endpoint(Struct, frozen=True):
-    """A method and a path; the first line of the handler's docstring describes it to clients."""
+    """A method and path with its handler; the OpenAPI document shows the handler's docstring."""
 
     method: str
     path: str
@@ -33,13 +33,13 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def routes(self) -> list[Route]:
-        """The routes for Starlette; an endpoint for GET also answers HEAD."""
+        """The Starlette routes of all paths of the endpoint; GET includes HEAD."""
         paths = (self.path, *self.other_paths)
         return [Route(path, self.respond, methods=[self.method]) for path in paths]
 
 
 class EndpointTable:
-    """Finds the endpoint of a request."""
+    """All endpoints, with look-up by the path and method of a request."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = tuple(endpoints)
@@ -47,23 +47,23 @@ class EndpointTable:
 
     @property
     def routes(self) -> list[Route]:
-        """All routes for Starlette."""
+        """The Starlette routes of all endpoints."""
         return [route for _, route in self._routes]
 
     def find(self, scope: Scope) -> Endpoint | None:
-        """Returns the endpoint of a path and method; None if there is none."""
+        """Returns the endpoint with the request's path and method; None without one."""
         matches = (each for each, route in self._routes if route.matches(scope)[0] is Match.FULL)
         return next(matches, None)
 
     def takes_body(self, scope: Scope) -> bool:
-        """Returns whether the endpoint of a request reads a body."""
+        """Returns whether the request's endpoint has a JSON body."""
         endpoint = self.find(scope)
         return endpoint is not None and endpoint.body is not None
 
     def label(self, scope: Scope) -> str:
-        """Returns the label in metrics: the declared path, or the folder of the page's files.
+        """Returns the label of a request in metrics: the endpoint's path, "/page/" or "other".
 
-        Clients' own paths would make endless labels.
+        Raw paths would create an unlimited number of labels.
         """
         if scope["path"].startswith(PAGE_FOLDER):
             return PAGE_FOLDER
@@ -72,13 +72,13 @@ class EndpointTable:
 
 
 async def prepared(request: Request, kind: type[B], prepare: Callable[[B], T]) -> T:
-    """Decodes the body and runs `prepare` on it, both off the event loop."""
+    """Decodes the body to `kind` and returns `prepare(body)`, both in a worker thread."""
     data = await request.body()
     return await asyncio.to_thread(lambda: prepare(read_body_as(data, kind)))
 
 
 def read_body_as(data: bytes, kind: type[B]) -> B:
-    """Returns the body as its type; raises ApiError, also if it has too many values."""
+    """Decodes a JSON body to `kind`; raises ApiError if it is invalid or has too many values."""
     if len(data) > _SMALL:
         check_json_size(data)
     return decode_body(data, kind)

@@ -1,6 +1,6 @@
-"""ApiError: a refused or failed request, and its JSON in each API.
+"""ApiError: the error of a refused or failed request, and its JSON in each API.
 
-Paths under /v1/messages and /messages use Anthropic's form, all others OpenAI's.
+Paths under /v1/messages and /messages use Anthropic's form, all other paths OpenAI's.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,10 @@ _CLIENTS_FAULT = (UsageError, TemplateError, GrammarError)
 
 
 class ApiError(Exception):
-    """An error with a `message` for the client.
+    """An error with an HTTP status and a message for the client.
 
-    `code` and `param` are fields of OpenAI's form, `details` of Anthropic's; each may be None.
+    `code` and `param` are fields of OpenAI's form, `details` is one of Anthropic's; each may be
+    None.
     """
 
     def __init__(
@@ -47,52 +48,52 @@ class ApiError(Exception):
 
 
 def invalid_request(message: str, *, param: str | None = None, code: str | None = None) -> ApiError:
-    """Returns a 400: the request itself is wrong, in the field `param`."""
+    """Returns ApiError 400 for an invalid request; `param` is the path of the invalid member."""
     return ApiError(400, message, code, param)
 
 
 def busy(num_open: int) -> ApiError:
-    """Returns a 429: the server has reached its limit of answers."""
+    """Returns ApiError 429: the server has reached its limit of answers."""
     return too_much(f"{num_open} answers are running or waiting, which is the limit")
 
 
 def too_much(what: str) -> ApiError:
-    """Returns a 429: the client should try again later."""
+    """Returns ApiError 429, with the reason `what` and a Retry-After header."""
     message = f"{what}; try again later"
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return ApiError(429, message, "rate_limit_exceeded", headers=headers)
 
 
 def unknown_model(name: str, known: str) -> ApiError:
-    """Returns a 404: the server has another model."""
+    """Returns ApiError 404: the server's model is `known`, not `name`."""
     message = f"the model {name[:200]!r} does not exist; this server has {known!r}"
     return ApiError(404, message, "model_not_found", "model")
 
 
 def not_loaded() -> ApiError:
-    """Returns a 503: the model cannot be loaded again."""
+    """Returns ApiError 503: the model cannot be loaded."""
     return ApiError(503, "the model cannot be loaded; the server's log says why", "unavailable")
 
 
 def unreadable_model() -> ApiError:
-    """Returns a 503: the model's file was cut short or changed while the model was running."""
+    """Returns ApiError 503: the model's file was truncated or changed while it was in use."""
     message = "the model's file was changed or cannot be read any more; the server's log says more"
     return ApiError(503, message, "unavailable")
 
 
 def lost_rank() -> ApiError:
-    """Returns a 503: one of the machines that run the model together is lost."""
+    """Returns ApiError 503: a machine that runs part of the model has failed."""
     message = "a machine that runs part of the model is lost; the server's log says which"
     return ApiError(503, message, "unavailable")
 
 
 def stopping() -> ApiError:
-    """Returns a 503: the server is shutting down."""
+    """Returns ApiError 503: the server is shutting down."""
     return ApiError(503, "the server is stopping", "unavailable")
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Returns the error for the client; it gives details only if the client caused the error."""
+    """Converts an exception to an ApiError; details are included only for errors of the client."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, BusyError):
@@ -129,6 +130,6 @@ def error_body(path: str, error: ApiError) -> dict[str, Any]:
 
 
 def error_response(path: str, error: Exception) -> JSONResponse:
-    """Returns the whole response to a request that failed."""
+    """Returns the JSON response for a failed request, in the form of the path's API."""
     fault = as_api_error(error)
     return JSONResponse(error_body(path, fault), fault.status, fault.headers)

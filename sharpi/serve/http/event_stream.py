@@ -19,20 +19,20 @@ _log = logging.getLogger(__name__)
 
 
 def data_event(data: object) -> bytes:
-    """Returns an event that has no name."""
+    """Returns a server-sent event without a name, with `data` as JSON."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return b"data: " + text.encode("utf-8", "replace") + b"\n\n"
 
 
 def named_event(data: dict[str, Any]) -> bytes:
-    """Returns an event named by the type of its data."""
+    """Returns a server-sent event with the name `data["type"]`, and `data` as JSON."""
     return b"event: " + str(data["type"]).encode() + b"\n" + data_event(data)
 
 
 async def event_stream(events: Events, error_event: Callable[[ApiError], bytes]) -> "EventResponse":
-    """Returns the response once there is a first event.
+    """Waits for the first event, and returns the response that streams all events.
 
-    An error before that is raised; later errors are sent as `error_event`.
+    An error before the first event is raised; a later error is sent as an `error_event`.
     """
     try:
         return EventResponse(await anext(events), events, error_event)

@@ -1,8 +1,8 @@
-"""Bounds the number of values and the depth of JSON text before it is parsed.
+"""Limits the number of values and the nesting depth of JSON text before it is parsed.
 
-A parser holds the GIL, and turns a few bytes into an object of many: 30 MB of small values would
-take gigabytes and stop the event loop for seconds. Values are counted in slices, between which
-other threads run.
+A parser holds the GIL, and a value of a few bytes becomes a much larger object. So 30 MB of small
+values would take gigabytes, and stop the event loop for seconds. Values are counted in slices,
+between which other threads run.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sharpi.serve.http.errors import invalid_request
 
 MAX_VALUES = 250_000
-MAX_NAMES = 50_000  # names of members, which cost more than values
+MAX_NAMES = 50_000  # names of members, which take more memory than values
 MAX_DEPTH = 200
 _SLICE = 1 << 18  # bytes
 
@@ -23,7 +23,7 @@ _KINDS[ord(",")], _KINDS[ord(":")] = _COMMA, _COLON
 
 
 def check_json_size(data: bytes) -> None:
-    """Raises ApiError 400 for JSON with too many values, or nested too deeply."""
+    """Raises ApiError 400 for JSON with too many values or member names, or nested too deeply."""
     depth, in_text, escapes = 0, False, False
     counts = np.zeros(5, np.int64)  # of each kind of character
     for start in range(0, len(data), _SLICE):
@@ -42,7 +42,11 @@ def check_json_size(data: bytes) -> None:
 
 
 def _unescaped(part: bytes, escapes: bool) -> tuple[bytes, bool]:
-    r"""Returns the slice without escaped quotes, and whether its last byte escapes the next one."""
+    r"""Replaces escape sequences in a slice of JSON; returns the slice and a flag.
+
+    The flag says whether the last byte of the slice escapes the next byte. `escapes` is the flag of
+    the slice before.
+    """
     if escapes:
         part = b"_" + part[1:]
     if b"\\" not in part:
@@ -52,10 +56,10 @@ def _unescaped(part: bytes, escapes: bool) -> tuple[bytes, bool]:
 
 
 def _signs(part: bytes, in_text: bool) -> tuple[npt.NDArray[np.uint8], bool]:
-    """Returns the kinds of brackets, commas and colons outside of strings, in order.
+    """Returns the brackets, commas and colons outside of strings, in order, as kinds 1 to 4.
 
     Also returns whether the slice ends within a string. `in_text` says whether it begins within
-    one.
+    a string.
     """
     letters = np.frombuffer(part, np.uint8)
     inside = (np.cumsum(letters == _QUOTE, dtype=np.uint8) + np.uint8(in_text)) & 1

@@ -1,4 +1,4 @@
-"""Binds the socket that the server listens on, before the model is loaded."""
+"""Binds the server's socket before the model is loaded."""
 
 import errno
 import ipaddress
@@ -13,7 +13,7 @@ _UNREAD_MILLISECONDS = 60_000  # the system drops a peer that acknowledges nothi
 def bind(host: str, port: int) -> socket.socket:
     """Returns a bound and listening socket.
 
-    Port 0 takes a free one. Raises UsageError if it cannot bind.
+    Port 0 chooses a free port. Raises UsageError if binding fails.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -45,12 +45,12 @@ def _refusal(host: str, port: int, error: OSError) -> str:
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Returns whether only this machine can reach the socket."""
+    """Returns whether the socket is bound to a loopback address."""
     return _address(listener).is_loopback
 
 
 def url_of(listener: socket.socket) -> str:
-    """Returns the URL by which this machine reaches the socket, without a slash at the end."""
+    """Returns the URL of the socket for clients on this machine, without a trailing slash."""
     address, port = _address(listener), listener.getsockname()[1]
     if address.is_unspecified:
         address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")

@@ -1,4 +1,4 @@
-"""Makes the server's OpenAPI document, at /openapi.json, from the endpoints' types."""
+"""Builds the OpenAPI document, /openapi.json, from the endpoints and the types of their bodies."""
 
 import inspect
 import re
@@ -32,7 +32,7 @@ _ERROR_SCHEMA = {
 
 
 def openapi_endpoint(endpoints: Sequence[Endpoint]) -> Endpoint:
-    """Returns the endpoint GET /openapi.json, which describes the others."""
+    """Returns the endpoint GET /openapi.json, which describes `endpoints`."""
     document = openapi_document(endpoints)
 
     async def openapi(request: Request) -> Response:
@@ -43,7 +43,7 @@ def openapi_endpoint(endpoints: Sequence[Endpoint]) -> Endpoint:
 
 
 def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Returns the document of OpenAPI 3.1."""
+    """Returns the OpenAPI 3.1 document of all public endpoints."""
     described = [each for each in endpoints if each.is_public]
     bodies = [each.body for each in described if each.body is not None]
     schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)

@@ -1,4 +1,4 @@
-"""Serves the page at `/` from a fixed table of files; no path of a request reaches the disk."""
+"""Serves the web page at `/` from files in memory; request paths are never used as file paths."""
 
 import hashlib
 from pathlib import Path
@@ -26,21 +26,21 @@ _POLICY = (
 
 
 class PageFile(Struct, frozen=True):
-    """One file of the page."""
+    """One file of the web page, with its content in memory."""
 
     content: bytes
     media_type: str
     tag: str  # changes whenever the content does
 
     async def respond(self, request: Request) -> Response:
-        """Returns the file, or 304 if the client has this version."""
+        """Returns the file, or status 304 if the client has this version cached."""
         headers = self._headers()
         if self.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         return Response(self.content, headers=headers, media_type=self.media_type)
 
     def _headers(self) -> dict[str, str]:
-        """Returns headers that make browsers revalidate, since a newer sharpi has newer files."""
+        """Returns headers for caching with revalidation, and for security."""
         return {
             "Cache-Control": "no-cache",
             "ETag": self.tag,
@@ -51,7 +51,7 @@ class PageFile(Struct, frozen=True):
 
 
 def page_endpoints() -> list[Endpoint]:
-    """Returns the endpoints of `/` and, under `/page/`, of every file that the page loads."""
+    """Returns the endpoints of `/`, and of all files that the web page loads, under `/page/`."""
     folder = page_folder()
     files = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES)
     return [_endpoint(folder, path) for path in files]

@@ -1,7 +1,7 @@
-"""RequestGuard: the checks around every request and response.
+"""RequestGuard: ASGI middleware that checks every request and handles its errors.
 
-It checks framing and access, limits the body and watches the connection. It also confines a failure
-to its request, and reports it to the client in the form of the request's API.
+It checks framing and access, limits the body and monitors the connection. It turns an exception
+into an error response in the form of the request's API.
 """
 
 import time
@@ -29,11 +29,11 @@ Report = Callable[[Scope, int, float, str], None]
 
 
 class RequestGuard:
-    """ASGI middleware around `app`.
+    """ASGI middleware around `app`, which checks requests and handles errors.
 
-    `report` gets each request with its status, seconds and request id, `log` gets a line about each
-    internal error. `takes_body` says whether a request's body should be read. `admitted` counts the
-    request against its client's limit while it is prepared and answered.
+    `report` is called with each request's scope, status, seconds and request id, `log` with a line
+    about each internal error. `takes_body` returns whether to read a request's body. `admitted`
+    counts the request against its client's limit while it is prepared and answered.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RequestGuard:
     async def _answer_fault(
         self, connection: ClientConnection, receive: Receive, error: Exception
     ) -> None:
-        """Sends an error response; if a response has already begun, only closes the connection."""
+        """Sends an error response, unless a response has already begun; logs internal errors."""
         path = connection.scope["path"]
         fault = as_api_error(error)
         if fault.status == 500:
@@ -100,7 +100,10 @@ class RequestGuard:
 
 
 def _to_origin_form(scope: Scope) -> None:
-    """Reads `GET http://host/path` as `GET /path` for that host (RFC 9112, 3.2.2)."""
+    """Rewrites the request `GET http://host/path` to `GET /path` (RFC 9112, 3.2.2).
+
+    The host replaces the Host header.
+    """
     if not scope["path"].startswith(_SCHEME):
         return
     host, slash, path = scope["path"].removeprefix(_SCHEME).partition("/")
@@ -111,7 +114,7 @@ def _to_origin_form(scope: Scope) -> None:
 
 
 def _check_head(scope: Scope) -> None:
-    """Refuses HTTP versions other than 1.0 and 1.1, and heads that are too long."""
+    """Raises ApiError for HTTP versions other than 1.0 and 1.1, and for excessive headers."""
     version = scope.get("http_version", "1.1")
     if version not in ("1.0", "1.1"):
         message = f"HTTP/{version} is not supported; use HTTP/1.1"
@@ -127,9 +130,9 @@ def _check_head(scope: Scope) -> None:
 
 
 def _check_framing(headers: Mapping[str, str]) -> None:
-    """Refuses requests with two headers for the length of the body.
+    """Raises ApiError for a request with both Content-Length and Transfer-Encoding.
 
-    They would allow request smuggling (RFC 9112, 6.1).
+    Such requests allow request smuggling (RFC 9112, 6.1).
     """
     if "content-length" in headers and "transfer-encoding" in headers:
         message = "a request has either Content-Length or Transfer-Encoding"
@@ -137,9 +140,10 @@ def _check_framing(headers: Mapping[str, str]) -> None:
 
 
 def _check_type(headers: Mapping[str, str]) -> None:
-    """Refuses bodies that are not JSON, among them those that any web page can send.
+    """Raises ApiError unless the Content-Type is JSON.
 
-    Programs may leave the type out; browsers, which send an Origin, may not.
+    Any web page can send bodies of some other types. Requests without an Origin header, so not from
+    browsers, may omit the Content-Type.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if not kind and "origin" not in headers:
@@ -154,9 +158,9 @@ def _has_body(headers: Mapping[str, str]) -> bool:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Returns the headers with names in lower case; the last header of each name counts.
+    """Returns the headers with names in lower case; the last header of each name is used.
 
-    Refuses a request with two different hosts or origins.
+    Raises ApiError for two different values of Host or of Origin.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -168,7 +172,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _one_line(error: Exception) -> str:
-    """Returns the exception and the line that raised it."""
+    """Returns a line with the exception, its message, and the source line that raised it."""
     trace, where = error.__traceback__, ""
     while trace is not None:
         where = f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"

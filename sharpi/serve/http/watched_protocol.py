@@ -1,8 +1,8 @@
-"""WatchedProtocol: uvicorn's HTTP protocol, with a limit on what clients may keep open.
+"""WatchedProtocol: uvicorn's HTTP protocol, with limits on time, connections and pipelining.
 
 uvicorn limits neither the time for a request's head, nor the number of connections, nor how many
-bytes a client sends before its earlier requests are answered. Each of these would let one client
-shut out the others.
+bytes a client sends before its earlier requests are answered. Without these limits, one client
+could block all other clients.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 HEAD_SECONDS = 30.0  # for the whole head of a request
-_MOST_AHEAD = 64 << 10  # bytes of further requests that a client may send during an answer
+_MOST_AHEAD = 64 << 10  # bytes of later requests that a client may send during a response
 _RESERVED_FILES = 64  # open files that sharpi needs besides its connections
 _MOST_FILES = 1 << 16
 
 
 def raise_file_limit() -> int:
-    """Raises the limit of open files as far as the system lets it, and returns it."""
+    """Raises the process's limit of open files to the hard limit, at most 65536; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft < most:
@@ -28,7 +28,7 @@ def raise_file_limit() -> int:
 
 
 class WatchedProtocol(H11Protocol):
-    """One connection, closed if no request arrives in time, or to make room for another one."""
+    """A connection that is closed if no request arrives in time, or to accept a newer one."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -36,19 +36,19 @@ class WatchedProtocol(H11Protocol):
         self._since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait for the head of a request."""
+        """Starts the timer for the first request's head, and limits the open connections."""
         super().connection_made(transport)
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
         self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timers, which would keep the connection's memory."""
+        """Stops the timers, because they hold references to the connection."""
         self._stop_head_timer()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Takes bytes from the client; closes the connection if too many come before an answer."""
+        """Handles received bytes; aborts a connection that sends 64 KiB ahead during an answer."""
         super().data_received(data)
         if not self._is_answering:
             self._wait_for_head()
@@ -58,14 +58,14 @@ class WatchedProtocol(H11Protocol):
             self.transport.abort()
 
     def on_response_complete(self) -> None:
-        """Continues with the next request, part of which may have arrived already."""
+        """Starts the timer for the next request's head if part of it has arrived already."""
         super().on_response_complete()
         self._since = self.loop.time()
         if not self._is_answering and self.conn.trailing_data[0]:
             self._wait_for_head()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection, even if its client has not read the last answer."""
+        """Closes an idle connection, even if its client has not read the last response."""
         super().timeout_keep_alive_handler()
         self._drop_unread()
 
@@ -75,17 +75,19 @@ class WatchedProtocol(H11Protocol):
 
     @property
     def _rank(self) -> tuple[int, float]:
-        """Returns a key for sorting; connections with the lowest are closed first.
+        """The sort key (stage, time); the connection with the lowest key is closed first.
 
-        The key is (stage, time). Stage 0 has no request, 1 an incomplete body, 2 a whole request.
-        The time is the event loop's clock when the client connected or its last response was
-        complete.
+        Stage 0 has no request, 1 an incomplete body, 2 a complete request. The time is the event
+        loop's clock when the client connected or its last response was complete.
         """
         kind = (1 if self.cycle.more_body else 2) if self._is_answering else 0
         return kind, self._since
 
     def _make_room(self) -> None:
-        """Closes a connection if there are too many, not counting those that are closing."""
+        """Aborts the connection with the lowest `_rank` if too many connections are open.
+
+        If all others are answering a complete request, aborts this connection instead.
+        """
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES
         if len(self.connections) <= max(limit, 1):
             return

@@ -1,6 +1,6 @@
-"""Builds the answers of /v1/chat/completions, whole or as chunks of a stream.
+"""Builds the responses of /v1/chat/completions, as one body or as a stream of chunks.
 
-Legacy completions have the same head, usage and stream.
+/v1/completions uses the same functions for head, usage and stream.
 """
 
 import time
@@ -39,7 +39,7 @@ _FINISH: dict[EndReason, str] = {
 async def chat_completion(
     host: ModelHost, prompt_requests: Sequence[PromptRequest], tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    """Returns the body of an answer that is not streamed, with a choice for each request."""
+    """Generates answers that are not streamed; returns the body, with a choice per request."""
     collected = await collect(host, prompt_requests)
     usage = total_usage([each.end.usage for each in collected if each.end], len(prompt_requests))
     return {
@@ -55,7 +55,7 @@ def chat_chunks(
     tokenizer: Tokenizer,
     includes_usage: bool,
 ) -> Events:
-    """Returns the events of a stream; `includes_usage` adds one at the end."""
+    """Returns the server-sent events of a stream; `includes_usage` adds one with the usage."""
     head = completion_head(host, "chat.completion.chunk", _ID_PREFIX)
     if includes_usage:
         head["usage"] = None
@@ -64,7 +64,7 @@ def chat_chunks(
 
 
 class _ChoiceChunks:
-    """Converts the parts of one choice to deltas; the first delta names the role."""
+    """Converts the parts of one answer to chunks; the first chunk holds the role."""
 
     def __init__(self, number: int, tokenizer: Tokenizer) -> None:
         self._number, self._tokenizer = number, tokenizer
@@ -127,14 +127,14 @@ def _message(collected: CollectedAnswer) -> dict[str, Any]:
 
 
 class ChoiceChunks(Protocol):
-    """Converts one choice of a stream."""
+    """An interface that converts the parts of one answer to stream chunks."""
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterable[dict[str, Any]]:
-        """Returns the chunks of one part, or of the end."""
+        """Returns the `choices` entries for one part of the answer, or for its end."""
 
 
 def completion_head(host: ModelHost, kind: str, id_prefix: str) -> dict[str, Any]:
-    """Returns the fields at the beginning of a body and of every chunk."""
+    """Returns the fields id, object, created and model of a body or of all chunks of a stream."""
     return {
         "id": new_id(id_prefix),
         "object": kind,
@@ -144,7 +144,7 @@ def completion_head(host: ModelHost, kind: str, id_prefix: str) -> dict[str, Any
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
-    """Returns the usage in the form of both kinds of completions."""
+    """Returns the `usage` object of chat completions and completions."""
     return {
         "prompt_tokens": usage.num_prompt,
         "completion_tokens": usage.num_generated,
@@ -155,7 +155,7 @@ def usage_body(usage: Usage) -> dict[str, Any]:
 
 
 def progress_body(progress: PrefillProgress) -> dict[str, Any]:
-    """Returns the progress of a prompt, with llama.cpp's names."""
+    """Returns the progress of prefill, with the field names of llama.cpp's server."""
     return {
         "total": progress.num_prompt,
         "cache": progress.num_cached,
@@ -165,7 +165,7 @@ def progress_body(progress: PrefillProgress) -> dict[str, Any]:
 
 
 def error_event(error: ApiError) -> bytes:
-    """Returns the event of an error within a stream."""
+    """Returns the server-sent event that reports an error in a stream that has begun."""
     return data_event(openai_body(error))
 
 
@@ -177,9 +177,9 @@ async def choice_events(
     answers_per_prompt: int,
     includes_usage: bool,
 ) -> Events:
-    """Yields the events of a stream with a choice for each request.
+    """Yields the server-sent events of a stream, with a choice for each request.
 
-    `includes_usage` adds an event at the end.
+    Each event begins with the fields of `head`. `includes_usage` adds an event with the usage.
     """
     usages = [Usage()] * len(prompt_requests)
 

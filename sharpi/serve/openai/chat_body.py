@@ -1,4 +1,4 @@
-"""ChatBody: what the body of /v1/chat/completions may hold."""
+"""ChatBody: the type of the request body of /v1/chat/completions."""
 
 from typing import Annotated, Any, Literal
 
@@ -107,7 +107,10 @@ class ChatBody(GenerationBody, kw_only=True):
 
 
 def text_of(content: Content | None, path: str) -> str | None:
-    """Returns a string, or the parts' texts joined by newlines."""
+    """Returns a string content unchanged, or joins the texts of its parts by newlines.
+
+    Returns None for None.
+    """
     if content is None or isinstance(content, str):
         return content
     return "\n".join(_part_text(part, f"{path}[{i}]") for i, part in enumerate(content))

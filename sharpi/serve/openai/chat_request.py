@@ -1,4 +1,4 @@
-"""ChatRoute: turns the body of /v1/chat/completions into a ChatCall, and sends the answer."""
+"""ChatRoute: translates the body of /v1/chat/completions to a ChatCall, and responds to it."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _SAME_ROLES = {"developer": "system", "function": "tool"}
 
 
 class ChatRoute:
-    """Answers /v1/chat/completions."""
+    """The handler of /v1/chat/completions."""
 
     def __init__(self, host: ModelHost, chats: ChatModels) -> None:
         self._host, self._chats = host, chats
@@ -47,7 +47,7 @@ class ChatRoute:
 
 
 class ChatRequest(Struct, frozen=True):
-    """A ChatCall, and how to send its answer."""
+    """The ChatCall of a /v1/chat/completions request, and how its answers are sent."""
 
     call: ChatCall
     is_stream: bool
@@ -56,7 +56,7 @@ class ChatRequest(Struct, frozen=True):
 
 
 def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
-    """Returns the request; raises ApiError for values that contradict each other."""
+    """Translates the body to a ChatRequest; raises ApiError for contradictory values."""
     limit = first_limit(body.max_completion_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages, prefill = _messages_and_prefill(body)
@@ -94,7 +94,10 @@ def _num_logprobs(body: ChatBody) -> int | None:
 
 
 def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
-    """Returns the messages; with "continue_final_message", the last one becomes the prefill."""
+    """Returns the messages, and the beginning of the answer that the model continues.
+
+    With "continue_final_message" that is the text of the last message, otherwise "".
+    """
     messages = tuple(_message(each, f"messages[{i}]") for i, each in enumerate(body.messages))
     continues = bool(body.continue_final_message)
     if body.add_generation_prompt is continues:
@@ -109,7 +112,7 @@ def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
 
 
 def _message(body: MessageBody, path: str) -> Message:
-    """Returns a message of a ChatCall; the developer role becomes system."""
+    """Converts one message for a ChatCall; the role "developer" becomes "system"."""
     content = body.content
     if not isinstance(content, str):
         content = text_of(content, f"{path}.content")
@@ -124,9 +127,9 @@ def _message(body: MessageBody, path: str) -> Message:
 
 
 def _assistant(body: MessageBody) -> Message:
-    """Returns the fields of an assistant message for reasoning and tool calls.
+    """Returns the fields of an assistant message that hold its reasoning and tool calls.
 
-    Clients name the reasoning `reasoning_content` or `reasoning`.
+    The reasoning may be in `reasoning_content` or `reasoning`.
     """
     reasoning = body.reasoning_content or body.reasoning
     message: Message = {"reasoning_content": reasoning} if reasoning else {}

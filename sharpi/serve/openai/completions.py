@@ -1,4 +1,4 @@
-"""Builds the answers of /v1/completions, whole or as a stream."""
+"""Builds the responses of /v1/completions, as one body or as a stream of chunks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,13 +33,13 @@ _CUT = "length"
 
 
 class CompletionsRoute:
-    """Answers /v1/completions."""
+    """The handler of /v1/completions."""
 
     def __init__(self, host: ModelHost, chats: ChatModels) -> None:
         self._host, self._chats = host, chats
 
     async def respond(self, request: Request) -> Response:
-        """Continues the text of prompts."""
+        """Continues the text of one or more prompts."""
         model = await self._chats.get()
 
         def prepare(body: CompletionsBody) -> tuple[CompletionsRequest, list[PromptRequest]]:
@@ -57,7 +57,10 @@ class CompletionsRoute:
 
 
 async def with_scores(host: ModelHost, asked: CompletionsRequest) -> CompletionsRequest:
-    """Returns the request with its prompts scored, if it echoes them with logprobs."""
+    """Adds the log probabilities of the prompts to a request with `echo` and `logprobs`.
+
+    Returns other requests unchanged.
+    """
     num_best = asked.request.num_logprobs
     if not asked.wants_scores or num_best is None:
         return asked
@@ -70,7 +73,7 @@ async def completion(
     prompt_requests: list[PromptRequest],
     tokenizer: Tokenizer,
 ) -> dict[str, Any]:
-    """Returns the body of answers that are not streamed, grouped by prompt."""
+    """Generates answers that are not streamed; returns the body, with choices by prompt."""
     collected = await collect(host, prompt_requests)
     ends = [each.end for each in collected if each.end]
     choices = []
@@ -88,7 +91,7 @@ def completion_chunks(
     prompt_requests: list[PromptRequest],
     tokenizer: Tokenizer,
 ) -> Events:
-    """Returns the events of a stream."""
+    """Returns the server-sent events of a stream."""
     choices = [_Choice(number, asked, tokenizer) for number in range(len(prompt_requests))]
     return choice_events(
         host, prompt_requests, _head(host), choices, asked.num_answers, asked.includes_usage
@@ -96,7 +99,7 @@ def completion_chunks(
 
 
 class _Choice:
-    """Converts one choice; its first chunk begins with the echoed prompt."""
+    """Converts the parts of one answer to chunks; the first begins with the echoed prompt."""
 
     def __init__(self, number: int, asked: CompletionsRequest, tokenizer: Tokenizer) -> None:
         self._number = number

@@ -1,4 +1,4 @@
-"""CompletionsBody: what the body of /v1/completions may hold."""
+"""CompletionsBody: the type of the request body of /v1/completions."""
 
 from typing import Annotated, Any
 

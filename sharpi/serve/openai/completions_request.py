@@ -1,4 +1,4 @@
-"""Turns the body of /v1/completions into prompts, as text or ids, and their request."""
+"""Translates the body of /v1/completions to tokenized prompts and a generation request."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _DEFAULT_TOKENS = 16  # OpenAI's default
 
 
 class CompletionsRequest(Struct, frozen=True):
-    """Prompts, and how to send their answers."""
+    """The prompts of a /v1/completions request, and how their answers are sent."""
 
     prompts: tuple[list[int], ...]  # token ids
     echoes: tuple[str, ...]  # for each prompt, the text to put before its answers, or ""
@@ -27,19 +27,22 @@ class CompletionsRequest(Struct, frozen=True):
     num_answers: int  # for each prompt
     is_stream: bool
     includes_usage: bool  # a stream ends with its usage
-    # The scored tokens of each prompt to echo with logprobs; empty until they are scored.
+    # For each prompt to echo, its tokens with log probabilities; empty until they are computed.
     scored: tuple[Sequence[SampledToken], ...] = ()
 
     @property
     def wants_scores(self) -> bool:
-        """True if prompts are echoed with logprobs."""
+        """True if the prompts need log probabilities, because they are echoed with them."""
         return any(self.echoes) and self.request.num_logprobs is not None
 
 
 def completions_request(
     body: CompletionsBody, host: ModelHost, limit: PromptLimit
 ) -> CompletionsRequest:
-    """Returns the request, which may take a while; raises ApiError and ContextFullError."""
+    """Translates the body to a CompletionsRequest; tokenizes its prompts, which may be slow.
+
+    Raises ApiError and ContextFullError.
+    """
     num_answers = body.n or 1
     if body.best_of not in (None, num_answers):
         fail("best_of", "cannot be honoured: every answer is sent; leave it out")
@@ -63,7 +66,7 @@ def completions_request(
 
 
 def _prompts(value: Any) -> list[str | list[int]]:
-    """Returns each prompt, as a string or as ids."""
+    """Returns a list of prompts, each a string or a list of token ids; raises ApiError."""
     if isinstance(value, str) or (value and isinstance(value[0], int)):
         value = [value]
     if not value:

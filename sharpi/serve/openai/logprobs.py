@@ -1,4 +1,4 @@
-"""Log probabilities of tokens in the forms of chat completions and legacy completions."""
+"""Converts log probabilities to the forms of /v1/chat/completions and /v1/completions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,12 +10,12 @@ _LEAST = -9999.0  # OpenAI's value for a token that is impossible
 
 
 def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> dict[str, Any]:
-    """Returns chat logprobs: tokens with text, bytes and the best alternatives."""
+    """Returns the `logprobs` object of a chat choice: text, bytes and alternatives per token."""
     return {"content": listed_logprobs(tokenizer, tokens), "refusal": None}
 
 
 def listed_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[dict[str, Any]]:
-    """Returns an entry for each token, in the form that chat completions and responses share."""
+    """Returns an entry for each token, in the form of /v1/chat/completions and /v1/responses."""
     return [
         _entry(tokenizer, token.id, token.logprob)
         | {"top_logprobs": [_entry(tokenizer, *each) for each in token.alternatives]}
@@ -24,13 +24,13 @@ def listed_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> lis
 
 
 class LegacyLogprobs:
-    """The logprobs of one completion; text offsets continue from call to call."""
+    """Builds the `logprobs` objects of one completion; text offsets continue between calls."""
 
     def __init__(self, tokenizer: Tokenizer, offset: int = 0) -> None:
         self._tokenizer, self._offset = tokenizer, offset
 
     def of(self, tokens: Iterable[SampledToken]) -> dict[str, Any]:
-        """Returns the four parallel lists for the next tokens."""
+        """Returns the four lists for the next tokens: texts, logprobs, alternatives and offsets."""
         entry: dict[str, Any] = {
             "tokens": [],
             "token_logprobs": [],
@@ -66,5 +66,5 @@ def _text(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def _finite(logprob: float | None) -> float:
-    """Returns a finite logprob, since JSON has no infinity."""
+    """Returns the logprob, at least -9999, because JSON has no infinity."""
     return _LEAST if logprob is None else max(logprob, _LEAST)

@@ -1,4 +1,4 @@
-"""Converts the input items of /v1/responses to messages."""
+"""Converts the input items of /v1/responses to chat messages."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from sharpi.serve.openai.responses_body import InputItem, ResponsesBody
 
 
 def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
-    """Returns the messages of a request: its instructions, then its input (a text or items)."""
+    """Returns the chat messages of a request: its instructions, then its text or input items."""
     messages: list[Message] = []
     if body.instructions:
         messages.append({"role": "system", "content": body.instructions})
@@ -23,7 +23,7 @@ def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
 
 
 def _add(messages: list[Message], item: InputItem, path: str) -> None:
-    """Adds an item; all items of one assistant turn become one message."""
+    """Adds an input item; consecutive items of the assistant become one message if possible."""
     match item.type or "message":
         case "message":
             _add_message(messages, item, path)
@@ -50,7 +50,7 @@ def _add_message(messages: list[Message], item: InputItem, path: str) -> None:
 
 
 def _reasoning(item: InputItem, path: str) -> str:
-    """Returns the reasoning itself, or its summaries if that is missing."""
+    """Returns the text of a reasoning item, or its summaries if the text is missing."""
     whole = text_of(item.content, f"{path}.content")
     return whole or "\n".join(part.text for part in item.summary or ())
 
@@ -63,10 +63,10 @@ def _add_call(messages: list[Message], item: InputItem, path: str) -> None:
 
 
 def _assistant(messages: list[Message], key: str, text: str) -> None:
-    """Adds a text to the assistant's last message, under `key`.
+    """Adds a text under `key` to the last message, if it is the assistant's.
 
-    Adds a new message instead if that one already has calls or a text under `key`, or if reasoning
-    would follow its content.
+    Otherwise adds a new message, also if the last one has tool calls or a text under `key`, or if
+    reasoning would follow its content.
     """
     turn = _turn(messages)
     if turn.get(key) or turn.get("tool_calls") or (key != "content" and turn.get("content")):
@@ -77,7 +77,7 @@ def _assistant(messages: list[Message], key: str, text: str) -> None:
 
 
 def _turn(messages: list[Message]) -> dict[str, Any]:
-    """Returns the last message if it is the assistant's; otherwise adds an empty one."""
+    """Returns the last message if it is the assistant's; otherwise adds an empty message."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     return messages[-1]

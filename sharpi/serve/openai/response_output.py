@@ -1,4 +1,4 @@
-"""The items of a streamed response's output: a message, reasoning or a call."""
+"""The output items of a response: message, reasoning and function call, with their events."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ Event = dict[str, Any]
 
 
 class Item(ABC):
-    """Item `index` of the output; its `body` is complete after `end`."""
+    """The output item `index` of a response; its `body` is complete after `end`."""
 
     def __init__(self, index: int, tokenizer: Tokenizer, body: Event) -> None:
         self._index, self._tokenizer = index, tokenizer
@@ -22,20 +22,20 @@ class Item(ABC):
         self._pieces: list[str] = []
 
     def begin(self) -> Iterator[Event]:
-        """Yields the events that precede the contents."""
+        """Yields the events that announce the item."""
         item = {"type": "response.output_item.added", "item": dict(self.body)}
         yield item | {"output_index": self._index}
 
     @abstractmethod
     def add(self, part: AnswerDelta) -> Iterator[Event]:
-        """Yields the events of one more part."""
+        """Yields the delta events for one more part of the answer."""
 
     @abstractmethod
     def contents_end(self, text: str) -> Iterator[Event]:
-        """Puts the whole text into the body, and yields the events that report it."""
+        """Stores the complete text in `body`, and yields the events that report it."""
 
     def end(self, status: str) -> Iterator[Event]:
-        """Yields the events that follow the contents."""
+        """Yields the events that end the item, which then has `status`."""
         yield from self.contents_end("".join(self._pieces))
         self.body["status"] = status
         item = {"type": "response.output_item.done", "item": self.body}
@@ -52,7 +52,7 @@ class Item(ABC):
 
 
 class _TextItem(Item):
-    """An item whose content is one text; `events` names its delta events."""
+    """An output item with one text as content; `events` is the prefix of its events' names."""
 
     events: ClassVar[str]
     empty: ClassVar[Event]
@@ -72,15 +72,15 @@ class _TextItem(Item):
         yield self._event(f"{self.events}.delta", content_index=0, delta=text, **extra)
 
     def extra(self, part: AnswerDelta | None = None) -> Event:
-        """Returns further fields for the events of a part.
+        """Returns further fields for the delta event of `part`.
 
-        If `part` is None, returns those for the events of the whole text.
+        If `part` is None, returns further fields for the events of the complete text.
         """
         return {}
 
 
 class MessageItem(_TextItem):
-    """The answer's text, with logprobs if there are any."""
+    """The output item with the answer's text, and its logprobs if they were requested."""
 
     events = "output_text"
     empty: ClassVar[Event] = {
@@ -105,7 +105,7 @@ class MessageItem(_TextItem):
 
 
 class ReasoningItem(_TextItem):
-    """The reasoning before the answer."""
+    """The output item with the reasoning before the answer."""
 
     events = "reasoning_text"
     empty: ClassVar[Event] = {"type": "reasoning_text", "text": ""}
@@ -116,7 +116,7 @@ class ReasoningItem(_TextItem):
 
 
 class CallItem(Item):
-    """A call of a function."""
+    """The output item with a function call."""
 
     def __init__(self, index: int, tokenizer: Tokenizer, name: str) -> None:
         call = {"type": "function_call", "call_id": new_id("call_"), "name": name}

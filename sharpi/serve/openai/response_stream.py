@@ -1,4 +1,4 @@
-"""ResponseEvents turns an answer into events of /v1/responses, or joins them into a response."""
+"""ResponseEvents turns an answer into the events or the body of a /v1/responses response."""
 
 import time
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ Event = dict[str, Any]
 
 
 class ResponseEvents:
-    """One response and its numbered events."""
+    """Builds one response, and the numbered events of its stream."""
 
     def __init__(self, host: ModelHost, asked: ResponsesRequest, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -53,13 +53,13 @@ class ResponseEvents:
         }
 
     def stream(self, host: ModelHost, prompt_request: PromptRequest) -> Events:
-        """Returns the events of a stream."""
+        """Returns the server-sent events of a streamed response."""
         return answer_events(
             host, [prompt_request], lambda _, item: map(named_event, self.of(item))
         )
 
     async def whole(self, host: ModelHost, prompt_request: PromptRequest) -> Event:
-        """Returns the response once it is complete."""
+        """Generates a response that is not streamed, and returns its body."""
         async with answers(host, [prompt_request]) as items:
             async for numbered in items:
                 if numbered is not None:
@@ -68,7 +68,7 @@ class ResponseEvents:
         return self.response
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
-        """Yields the events of one part of the answer, or of its end."""
+        """Yields the stream events for one part of the answer, or for its end."""
         if self._number < 0:
             for kind in ("response.created", "response.in_progress"):
                 yield self._event({"type": kind, "response": self.response})
@@ -78,7 +78,7 @@ class ResponseEvents:
             yield from map(self._event, self._part(item))
 
     def error_event(self, error: ApiError) -> bytes:
-        """Returns the event of an error within a stream."""
+        """Returns the server-sent event that reports an error in a stream that has begun."""
         fault = {"code": error.code, "message": error.message, "param": error.param}
         return named_event(self._event({"type": "error", **fault}))
 
@@ -97,7 +97,7 @@ class ResponseEvents:
     def _in(
         self, kind: type[MessageItem] | type[ReasoningItem], part: AnswerDelta
     ) -> Iterator[Event]:
-        """Adds a part to the open item, or to a new one if the open one is of another kind."""
+        """Adds a part to the open output item, or to a new one if that is not of type `kind`."""
         if not isinstance(self._item, kind):
             yield from self._close()
             yield from self._open(kind(self._index, self._tokenizer))
@@ -146,13 +146,13 @@ def _usage(usage: Usage) -> Event:
 
 
 class ResponsesRoute:
-    """Answers /v1/responses."""
+    """The handler of /v1/responses."""
 
     def __init__(self, host: ModelHost, chats: ChatModels) -> None:
         self._host, self._chats = host, chats
 
     async def respond(self, request: Request) -> Response:
-        """Answers a chat with the items of the next turn."""
+        """Answers a conversation with output items: reasoning, a message or function calls."""
         model = await self._chats.get()
 
         def prepare(body: ResponsesBody) -> tuple[ResponsesRequest, list[PromptRequest]]:

@@ -1,4 +1,4 @@
-"""ResponsesBody: what the body of /v1/responses may hold."""
+"""ResponsesBody: the type of the request body of /v1/responses."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""Turns the body of /v1/responses into a ChatCall."""
+"""Translates the body of /v1/responses to a ChatCall."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +39,7 @@ _REPEATED: dict[str, Any] = {
 
 
 class ResponsesRequest(Struct, frozen=True):
-    """A ChatCall, and how to send its answer."""
+    """The ChatCall of a /v1/responses request, and how its answer is sent."""
 
     call: ChatCall
     is_stream: bool
@@ -47,7 +47,7 @@ class ResponsesRequest(Struct, frozen=True):
 
 
 def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
-    """Returns the request; raises ApiError for values that contradict each other."""
+    """Translates the body to a ResponsesRequest; raises ApiError for contradictory values."""
     limit = first_limit(body.max_output_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages = messages_of(body)
@@ -84,7 +84,7 @@ def _shape(body: ResponsesBody) -> AnswerShape:
 
 
 def _repeated(body: ResponsesBody, sampling: SamplingParams) -> Mapping[str, Any]:
-    """Returns the request's members that a response repeats, with the sampling values in use."""
+    """Returns the fields of the request that a response repeats, and the sampling parameters."""
     given = {name: getattr(body, name) for name in _REPEATED}
     repeated = {
         name: _REPEATED[name] if value is None else msgspec.to_builtins(value)

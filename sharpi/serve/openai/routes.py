@@ -21,13 +21,13 @@ from sharpi.serve.openai.responses_body import ResponsesBody
 
 
 class Models:
-    """Lists the one model of a host."""
+    """The handlers of /v1/models, which list the one model of the server."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
 
     async def list(self, request: Request) -> Response:
-        """Returns a list of one model."""
+        """Returns a list with the one model of the server."""
         name = self._host.model_id
         page = {"has_more": False, "first_id": name, "last_id": name}
         return JSONResponse({"object": "list", "data": [self._model()], **page})
@@ -55,7 +55,7 @@ class Models:
 
 
 def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
-    """Returns the endpoints of one host."""
+    """Returns the endpoints of OpenAI's APIs and of /v1/models."""
     models, chat = Models(host), ChatRoute(host, chats)
     completions, responses = CompletionsRoute(host, chats), ResponsesRoute(host, chats)
     return [

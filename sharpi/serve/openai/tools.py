@@ -1,4 +1,4 @@
-"""The tools of OpenAI's APIs, and the choice among them.
+"""The types of tools and tool choice in OpenAI's APIs, and their conversion.
 
 In chat completions, a tool contains its function as an object. In responses, the tool itself has
 the function's fields.
@@ -81,7 +81,7 @@ class ChoiceBody(Body):
 
 
 def tools_of(bodies: Sequence[ToolBody | FlatToolBody] | None) -> tuple[Tool, ...]:
-    """Returns the functions; refuses an empty name, and two of the same name."""
+    """Converts the functions; raises ApiError for an empty name or two equal names."""
     tools = []
     for index, body in enumerate(bodies or ()):
         nested = isinstance(body, ToolBody)
@@ -104,7 +104,10 @@ def has_strict_tool(bodies: Sequence[ToolBody | FlatToolBody] | None) -> bool:
 def choice_of(
     body: Mode | ChoiceBody | None, parallel: bool | None, tools: tuple[Tool, ...]
 ) -> tuple[ToolChoice, tuple[Tool, ...]]:
-    """Returns the choice, and the tools that it allows."""
+    """Converts `tool_choice`; returns it with the tools that it allows.
+
+    Raises ApiError if it names a tool that is not in `tools`.
+    """
     choice, allowed = _mode_or_tool(body)
     choice = replace(choice, parallel=parallel is not False)
     wanted = {choice.name} if choice.name else allowed

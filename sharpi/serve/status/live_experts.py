@@ -1,7 +1,7 @@
-"""GET /experts/live: the experts of the running model, for the page's heat map.
+"""GET /experts/live: the expert counts of the running model, for the heat map of the web page.
 
-Counts only grow. The page itself computes which experts were used since its last request, so that
-the server keeps no state for it.
+Counts only grow. The page computes which experts were used since its last request, so that the
+server stores nothing per page.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint
 
 _LOOK_SECONDS = 2.0
-_FRESH_SECONDS = 0.25  # a view is shared for this long, however many pages ask
+_FRESH_SECONDS = 0.25  # a view is reused for this long, for all requests
 
 
 class _Look(NamedTuple):
-    """A view of a loaded model's experts."""
+    """The ExpertView of a loaded model."""
 
-    view: ExpertView | None  # None without experts
+    view: ExpertView | None  # None if the model has no experts
 
 
 class LiveExperts:
-    """Reads the model's state between two steps, and never loads a model for it."""
+    """Handles GET /experts/live; reads the model between two steps, and never loads it."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
@@ -36,7 +36,7 @@ class LiveExperts:
         self._fresh_until = 0.0
 
     async def respond(self, request: Request) -> JSONResponse:
-        """Returns the latest view, renewed if it is old."""
+        """Returns which experts of the running model are resident, and how often each was used."""
         async with self._lock:
             if time.monotonic() >= self._fresh_until:
                 await self._renew()
@@ -44,7 +44,7 @@ class LiveExperts:
         return JSONResponse(self._latest | rate, headers={"Cache-Control": "no-store"})
 
     async def _renew(self) -> None:
-        """Takes a new view; keeps the last one if the model is busy with a long step."""
+        """Reads a new view; keeps the last view if a step of the model takes longer than 2 s."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 self._latest = as_json(await self._host.look(_look), time.monotonic())
@@ -63,9 +63,11 @@ def _look(loaded: Loaded) -> _Look:
 
 
 def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
-    """Returns the view as JSON, with its `kind`: "streamed", "mapped", "dense" or "unloaded".
+    """Returns the view as a JSON object.
 
-    `seconds`: the time of the view by a monotonic clock; only differences have a meaning.
+    Its `kind` is "unloaded" without a model, "dense" without experts, "streamed" if experts are
+    loaded into slots, else "mapped". `seconds` is the time of the view by a monotonic clock, of
+    which only differences are meaningful.
     """
     if look is None:
         return {"kind": "unloaded"}
@@ -81,9 +83,10 @@ def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
 
 
 def _layer(view: ExpertView, row: int) -> dict[str, Any]:
-    """Returns one layer as JSON.
+    """Returns the counts of one layer as a JSON object.
 
-    `resident` has a 1 or a 0 for each expert; the counts come from the expert store.
+    `resident` is a string with a 1 or a 0 for each expert. Hits, loads and the like are included
+    if experts are loaded into slots.
     """
     layer: dict[str, Any] = {
         "layer": view.layers[row],

@@ -1,4 +1,4 @@
-"""/slots: saves, restores and erases the text of a slot, with the fields of llama.cpp's server."""
+"""/slots: saves, restores and erases the KV cache of a slot, in the form of llama.cpp's server."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ from sharpi.serve.http.errors import ApiError, invalid_request
 _MAX_NAME_BYTES = 200
 _NOT_SUPPORTED = "this server saves no slots; --slot-save-path DIR names the folder for them"
 
-# Does the work on the engine's thread; takes the loaded model, the slot, the file and the key.
+# Saves or restores on the engine's thread: (model, slot, file, key) -> (tokens, bytes).
 Work = Callable[[Loaded, int, Path, bytes], tuple[int, int]]
 
 
@@ -32,7 +32,7 @@ class SlotBody(Body):
 
 
 def endpoints(host: ModelHost, folder: Path | None) -> list[Endpoint]:
-    """Returns the endpoints of one host; `folder` holds saved slots, None disables saving."""
+    """Returns the endpoints of /slots; `folder` holds saved slots, None disables saving."""
     slots = SlotRoutes(host, folder)
     return [
         Endpoint("GET", "/slots", slots.listed),
@@ -41,17 +41,17 @@ def endpoints(host: ModelHost, folder: Path | None) -> list[Endpoint]:
 
 
 class SlotRoutes:
-    """Answers the two endpoints."""
+    """The handlers of GET /slots and POST /slots/{id_slot}."""
 
     def __init__(self, host: ModelHost, folder: Path | None) -> None:
         self._host, self._folder = host, folder
 
     async def listed(self, request: Request) -> Response:
-        """Lists the slots, with the tokens of the last text of each."""
+        """Lists the slots, with the number of tokens of the last text in each."""
         return JSONResponse(await self._host.between_steps(_slots))
 
     async def act(self, request: Request) -> Response:
-        """Saves, restores or erases the text of a slot, as the query's `action` says."""
+        """Saves, restores or erases the KV cache of a slot, as the query's `action` says."""
         number = self._number(request)
         action = request.query_params.get("action")
         if action == "erase":
@@ -78,7 +78,10 @@ class SlotRoutes:
         return number
 
     async def _done(self, work: Work, number: int, path: Path) -> tuple[int, int]:
-        """Runs `work` between two steps; raises ApiError if a file is missing or unusable."""
+        """Saves or restores a slot between two steps; returns its numbers of tokens and bytes.
+
+        Raises ApiError if the file is missing or unusable.
+        """
         key = await self._key(path.parent)
         try:
             return await self._host.between_steps(lambda each: work(each, number, path, key))
@@ -91,7 +94,10 @@ class SlotRoutes:
             raise ApiError(500, f"{path.name!r}: {error.strerror}", "server_error") from error
 
     async def _key(self, folder: Path) -> bytes:
-        """Returns the model's key; the first call reads the whole file, while steps continue."""
+        """Returns the key that saved slots must have: a digest of the model file and arithmetic.
+
+        The first call reads the complete model file, while steps continue.
+        """
         parts, arithmetic = await self._host.between_steps(
             lambda each: (each.engine.file.parts, each.engine.arithmetic)
         )
@@ -121,7 +127,7 @@ def _slots(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def _checked_name(body: SlotBody) -> str:
-    """Returns a file name within the folder; raises ApiError for any other path."""
+    """Returns the body's file name; raises ApiError unless it is a plain name without a folder."""
     name = body.filename
     if name is None:
         raise invalid_request("filename is missing", param="filename")

@@ -22,7 +22,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def endpoints(host: ModelHost) -> list[Endpoint]:
-    """Returns the status endpoints of one host."""
+    """Returns the endpoints /health, /metrics and /props."""
     status = Status(host)
     return [
         Endpoint("GET", "/health", status.health, other_paths=("/v1/health",)),
@@ -32,7 +32,7 @@ def endpoints(host: ModelHost) -> list[Endpoint]:
 
 
 class Status:
-    """Answers the three endpoints; keeps its latest snapshot of the model."""
+    """The handlers of /health, /metrics and /props, with the latest snapshot of the model."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
@@ -40,7 +40,7 @@ class Status:
         self._facts: dict[str, Any] = {}
 
     async def health(self, request: Request) -> Response:
-        """Returns 200 while answers are possible; the next request loads an idle model."""
+        """Returns 200 unless the model has failed; the next request loads an unloaded model."""
         if self._host.failure is not None:
             body = {"status": "error", "model": "failed", "error": self._host.failure}
             return JSONResponse(body, 503)
@@ -52,7 +52,7 @@ class Status:
         return Response(self._host.metrics.text(self._latest), media_type=_METRICS_TYPE)
 
     async def props(self, request: Request) -> Response:
-        """Returns the server and its model as JSON."""
+        """Returns the settings and the state of the server, and properties of its model."""
         await self._look()
         host, now = self._host, self._latest
         served = {
@@ -78,7 +78,7 @@ class Status:
         return JSONResponse(served | self._facts)
 
     async def _look(self) -> None:
-        """Takes a new snapshot, unless the model is busy with a long step."""
+        """Takes a new snapshot; keeps the last one if a step of the model takes longer than 2 s."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 look = await self._host.look(lambda each: (take_snapshot(each), model_facts(each)))
@@ -88,7 +88,7 @@ class Status:
 
 
 def model_facts(loaded: Loaded) -> dict[str, Any]:
-    """Returns the constant properties of a loaded model; sizes in bytes, by the plan's tiers."""
+    """Returns the constant properties of a loaded model for /props; sizes are in bytes."""
     engine = loaded.engine
     plan, model = engine.plan, engine.model_config
     tiers = {} if plan is None else {tier.value: plan.bytes_in(tier) for tier in Tier}

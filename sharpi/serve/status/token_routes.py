@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize: text to ids and back, with the fields of llama.cpp's server."""
+"""/tokenize and /detokenize: convert text to ids and back, in the form of llama.cpp's server."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ class DetokenizeBody(Body):
 
 
 def endpoints(chats: ChatModels) -> list[Endpoint]:
-    """Returns the endpoints of one host."""
+    """Returns the endpoints /tokenize and /detokenize."""
     tokens = TokenRoutes(chats)
     return [
         Endpoint("POST", "/tokenize", tokens.tokenize, TokenizeBody),
@@ -40,7 +40,7 @@ def endpoints(chats: ChatModels) -> list[Endpoint]:
 
 
 class TokenRoutes:
-    """Answers the two endpoints."""
+    """The handlers of /tokenize and /detokenize."""
 
     def __init__(self, chats: ChatModels) -> None:
         self._chats = chats

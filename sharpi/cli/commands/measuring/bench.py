@@ -67,9 +67,9 @@ def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
 
 
 def _checks(options: "SpeculationOptions") -> "Iterator[BenchmarkTest]":
-    """Yields the tests of steps with 1 to 8 tokens, or up to --spec-draft-n-max plus 1.
+    """Yields tests of the cost of checking drafts: steps of 1, 2, ... 8 tokens.
 
-    Yields nothing unless drafts were asked for.
+    --spec-draft-n-max plus 1 replaces the 8. Yields nothing without --spec-type.
     """
     from sharpi.engine.measure.benchmark_row import BenchmarkTest
 
@@ -80,7 +80,7 @@ def _checks(options: "SpeculationOptions") -> "Iterator[BenchmarkTest]":
 
 
 def _print_table(rows: "Iterable[BenchmarkRow]") -> None:
-    """Prints each row as soon as it is measured, then the limits."""
+    """Prints each row as soon as it is measured, then the machine's limits and the settings."""
     limits: dict[str, str] = {}
     print(_LINE.format(*_COLUMNS), flush=True)
     for row in rows:
@@ -113,7 +113,10 @@ def _pass(row: "BenchmarkRow") -> str:
 
 
 def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
-    """Yields the name and the text of each limit in a row; later rows replace equal names."""
+    """Yields the name and the value of each limit in a row.
+
+    An example is `("reading with 8 threads", "40.0 GB/s")`.
+    """
     if row.threads is None:
         with_threads = "on the GPU"
     else:
@@ -128,7 +131,7 @@ def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
 
 
 def _settings(row: "BenchmarkRow") -> str:
-    """Returns the processors and settings of the last row, which are those of all rows."""
+    """Returns a line with the processors and the settings, which are equal in all rows."""
     processors = " and ".join(name for name in (row.instruction_set, row.device) if name)
     launches = row.launches_per_token
     kernels = "" if launches is None else f", {launches} kernels per token on the GPU"

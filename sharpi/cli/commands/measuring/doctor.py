@@ -50,10 +50,9 @@ def doctor(
     """Show the machine's hardware and what is missing.
 
     Cores, instruction sets, RAM and its limits, GPUs with their driver, optional packages, and what
-    --disable can switch off. Reading
-    and copying RAM and reading the disk are measured, which takes a few seconds.
-    With `--hosts` each link between machines is measured both ways: how long 8 KB take, and the
-    bandwidth.
+    --disable can switch off. Reading and copying RAM and reading the disk are measured, which takes
+    a few seconds. With `--hosts` each link between machines is measured both ways: how long 8 KB
+    take, and the bandwidth.
     """
     if hosts is not None:
         _show_links(ClusterOptions(hosts, link, insecure_link), as_json=as_json)

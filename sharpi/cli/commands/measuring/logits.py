@@ -51,7 +51,7 @@ def logits(
 
 
 def read_ids(path: Path) -> "npt.NDArray[np.integer]":
-    """Returns the ids (tokens,) of an .npy file; raises UsageError for anything else.
+    """Returns the token ids of an .npy file, shape (tokens,); raises UsageError for other files.
 
     The file is mapped, so that a header with a wrong length is found before memory is allocated.
     """

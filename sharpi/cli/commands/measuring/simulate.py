@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import Trace
 
-_WARM_UP_TOKENS = 4096  # decoded tokens until the most used experts are chosen for the last time
-_WARM_PIN_AFTER = 512  # lookups
+_WARM_UP_TOKENS = 4096  # decoded tokens in which `--resident frequency` counts expert uses
+_WARM_PIN_AFTER = 512  # expert accesses before --warm-pin pins experts
 _DEFAULT_POLICY = "learned-prefetch"  # the default for slots in RAM
 
 
@@ -146,7 +146,7 @@ def simulate(
 
 
 def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -> None:
-    """Refuses flags that need another flag, if that is missing."""
+    """Raises UsageError for a flag without the flag that it needs, or beside --predictors."""
     if predictors and asked:
         raise UsageError(f"{asked[0]} is for policies; --predictors measures none")
     if "--warm-pin-after" in asked and "--warm-pin" not in asked:
@@ -156,7 +156,7 @@ def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -
 
 
 def _note_short(trace: "Trace", warm_up: int | None) -> None:
-    """Notes that a trace ends before the most used experts become final, after `warm_up` tokens."""
+    """Prints a note if a trace has no tokens after the `warm_up` tokens that count expert uses."""
     if warm_up is None or warm_up < trace.num_tokens:
         return
     from sharpi.cli.output.terminal import note
@@ -187,9 +187,9 @@ def _policies(text: str) -> list[str]:
 
 
 def _resident(text: str, trace: "Trace") -> tuple[tuple[int, ...], ...]:
-    """Returns the experts that are resident at the start, by layer.
+    """Returns, for each layer, the ids of the experts that are resident at the start.
 
-    It is empty for `first-n` and `frequency`, which begin with the lowest ids.
+    The tuple is empty for `first-n` and `frequency`, which begin with the lowest ids.
     """
     from sharpi.experts.static_set import parse_ids
 
@@ -221,7 +221,10 @@ def _report(
 def _compare_with_default(
     trace: "Trace", names: list[str], numbers: list[int], simulation: "Simulation"
 ) -> None:
-    """Prints a line for each number of slots: hits gained by pinning, and the default's hits."""
+    """Prints, for each number of slots, the hit rate that pinning gains or loses.
+
+    The hit rate of the default policy follows for comparison.
+    """
     from sharpi.cli.output.simulate_table import print_pin_result
     from sharpi.experts.simulation.simulate import OPTIMUM
     from sharpi.experts.simulation.simulate import simulate as replay

@@ -1,1 +1,1 @@
-"""The commands for finding and keeping models."""
+"""The commands that find, download, list, inspect and remove models."""

@@ -1,4 +1,4 @@
-"""`sharpi cache`: the prompts kept on disk."""
+"""`sharpi cache`: lists and removes the prompts that --prompt-cache stores on disk."""
 
 import json
 import sys
@@ -80,7 +80,7 @@ def _remove(folder: "CacheFolder", keys: Sequence[str] | None, everything: bool)
 
 
 def _named(models: "Sequence[ModelFolder]", key: str) -> "ModelFolder":
-    """Returns the only model whose key begins with `key`; raises UsageError for none or several."""
+    """Returns the folder whose key begins with `key`; raises UsageError for none or several."""
     found = [each for each in models if each.key.startswith(key)]
     if len(found) == 1 and key:
         return found[0]

@@ -128,7 +128,7 @@ def _tensor_lines(summary: "FileSummary") -> list[tuple[str, ...]]:
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
-    """Returns columns with two spaces between them, each as wide as its widest cell."""
+    """Returns the lines as text in left-aligned columns, with two spaces between them."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
     return "\n".join(rows)
@@ -139,5 +139,5 @@ def _known(value: str | int | None) -> str:
 
 
 def _per_layer(value: int | tuple[int, ...] | None) -> str:
-    """Returns one number, or the range of the layers' numbers."""
+    """Returns a number as text, or the range such as `4 to 8` if it differs between layers."""
     return f"{min(value)} to {max(value)}" if isinstance(value, tuple) else _known(value)

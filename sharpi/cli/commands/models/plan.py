@@ -89,7 +89,7 @@ def plan(
 
 
 def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
-    """Prints the division among machines; exits with 1 if they have too little RAM together."""
+    """Prints how layers are divided among machines; exits with 1 if their RAM is too small."""
     from sharpi.cli.output.division_table import division_record, print_division
     from sharpi.engine.cluster.hosts_file import read_hosts, with_lenders
     from sharpi.engine.cluster.planned_loans import planned_loans
@@ -116,7 +116,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
-    """Returns the plan, with measured speeds of the tiers in use; raises SharpiError."""
+    """Returns the plan, with speeds from measured bandwidths of the tiers; raises SharpiError."""
     from sharpi.engine.draft_model_plan import draft_model_notes
     from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
     from sharpi.engine.kv.kv_savings import kv_notes
@@ -151,7 +151,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
 
 
 def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareInfo":
-    """Returns the machine with the GPUs that the user named; raises UsageError for unknown ones."""
+    """Returns `hardware` with only the GPUs of --device; raises UsageError if one is missing."""
     free = hardware.free_vrams
     if not free or not config.gpus:
         return hardware
@@ -179,14 +179,14 @@ def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") ->
 
 
 def _asks_for_gpu(config: RunConfig) -> bool:
-    """Returns whether the plan needs the GPU's free memory; a given --vram replaces it."""
+    """Returns whether to measure the free memory of GPUs: not with --vram or --device cpu."""
     return config.device != "cpu" and config.vram is None
 
 
 def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
-    """Measures RAM and disk, in bytes per second, if a token reads weights from them."""
+    """Returns the rates of `hardware`, with RAM and disk measured if decode reads weights there."""
     from sharpi.hardware.disk import measure_disk
     from sharpi.hardware.rates import measure_ram_read
     from sharpi.tiers.plan import Tier

@@ -40,7 +40,10 @@ def rm(
 
 
 def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
-    """Returns the models of that name, complete or not; raises HubError for none or several."""
+    """Returns the cached revisions of the one model that `name` matches, complete or not.
+
+    Raises HubError if it matches no model or several.
+    """
     from sharpi.hub.choice import called, close_to
     from sharpi.hub.look_up import models_of
 

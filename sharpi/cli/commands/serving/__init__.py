@@ -1,1 +1,1 @@
-"""The commands for serving a model to others."""
+"""The commands that serve a model, to clients or to another machine."""

@@ -1,4 +1,4 @@
-"""The programs that `sharpi launch` starts: variables and arguments that point them at a server."""
+"""The programs that `sharpi launch` starts, with the configuration that names the server."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,10 @@ _NO_KEY = "none"
 
 
 class Client(Struct, frozen=True):
-    """A program that uses a server; `configure` returns the variables and arguments for a URL."""
+    """A program that uses a server.
+
+    `configure` returns, for the URL of a server, environment variables and arguments.
+    """
 
     program: str
     install: str  # the command that installs it

@@ -1,4 +1,4 @@
-"""`sharpi join`: runs some layers of a model, for a first machine that takes the requests."""
+"""`sharpi join`: runs some layers of a model for the first machine, which receives the requests."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from sharpi.config import ClusterConfig
 from sharpi.errors import ClusterError, LinkError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0  # seconds
-_AGAIN = "_SHARPI_JOINS_AGAIN"  # tells a process that it follows another run of the same command
+_AGAIN = "_SHARPI_JOINS_AGAIN"  # environment variable: _keep_joining started this process
 
 
 def join(
@@ -53,7 +53,7 @@ def join(
     path = find_model(context, model)
     config = engine_options.run_config(context, path)
     address, port = split_port(first)
-    # An error now is better than one after all machines have come.
+    # Finds an unusable file before the other machines connect.
     open_gguf(path, may_lack_parts=True).close()
     if not once:
         refuse_unknown_name(address)
@@ -72,11 +72,11 @@ def join(
 
 
 def _keep_joining() -> None:
-    """Runs this command with --once again and again, each time in a new process.
+    """Runs `sharpi join --once` in a loop, each time in a new process.
 
-    A lost connection leaves threads of torch.distributed behind that only end with their process.
-    An error that waiting cannot fix, such as a missing package or file, ends the loop. The pauses
-    grow from 1 to 8 seconds while the runs fail.
+    After a lost connection, threads of torch.distributed only end with their process. An error
+    that waiting cannot fix, such as a missing package or file, ends the loop. The pauses between
+    runs grow from 1 to 8 seconds while the runs fail.
     """
     pause = _FIRST_PAUSE / 2
     while True:

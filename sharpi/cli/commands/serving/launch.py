@@ -87,4 +87,7 @@ def _run(command: list[str], variables: dict[str, str]) -> int:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Leaves Ctrl-C to the client, which does not inherit a handler as it would SIG_IGN."""
+    """Handles SIGINT by doing nothing, so that only the client handles Ctrl-C.
+
+    With SIG_IGN instead of a handler, the client would inherit it and ignore Ctrl-C, too.
+    """

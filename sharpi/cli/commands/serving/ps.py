@@ -33,14 +33,17 @@ def ps(as_json: JsonOption = False) -> None:
 
 
 def _about(server: "RunningServer") -> dict[str, Any]:
-    """Returns pid, URL and model from the server's file, and its /props if it answers."""
+    """Returns a server's pid, URL and model, and what its /props replies, as a JSON object.
+
+    If it does not reply, `state` is "silent".
+    """
     known: dict[str, Any] = {"pid": server.pid, "url": server.url, "model": server.model}
     said = _props(server)
     return known | ({"state": "silent"} if said is None else said)
 
 
 def _props(server: "RunningServer") -> dict[str, Any] | None:
-    """Returns the server's /props; None if it does not answer in time."""
+    """Returns the JSON object of the server's /props; None if it does not reply in 3 s."""
     from http.client import HTTPException
     from urllib.request import ProxyHandler, Request, build_opener
 
@@ -72,7 +75,7 @@ def _row(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _bytes_by_tier(about: dict[str, Any]) -> str:
-    """Returns the model's bytes by tier; "-" while it is not loaded."""
+    """Returns the size of the model's weights in each tier as text; "-" if it is not loaded."""
     if about["state"] != "loaded":
         return "-"
     tiers: dict[str, int] = about.get("bytes_by_tier", {})

@@ -76,7 +76,7 @@ def serve(
 
 
 def _start(host: "ModelHost", bar: ProgressBar) -> None:
-    """Loads the model; a signal during that ends the process at once."""
+    """Loads the model; a signal while it loads ends the process at once."""
     try:
         host.start()
     except (KeyboardInterrupt, SystemExit) as end:
@@ -88,7 +88,7 @@ def _start(host: "ModelHost", bar: ProgressBar) -> None:
 
 
 class _Loader:
-    """Loads the model, with a progress bar the first time."""
+    """Loads the model each time it is needed; the first load shows a progress bar and notes."""
 
     def __init__(self, config: RunConfig, bar: ProgressBar) -> None:
         self._config, self._bar = config, bar
@@ -119,7 +119,10 @@ def _require_packages() -> None:
 
 
 def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
-    """Refuses --idle-unload with records, because each load of the model would overwrite them."""
+    """Raises UsageError for --idle-unload with --expert-stats or --moe-trace.
+
+    Each load of the model would overwrite the file.
+    """
     if serving.idle_unload is None:
         return
     for name in ("expert_stats", "moe_trace"):

@@ -1,4 +1,4 @@
-"""Runs `sharpi serve` in a process of its own, on a free port of this machine."""
+"""Runs `sharpi serve` in a child process, on a free port of this machine."""
 
 import os
 import subprocess
@@ -19,8 +19,8 @@ _DROPPED = ("SHARPI_API_KEY", "SHARPI_HOST", "SHARPI_PORT", "SHARPI_MODEL", "SHA
 def running_server(model: Path, alias: str, context_size: int) -> Iterator[str]:
     """Yields the URL of a server with the model loaded, and stops the server afterwards.
 
-    The server prints to this process's stderr. Raises Exit with the server's exit code if it does
-    not start.
+    The server's stderr is that of this process. If the server does not start, raises click's Exit
+    with its exit code.
     """
     where = ("--host", "127.0.0.1", "--port", "0", "--alias", alias, "-c", str(context_size))
     with subprocess.Popen(
@@ -42,7 +42,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _url_of(server: "subprocess.Popen[str]") -> str:
-    """Waits until the model is loaded and returns the server's URL; raises Exit if it fails."""
+    """Waits until the model is loaded and returns the URL; raises click's Exit if that fails."""
     assert server.stdout is not None
     line = server.stdout.readline()
     if not line.startswith(_READY):

@@ -27,7 +27,7 @@ def serve_until_stopped(
 ) -> None:
     """Serves until SIGTERM, SIGHUP or Ctrl-C; returns when answers have ended and `host` is closed.
 
-    Signals are handled from before the ready line until the records are written.
+    The handlers of these signals stay in place until closing `host` has written its files.
     """
     status_key, url = secrets.token_urlsafe(32), url_of(listener)
     chats = ChatModels(host)
@@ -57,7 +57,7 @@ def serve_until_stopped(
 def _app_settings(
     serving: ServeOptions, listener: socket.socket, status_key: str, log: ServerLog
 ) -> AppSettings:
-    """Returns the app's settings; host names are checked only if no key is required."""
+    """Returns the app's settings; the Host header is checked only if no API key is required."""
     origins = tuple(serving.cors_origin or ())
     access = Access(
         keys=serving.api_key or (),

@@ -1,1 +1,1 @@
-"""The commands for asking a model."""
+"""The commands that send prompts to a model, and the log of conversations."""

@@ -1,4 +1,4 @@
-"""`sharpi chat`: a conversation at the terminal, or with the lines of a pipe."""
+"""`sharpi chat`: a conversation at the terminal, or with messages read from a pipe."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`sharpi log`: the conversations that were kept."""
+"""`sharpi log`: lists, searches, exports and removes logged conversations."""
 
 import json
 import sys
@@ -42,8 +42,8 @@ def log(
     """List, show, search, export and remove kept conversations.
 
     Every chat and run is kept in one file under XDG_STATE_HOME, which only you can read. `sharpi
-    chat --continue` goes on with the latest. `sharpi log off` keeps none from then on, and --no-log
-    leaves one out.
+    chat --continue` goes on with the latest. `sharpi log off` keeps none from then on; --no-log
+    keeps a single chat or run out of the file.
     """
     if action in ("on", "off"):
         _switch(on=action == "on")
@@ -85,7 +85,7 @@ def _print_list(conversations: "Sequence[KeptConversation]", as_json: bool) -> N
 
 
 def _one(store: "LogStore", values: list[str] | None) -> "KeptConversation":
-    """Returns the named conversation, or the latest one."""
+    """Returns the conversation with the id `values[0]`, or the latest one without values."""
     if values:
         return _found(store, _ids(values[:1])[0])
     latest = store.listed(1)
@@ -119,7 +119,10 @@ def _search(store: "LogStore", text: str, as_json: bool) -> None:
 
 
 def _export(store: "LogStore", values: list[str] | None) -> None:
-    """Prints conversations as JSON; `/load` of a chat reads one of them."""
+    """Prints conversations as JSON: one object for a single id, else a list.
+
+    The /load command of a chat can read a single object.
+    """
     ids = _ids(values) if values else [each.id for each in reversed(store.listed())]
     records = [_record(_found(store, number)) for number in ids]
     is_one = values is not None and len(records) == 1

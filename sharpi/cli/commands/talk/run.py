@@ -119,7 +119,10 @@ def run(
 def _print_text(
     prompt: Prompt, generation: "Generation", *, is_verbose: bool, is_constrained: bool
 ) -> bool:
-    """Prints the answer; does not wrap a constrained one, so that it can be copied."""
+    """Prints the answer and its speeds; returns False if Ctrl-C ended it early.
+
+    The lines of a constrained answer are not wrapped, so that it can be copied.
+    """
     style, wrap = ReasoningStyle(prompt.text), None if is_constrained else word_wrap()
     is_complete = stream(generation, style, prompt.echo, wrap)
     note_early_end(generation)

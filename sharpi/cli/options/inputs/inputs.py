@@ -1,7 +1,7 @@
-"""Finds the model and the prompt: from arguments, flags, variables or the demo.
+"""Finds the model and the prompt in arguments, flags and environment variables.
 
-An argument or a flag overrides a variable. If two arguments or flags both give the model, or both
-give the prompt, they are refused with both names.
+Without a model, the demo model is used. An argument or a flag overrides an environment variable.
+Two arguments or flags that both name a model, or both a prompt, raise UsageError.
 """
 
 import re
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*")  # a word that may be the na
 
 
 class InputValue(Struct, frozen=True):
-    """A value that the user gave."""
+    """The value of an option or argument, with its source."""
 
     name: str  # the option's or argument's name in messages
     value: str
@@ -48,9 +48,9 @@ class Inputs(Struct, frozen=True):
 def find_inputs(
     context: click.Context, first: str | None, rest: Sequence[str] | None = None
 ) -> Inputs:
-    """Sorts the arguments [MODEL] [PROMPT...] and options -m, -p and -f into model and prompt.
+    """Returns the model and the prompt from the arguments [MODEL] [PROMPT...] and -m, -p and -f.
 
-    The words of a prompt without quotes are joined with spaces.
+    `first` and `rest` are the arguments; the words of a prompt are joined with spaces.
     """
     words = [] if first is None else [first, *(rest or ())]
     model_option = _option(context, "model_file")
@@ -68,13 +68,13 @@ def find_inputs(
 
 
 def find_model(context: click.Context, argument: str | None) -> Path:
-    """Returns the model of a command that takes no PROMPT."""
+    """Returns the model's file, from MODEL or -m, for a command without a PROMPT argument."""
     model = _the_one([_argument("MODEL", argument), _option(context, "model_file")], "model")
     return _available(context, model.value) if model else demo_model()
 
 
 def _available(context: click.Context, text: str) -> Path:
-    """Returns a model's file; fetches a missing model with --pull or the user's consent."""
+    """Returns the file of the model `text`; downloads it if needed, with --pull or after asking."""
     try:
         return model_path(text)
     except MissingModelError as error:
@@ -87,7 +87,7 @@ def _argument(name: str, value: str | None) -> InputValue | None:
 
 
 def _option(context: click.Context, parameter: str) -> InputValue | None:
-    """Returns the value of the option `parameter`, if a flag or a variable gave it."""
+    """Returns the value of the option `parameter`; None if neither flag nor variable set it."""
     value, sources = context.params.get(parameter), OptionSources(context)
     if value is None:
         return None
@@ -140,7 +140,11 @@ def _whole(prompt: InputValue) -> str:
 
 
 def _default_prompt(model: Path) -> str:
-    """Returns the prompt if the user gave none: piped text, or the demo's own for the demo."""
+    """Returns the prompt if no option or argument has one.
+
+    It is the text of standard input, or a fixed prompt for the demo model. Raises UsageError for
+    other models without such text.
+    """
     if stdin_is_terminal() and model != demo_model():
         raise UsageError("no prompt; give one as PROMPT, with -p or -f, or use `sharpi chat`")
     if text := _without_last_newline(piped_text()):

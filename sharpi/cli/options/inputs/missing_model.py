@@ -11,7 +11,7 @@ from sharpi.hub.model_name import ModelName
 
 
 class MissingModelError(HubError):
-    """The model has a name, and is not in the cache."""
+    """Raised for a valid model name of the hub that is not in the cache."""
 
     def __init__(self, message: str, name: ModelName) -> None:
         super().__init__(message)

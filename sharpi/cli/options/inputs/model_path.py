@@ -21,10 +21,10 @@ _MOST_LISTED = 6
 
 
 def model_path(text: str) -> Path:
-    """Returns an existing path, or else a model in the cache; raises SharpiError.
+    """Returns the file at the path `text`, or else of the cached model with that name.
 
-    A text that can only be a path is returned even if it does not exist, because opening it gives
-    the best error.
+    A text that can only be a path is returned even if the file does not exist, because opening it
+    raises the clearest error. Raises SharpiError if `text` is neither.
     """
     if not text.strip():
         raise UsageError("the name of the model is empty; name a .gguf file or ORG/REPO:QUANT")
@@ -47,7 +47,10 @@ def model_path(text: str) -> Path:
 
 
 def looks_like_path(text: str) -> bool:
-    """Returns whether a text is a path rather than a word: it exists, or is written like one."""
+    """Returns whether a text is a path: it exists, ends in .gguf, is a URL or has a slash.
+
+    A text with a slash and a blank is not a path unless it exists.
+    """
     if text.lower().endswith(".gguf") or _URL.match(text):
         return True
     has_folder = os.sep in text and not any(letter.isspace() for letter in text)
@@ -55,7 +58,10 @@ def looks_like_path(text: str) -> bool:
 
 
 def _only_model(folder: Path) -> Path:
-    """Returns the only model in a folder; the parts of a split model count as one."""
+    """Returns the only model in a folder; raises ModelFileError for none or several.
+
+    The parts of a split model count as one model.
+    """
     from sharpi.gguf.file_kind import may_be_model
     from sharpi.gguf.split_set import part_number
 

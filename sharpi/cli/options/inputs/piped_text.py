@@ -1,6 +1,6 @@
-"""Reads the text that a pipe or a file sends to standard input, besides the arguments.
+"""Reads the text that a pipe or a redirected file sends to standard input.
 
-It reads nothing at a terminal. If a pipe stays open and sends nothing for a while, a note says that
+At a terminal, nothing is read. If a pipe stays open and sends nothing for a while, a note says that
 the command is waiting for it.
 """
 
@@ -17,9 +17,9 @@ _WAITING = "waiting for standard input, which comes before the prompt; `</dev/nu
 
 
 def piped_text() -> str:
-    """Returns the text on standard input; empty at a terminal or if there is none.
+    """Returns the text on standard input; empty at a terminal or a device.
 
-    Raises UsageError if it is not UTF-8.
+    Raises UsageError if the text is not UTF-8.
     """
     if sys.stdin is None or sys.stdin.closed or stdin_is_terminal():
         return ""

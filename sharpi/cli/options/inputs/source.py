@@ -1,4 +1,4 @@
-"""Options that name the model file and the prompt."""
+"""Declares the options and arguments that name the model file and the prompt."""
 
 from typing import Annotated
 

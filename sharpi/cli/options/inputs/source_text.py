@@ -11,7 +11,7 @@ _NUMPY = b"\x93NUMPY"
 
 
 def text_of_argument(text: str, name: str) -> str:
-    """Returns `text` as it was typed; raises UsageError if it is not UTF-8."""
+    """Returns `text` unchanged; raises UsageError, which names `name`, if it is not UTF-8."""
     return _decoded(text.encode("utf-8", "surrogateescape"), name)
 
 
@@ -26,7 +26,7 @@ def text_of_file(path: str) -> str:
 
 
 def text_of_stdin() -> str:
-    """Returns the rest of stdin with its newlines; raises UsageError if it is not UTF-8."""
+    """Reads stdin to its end and keeps all newlines; raises UsageError if it is not UTF-8."""
     name = "standard input"
     try:
         return _decoded(read_rest(sys.stdin.buffer, name), name)

@@ -1,4 +1,4 @@
-"""The error for a model that is neither a file nor a name, with similar names and what to type."""
+"""The error for an unknown model, with similar names and the command to type."""
 
 from pathlib import Path
 
@@ -8,7 +8,10 @@ _MOST_CLOSE = 3
 
 
 def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
-    """Returns the error for `text`; if it may be a prompt, `prompt` is the whole of that prompt."""
+    """Returns the error for `text`, which is neither a file nor a model's name.
+
+    If `text` may begin a prompt, `prompt` is the complete prompt for a hint.
+    """
     close = _close(text)
     meant = f"; did you mean {' or '.join(close)}?" if close else ";"
     hint = "`sharpi pull ORG/REPO:QUANT` fetches a model, and `sharpi models` names some"
@@ -18,7 +21,7 @@ def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
 
 
 def _close(text: str) -> list[str]:
-    """Returns names of files here, and of models in the cache, that are similar to `text`."""
+    """Returns up to three similar names of models: files here, cached and well-known models."""
     from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.catalogue import short_names
     from sharpi.hub.choice import close_to

@@ -28,7 +28,7 @@ InsecureLinkOption = Annotated[
 
 
 class ClusterOptions(Struct, frozen=True):
-    """The machines that run the model together."""
+    """The options that name the machines of a group, and how they communicate."""
 
     heading: ClassVar = "Several machines"
 
@@ -61,10 +61,10 @@ class ClusterOptions(Struct, frozen=True):
     ] = "auto"
 
     def extend(self, config: RunConfig, *, joins: bool) -> RunConfig:
-        """Returns `config` with these options, or with the group that torchrun has set up.
+        """Returns `config` with the group of --hosts, or of torchrun if it started the process.
 
-        `joins`: the command joins another machine, and may have --link without --hosts. Raises
-        UsageError for options that would have no effect.
+        `joins` is True for `sharpi join`, which may have --link without --hosts. Raises UsageError
+        for options that would have no effect.
         """
         from sharpi.cluster.place import own_gpu, place_of_torchrun
 
@@ -80,7 +80,10 @@ class ClusterOptions(Struct, frozen=True):
         return replace(config, cluster=self.first_of())
 
     def first_of(self) -> ClusterConfig:
-        """Returns the group of `hosts`, of which this machine is the first; raises UsageError."""
+        """Returns the group of --hosts, with this machine as the first.
+
+        Raises UsageError for fewer than two hosts.
+        """
         names = tuple(name.strip() for name in (self.hosts or "").split(","))
         if len(names) < 2 or not all(names):
             raise UsageError(f"--hosts {self.hosts!r}: give two machines or more, as in 10.0.0.1,b")
@@ -99,7 +102,7 @@ class ClusterOptions(Struct, frozen=True):
 
 
 def _with_port(hosts: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
-    """Splits the port off the first machine's address, as in 10.0.0.1:29500."""
+    """Splits the port off the first host, such as 10.0.0.1:29500; returns hosts and port."""
     if not hosts:
         return hosts, ClusterConfig().port
     address, port = split_port(hosts[0])

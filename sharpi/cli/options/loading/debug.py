@@ -1,4 +1,4 @@
-"""The options that trace a wrong result or a lack of memory to its cause."""
+"""The options for finding the cause of a wrong result or a lack of memory."""
 
 from itertools import chain
 from typing import Annotated, ClassVar, cast
@@ -15,7 +15,7 @@ _INSTRUCTIONS: tuple[Feature, ...] = ("vnni", "vbmi")
 
 
 def _features(text: str) -> tuple[Feature, ...]:
-    """Reads features separated by commas or blanks."""
+    """Parses names of features, separated by commas or blanks; raises ValueError for others."""
     names = text.replace(",", " ").split()
     unknown = next((name for name in names if name not in FEATURES), None)
     if unknown is not None:
@@ -29,7 +29,7 @@ def _whole(text: str) -> list[str]:
 
 
 class DebugOptions(Struct, frozen=True):
-    """Switches that turn off parts of the program which could be at fault."""
+    """Options that switch off parts of the program, or print GPU allocations."""
 
     heading: ClassVar = "Finding a fault"
 

@@ -20,7 +20,7 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.output.terminal import note
 from sharpi.config import GivenFlags, RunConfig, SpeculationConfig
 
-# Options that may have no effect on a model; a test compares them with the table of such options.
+# Options that may have no effect on a model; a test compares them with the table in idle_flags.
 _NOTED = (
     "moe_slots",
     "cpu_moe",
@@ -37,7 +37,7 @@ _OF_GIVEN_TOKENS = ("bench", "perplexity", "logits")  # commands that generate n
 
 
 class EngineOptions(Struct, frozen=True):
-    """All groups of options for an engine; every command that loads one takes them."""
+    """All groups of options for loading and running a model with the engine."""
 
     machine: MachineOptions
     tiers: TierOptions
@@ -73,9 +73,9 @@ class EngineOptions(Struct, frozen=True):
 
 
 def _without_drafts(config: RunConfig, command: str) -> RunConfig:
-    """Switches default drafts off for a command that generates nothing.
+    """Switches speculation off, if it is on by default, for a command that generates no text.
 
-    Drafts that the user asked for stay on; a note says that they have no effect.
+    If the user asked for drafts, prints a note that they have no effect, except for `bench`.
     """
     if config.speculation.is_default:
         return replace(config, speculation=SpeculationConfig())
@@ -85,6 +85,6 @@ def _without_drafts(config: RunConfig, command: str) -> RunConfig:
 
 
 def given_flags(context: click.Context, parameters: Sequence[str]) -> GivenFlags:
-    """Returns those of `parameters` that the user gave to the running command."""
+    """Returns which of `parameters` have a flag or environment variable in the running command."""
     names = OptionSources(context).given(parameters)
     return GivenFlags(context.info_name or "", names) if names else GivenFlags()

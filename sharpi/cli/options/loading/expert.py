@@ -30,7 +30,10 @@ _MOST_EXPERTS = 10**6  # ids have at most six digits; the model may have fewer e
 
 
 def _ids(text: str | None) -> str | None:
-    """Checks ids as far as possible without the model; imports the check only if ids are given."""
+    """Returns `text` if it is a valid list of expert ids; raises BadParameter if not.
+
+    Ids above the number of experts are found later, when the model is known.
+    """
     if text is None:
         return None
     from sharpi.experts.static_set import parse_ids
@@ -43,7 +46,10 @@ def _ids(text: str | None) -> str | None:
 
 
 class ExpertOptions(Struct, frozen=True):
-    """Policy, prediction and fixed sets; without effect if all experts are resident."""
+    """The policy of the slots, prefetch, and a fixed set of experts for the slots.
+
+    The options have no effect if all experts are resident.
+    """
 
     heading: ClassVar = "Experts"
 
@@ -133,7 +139,7 @@ class ExpertOptions(Struct, frozen=True):
     ] = _EXPERTS.warmup_tokens
 
     def config(self, sources: OptionSources) -> ExpertConfig:
-        """Returns the engine's configuration of experts.
+        """Returns the configuration of the expert cache.
 
         Raises UsageError for contradictory options.
         """
@@ -161,7 +167,7 @@ class ExpertOptions(Struct, frozen=True):
             self._refuse_unlearned(sources, "moe_predictor")
 
     def _refuse_unlearned(self, sources: OptionSources, parameter: str) -> None:
-        """Refuses a parameter of the learned policies if another policy is chosen."""
+        """Raises UsageError for an option of the learned policies if another policy is chosen."""
         other = self._set_name
         if self.moe_policy is not None:
             other = None if self.moe_policy.startswith("learned") else "moe_policy"
@@ -169,7 +175,7 @@ class ExpertOptions(Struct, frozen=True):
             sources.refuse(parameter, other, "it needs a learned policy")
 
     def _refuse_sets(self, sources: OptionSources) -> None:
-        """Refuses options of a fixed set that contradict each other or the policy."""
+        """Raises UsageError if options of a fixed set contradict each other or the policy."""
         if self._set_name is not None and self.moe_policy not in (None, "static"):
             sources.refuse(self._set_name, "moe_policy", "only static keeps a fixed set")
         if self.moe_resident_ids is not None and self.moe_resident not in (None, "ids"):
@@ -181,7 +187,7 @@ class ExpertOptions(Struct, frozen=True):
 
     @property
     def _set_name(self) -> str | None:
-        """The name of the option that asks for a fixed set."""
+        """The parameter that requests a fixed set of experts; None without one."""
         if self.moe_resident is not None:
             return "moe_resident"
         return "moe_resident_ids" if self.moe_resident_ids is not None else None

@@ -1,4 +1,4 @@
-"""Parses the values of options that name several GPUs: which ones, their memory, their shares."""
+"""Parses the values of --device, --vram and --tensor-split, which may list several GPUs."""
 
 import math
 import re
@@ -16,14 +16,17 @@ _MOST_GPUS = 1024
 
 
 class DeviceNames(NamedTuple):
-    """A device, and CUDA's indices of GPUs if the user named some."""
+    """The kind of device, and the CUDA indices of the GPUs that the user named."""
 
     device: Device
     gpus: tuple[int, ...] = ()
 
 
 def device_of(text: str) -> DeviceNames:
-    """Reads sharpi's names, and torch's and llama.cpp's names of GPUs: cuda:0,1 or CUDA0,CUDA1."""
+    """Parses --device: auto, cpu, cuda, or GPUs as torch or llama.cpp name them.
+
+    Examples are `cuda:0,1` and `CUDA0,CUDA1`. Raises BadParameter for other names.
+    """
     name = text.lower()
     if name == "none":
         return DeviceNames("cpu")
@@ -47,7 +50,7 @@ def list_of(read: Callable[[str], int]) -> Callable[[str], tuple[int, ...]]:
 
 
 def shares_of(text: str) -> tuple[float, ...]:
-    """Reads the shares of GPUs, as in 3,1 or 3/1."""
+    """Parses the shares of layers for each GPU, as in 3,1 or 3/1."""
     try:
         shares = tuple(float(each) for each in re.split("[,/]", text))
     except ValueError:
@@ -64,9 +67,10 @@ def with_gpus(
     vram: tuple[int, ...],
     shares: tuple[float, ...],
 ) -> RunConfig:
-    """Returns `config` with these GPUs; raises UsageError if the options contradict each other.
+    """Returns `config` with the GPUs of --device, --vram and --tensor-split.
 
-    If no GPU is named, there are as many GPUs as sizes or as shares, whichever are more.
+    If --device names no GPU, the longer one of `vram` and `shares` sets the number of GPUs. Raises
+    UsageError if the options contradict each other.
     """
     count = len(named.gpus)
     if count and 1 < len(vram) != count:

@@ -1,4 +1,4 @@
-"""The options for the processor and the precision of arithmetic."""
+"""The options for the CPU, the precision of activations and the type of the KV cache."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -17,7 +17,7 @@ _RUN = RunConfig(model=Path())
 
 
 class MachineOptions(Struct, frozen=True):
-    """The processor and the precision of arithmetic."""
+    """Options for threads, batch size, arithmetic precision and the type of the KV cache."""
 
     heading: ClassVar = "Machine"
 

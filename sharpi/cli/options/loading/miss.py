@@ -1,4 +1,4 @@
-"""The options for experts that are not on the GPU when it needs them."""
+"""The options for misses: experts that the GPU needs and that are in none of its slots."""
 
 import math
 from typing import Annotated, ClassVar
@@ -16,14 +16,14 @@ _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_
 
 
 def _factor(value: float | None) -> float | None:
-    """Returns the value, which may be None; refuses nan, inf and values that are not above 0."""
+    """Returns the value if it is None, or finite and above 0; raises BadParameter otherwise."""
     if value is not None and (not math.isfinite(value) or value <= 0):
         raise click.BadParameter(f"{value} is not a finite number above 0.")
     return value
 
 
 class MissOptions(Struct, frozen=True):
-    """The miss mode of a GPU, and its buffers for prompts; without effect unless it has slots."""
+    """The miss mode of a GPU and its prefill buffers; without effect unless the GPU has slots."""
 
     heading: ClassVar = "Experts not on the GPU"
 
@@ -99,7 +99,7 @@ class MissOptions(Struct, frozen=True):
         return replace(config, experts=experts)
 
     def _refuse_contradictions(self, config: RunConfig, sources: OptionSources) -> None:
-        """Refuses contradictory options; defaults of the stash's sizes contradict nothing."""
+        """Raises UsageError for contradictory options; default values never contradict."""
         if config.cpu_moe and self.moe_miss in ("stream", "load"):
             sources.refuse(
                 "cpu_moe", "moe_miss", "either the CPU computes all experts, or some cross the bus"

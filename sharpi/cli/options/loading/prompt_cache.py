@@ -17,7 +17,7 @@ _NAMES = ("prompt_cache", "prompt_cache_size")
 
 
 class PromptCacheOptions(Struct, frozen=True):
-    """The folder that keeps prompts for later processes, and its size limit."""
+    """The folder that keeps computed prompts for later processes, and its size limit."""
 
     heading: ClassVar = "Context"
 

@@ -16,7 +16,7 @@ _FILES = ("expert_stats", "moe_trace", "moe_profile")
 
 
 class RecordOptions(Struct, frozen=True):
-    """Files written when the engine closes, and output while it runs."""
+    """The files of expert records, written when the engine closes, and live output of routes."""
 
     heading: ClassVar = "Experts"
 

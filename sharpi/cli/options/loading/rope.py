@@ -1,4 +1,4 @@
-"""The options for contexts beyond the one that a model was trained on."""
+"""The options for RoPE scaling, for contexts longer than a model was trained on."""
 
 from typing import Annotated, ClassVar
 
@@ -13,7 +13,7 @@ def _factor(value: float | None) -> float | None:
 
 
 class RopeOptions(Struct, frozen=True):
-    """RoPE scaling, for contexts beyond the trained one."""
+    """The kind and parameters of RoPE scaling; None where the file decides."""
 
     heading: ClassVar = "RoPE scaling"
 
@@ -90,7 +90,7 @@ class RopeOptions(Struct, frozen=True):
     ] = None
 
     def request(self) -> RopeRequest:
-        """Returns the requested scaling."""
+        """Returns the requested RoPE scaling."""
         return RopeRequest(
             kind=self.rope_scaling,
             factor=self.rope_scale,

@@ -15,7 +15,7 @@ from sharpi.errors import UsageError
 _MOST = 15
 _USUAL_FIXED = 3  # llama.cpp's default
 _KINDS: tuple[DraftKind, ...] = ("ngram", "suffix", "mtp", "draft")
-# The kinds that auto stands for, as far as the file has them.
+# The kinds that auto includes, if the model file supports them.
 _OFFERED: tuple[DraftKind, ...] = ("ngram", "suffix", "mtp")
 # llama.cpp's names for the same kinds.
 _ALIASES: dict[str, DraftKind] = {
@@ -29,7 +29,7 @@ _ALIASES: dict[str, DraftKind] = {
 
 
 def _types_of(text: str) -> str:
-    """Checks a list of kinds, and returns it with sharpi's names for them."""
+    """Parses a list of drafter kinds; replaces llama.cpp's names by those of sharpi."""
     names = [_ALIASES.get(name.strip(), name.strip()) for name in text.split(",") if name.strip()]
     for name in names:
         if name not in (*_KINDS, "auto", "none"):
@@ -52,7 +52,7 @@ DraftModelOption = Annotated[
 
 
 class SpeculationOptions(Struct, frozen=True):
-    """The kinds and number of drafts; the answer is the same with and without them."""
+    """The kinds and number of drafts, which change the speed but not the answer."""
 
     heading: ClassVar = "Speculation"
 
@@ -123,7 +123,7 @@ class SpeculationOptions(Struct, frozen=True):
         )
 
     def _names(self) -> list[str]:
-        """Lists the kinds; auto is replaced by the kinds that it stands for."""
+        """Returns the names in --spec-type; after `auto` alone, also the kinds that it includes."""
         has_model = self.spec_draft_model is not None
         names = (self.spec_type or "auto").split(",")
         if names == ["auto"]:

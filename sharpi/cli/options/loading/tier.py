@@ -25,7 +25,7 @@ _LEAST_MEMORY = 1 << 20  # a number without a unit must be at least this many by
 
 
 def size(text: str) -> int:
-    """Parses a SIZE into bytes for an option."""
+    """Parses a size such as 12GiB into bytes; raises BadParameter for an invalid one."""
     try:
         return parse_size(text)
     except UsageError as error:
@@ -35,7 +35,7 @@ def size(text: str) -> int:
 
 
 def memory(text: str) -> int:
-    """Parses a SIZE of memory; refuses a small number that lacks its unit."""
+    """Parses a size of memory into bytes; raises BadParameter for a small number without a unit."""
     value = size(text)
     if 0 < value < _LEAST_MEMORY and text.strip().isdecimal():
         raise click.BadParameter(f"{text!r} is {value} bytes; did you mean {text.strip()}GiB?")
@@ -43,7 +43,7 @@ def memory(text: str) -> int:
 
 
 def _layers_of(text: str) -> int:
-    """Reads a number of layers; -1, auto and all stand for as many as fit."""
+    """Parses a number of layers; returns AS_MANY_AS_FIT for -1, auto and all."""
     if text in ("-1", "auto", "all"):
         return AS_MANY_AS_FIT
     if not text.isascii() or not text.isdecimal() or int(text) > LARGEST_COUNT:
@@ -52,7 +52,7 @@ def _layers_of(text: str) -> int:
 
 
 class TierOptions(Struct, frozen=True):
-    """Budgets and placements; the planner decides the options that are not given."""
+    """Memory budgets and placements; the planner decides what is left unset."""
 
     heading: ClassVar = "Memory"
 
