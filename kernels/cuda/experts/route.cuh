@@ -6,10 +6,11 @@
 #pragma once
 #include "common/block_sums.cuh"
 #include "common/clock.cuh"
+#include "expert_limits.cuh"
 
 namespace sharpi {
 
-constexpr int kMaxExperts = 512, kEach = kMaxExperts / kWarp;
+constexpr int kEach = kMaxExperts / kWarp;
 constexpr int kTaken = -0x7fffffff - 1, kHidden = kTaken + 1, kNoNumber = kTaken + 2;
 // the relative distance within which a logit counts in the sparse mixer
 constexpr float kNear = 0.02f;

@@ -7,7 +7,7 @@
 
 namespace sharpi {
 
-constexpr int kRanks = 4, kNear = 3, kLastLayers = 4, kSources = kNear + kLastLayers;
+constexpr int kRanks = 4, kAround = 3, kLastLayers = 4, kSources = kAround + kLastLayers;
 constexpr int kInputs = kSources * kRanks, kInputWords = 32;
 
 // One layer's map in memory: bias and scores (experts,), the inputs from which the scores were
@@ -30,7 +30,7 @@ struct LearnedMap {
 
 // Returns the layer that source `s` of a layer stands for; it may lie outside the model.
 __device__ __forceinline__ int layer_of_source(int s, int layer, int num_layers) {
-  if (s >= kNear) return num_layers - kLastLayers + s - kNear;
+  if (s >= kAround) return num_layers - kLastLayers + s - kAround;
   return s == 0 ? layer : s == 1 ? layer - 1 : layer + 1;
 }
 
@@ -112,6 +112,36 @@ __device__ __forceinline__ bool is_among(const int* ids, int count, int expert) 
   bool found = false;
   for (int i = 0; i < count; i++) found |= ids[i] == expert;
   return found;
+}
+
+// Scores all experts after this route and learns from the previous scores, which go into `before`.
+// Called by all threads of the block.
+__device__ __forceinline__ void score_experts(const LearnedMap& map, const int* ids, int used,
+                                              int* routes, int layer, int num_layers, int ranks,
+                                              float rate, float* before, float* fresh) {
+  __shared__ int inputs[kInputs], inputs_before[kInputs];
+  __shared__ int is_scored;
+  const int t = threadIdx.x, s = t / kRanks, rank = t % kRanks;
+  if (t < kInputs) {
+    const int from = layer_of_source(s, layer, num_layers);
+    const bool is_known = from >= 0 && from < num_layers && rank < ranks;
+    const int expert = !is_known       ? -1
+                       : from != layer ? routes[from * kRanks + rank]
+                       : rank < used   ? ids[rank]
+                                       : -1;
+    inputs[t] = row_of(s, expert, map.experts);
+    inputs_before[t] = map.inputs[t];
+  }
+  if (t == 0) is_scored = map.is_scored();
+  __syncthreads();
+  for (int e = t; e < map.experts; e += blockDim.x) {
+    before[e] = map.scores[e];
+    fresh[e] = step_map(map, e, inputs, inputs_before, is_scored, is_among(ids, used, e), rate);
+  }
+  if (t < kInputs) map.inputs[t] = inputs[t];
+  if (t < kRanks) routes[layer * kRanks + t] = t < min(used, ranks) ? ids[t] : -1;
+  if (t == 0) map.is_scored() = 1;
+  __syncthreads();
 }
 
 }  // namespace sharpi

@@ -3,11 +3,12 @@
 //
 // sharpi/ops/cuda/expert_slots/slot_state.py has the same layout.
 #pragma once
+#include "experts/expert_limits.cuh"
 #include "slot_floats.cuh"
 
 namespace sharpi {
 
-constexpr int kMaxExperts = 512, kMaxListed = 32;
+constexpr int kMaxListed = 32;
 constexpr int kPinned = 1, kProtected = 2;  // flags of an expert
 // Experts are counted where they are needed, by the phase of the step. Each access is a hit, an
 // early hit, a load into a slot, staged, streamed or computed.
@@ -87,9 +88,16 @@ struct Slots {
   __device__ __forceinline__ bool has_free() const { return head->num_resident < head->num_slots; }
 };
 
-__device__ __forceinline__ void copy_state(const int* from, int* to, int experts) {
+// Copies the part of a state that falls to a thread of so many.
+__device__ __forceinline__ void copy_state(const int* from, int* to, int experts, int thread,
+                                           unsigned threads) {
   const int words = kHeaderWords + kArrays * experts;
-  for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+  for (int i = thread; i < words; i += threads) to[i] = from[i];
+}
+
+// Copies a state. Called by all threads of the block.
+__device__ __forceinline__ void copy_state(const int* from, int* to, int experts) {
+  copy_state(from, to, experts, int(threadIdx.x), blockDim.x);
 }
 
 // The numbers by which loads and tables name the places of experts: e is the host copy of expert e;

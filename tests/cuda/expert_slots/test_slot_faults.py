@@ -41,8 +41,8 @@ BUGS = [
     Bug(
         "no barrier after the state is copied",
         "slot_policy",
-        "route[threadIdx.x] = ids[num_before * used + threadIdx.x];\n  __syncthreads();",
-        "route[threadIdx.x] = ids[num_before * used + threadIdx.x];",
+        "memory.route[t] = ids[place.num_before * used + t];\n  __syncthreads();",
+        "memory.route[t] = ids[place.num_before * used + t];",
         "race|before it is written",
     ),
     Bug(

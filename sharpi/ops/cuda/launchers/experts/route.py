@@ -9,12 +9,9 @@ from sharpi.ops.cuda.launchers.named_arguments import flat, places
 from sharpi.ops.interface import Scoring
 
 
-class RouteChoice(NamedTuple):
+class RouterArguments(NamedTuple):
     """How to choose experts from logits, and how many (ROUTER of route.cuh)."""
 
-    ids: Argument = None
-    weights: Argument = None
-    arrived: Argument = None
     bias: Argument = None
     experts: Argument = np.int32(0)
     used: Argument = np.int32(0)
@@ -23,6 +20,15 @@ class RouteChoice(NamedTuple):
     scale: Argument = np.float32(0)
     num_groups: Argument = np.int32(0)
     groups_used: Argument = np.int32(0)
+
+
+class RouteChoice(NamedTuple):
+    """A choice of experts, and where the chosen ones are written."""
+
+    ids: Argument = None
+    weights: Argument = None
+    arrived: Argument = None
+    router: RouterArguments = RouterArguments()
 
 
 class RouteArguments(NamedTuple):
@@ -64,11 +70,11 @@ def route(
     choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
     logits are NaN. `arrived`, an int64, receives the time at which the first token has its experts.
     """
-    choice = RouteChoice(
-        *(ids, weights, arrived, bias),
-        *(np.int32(experts), np.int32(used), np.int32(scoring)),
+    router = RouterArguments(
+        *(bias, np.int32(experts), np.int32(used), np.int32(scoring)),
         *(np.int32(normalise), np.float32(scale), np.int32(num_groups), np.int32(groups_used)),
     )
+    choice = RouteChoice(ids, weights, arrived, router)
     return Launch(
         Kernel("route", "route"),
         grid=(tokens, 1, 1),

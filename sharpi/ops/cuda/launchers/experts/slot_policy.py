@@ -5,7 +5,14 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.experts.slot_arguments import (
+    DECISION_WRITES,
+    DecisionArguments,
+    SlotPolicyArguments,
+    TableArguments,
+)
+from sharpi.ops.cuda.launchers.named_arguments import flat, places
 
 LEARNED_KEEP = 4  # the only policy that has maps
 MAX_USED, MAX_EXPERTS = 32, 512
@@ -16,7 +23,7 @@ _LEARNING_RATE = 0.15
 
 
 class KernelMissMode(IntEnum):
-    """The handling of a missed expert that gets no slot; `Miss` of slot_policy.cu.
+    """The handling of a missed expert that gets no slot; `Miss` of slot_decision.cuh.
 
     LOAD copies it to a staging buffer. STREAM reads its host copy. COMPUTE sets its address to 0,
     because the CPU computes it.
@@ -28,7 +35,7 @@ class KernelMissMode(IntEnum):
 
 
 class Outcome(IntEnum):
-    """The place that one of a token's experts is read from; `Outcome` of slot_policy.cu."""
+    """The place that one of a token's experts is read from; `Outcome` of slot_lookup.cuh."""
 
     HIT = 0
     LOADED = 1
@@ -97,10 +104,9 @@ class LayerState(Struct, frozen=True):
     num_staging: int
     learned: Span | None = None  # the layer's part of `Learning.maps`
 
-    def table_arguments(self) -> tuple[Argument, ...]:
+    def table_arguments(self) -> TableArguments:
         """Returns `tables` as six kernel arguments; missing tables are None."""
-        given = [span for table in self.tables for span in table]
-        return (*given, *[None] * (6 - len(given)))
+        return TableArguments(*(span for table in self.tables for span in table))
 
     def sizes(self) -> tuple[np.int32, np.int32, np.int32]:
         """Returns the numbers of slots, early slots and staging buffers."""
@@ -139,19 +145,23 @@ def slot_policy(
     `outcomes` (experts per token,), int32 `Outcome`. It sets `overflow`, an int32, to 1 if there
     are too few staging buffers. `routes` are those of `Learning`.
     """
-    used = np.int32(rules.experts_per_token)
+    decision = DecisionArguments(
+        *(state.words, loads, outcomes, overflow, state.table_arguments()),
+        *(state.learned, routes, *state.sizes()),
+        *(np.int32(rules.kind), np.int32(rules.admission), np.int32(miss), np.int32(phase)),
+        *(np.int32(layer), np.int32(rules.num_layers), np.int32(rules.num_ranks), rules.rate),
+    )
+    experts, used = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
     return Launch(
         Kernel("slot_policy", "slot_policy"),
         grid=(1, 1, 1),
         block=_BLOCK,
-        arguments=(
-            *(state.words, ids, loads, outcomes, overflow, *state.table_arguments()),
-            *(state.learned, routes, np.int32(rules.num_experts), used, *state.sizes()),
-            *(np.int32(rules.kind), np.int32(rules.admission), np.int32(miss)),
-            *(np.int32(phase), np.int32(num_before), np.int32(num_tokens)),
-            *(np.int32(layer), np.int32(rules.num_layers), np.int32(rules.num_ranks), rules.rate),
+        arguments=flat(
+            SlotPolicyArguments(
+                *(ids, experts, used, np.int32(num_before), np.int32(num_tokens), decision)
+            )
         ),
-        writes=frozenset({0, 2, 3, 4, 5, 7, 9, 11, 12}),
+        writes=places(SlotPolicyArguments, *(f"decision.{name}" for name in DECISION_WRITES)),
     )
 
 
