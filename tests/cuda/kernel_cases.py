@@ -8,6 +8,7 @@ import numpy.typing as npt
 from device_arrays import empty, read, upload
 from products import operand, random_tokens
 from quant_weights import random_weights
+from routed_slots import RoutedSlots
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
@@ -16,6 +17,7 @@ from sharpi.ops.cuda.launchers import rms_norm as norm
 from sharpi.ops.cuda.launchers.attention import heads as head
 from sharpi.ops.cuda.launchers.experts import group_routes as grouping
 from sharpi.ops.cuda.launchers.experts import route as router
+from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 from sharpi.ops.interface import Scoring
 
 Result = npt.NDArray[Any]
@@ -53,6 +55,18 @@ def matvec(device: Device) -> Result:
 def experts_gather_gate_up(device: Device) -> Result:
     """A token of three experts of Q8_0, of which two are copied: one from its host copy."""
     return gathered.run(device, QuantType.Q8_0, 1, ((2, 4, 2), (0, 3, 0)), folds=True)
+
+
+def slot_route(device: Device) -> Result:
+    """Three tokens of 24 experts by learned-keep, in blocks of two warps."""
+    rules = PolicyRules(kind=4, num_layers=1, num_experts=24, experts_per_token=3)
+    some = RoutedSlots(device, rules, (8,))
+    seen = []
+    for token in range(3):
+        some.set_token(token, 0)
+        device.launch(some.folded(some.launches(0)))
+        seen += some.route()
+    return np.array([*seen, *some.world.tables.words.read_states()[0].slot_of])
 
 
 def heads(device: Device) -> Result:

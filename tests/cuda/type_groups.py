@@ -25,6 +25,7 @@ FILES = {
     "experts_grouped_gate_up",
     "experts_grouped_product",
     "matvec",
+    "slot_route",
 }
 
 

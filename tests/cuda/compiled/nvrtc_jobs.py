@@ -25,7 +25,7 @@ TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
 # the architectures of their rows in the table.
 _LAST = (
     *("bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks", "gate_heads"),
-    "experts_gather_gate_up",
+    *("experts_gather_gate_up", "slot_route"),
 )
 
 
@@ -43,6 +43,8 @@ class Job:
 
 def jobs(architecture: int, toolkit: int, num_toolkits: int, every_one: bool) -> list[Job]:
     """The files that a toolkit, of so many, compiles for an architecture.
+
+    A file of float types alone is compiled for all of them at once, as a file without types.
 
     The toolkits take turns: together they compile each file without types for every architecture,
     and each type of the other files for one. Each toolkit compiles each file for some.
@@ -107,7 +109,7 @@ def _all_units() -> Iterator[tuple[str, str | None]]:
     types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant" / "quant_types.cuh").read_text())
     for path in sorted(folder.rglob("*.cu"), key=_order):
         text = path.read_text()
-        each = types if re.search(r"^(QUANTISED|FLOAT)_TYPES\(", text, re.MULTILINE) else [None]
+        each = types if re.search(r"^QUANTISED_TYPES\(", text, re.MULTILINE) else [None]
         for quant_type in PAIRS if "#ifndef FIRST_TYPE" in text else each:
             yield path.stem, quant_type and quant_type.lower()
     yield from (("matvec_mixed", triple.lower()) for triple in TRIPLES)

@@ -22,6 +22,7 @@ CASES = [
     cases.route,
     cases.group_routes,
     cases.experts_gather_gate_up,
+    cases.slot_route,
 ]
 RACE = "race at offset|read before it is written"
 
@@ -194,6 +195,41 @@ BUGS = [
         "    __syncthreads();\n#ifdef CUDA_ON_CPU\n    emulator_join(counter);\n#endif",
         "",
         "a write of another block before",
+    ),
+    Bug(
+        "the block with the last rows chooses experts",
+        cases.slot_route,
+        "if (is_last_block(done, int(gridDim.x)))",
+        "if (blockIdx.x + 1 == gridDim.x)",
+        "a write of another block before",
+    ),
+    Bug(
+        "no fence after the logits",
+        cases.slot_route,
+        "__shared__ int is_last;\n  __threadfence();",
+        "__shared__ int is_last;",
+        "a write of another block before",
+    ),
+    Bug(
+        "the state is changed before it is copied",
+        cases.slot_route,
+        "ids[place.num_before * used + t];\n  __syncthreads();",
+        "ids[place.num_before * used + t];",
+        RACE,
+    ),
+    Bug(
+        "two warps copy the same words",
+        cases.slot_route,
+        "int(threadIdx.x) + threads - int(blockDim.x)",
+        "int(threadIdx.x) % kWarp",
+        RACE,
+    ),
+    Bug(
+        "the state goes back before it is decided",
+        cases.slot_route,
+        "  __syncthreads();\n  copy_state(memory.words, what.state, experts);",
+        "  copy_state(memory.words, what.state, experts);",
+        RACE,
     ),
 ]
 

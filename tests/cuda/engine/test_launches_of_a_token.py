@@ -54,12 +54,12 @@ def test_six_for_a_layer(tmp_path: Path) -> None:
     assert files.total() == 6 * layers + 6
 
 
-def test_slots_take_one_more(tmp_path: Path) -> None:
+def test_slots_take_no_more(tmp_path: Path) -> None:
     q8_0 = requantise(MODEL, tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
     with opened(q8_0, moe_slots=3) as engine:
         files, layers = launches(engine), engine.model_config.num_layers
-    assert files["slot_policy"] == files["experts_gather_gate_up"] == layers
-    assert files.total() == 7 * layers + 6
+    assert files["slot_route"] == files["experts_gather_gate_up"] == layers
+    assert files.total() == 6 * layers + 6
 
 
 def test_two_types_take_one_launch(tmp_path: Path) -> None:

@@ -15,7 +15,10 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Launch
 
 Case = Callable[[Device], cases.Result]
-EXACT = [cases.rms_norm, cases.quantise, cases.matvec, cases.route, cases.group_routes]
+EXACT = [
+    *(cases.rms_norm, cases.quantise, cases.matvec, cases.route, cases.group_routes),
+    cases.slot_route,
+]
 
 
 @pytest.mark.parametrize("architecture", [75, 80, 90])

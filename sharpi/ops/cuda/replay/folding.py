@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers import matvec
+from sharpi.ops.cuda.launchers import matvec, slot_route
 from sharpi.ops.cuda.launchers.attention import attention
 from sharpi.ops.cuda.launchers.experts import experts, experts_gathered
 from sharpi.ops.cuda.recorded import Call
@@ -14,7 +14,8 @@ COUNTERS = 4096  # int32 zeros that tell the last block of a launch that it is t
 def folded(calls: Iterable[Call], counters: Span) -> Iterator[Call]:
     """Yields the calls; one launch replaces two if a kernel can do the work of both.
 
-    The results have the same bits. `counters` are int32 that are 0 between launches.
+    The next launch may be folded into that one in turn. The results have the same bits. `counters`
+    are int32 that are 0 between launches.
     """
     before: Call | None = None
     for call in calls:
@@ -38,6 +39,8 @@ def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
             return matvec.with_norm(first, second, counters)
         case "matvec", "route":
             return matvec.with_route(first, second, counters)
+        case "matvec", "slot_policy":
+            return slot_route.with_slots(first, second)
         case "gather_experts", "experts_gate_up":
             return experts_gathered.with_gather(first, second)
         case "experts_down", "rms_norm":
