@@ -18,13 +18,18 @@ from gpu.check_step import Findings
 from sharpi.device.counting import CountingDevice
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.settings import EngineSettings
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_infos import TensorInfo
-from sharpi.model.config import read_config
+from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import load_weights
+from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
+from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 
 F32, Q4_K, Q6_K = QuantType.F32, QuantType.Q4_K, QuantType.Q6_K
 Q8_0, MXFP4 = QuantType.Q8_0, QuantType.MXFP4
@@ -140,17 +145,33 @@ _MODELS: dict[str, tuple[Any, int, int, dict[str, Any]]] = {
     }),
 }  # fmt: skip
 
+CASES = (("qwen3moe", 0), ("qwen3moe", 64), ("gpt-oss", 0), ("deepseek2", 0))  # model, slots
 
-def count(name: str, layers: int, *disabled: Any) -> Counter[str]:
-    """Returns the launches of one token by kernel, at the last position of a context of 8,192."""
+
+def count(name: str, layers: int, *disabled: Any, slots: int = 0) -> Counter[str]:
+    """Returns the launches of one token by kernel, at the last position of a context of 8,192.
+
+    With `slots`, each layer has slots for so many experts, and reads the others in place.
+    """
     file = _file(name, layers)
     config = read_config(file).for_context(_CONTEXT)
     settings = EngineSettings(_CONTEXT, 512, "int8", "portable", 1, 1, disabled=disabled)
-    part = GpuPart(CountingDevice(), config, load_weights(file, config), settings)
+    weights, few = load_weights(file, config), _slots(config, slots) if slots else None
+    part = GpuPart(CountingDevice(), config, weights, settings, slots=few)
     return Counter(
         each.kernel.file if isinstance(each, Launch) else type(each).__name__
         for each in part.calls_of_token(_CONTEXT - 1)
     )
+
+
+def _slots(config: ModelConfig, slots: int) -> GpuSlots:
+    """Returns the use of slots in all layers, which are those of a model without dense ones."""
+    layers, experts, used = config.num_layers, config.num_experts, config.num_experts_per_token
+    rules = PolicyRules(PolicyKind.SLRU, layers, experts, used)
+    first = {layer: FirstSlots(slots) for layer in range(layers)}
+    settings = SlotSettings(rules, first, num_staging=used, num_early=0, num_streamed=used)
+    policy = PolicySettings(PolicyKind.SLRU, experts, used, (slots,) * layers)
+    return GpuSlots(settings, policy, ("stream",), dict.fromkeys(first, 0))
 
 
 def _file(name: str, layers: int) -> GgufFile:
@@ -190,12 +211,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     findings = Findings()
-    for name in _MODELS:
-        found = count(name, options.layers)
-        before = count(name, options.layers, "folding").total()
+    for name, slots in CASES:
+        found = count(name, options.layers, slots=slots)
+        before = count(name, options.layers, "folding", slots=slots).total()
         kernels = ", ".join(f"{kernel} {times}" for kernel, times in found.most_common())
-        print(f"{name}: {found.total()} launches ({before} without folding): {kernels}")
-        findings.figures[name] = found.total()
+        case = f"{name}, {slots} slots" if slots else name
+        print(f"{case}: {found.total()} launches ({before} without folding): {kernels}")
+        findings.figures[case] = found.total()
     sys.exit(findings.finish(options.json))
 
 

@@ -23,8 +23,8 @@ def test_fewer_than_300_for_48_layers(name: str) -> None:
 
 def test_the_guide_states_what_is_recorded() -> None:
     found = []
-    for name in ("qwen3moe", "gpt-oss", "deepseek2"):
-        total, plain = launches.count(name, 48), launches.count(name, 48, "folding")
-        a_layer = total.total() - launches.count(name, 47).total()
-        found.append([total.total(), plain.total(), a_layer])
+    for name, slots in launches.CASES:
+        total, fewer = (launches.count(name, layers, slots=slots).total() for layers in (48, 47))
+        plain = launches.count(name, 48, "folding", slots=slots).total()
+        found.append([total, plain, total - fewer])
     assert found == stated()
