@@ -57,6 +57,13 @@ def is_same_place(one: Argument, other: Argument) -> bool:
     return one.memory is other.memory and one.offset == other.offset
 
 
+def overlap(one: Span, other: Span) -> bool:
+    """Returns True if two spans have a byte in common."""
+    is_before = one.offset + one.num_bytes <= other.offset
+    is_behind = other.offset + other.num_bytes <= one.offset
+    return one.memory is other.memory and not (is_before or is_behind)
+
+
 class Kernel(Struct, frozen=True):
     """A `__global__` function: `entry` in `<file>.cu` of `kernels/cuda`."""
 

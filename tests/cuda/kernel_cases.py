@@ -6,6 +6,7 @@ import gathered_experts as gathered
 import numpy as np
 import numpy.typing as npt
 from device_arrays import empty, read, upload
+from expert_weights import stacked_experts
 from products import operand, random_tokens
 from quant_weights import random_weights
 from routed_slots import RoutedSlots
@@ -14,10 +15,15 @@ from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers import matvec as product
 from sharpi.ops.cuda.launchers import rms_norm as norm
+from sharpi.ops.cuda.launchers import split_join as joining
+from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import heads as head
+from sharpi.ops.cuda.launchers.attention.join_heads import with_join
+from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.launchers.experts import group_routes as grouping
 from sharpi.ops.cuda.launchers.experts import route as router
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
+from sharpi.ops.cuda.launchers.quantise import quantise as quantise_rows
 from sharpi.ops.interface import Scoring
 
 Result = npt.NDArray[Any]
@@ -76,6 +82,35 @@ def heads(device: Device) -> Result:
     rope = head.HeadRope(upload(device, angles), 40)
     device.launch(head.heads([head.HeadGroup(span, 3, 80, rope=rope)], tokens=2))
     return read(device, span, np.float32, x.shape)
+
+
+def join_heads(device: Device) -> Result:
+    """Two heads of 80 values, rotated behind 130 others."""
+    x, first = upload(device, random_tokens(2, 80)), upload(device, random_tokens(2, 130))
+    rope = head.HeadRope(upload(device, random_tokens(1, 80)), 40)
+    out = empty(device, 4 * 2 * 210)
+    prepared = head.heads([head.HeadGroup(x, 2, 80, rope=rope)], tokens=1)
+    both = with_join(prepared, joining.join(first, x, out, widths=(130, 80), runs=2))
+    assert both is not None
+    device.launch(both)
+    return read(device, out, np.float32, (2, 210))
+
+
+def experts_product(device: Device) -> Result:
+    """Two heads of 96 columns, each with a matrix of 64 rows of Q8_0, and the results' rounding."""
+    stacked = stacked_experts(device, QuantType.Q8_0, (2, 64, 96), has_bias=False)
+    ids, out = upload(device, np.arange(2, dtype=np.int32)), empty(device, 4 * 128)
+    rows, x = empty(device, activation_bytes(128, 1)), operand(device, random_tokens(2, 96), 1)
+    product = experts.product(
+        x.span, ids, stacked.part, out,
+        quant_type=QuantType.Q8_0, tokens=2, used=1, columns=96, rows=64, planes=1,
+    )  # fmt: skip
+    both = experts.product_with_rounded(
+        product, quantise_rows(out, rows, tokens=1, columns=128, planes=1)
+    )
+    assert both is not None
+    device.launch(both)
+    return read(device, rows, np.uint8, (rows.num_bytes,))
 
 
 def route(device: Device) -> Result:

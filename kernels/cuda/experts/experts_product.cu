@@ -1,11 +1,22 @@
 // Computes W x + bias of each item with its expert's matrix: used where gate and up have different
-// quant types, or where there is only up.
+// quant types, where there is only up, and for heads, each with a matrix of its own.
+#include "common/launch_order.cuh"
 #include "expert_product.cuh"
 
 namespace sharpi {
 
 template <class Type>
 using OneDot = OneTokenDot<Type, kInProduct>;
+
+// Rounds the `count` values that a block has computed. The results of all items make one row of
+// activations.
+__device__ __forceinline__ void round_values(const float* out, int count, int rows,
+                                             uint8_t* rounded, int planes) {
+  const int first = int(blockIdx.y) * rows + int(blockIdx.x) * count;
+  __syncthreads();
+  for (int i = first + threadIdx.x; i < first + count; i += blockDim.x)
+    round_32(out[i], rounded, 0, int(gridDim.y) * rows, planes, i / 32);
+}
 
 template <class Dot>
 __device__ __forceinline__ void experts_product(const Activations& x, const int* ids,
@@ -19,13 +30,20 @@ __device__ __forceinline__ void experts_product(const Activations& x, const int*
 
 }  // namespace sharpi
 
-#define PRODUCT(entry, Dot)                                                                     \
-  KERNEL __launch_bounds__(256, 2)                                                              \
-      entry(const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,     \
-            const float* factors, const float* weights, float* out, int used, int columns,      \
-            int rows, int planes, int lane_bits) {                                              \
-    sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias, factors}, \
-                                         weights, out, used, rows, lane_bits);                  \
+// rounded: activations of one row, the results of all items; or null. Then a block computes a
+// multiple of 32 rows, and an item has whole blocks.
+#define PRODUCT(entry, Dot)                                                                   \
+  KERNEL __launch_bounds__(256, 2)                                                            \
+      entry(const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,   \
+            const float* factors, const float* weights, float* out, int used, int columns,    \
+            int rows, int planes, int lane_bits, uint8_t* rounded, int rounded_planes) {      \
+    using namespace sharpi;                                                                   \
+    wait_for_last_launch();                                                                   \
+    experts_product<Dot>({x, columns, planes}, ids, {addresses, bias, factors}, weights, out, \
+                         used, rows, lane_bits);                                              \
+    if (rounded)                                                                              \
+      round_values(out, int(blockDim.x >> lane_bits) * Dot::kRowsAtOnce, rows, rounded,       \
+                   rounded_planes);                                                           \
   }
 #define PRODUCT_QUANTISED(Type, type)                   \
   PRODUCT(experts_product_##type, OneDot<sharpi::Type>) \

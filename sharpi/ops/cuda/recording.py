@@ -180,6 +180,8 @@ class Recording:
             return
         pending = self.take_pending(value)
         assert pending is not None
+        if pending.angles is not None:
+            self.linger(pending.angles.floats)
         num_heads = pending.num_heads
 
         def calls(step: StepShape) -> Iterator[Launch]:
@@ -198,6 +200,15 @@ class Recording:
         if pending is not None and pending.angles is not None:
             self.floats(pending.angles)
         return pending
+
+    def linger(self, *buffers: Buffer | None) -> None:
+        """Declares that nothing may be written over these before the operation after the next one.
+
+        The next operation reads them. Its launch can then be folded with that of the one after it.
+        """
+        for buffer in buffers:
+            if buffer is not None:
+                buffer.last = len(self._operations) + 1
 
     def _touch(self, buffer: Buffer | None) -> None:
         if buffer is not None:

@@ -22,7 +22,7 @@ CASES = [
     cases.route,
     cases.group_routes,
     cases.experts_gather_gate_up,
-    cases.slot_route,
+    *(cases.slot_route, cases.join_heads, cases.experts_product),
 ]
 RACE = "race at offset|read before it is written"
 
@@ -230,6 +230,27 @@ BUGS = [
         "  __syncthreads();\n  copy_state(memory.words, what.state, experts);",
         "  copy_state(memory.words, what.state, experts);",
         RACE,
+    ),
+    Bug(
+        "all warps prepare the head",
+        cases.join_heads,
+        "if (threadIdx.x >= kWarp) return;",
+        "",
+        RACE,
+    ),
+    Bug(
+        "values are rounded before they are there",
+        cases.experts_product,
+        "__syncthreads();\n  for (int i = first + threadIdx.x;",
+        "for (int i = first + threadIdx.x;",
+        RACE,
+    ),
+    Bug(
+        "a block rounds the rows of the next one, too",
+        cases.experts_product,
+        "i < first + count;",
+        "i < first + 2 * count;",
+        "of another block before|behind the end",
     ),
 ]
 

@@ -52,6 +52,15 @@ def test_so_they_are_with_rounded_activations(kind: KvType, model: Path, load: L
     assert error(logits(load(model, kv_type=kind, **options)), wanted) < 0.05
 
 
+@pytest.mark.parametrize("rotated", [16, 32])
+def test_folded_launches_give_the_same_bits(rotated: int, load: Load, tmp_path: Path) -> None:
+    """Queries with 16 rotated values are not whole blocks of 32, and are rounded by themselves."""
+    path = write_latent(tmp_path / "m.gguf", 4, rotated)
+    options = {"context_size": 128, "batch_size": 128, "precision": "int8"}
+    found = logits(load(path, **options))
+    np.testing.assert_array_equal(found, logits(load(path, disabled=("folding",), **options)))
+
+
 def test_a_prompt_cache_brings_rotated_rows_back(model: Path, load: Load, tmp_path: Path) -> None:
     options = {"context_size": 128, "kv_type": "q4_0"}
     engine = load(model, **options)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 from gguf import GGMLQuantizationType
+from latent_model import write_latent
 from mixed_model import rewrite
 from requantise import requantise
 
@@ -60,6 +61,21 @@ def test_slots_take_no_more(tmp_path: Path) -> None:
         files, layers = launches(engine), engine.model_config.num_layers
     assert files["slot_route"] == files["experts_gather_gate_up"] == layers
     assert files.total() == 6 * layers + 6
+
+
+def test_latent_attention_rounds_and_joins_beside_other_work(tmp_path: Path) -> None:
+    """Rounding is left where attention gives rows to the heads' matrices."""
+    model = write_latent(tmp_path / "m.gguf", heads=4, rotated=32)
+    found = []
+    for disabled in ((), ("folding",)):
+        with opened(model, precision="int8", disabled=disabled) as engine:
+            found.append(launches(engine))
+            layers = engine.model_config.num_layers
+    together, apart = found
+    assert together["join_heads"] == apart["join"] == 2 * layers
+    assert together["join"] == apart["join_heads"] == 0
+    assert apart["heads"] - together["heads"] == apart["quantise"] - together["quantise"]
+    assert apart["quantise"] - together["quantise"] == 2 * layers
 
 
 def test_two_types_take_one_launch(tmp_path: Path) -> None:

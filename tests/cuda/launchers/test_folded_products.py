@@ -1,4 +1,4 @@
-"""Products whose last block norms the row, or chooses experts, give the bits of two launches."""
+"""Products that norm or round their results, or choose experts, give the bits of two launches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +18,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, with_norm, with_route
+from sharpi.ops.cuda.launchers.quantise import quantise
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.interface import Scoring
 
@@ -81,6 +82,29 @@ def test_the_norm_of_a_product(device: Device, quant_type: QuantType, rows: int)
     assert folded.grid[0] > 1 or rows == 32
 
 
+def test_the_norm_of_the_first_of_two_products(device: Device) -> None:
+    """So it is with the compressed queries of latent attention."""
+
+    def make() -> Pair:
+        x, rows = operand(device, random_tokens(1, COLUMNS), 1), (96, 40)
+        outs = [empty(device, 4 * count) for count in rows]
+        parts = [
+            MatvecPart(
+                upload(device, random_weights(QuantType.Q8_0, count, COLUMNS, i)), None, out, count
+            )
+            for i, (count, out) in enumerate(zip(rows, outs, strict=True))
+        ]
+        product = matvec(
+            x.span, parts, quant_type=QuantType.Q8_0, tokens=1, columns=COLUMNS, planes=1
+        )
+        norm, written = norm_of(device, outs[0], rows[0])
+        other, _ = norm_of(device, outs[1], rows[1])
+        assert with_norm(product, other, outs[0]) is None
+        return product, norm, [*written, outs[1]]
+
+    assert check(device, make, with_norm).grid[0] > 2
+
+
 def test_the_norm_of_experts(device: Device) -> None:
     ids, weights = random_routes(1, 6, 4)
     rows = 160
@@ -116,6 +140,43 @@ def test_the_choice_of_experts(device: Device, num_groups: int) -> None:
         return product, choice, [logits, ids, weights]
 
     assert check(device, make, with_route).grid[0] > 1
+
+
+def heads_of(device: Device, rows: int, planes: int, heads: int = 3) -> Pair:
+    """Returns the products of some heads with matrices of their own, and the rounding of all."""
+    stacked = stacked_experts(device, QuantType.Q8_0, (heads, rows, COLUMNS), has_bias=False)
+    x = operand(device, random_tokens(heads, COLUMNS), planes)
+    out, width = empty(device, 4 * heads * rows), heads * rows
+    product = experts.product(
+        x.span, upload(device, np.arange(heads, dtype=np.int32)), stacked.part, out,
+        quant_type=QuantType.Q8_0, tokens=heads, used=1, columns=COLUMNS, rows=rows, planes=planes,
+    )  # fmt: skip
+    rounded = empty(device, activation_bytes(width, planes))
+    rounding = quantise(out, rounded, tokens=1, columns=width, planes=planes)
+    return product, rounding, [out, rounded]
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+@pytest.mark.parametrize("rows", [64, 128])
+def test_the_rounding_of_heads(device: Device, rows: int, planes: int) -> None:
+    def fold(product: Launch, rounding: Launch, _: Span) -> Launch | None:
+        return experts.product_with_rounded(product, rounding)
+
+    assert check(device, lambda: heads_of(device, rows, planes), fold).grid[0] == rows // 32
+
+
+def test_what_is_rounded_otherwise_is_left(device: Device) -> None:
+    product, rounding, (out, _) = heads_of(device, 64, 1)
+    sizes = {"columns": 64, "planes": 1}
+    others = [
+        quantise(empty(device, out.num_bytes), out, tokens=1, columns=192, planes=1),
+        quantise(out, out, tokens=3, **sizes),  # a row for each head
+        quantise(out, out, tokens=1, **sizes),  # one head alone
+    ]
+    assert all(experts.product_with_rounded(product, other) is None for other in others)
+    assert experts.product_with_rounded(product, rounding) is not None
+    partly = heads_of(device, 96 + 8, 1, heads=4)  # the last block of a head has 8 rows
+    assert experts.product_with_rounded(*partly[:2]) is None
 
 
 def test_what_does_not_belong_together_is_left(device: Device) -> None:

@@ -3,7 +3,9 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.split_join import join, split
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.quantise import quantise
+from sharpi.ops.cuda.launchers.split_join import join, split, with_rounded
 from sharpi.ops.reference.reference import ReferenceOps
 
 
@@ -27,6 +29,42 @@ def test_split_leaves_out(device: Device) -> None:
     out = empty(device, 4 * 3 * 6)
     device.launch(split(upload(device, x), (None, out, None), (4, 6, 10), runs=3))
     np.testing.assert_array_equal(read(device, out, np.float32, (3, 6)), x[:, 4:10])
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+@pytest.mark.parametrize("widths", [(128, 64), (32, 32, 64)])
+def test_split_rounds_its_first_part(device: Device, widths: tuple[int, ...], planes: int) -> None:
+    """So it does with the queries' part that latent attention does not rotate."""
+    runs, rounded = 5, []
+    x = upload(device, _values(runs, sum(widths)))
+    for folds in (False, True):
+        outs = [empty(device, 4 * runs * width) for width in widths]
+        rows = empty(device, runs * activation_bytes(widths[0], planes))
+        cut = split(x, outs, widths, runs=runs)
+        rounding = quantise(outs[0], rows, tokens=runs, columns=widths[0], planes=planes)
+        both = with_rounded(cut, rounding)
+        assert both is not None
+        for launch in [both] if folds else [cut, rounding]:
+            device.launch(launch)
+        rounded.append([read(device, each, np.uint8, (each.num_bytes,)) for each in (*outs, rows)])
+    for found, want in zip(*rounded, strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+def test_what_is_not_rounded(device: Device) -> None:
+    """Another part, other rows, and parts that are not whole blocks of 32."""
+    x, outs, rows = (empty(device, 4 * 4 * 96) for _ in range(3))
+    first, second = outs.part(0, 4 * 4 * 64), outs.part(4 * 4 * 64, 4 * 4 * 32)
+    cut = split(x, (first, second), (64, 32), runs=4)
+    assert with_rounded(cut, quantise(first, rows, tokens=4, columns=64, planes=1)) is not None
+    others = [
+        quantise(second, rows, tokens=4, columns=32, planes=1),
+        quantise(first, rows, tokens=1, columns=256, planes=1),
+        quantise(first, rows, tokens=2, columns=64, planes=1),
+    ]
+    assert all(with_rounded(cut, other) is None for other in others)
+    uneven = split(x, (first, second), (64, 31), runs=4)
+    assert with_rounded(uneven, quantise(first, rows, tokens=4, columns=64, planes=1)) is None
 
 
 @pytest.mark.parametrize("widths", [(1, 1), (40, 16), (3, 290)])

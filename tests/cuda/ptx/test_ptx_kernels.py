@@ -17,7 +17,7 @@ from sharpi.device.launch import Launch
 Case = Callable[[Device], cases.Result]
 EXACT = [
     *(cases.rms_norm, cases.quantise, cases.matvec, cases.route, cases.group_routes),
-    cases.slot_route,
+    *(cases.slot_route, cases.join_heads, cases.experts_product),
 ]
 
 

@@ -192,10 +192,9 @@ def matvec_tiled(
 
 
 def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
-    """Returns one launch for `matvec` of one token and the norm of its result.
+    """Returns one launch for `matvec` of one token and the norm of its first matrix's result.
 
-    Returns None if `norm` is not the norm of this result, or if the product has several matrices.
-    `counter` is an int32 zero.
+    Returns None if `norm` is not the norm of this result. `counter` is an int32 zero.
     """
     given = named(MatvecArguments, product.arguments)
     tail = norm_tail(norm, given.a.out, given.a.rows, counter)
@@ -214,7 +213,8 @@ def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
         named(RouteArguments, route.arguments),
     )
     is_float = product.kernel.quant_type in _FLOAT_NAMES
-    if not (is_float and _is_plain(product, given) and route.grid == (1, 1, 1)):
+    is_one = given.b == NO_PART and route.grid == (1, 1, 1)
+    if not (is_float and is_one and _is_plain(product, given)):
         return None
     if not is_same_place(following.logits, given.a.out):
         return None
@@ -227,10 +227,10 @@ def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
 
 
 def _is_plain(product: Launch, given: MatvecArguments) -> bool:
-    """Returns True if a product has one matrix and one token, and nothing is folded into it."""
+    """Returns True if a product has one token, and nothing is folded into it."""
     is_of_token = product.kernel.entry.startswith("matvec_one_")
     is_folded = given.norm != NO_NORM or given.route != RouteTail()
-    return is_of_token and given.b == NO_PART and not is_folded
+    return is_of_token and not is_folded
 
 
 def _outs(parts: Sequence[MatvecPart]) -> frozenset[int]:

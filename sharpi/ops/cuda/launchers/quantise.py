@@ -1,11 +1,22 @@
 """Launches the kernel that quantises activations to int8."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 _BLOCK = 256
 _WARP_COLUMNS = 32
+
+
+class QuantiseArguments(NamedTuple):
+    """The arguments of the kernel `quantise`."""
+
+    x: Argument
+    rounded: Argument
+    columns: Argument
+    planes: Argument
 
 
 def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) -> Launch:
@@ -20,6 +31,6 @@ def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) 
         Kernel("quantise", "quantise"),
         grid=(tokens, -(-warps // (_BLOCK // 32)), 1),
         block=_BLOCK,
-        arguments=(x, rounded, np.int32(columns), np.int32(planes)),
+        arguments=QuantiseArguments(x, rounded, np.int32(columns), np.int32(planes)),
         writes=frozenset({1}),
     )

@@ -1,14 +1,48 @@
 """Launches the kernels that split rows into parts, and that join parts."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
+from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.quantise import QuantiseArguments
 
 MAX_PARTS: Final = 3
 _THREADS: Final = 256
+_ROUNDED: Final = 32  # columns that are rounded together
+
+
+class PartsArguments(NamedTuple):
+    """Three arguments, one for each part of a row."""
+
+    a: Argument
+    b: Argument
+    c: Argument
+
+
+class SplitArguments(NamedTuple):
+    """The arguments of the kernel `split`."""
+
+    x: Argument
+    outs: PartsArguments
+    rounded: Argument
+    widths: PartsArguments
+    num_values: Argument
+    planes: Argument
+
+
+class JoinArguments(NamedTuple):
+    """The arguments of the kernel `join`."""
+
+    first: Argument
+    second: Argument
+    out: Argument
+    width: Argument
+    second_width: Argument
+    num_values: Argument
 
 
 def split(x: Span, outs: Sequence[Span | None], widths: Sequence[int], *, runs: int) -> Launch:
@@ -17,16 +51,36 @@ def split(x: Span, outs: Sequence[Span | None], widths: Sequence[int], *, runs: 
     Parts whose `outs` is None are skipped.
     """
     count, unused = runs * sum(widths), MAX_PARTS - len(outs)
+    sizes = map(np.int32, (*widths, *(0,) * unused))
     return Launch(
         Kernel("split", "split"),
         grid=(-(-count // _THREADS), 1, 1),
         block=_THREADS,
-        arguments=(
-            *(x, *outs, *(None,) * unused),
-            *(np.int32(width) for width in (*widths, *(0,) * unused)),
-            np.int32(count),
+        arguments=flat(
+            SplitArguments(
+                *(x, PartsArguments(*outs, *(None,) * unused), None, PartsArguments(*sizes)),
+                *(np.int32(count), np.int32(0)),
+            )
         ),
-        writes=frozenset(range(1, 1 + len(outs))),
+        writes=places(SplitArguments, *(f"outs.{name}" for name in "abc"[: len(outs)])),
+    )
+
+
+def with_rounded(split: Launch, rounding: Launch) -> Launch | None:
+    """Returns one launch for `split` and the rounding of each run of its first part.
+
+    Returns None if `rounding` rounds something else, or if parts are not whole blocks of 32 values.
+    """
+    given = named(SplitArguments, split.arguments)
+    following = QuantiseArguments(*rounding.arguments)
+    is_first = is_same_place(given.outs.a, following.x) and following.columns == given.widths.a
+    widths = [width for width in given.widths if isinstance(width, np.int32)]
+    is_whole = all(width % _ROUNDED == 0 for width in widths)
+    if not (is_first and is_whole and given.num_values == rounding.grid[0] * sum(widths)):
+        return None
+    both = given._replace(rounded=following.rounded, planes=following.planes)
+    return replace(
+        split, arguments=flat(both), writes=split.writes | places(SplitArguments, "rounded")
     )
 
 
@@ -37,6 +91,8 @@ def join(first: Span, second: Span, out: Span, *, widths: tuple[int, int], runs:
         Kernel("join", "join"),
         grid=(-(-count // _THREADS), 1, 1),
         block=_THREADS,
-        arguments=(first, second, out, *map(np.int32, (*widths, count))),
-        writes=frozenset({2}),
+        arguments=JoinArguments(
+            *(first, second, out), *(np.int32(widths[0]), np.int32(widths[1])), np.int32(count)
+        ),
+        writes=places(JoinArguments, "out"),
     )

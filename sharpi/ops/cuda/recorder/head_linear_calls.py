@@ -51,6 +51,7 @@ def head_linear(
         planes,
         f16_heads(recording, x, stacked),
     )
+    recording.linger(operation.rounded if planes else x.floats)
     recording.append(operation.calls)
     return operation.out
 

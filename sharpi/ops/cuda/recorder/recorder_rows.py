@@ -208,6 +208,7 @@ class RowsOnGpu:
     ) -> None:
         rec = self._recording
         rec.floats(x)
+        rec.linger(x.floats)
 
         def calls(step: StepShape) -> Iterable[Call]:
             spans = [None if out is None else rec.of(out) for out in outs]

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers import matvec, slot_route
-from sharpi.ops.cuda.launchers.attention import attention
+from sharpi.device.launch import Launch, Span, overlap
+from sharpi.ops.cuda.launchers import matvec, slot_route, split_join
+from sharpi.ops.cuda.launchers.attention import attention, join_heads
 from sharpi.ops.cuda.launchers.experts import experts, experts_gathered
 from sharpi.ops.cuda.recorded import Call
 
@@ -45,4 +45,23 @@ def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
             return experts_gathered.with_gather(first, second)
         case "experts_down", "rms_norm":
             return experts.down_with_norm(first, second, counters)
+        case _ if _writes_over(first, second):
+            return None
+        case "heads", "join":
+            return join_heads.with_join(first, second)
+        case "split", "quantise":
+            return split_join.with_rounded(first, second)
+        case "experts_product", "quantise":
+            return experts.product_with_rounded(first, second)
     return None
+
+
+def _writes_over(first: Launch, second: Launch) -> bool:
+    """Returns True if a launch writes to memory that the launch before it reads.
+
+    Buffers are used again as soon as nothing reads them. The blocks of one launch may be at any
+    place at a time, unless one waits for the others.
+    """
+    read = [each for each in first.arguments if isinstance(each, Span)]
+    written = [each for i in second.writes if isinstance(each := second.arguments[i], Span)]
+    return any(overlap(one, other) for one in read for other in written)

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.quantise import QuantiseArguments
 from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
@@ -70,6 +72,25 @@ class GateUpArguments(NamedTuple):
     hidden_planes: Argument
     activation: Argument
     lane_bits: Argument
+
+
+class ProductArguments(NamedTuple):
+    """The arguments of experts_product.cu."""
+
+    x: Argument
+    ids: Argument
+    addresses: Argument
+    bias: Argument
+    factors: Argument
+    weights: Argument
+    out: Argument
+    used: Argument
+    columns: Argument
+    rows: Argument
+    planes: Argument
+    lane_bits: Argument
+    rounded: Argument = None
+    rounded_planes: Argument = np.int32(0)
 
 
 class GpuStackedMatrix(Struct, frozen=True):
@@ -159,22 +180,45 @@ def product(
         kernel("experts_product", quant_type, planes),
         grid=(-(-rows // (rows_of_block * threads // BLOCK)), tokens * used, 1),
         block=threads,
-        arguments=(
-            *(
-                x,
-                ids,
-                stacked.addresses,
-                stacked.bias,
-                stacked.factors,
-                input_weights,
-                out,
-                np.int32(used),
-            ),
-            *(np.int32(columns), np.int32(rows), np.int32(planes), np.int32(bits(lanes))),
+        arguments=ProductArguments(
+            *(x, ids, stacked.addresses, stacked.bias, stacked.factors, input_weights, out),
+            *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
+            np.int32(bits(lanes)),
         ),
-        writes=frozenset({6}),
+        writes=places(ProductArguments, "out"),
         reaches=stacked.reach,
     )
+
+
+def product_with_rounded(product: Launch, rounding: Launch) -> Launch | None:
+    """Returns one launch for `product` and the rounding of all its results as one row.
+
+    Returns None if `rounding` rounds something else, or if the rows of a block are not whole blocks
+    of 32.
+    """
+    given = ProductArguments(*product.arguments)
+    following = QuantiseArguments(*rounding.arguments)
+    blocks, items, _ = product.grid
+    rows = blocks * _rows_of_block(product)  # with those behind the end of a matrix
+    is_whole = rows == given.rows and _rows_of_block(product) % TILE_ROWS == 0
+    is_one_row = rounding.grid[0] == 1 and following.columns == np.int32(items * rows)
+    if not (is_whole and is_one_row and is_same_place(given.out, following.x)):
+        return None
+    return replace(
+        product,
+        arguments=given._replace(rounded=following.rounded, rounded_planes=following.planes),
+        writes=product.writes | places(ProductArguments, "rounded"),
+    )
+
+
+def _rows_of_block(product: Launch) -> int:
+    quant_type, lane_bits = (
+        product.kernel.quant_type,
+        ProductArguments(*product.arguments).lane_bits,
+    )
+    assert quant_type is not None
+    assert isinstance(lane_bits, np.int32)
+    return (product.block >> int(lane_bits)) * rows_at_once(QuantType[quant_type.upper()])
 
 
 def activate(
