@@ -1,7 +1,7 @@
 // Tiles of the items of one expert, up to 32 at a time.
 #pragma once
 #include "expert_items.cuh"
-#include "quant/tile.cuh"
+#include "quant/tile_place.cuh"
 
 namespace sharpi {
 
@@ -16,16 +16,19 @@ __device__ __forceinline__ void each_tile(const int* offsets, const int* list, i
     compute(Items{list, first, min(kTileItems, end - first), share, is_packed});
 }
 
-// Computes the sums of 64 rows, of which `row` is this thread's, with the items of a tile.
-template <class Type>
-__device__ __forceinline__ void multiply_items(TileMemory<Type>& memory, const uint8_t* row,
-                                               const Activations& x, const Items& items,
-                                               int lane_bits, WarpSums& sums) {
-  const int item = int(threadIdx.x) / (kTileThreads / kTileItems);
-  const TileSource from = {row, x, items.row(item < items.count ? item : 0)};
-  const UnitOrder order = unit_order(UnitPlace<Type>::units(x.columns), lane_bits);
-  const bool has_items = TilePlace::here().first_item < items.count;
-  multiply_tile(memory, from, order, has_items, sums);
+// Stores the products of 64 rows, from row 64 * blockIdx.x on, with the items of a tile.
+__device__ __forceinline__ void store_products(const ExpertMatrix& matrix, const float* weights,
+                                               const Items& items, const WarpSums& sums,
+                                               float* out) {
+  const TilePlace at = TilePlace::here();
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    const int place = at.item(i / 4, i % 4);
+    const int row = int(blockIdx.x) * kTileRows + at.row(i % 4);
+    if (place >= items.count || row >= matrix.rows) continue;
+    out[size_t(items.place(place)) * matrix.rows + row] =
+        item_value(matrix, weights, items.item(place), row, sums.sum[i / 4][i % 4]);
+  }
 }
 
 }  // namespace sharpi

@@ -1,22 +1,8 @@
 // Computes what experts_grouped_product does, with the same bits, on tensor cores: a block takes 64
 // rows of an expert's matrix and 32 of its items at a time.
-#include "expert_tile.cuh"
+#include "expert_rounded_tile.cuh"
 
 namespace sharpi {
-
-__device__ __forceinline__ void store_products(const ExpertMatrix& matrix, const float* weights,
-                                               const Items& items, const WarpSums& sums,
-                                               float* out) {
-  const TilePlace at = TilePlace::here();
-#pragma unroll
-  for (int i = 0; i < 8; i++) {
-    const int place = at.item(i / 4, i % 4);
-    const int row = int(blockIdx.x) * kTileRows + at.row(i % 4);
-    if (place >= items.count || row >= matrix.rows) continue;
-    out[size_t(items.place(place)) * matrix.rows + row] =
-        item_value(matrix, weights, items.item(place), row, sums.sum[i / 4][i % 4]);
-  }
-}
 
 // Without a list, items are rows of x.
 template <class Type>

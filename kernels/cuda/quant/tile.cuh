@@ -10,14 +10,13 @@
 #pragma once
 #include "common/tensor_cores.cuh"
 #include "dot.cuh"
+#include "tile_place.cuh"
 
 namespace sharpi {
 
-constexpr int kTileThreads = 256, kTileRows = 64, kTileItems = 32;
 constexpr int kTileColumns = 128;               // of a step
 constexpr int kTileStride = kTileColumns + 16;  // so that eight rows lie in different banks
 constexpr int kMaxLaneBits = 5;
-constexpr int kItemsOfWarp = 16;  // a warp computes 16 rows of as many items
 
 // One step in shared memory. A slot is the place of a unit; the groups of a step are those of its
 // units.
@@ -133,17 +132,6 @@ struct ItemPair {
   int total[2];
 };
 
-// The 16 rows and 16 items that a warp computes: sum[f][i] is as tensor_cores.cuh says for items
-// 8 * f... of the warp.
-struct WarpSums {
-  float sum[2][4];
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 8; i++) sum[i / 4][i % 4] = 0.f;
-  }
-};
-
 // The sums of lanes that are done: those of 2^b lanes await those of as many others, up to half of
 // all lanes. The thread's part of TileMemory::waiting is `last`.
 struct WaitingSums {
@@ -164,23 +152,6 @@ struct WaitingSums {
     }
     if constexpr (kLevel + 1 < kMaxLaneBits)
       if (is_second) end_lane<kLevel + 1>(index, sums);
-  }
-};
-
-// The place of a warp and a lane in a tile.
-struct TilePlace {
-  int first_row, first_item;  // of the warp
-
-  static __device__ __forceinline__ TilePlace here() {
-    const int warp = int(threadIdx.x) / kWarp;
-    return {warp % 4 * 16, warp / 4 * kItemsOfWarp};
-  }
-  // The row and the item of sum[f][i].
-  __device__ __forceinline__ int row(int i) const {
-    return first_row + int(threadIdx.x) % kWarp / 4 + i / 2 * 8;
-  }
-  __device__ __forceinline__ int item(int f, int i) const {
-    return first_item + 8 * f + int(threadIdx.x) % 4 * 2 + i % 2;
   }
 };
 
