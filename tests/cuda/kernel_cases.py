@@ -20,9 +20,12 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import heads as head
 from sharpi.ops.cuda.launchers.attention.join_heads import with_join
 from sharpi.ops.cuda.launchers.experts import experts
+from sharpi.ops.cuda.launchers.experts import experts_f16
 from sharpi.ops.cuda.launchers.experts import group_routes as grouping
 from sharpi.ops.cuda.launchers.experts import route as router
+from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
+from sharpi.ops.cuda.launchers.f16_rows import F16Rows, to_f16
 from sharpi.ops.cuda.launchers.quantise import quantise as quantise_rows
 from sharpi.ops.interface import Scoring
 
@@ -73,6 +76,21 @@ def slot_route(device: Device) -> Result:
         device.launch(some.folded(some.launches(0)))
         seen += some.route()
     return np.array([*seen, *some.world.tables.words.read_states()[0].slot_of])
+
+
+def experts_f16_product(device: Device) -> Result:
+    """F16: two experts of 70 rows, three steps of columns; 9 and 5 items of unlike sizes."""
+    weights = upload(device, random_weights(QuantType.F16, 2 * 70, 136))
+    addresses = np.array([weights.address, weights.address + 70 * 136 * 2], np.uint64)
+    stacked = GpuStackedMatrix(upload(device, addresses), None, (weights,))
+    lists = [upload(device, np.array(each, np.int32)) for each in ((0, 9, 14), range(14))]
+    x = random_tokens(14, 136) * np.exp2(np.arange(14, dtype=np.float32))[:, None]
+    rows = F16Rows(empty(device, 2 * x.size), empty(device, 14 * 4))
+    device.launch(to_f16(upload(device, x), *rows, tokens=14, width=136))
+    out, sizes = empty(device, 14 * 70 * 4), {"columns": 136, "rows": 70, "used": 1}
+    spans = rows, lists[0], lists[1], stacked, out
+    device.launch(experts_f16.product(*spans, quant_type=QuantType.F16, experts=2, **sizes))
+    return read(device, out, np.float32, (14, 70))
 
 
 def heads(device: Device) -> Result:

@@ -1,4 +1,5 @@
 // Dequantises a matrix to f16, for matmuls with many tokens: one thread per unit of a row.
+#include "common/halves.cuh"
 #include "weight_values.cuh"
 
 namespace sharpi {
@@ -7,15 +8,12 @@ struct Halves {
   __half* out;
 
   __device__ __forceinline__ void take(int column, float4 a, float4 b) const {
-    *(uint4*)(out + column) = make_uint4(two(make_float2(a.x, a.y)), two(make_float2(a.z, a.w)),
-                                         two(make_float2(b.x, b.y)), two(make_float2(b.z, b.w)));
+    *(uint4*)(out + column) =
+        make_uint4(two_halves(make_float2(a.x, a.y)), two_halves(make_float2(a.z, a.w)),
+                   two_halves(make_float2(b.x, b.y)), two_halves(make_float2(b.z, b.w)));
   }
   __device__ __forceinline__ void take(int column, float2 v) const {
-    *(uint32_t*)(out + column) = two(v);
-  }
-  static __device__ __forceinline__ uint32_t two(float2 v) {
-    return __half_as_ushort(__float2half_rn(v.x)) | uint32_t(__half_as_ushort(__float2half_rn(v.y)))
-                                                        << 16;
+    *(uint32_t*)(out + column) = two_halves(v);
   }
 };
 

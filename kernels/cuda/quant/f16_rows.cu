@@ -18,25 +18,43 @@ __device__ __forceinline__ float scale_above(float peak) {
   return __int_as_float(min(bits + kOneExponent, kLargest));
 }
 
+// Converts a row; `peaks`: kWarp ints of shared memory. All threads of a block call it.
+__device__ __forceinline__ void row_to_f16(const float* x, __half* out, float* scale, int width,
+                                           int* peaks) {
+  const int lane = threadIdx.x % kWarp;
+  int peak = 0;  // magnitudes sort like integers; a NaN is largest
+  for (int i = threadIdx.x; i < width; i += blockDim.x)
+    peak = max(peak, __float_as_int(x[i]) & 0x7fffffff);
+  peak = max_lanes(peak);
+  if (lane == 0) peaks[threadIdx.x / kWarp] = peak;
+  __syncthreads();
+  peak = max_lanes(lane < int(blockDim.x) / kWarp ? peaks[lane] : 0);
+  const float above = scale_above(__int_as_float(peak)), inverse = 1.f / above;
+  if (threadIdx.x == 0) *scale = above;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) out[i] = __float2half_rn(x[i] * inverse);
+}
+
 }  // namespace sharpi
 
 // x: (T, width); out: halves (T, width); scales: (T,), x = out * scale. Grid (T).
 KERNEL __launch_bounds__(256) to_f16(const float* x, __half* out, float* scales, int width) {
   using namespace sharpi;
   __shared__ int peaks[kWarp];
-  const int lane = threadIdx.x % kWarp;
-  const size_t begin = size_t(blockIdx.x) * width;
-  int peak = 0;  // magnitudes sort like integers; a NaN is largest
-  for (int i = threadIdx.x; i < width; i += blockDim.x)
-    peak = max(peak, __float_as_int(x[begin + i]) & 0x7fffffff);
-  peak = max_lanes(peak);
-  if (lane == 0) peaks[threadIdx.x / kWarp] = peak;
-  __syncthreads();
-  peak = max_lanes(lane < int(blockDim.x) / kWarp ? peaks[lane] : 0);
-  const float scale = scale_above(__int_as_float(peak)), inverse = 1.f / scale;
-  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
-  for (int i = threadIdx.x; i < width; i += blockDim.x)
-    out[begin + i] = __float2half_rn(x[begin + i] * inverse);
+  const size_t row = blockIdx.x;
+  row_to_f16(x + row * width, out + row * width, scales + row, width, peaks);
+}
+
+// Does the same for the items of `experts` adjacent experts only, whose rows are their numbers, or
+// without a list their places. offsets (experts + 1,) and list: see group_routes. Grid (as many
+// items as there may be).
+KERNEL __launch_bounds__(256) items_to_f16(const float* x, const int* offsets, const int* list,
+                                           __half* out, float* scales, int experts, int width) {
+  using namespace sharpi;
+  __shared__ int peaks[kWarp];
+  const int place = offsets[0] + int(blockIdx.x);
+  if (place >= offsets[experts]) return;
+  const size_t row = list ? list[place] : place;
+  row_to_f16(x + row * width, out + row * width, scales + row, width, peaks);
 }
 
 // Computes out = residual + scale * (factor * y * scales + bias); bias (width,) and residual (T,

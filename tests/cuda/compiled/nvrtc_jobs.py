@@ -26,6 +26,7 @@ TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
 _LAST = (
     *("bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks", "gate_heads"),
     *("experts_gather_gate_up", "slot_route", "join_heads"),
+    *("experts_f16_gate_up", "experts_f16_product"),
 )
 
 

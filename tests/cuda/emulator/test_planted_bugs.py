@@ -23,6 +23,7 @@ CASES = [
     cases.group_routes,
     cases.experts_gather_gate_up,
     *(cases.slot_route, cases.join_heads, cases.experts_product),
+    cases.experts_f16_product,
 ]
 RACE = "race at offset|read before it is written"
 
@@ -235,6 +236,18 @@ BUGS = [
         "all warps prepare the head",
         cases.join_heads,
         "if (threadIdx.x >= kWarp) return;",
+    ),
+    Bug(
+        "no barrier before a step is multiplied",
+        cases.experts_f16_product,
+        "__syncthreads();\n    if (has_next) next.load",
+        "if (has_next) next.load",
+        RACE,
+    ),
+    Bug(
+        "the next step on the one that is multiplied",
+        cases.experts_f16_product,
+        "now = 1 - now;",
         "",
         RACE,
     ),
@@ -252,11 +265,42 @@ BUGS = [
         "i < first + 2 * count;",
         "of another block before|behind the end",
     ),
+    Bug(
+        "columns behind the last",
+        cases.experts_f16_product,
+        "if (column >= from.columns) return;",
+        "",
+        "behind the end|outside",
+    ),
+    Bug(
+        "rows behind the last",
+        cases.experts_f16_product,
+        "min(row, rows - 1)",
+        "row",
+        "behind the end|outside|of another block",
+    ),
+    Bug(
+        "items behind the last",
+        cases.experts_f16_product,
+        "if (place >= items.count || row >= matrix.rows) continue;",
+        "if (row >= matrix.rows) continue;",
+        "behind the end|race|outside|of another block",
+    ),
 ]
 
 WRONG_NUMBERS = [
     Bug("a chosen expert stays", cases.route, "i * kWarp) keys[i] = kTaken;", "i * kWarp) {}", ""),
     Bug("the bias is taken away", cases.matvec, "product, part.bias", "product, -part.bias", ""),
+    Bug(
+        "half of a step's columns twice", cases.experts_f16_product, "b[2], b[3]", "b[2], b[2]", ""
+    ),
+    Bug(
+        "items with the scales of others",
+        cases.experts_f16_product,
+        "items.row(item < items.count ? item : 0));",
+        "items.row(item < items.count ? item / 2 : 0));",
+        "",
+    ),
     Bug("turns the other way", cases.heads, "cosines[i], -__fmul", "cosines[i], __fmul", ""),
 ]
 

@@ -3,7 +3,7 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.f16_rows import from_f16, to_f16
+from sharpi.ops.cuda.launchers.f16_rows import F16Rows, from_f16, items_to_f16, to_f16
 
 
 def _to_f16(device: Device, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -49,3 +49,21 @@ def test_back(device: Device, has_bias: bool, has_residual: bool) -> None:
     np.testing.assert_allclose(
         read(device, out, np.float32, want.shape), want, rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_rows_of_some_experts_items(device: Device, is_packed: bool) -> None:
+    """Rows of other experts' items are left as they were."""
+    x = np.random.default_rng(3).normal(size=(7, 300)).astype(np.float32)
+    halves, scales = _to_f16(device, x)
+    items = np.array([6, 2, 0, 5, 1, 3, 4], np.int32)
+    offsets = upload(device, np.array([0, 2, 2, 5, 7], np.int32)).part(4, 3 * 4)
+    before = np.full(x.shape, 7, np.float16), np.full(7, 7, np.float32)
+    out = F16Rows(*(upload(device, each) for each in before))
+    listed = None if is_packed else upload(device, items)
+    sizes = {"experts": 2, "num_items": 7, "width": 300}
+    device.launch(items_to_f16(upload(device, x), offsets, listed, out, **sizes))
+    rows = np.arange(2, 5) if is_packed else items[2:5]
+    for was, span, whole in zip(before, out, (halves, scales), strict=True):
+        was[rows] = whole[rows]
+        np.testing.assert_array_equal(read(device, span, was.dtype, was.shape), was)

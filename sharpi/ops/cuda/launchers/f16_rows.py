@@ -1,12 +1,19 @@
 """Launches the kernels that convert rows of floats to f16 for matmuls, and back."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 
 _THREADS: Final = 256
+
+
+class F16Rows(NamedTuple):
+    """Floats (n, width) as f16: row i of `rows` times scales[i]."""
+
+    rows: Span
+    scales: Span
 
 
 def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Launch:
@@ -21,6 +28,30 @@ def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Laun
         block=_THREADS,
         arguments=(x, out, scales, np.int32(width)),
         writes=frozenset({1, 2}),
+    )
+
+
+def items_to_f16(
+    x: Span,
+    offsets: Span,
+    items: Span | None,
+    out: F16Rows,
+    *,
+    experts: int,
+    num_items: int,
+    width: int,
+) -> Launch:
+    """Converts the rows of x that belong to items of `experts` adjacent experts, like `to_f16`.
+
+    x and `out` have a row for each of at most `num_items` items. `offsets` and `items` are those of
+    `group_routes`, from the first of these experts on; without `items`, rows are packed.
+    """
+    return Launch(
+        Kernel("f16_rows", "items_to_f16"),
+        grid=(num_items, 1, 1),
+        block=_THREADS,
+        arguments=(x, offsets, items, *out, np.int32(experts), np.int32(width)),
+        writes=frozenset({3, 4}),
     )
 
 

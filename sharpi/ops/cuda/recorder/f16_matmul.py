@@ -22,7 +22,7 @@ def takes_halves(quant_type: QuantType, planes: int) -> bool:
     """Returns True if matrices of this type may be multiplied in f16.
 
     That is all types except F32, and no type if `planes` is 0, for `--precision f32`. F16 matrices
-    are multiplied in place, other types are converted first. BF16 numbers between 2^-14 and 65504
+    are multiplied in place, other types are converted first. BF16 numbers between 2^-17 and 65504
     are exact in f16.
     """
     return planes > 0 and quant_type is not QuantType.F32

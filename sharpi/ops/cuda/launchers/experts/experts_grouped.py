@@ -2,44 +2,29 @@
 
 Results are bit-identical to those of the kernels in `experts`. `offsets` and `items` come from
 `group_routes`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, if the
-activations are quantised to one plane.
+activations are quantised to one plane. Activations in f16 (`F16Rows`) go to the
+kernels of `experts_f16`, whose results have other bits.
 """
 
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.launchers.experts import experts_f16
 from sharpi.ops.cuda.launchers.experts.experts import (
     TILE_ROWS,
     GpuStackedMatrix,
     gate_up_threads,
     kernel,
 )
-from sharpi.ops.cuda.matvec_layout import (
-    BLOCK,
-    bits,
-    lanes_of_row,
-    rows_at_once,
-    takes_floats,
-)
+from sharpi.ops.cuda.launchers.experts.tiles import ROWS_OF_TILE, shares, takes_tiles
+from sharpi.ops.cuda.launchers.f16_rows import F16Rows
+from sharpi.ops.cuda.matvec_layout import BLOCK, bits, lanes_of_row, rows_at_once
 from sharpi.ops.interface import Activation
-
-_ROWS_OF_TILE = 64  # kTileRows
-_LEAST_BLOCKS_OF_ROWS = 16
-
-
-def takes_tiles(quant_type: QuantType, planes: int) -> bool:
-    """Returns True if tensor cores can multiply this type with activations of so many planes."""
-    return planes == 1 and not takes_floats(quant_type, planes)
-
-
-def _shares(experts: int) -> int:
-    """Returns how many blocks share an expert's tiles: more blocks if there are few experts."""
-    return max(1, _LEAST_BLOCKS_OF_ROWS // experts)
 
 
 def gate_up(
-    x: Span,
+    x: Span | F16Rows,
     offsets: Span,
     items: Span,
     gate: GpuStackedMatrix,
@@ -62,12 +47,25 @@ def gate_up(
 
     With `is_packed`, the result's rows are in the order of `items`.
     """
+    if isinstance(x, F16Rows):
+        return experts_f16.gate_up(
+            *(x, offsets, items, gate, up, hidden),
+            quant_type=quant_type,
+            activation=activation,
+            experts=experts,
+            used=used,
+            columns=columns,
+            rows=rows,
+            hidden_planes=hidden_planes,
+            input_weights=input_weights,
+            is_packed=is_packed,
+        )
     lanes = lanes_of_row(quant_type, columns)
     in_tiles = in_tiles and takes_tiles(quant_type, planes)
     operation = "experts_tiled_gate_up" if in_tiles else "experts_grouped_gate_up"
     return Launch(
         kernel(operation, quant_type, planes),
-        grid=(-(-rows // TILE_ROWS), experts, _shares(experts) if in_tiles else 1),
+        grid=(-(-rows // TILE_ROWS), experts, shares(experts) if in_tiles else 1),
         block=BLOCK if in_tiles else gate_up_threads(lanes),
         arguments=(
             *(x, offsets, items, gate.addresses, gate.bias, gate.factors),
@@ -82,7 +80,7 @@ def gate_up(
 
 
 def product(
-    x: Span,
+    x: Span | F16Rows,
     offsets: Span,
     items: Span | None,
     stacked: GpuStackedMatrix,
@@ -102,13 +100,24 @@ def product(
 
     With `is_packed`, the result's rows are in the order of `items`.
     """
+    if isinstance(x, F16Rows):
+        return experts_f16.product(
+            *(x, offsets, items, stacked, out),
+            quant_type=quant_type,
+            experts=experts,
+            used=used,
+            columns=columns,
+            rows=rows,
+            input_weights=input_weights,
+            is_packed=is_packed,
+        )
     lanes = lanes_of_row(quant_type, columns)
     in_tiles = in_tiles and takes_tiles(quant_type, planes)
     operation = "experts_tiled_product" if in_tiles else "experts_grouped_product"
-    rows_of_block = _ROWS_OF_TILE if in_tiles else BLOCK // lanes * rows_at_once(quant_type)
+    rows_of_block = ROWS_OF_TILE if in_tiles else BLOCK // lanes * rows_at_once(quant_type)
     return Launch(
         kernel(operation, quant_type, planes),
-        grid=(-(-rows // rows_of_block), experts, _shares(experts) if in_tiles else 1),
+        grid=(-(-rows // rows_of_block), experts, shares(experts) if in_tiles else 1),
         block=BLOCK,
         arguments=(
             *(
@@ -131,7 +140,7 @@ def product(
 
 
 def down(
-    hidden: Span,
+    hidden: Span | F16Rows,
     offsets: Span,
     items: Span | None,
     stacked: GpuStackedMatrix,
