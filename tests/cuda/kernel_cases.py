@@ -19,8 +19,7 @@ from sharpi.ops.cuda.launchers import split_join as joining
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import heads as head
 from sharpi.ops.cuda.launchers.attention.join_heads import with_join
-from sharpi.ops.cuda.launchers.experts import experts
-from sharpi.ops.cuda.launchers.experts import experts_f16
+from sharpi.ops.cuda.launchers.experts import experts, experts_f16
 from sharpi.ops.cuda.launchers.experts import group_routes as grouping
 from sharpi.ops.cuda.launchers.experts import route as router
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix

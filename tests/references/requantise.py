@@ -5,7 +5,9 @@ multiple of the type's block.
 """
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, Keys
@@ -26,20 +28,28 @@ WRITABLE_TYPES = (
 _HEADER_KEYS = ("GGUF.", Keys.General.ARCHITECTURE, Keys.General.FILE_TYPE)
 
 
-def requantise(source: Path, target: Path, quant_type: GGMLQuantizationType) -> Path:
+def requantise(
+    source: Path,
+    target: Path,
+    quant_type: GGMLQuantizationType,
+    others: Mapping[str, GGMLQuantizationType] = MappingProxyType({}),
+) -> Path:
     """Writes `source` to `target` with its matrices in `quant_type`; returns `target`.
 
-    Raises ValueError for a type that the gguf package cannot write.
+    `others` are the types of matrices whose names have these parts. Raises ValueError for a type
+    that the gguf package cannot write.
     """
-    if quant_type not in WRITABLE_TYPES:
-        names = ", ".join(each.name for each in WRITABLE_TYPES)
-        raise ValueError(f"gguf cannot quantise to {quant_type.name}; it can to {names}")
+    for each in (quant_type, *others.values()):
+        if each not in WRITABLE_TYPES:
+            names = ", ".join(each.name for each in WRITABLE_TYPES)
+            raise ValueError(f"gguf cannot quantise to {each.name}; it can to {names}")
     reader = GGUFReader(source)
     writer = GGUFWriter(target, field_value(reader.fields[Keys.General.ARCHITECTURE]))
     copy_metadata(reader, writer)
     writer.add_file_type(_file_type(quant_type))
     for tensor in reader.tensors:
-        _add(writer, tensor, quant_type)
+        other = (kind for part, kind in others.items() if part in tensor.name)
+        _add(writer, tensor, next(other, quant_type))
     write(writer)
     return target
 

@@ -29,6 +29,14 @@ def test_rewrites_matrices_and_keeps_the_rest(
         assert error <= 0.12 * np.linalg.norm(expected)
 
 
+def test_matrices_of_some_names_have_other_types(tmp_path: Path) -> None:
+    q8_0, bf16 = GGMLQuantizationType.Q8_0, GGMLQuantizationType.BF16
+    target = requantise(FOLDER / "qwen2moe.gguf", tmp_path / "m.gguf", q8_0, {"_up_exps.": bf16})
+    types = {t.name: t.tensor_type for t in GGUFReader(target).tensors if "_exps." in t.name}
+    assert {kind for name, kind in types.items() if "_up_" in name} == {bf16}
+    assert {kind for name, kind in types.items() if "_up_" not in name} == {q8_0}
+
+
 def test_copies_every_key(tmp_path: Path) -> None:
     source = FOLDER / "gemma3-linear.gguf"
     target = requantise(source, tmp_path / "target.gguf", GGMLQuantizationType.Q8_0)

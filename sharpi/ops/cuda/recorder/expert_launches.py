@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, experts_packed, group_routes
-from sharpi.ops.cuda.recorder.expert_operands import ExpertOperands, Parts
+from sharpi.ops.cuda.launchers.f16_rows import F16Rows
+from sharpi.ops.cuda.recorder.expert_f16_operands import ExpertF16Operands
+from sharpi.ops.cuda.recorder.expert_f16_rows import TILED_ITEMS
+from sharpi.ops.cuda.recorder.expert_operands import Parts
+from sharpi.ops.interface import StackedMatrix
 
-TILED_ITEMS = 6  # mean tokens per expert; an estimate that no GPU has confirmed
 
-
-class ExpertLaunches(ExpertOperands, frozen=True):
+class ExpertLaunches(ExpertF16Operands, frozen=True):
     """Makes the launches of one feed-forward, once its buffers are allocated."""
 
     def since(self, first: int) -> "ExpertLaunches":
@@ -54,12 +56,13 @@ class ExpertLaunches(ExpertOperands, frozen=True):
     def grouped(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Yields the launches that compute the values of all items, grouped by expert."""
         yield self.group(tokens)
+        yield from self.x_to_f16(tokens)
         yield from self.grouped_values(parts, tokens, 0, self.what.expert_weights.down.num_experts)
 
     def grouped_values(self, parts: Parts, tokens: int, first: int, count: int) -> Iterator[Launch]:
         """Yields the launches that compute the items of `count` experts from id `first` on.
 
-        The launch of `group` must precede them.
+        The launches of `group` and `x_to_f16` must precede them.
         """
         down = self.what.expert_weights.down
         some = [part.some(first, count, down.num_experts) for part in parts]
@@ -68,9 +71,10 @@ class ExpertLaunches(ExpertOperands, frozen=True):
         halves = experts_grouped.gate_up, experts_grouped.product
         in_tiles = self._are_tiled(tokens)
         sizes = {"experts": count, "used": self.what.used, "in_tiles": in_tiles}
-        yield from self._hidden(some, tokens, *halves, lists, sizes)
+        yield from self._hidden(some, tokens, self.grouped_source, *halves, lists, sizes)
+        yield from self.hidden_to_f16(*lists, count, tokens * self.what.used)
         yield experts_grouped.down(
-            self.at(self.scratch.hidden), *lists, some[-1], self.values,
+            self.grouped_hidden, *lists, some[-1], self.values,
             quant_type=down.quant_type, experts=count, columns=down.columns,
             rows=down.rows, planes=self._hidden_planes, in_tiles=in_tiles,
         )  # fmt: skip
@@ -80,7 +84,8 @@ class ExpertLaunches(ExpertOperands, frozen=True):
     ) -> Iterator[Launch]:
         """Yields the launches that compute a group of experts and add the results to the sums.
 
-        The items are packed into `num_rows` rows. The launch of `group` must precede these.
+        The items are packed into `num_rows` rows. The launches of `group` and `x_to_f16` must
+        precede these.
         """
         what, down, packed = self.what, self.what.expert_weights.down, self.scratch.packed
         routed = self.recording.routed
@@ -97,9 +102,11 @@ class ExpertLaunches(ExpertOperands, frozen=True):
         in_tiles = self._are_tiled(tokens)
         sizes = {"experts": experts, "used": what.used, "is_packed": True, "in_tiles": in_tiles}
         halves = experts_grouped.gate_up, experts_grouped.product
-        yield from self._hidden(some, num_rows // what.used, *halves, (offsets, rows), sizes)
+        source, most = self.grouped_source, num_rows // what.used
+        yield from self._hidden(some, most, source, *halves, (offsets, rows), sizes)
+        yield from self.hidden_to_f16(offsets, None, experts, num_rows)
         yield experts_grouped.down(
-            self.at(self.scratch.hidden), offsets, None, some[-1], self.values,
+            self.grouped_hidden, offsets, None, some[-1], self.values,
             quant_type=down.quant_type, experts=experts, columns=down.columns,
             rows=down.rows, planes=self._hidden_planes, in_tiles=in_tiles,
         )  # fmt: skip
@@ -143,12 +150,14 @@ class ExpertLaunches(ExpertOperands, frozen=True):
 
     def _item_hidden(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         lists, sizes = (self.ids,), {"tokens": tokens, "used": self.what.used}
-        yield from self._hidden(parts, tokens, experts.gate_up, experts.product, lists, sizes)
+        halves = experts.gate_up, experts.product
+        yield from self._hidden(parts, tokens, self._source, *halves, lists, sizes)
 
     def _hidden(
         self,
         parts: Parts,
         tokens: int,
+        source: Callable[[StackedMatrix], Span | F16Rows],
         gate_up: Callable[..., Launch],
         product: Callable[..., Launch],
         lists: tuple[Span | None, ...],
@@ -156,13 +165,14 @@ class ExpertLaunches(ExpertOperands, frozen=True):
     ) -> Iterator[Launch]:
         """Yields the launches that compute the input of the down matrix.
 
-        `lists` are the arguments by which `gate_up` and `product` find the expert of an item.
+        `source` returns x as a matrix takes it. `lists` are the arguments by which `gate_up` and
+        `product` find the expert of an item.
         """
         what, up = self.what, self.what.expert_weights.up
         weights = self.input_weights
         if what.is_fused:
             yield gate_up(
-                self._source(up), *lists, *parts[:-1], self.at(self.scratch.hidden),
+                source(up), *lists, *parts[:-1], self.at(self.scratch.hidden),
                 quant_type=up.quant_type, activation=what.activation,
                 hidden_planes=self._hidden_planes, input_weights=weights,
                 **sizes, **self._sizes(up),
@@ -170,7 +180,7 @@ class ExpertLaunches(ExpertOperands, frozen=True):
             return
         for stacked, part, out in self.first_half(parts):
             yield product(
-                self._source(stacked), *lists, part, out,
+                source(stacked), *lists, part, out,
                 quant_type=stacked.quant_type, input_weights=weights,
                 **sizes, **self._sizes(stacked),
             )  # fmt: skip

@@ -2,12 +2,18 @@
 
 from msgspec import Struct
 
+from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorded import RecordedTensor
+from sharpi.ops.cuda.recorder.expert_f16_rows import ExpertF16Rows, expert_f16_rows
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul, takes_halves
-from sharpi.ops.cuda.recorder.grouped_products import GroupedProducts, grouped_products
+from sharpi.ops.cuda.recorder.grouped_products import (
+    GROUPED_PRODUCT_TOKENS,
+    GroupedProducts,
+    grouped_products,
+)
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 from sharpi.ops.routed_capacity import LEAST_TOKENS
@@ -56,6 +62,7 @@ class Scratch(Struct, frozen=True):
     halves: F16Matmul | None
     packed: "Packed | None" = None  # None unless there may be fewer rows than items
     products: GroupedProducts | None = None  # for large batches
+    f16: ExpertF16Rows = ExpertF16Rows()  # for tiles of F16 and BF16 experts
 
 
 class Packed(Struct, frozen=True):
@@ -86,6 +93,10 @@ def make_scratch(
     in_pairs = halves is not None or not what.is_fused
     rounded = rows * activation_bytes(down.columns, hidden_planes(recording, what))
     has_parts = most >= GROUPED_TOKENS or is_slotted
+    products = None
+    if is_routed and packed is None and not is_slotted:
+        products = grouped_products(recording, most, expert_weights, what.used)
+    most_tiled = most if products is None else min(most, GROUPED_PRODUCT_TOKENS - 1)
     return Scratch(
         hidden=recording.buffer(max(floats, rounded)),
         pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
@@ -95,10 +106,23 @@ def make_scratch(
         places=recording.buffer(items * _INT_BYTES if is_slotted else 0),
         halves=halves,
         packed=packed,
-        products=grouped_products(recording, most, expert_weights, what.used)
-        if is_routed and packed is None and not is_slotted
-        else None,
+        products=products,
+        f16=_f16_rows(recording, x, what, most_tiled, rows),
     )
+
+
+def _f16_rows(
+    recording: Recording, x: RecordedTensor, what: RecordedFeedForward, tokens: int, rows: int
+) -> ExpertF16Rows:
+    """Creates buffers in f16 for batches of at most `tokens`, whose items have at most `rows` rows.
+
+    Layers that only compute what is read have none, so that a result does not depend on how many
+    others are read.
+    """
+    if what.ids is None or x.rows is not Rows.TOKENS:
+        return ExpertF16Rows()
+    matrices, items = (*what.first_half, what.expert_weights.down), min(rows, tokens * what.used)
+    return expert_f16_rows(recording, tokens, items, matrices, what.used)
 
 
 def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Packed | None:

@@ -121,6 +121,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         packed = packed_experts(it)
         if packed is None:
             yield it.group(tokens)
+        yield from it.x_to_f16(tokens)
         for chunk in chunks:
             some = range(chunk.first, chunk.first + chunk.count)
             if step.turn == turns[0]:
@@ -186,7 +187,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             ids, parts[0].addresses, it.input, it.input_weights, places,
             columns=it.x.width, predictions=self._predictions(it.step), **sizes,
         )  # fmt: skip
-        if tokens >= GROUPED_TOKENS:
+        if tokens >= GROUPED_TOKENS or it.takes_f16:
             yield from it.grouped(parts, tokens)
         else:
             yield from it.item_values(parts, tokens)
