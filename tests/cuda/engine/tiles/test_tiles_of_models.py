@@ -13,7 +13,7 @@ from sharpi.device.launch import Launch
 from sharpi.engine.engine import Engine
 
 pytestmark = pytest.mark.native
-REFERENCES = Path(__file__).parents[2] / "references" / "data"
+REFERENCES = Path(__file__).parents[3] / "references" / "data"
 TOKENS = 31  # fewer than the products that depend on tensor cores in other ways
 Load = Callable[..., Engine]
 

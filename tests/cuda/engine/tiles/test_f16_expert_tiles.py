@@ -25,7 +25,7 @@ from sharpi.tiers import gpu_experts as gpu_planning
 from sharpi.tiers.staging import GpuStaging
 
 pytestmark = pytest.mark.native
-REFERENCES = Path(__file__).parents[2] / "references" / "data"
+REFERENCES = Path(__file__).parents[3] / "references" / "data"
 IDS = np.random.default_rng(5).integers(3, 280, 40).astype(np.int32)
 F16, BF16, Q8_0 = GGMLQuantizationType.F16, GGMLQuantizationType.BF16, GGMLQuantizationType.Q8_0
 SIZES: dict[str, Any] = {"precision": "int8", "batch_size": 40, "context_size": 64}

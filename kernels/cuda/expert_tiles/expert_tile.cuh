@@ -1,6 +1,6 @@
 // Tiles of the items of one expert, up to 32 at a time.
 #pragma once
-#include "expert_items.cuh"
+#include "experts/expert_items.cuh"
 #include "quant/tile_place.cuh"
 
 namespace sharpi {

@@ -1,7 +1,7 @@
 // The activated values of a tile whose first 32 rows are of an expert's gate, the others of its up.
 #pragma once
-#include "expert_gate_up.cuh"
 #include "expert_tile.cuh"
+#include "experts/expert_gate_up.cuh"
 
 namespace sharpi {
 
