@@ -14,6 +14,7 @@ from gguf import GGMLQuantizationType
 from requantise import requantise
 
 from sharpi.config import ExpertConfig, RunConfig
+from sharpi.device.device import Device
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.engine import Engine
@@ -33,16 +34,21 @@ Load = Callable[..., Engine]
 
 
 @pytest.fixture
-def entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The entry points that were launched."""
+def entries(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The entry points that were launched on the device, or on another one of the CPU."""
     names: list[str] = []
-    launch = CpuDevice.launch
 
-    def watched(self: CpuDevice, what: Launch) -> None:
-        names.append(what.kernel.entry)
-        launch(self, what)
+    def watch(kind: type[Any]) -> None:
+        launch = kind.launch
 
-    monkeypatch.setattr(CpuDevice, "launch", watched)
+        def watched(self: Device, what: Launch) -> None:
+            names.append(what.kernel.entry)
+            launch(self, what)
+
+        monkeypatch.setattr(kind, "launch", watched)
+
+    for kind in {CpuDevice, type(device)}:
+        watch(kind)
     return names
 
 
