@@ -22,9 +22,9 @@ class PackedExperts(Struct, frozen=True):
     ) -> Iterator[Launch]:
         """Yields the launches that compute a range of experts and add the results to the sums.
 
-        The launches of `x_to_f16` must precede them. With `is_exact`, so few tokens are computed at a
-        time that all their items fit into the rows. Without it, items beyond the number of rows are
-        dropped.
+        The launches of `x_to_f16` must precede them. With `is_exact`, so few tokens are computed at
+        a time that all their items fit into the rows. Without it, items beyond the number of rows
+        are dropped.
         """
         stride = self.num_rows // self.launches.what.used if is_exact else tokens
         firsts = range(0, tokens, stride)

@@ -2,8 +2,8 @@
 
 Results are bit-identical to those of the kernels in `experts`. `offsets` and `items` come from
 `group_routes`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, if the
-activations are quantised to one plane. Activations in f16 (`F16Rows`) go to the
-kernels of `experts_f16`, whose results have other bits.
+activations are quantised to one plane. Activations in f16 (`F16Rows`) go to the kernels of
+`experts_f16`, whose results have other bits.
 """
 
 import numpy as np
