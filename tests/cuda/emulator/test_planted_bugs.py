@@ -236,6 +236,8 @@ BUGS = [
         "all warps prepare the head",
         cases.join_heads,
         "if (threadIdx.x >= kWarp) return;",
+        "",
+        RACE,
     ),
     Bug(
         "no barrier before a step is multiplied",
