@@ -28,6 +28,7 @@ class MapInput(NamedTuple):
     """The index of a row of the map that is an input, and its weight.
 
     The first rows are for experts of other layers, the later ones for combinations of experts.
+    Inputs of the first kind come first, each with a row of its own.
     """
 
     row: int
@@ -71,13 +72,24 @@ class LearnedMap:
 
     def score(self, inputs: Sequence[MapInput]) -> None:
         """Sets `scores` to the scores that follow from `inputs`."""
-        self.scores = self._bias.copy()
+        scores = self._bias.copy()
         if self._recent is not None:
-            self._recent.add_to(self.scores)
-        for row, weight in inputs:
-            self.scores += weight * self._weights[row]
-            if row < len(self._fading):
-                self.scores += weight * self._fading[row]
+            self._recent.add_to(scores)
+        self.scores = _added_in_order(scores, self._terms(inputs))
+
+    def _terms(self, inputs: Sequence[MapInput]) -> NDArray[np.float32]:
+        """Returns what each input adds to the scores: (terms, experts), in the native code's order.
+
+        A row for an expert adds its weights, then those of its fading copy.
+        """
+        rows, weights = _arrays(inputs)
+        terms = weights * self._weights[rows]
+        if not len(self._fading):
+            return terms
+        is_source = rows < self._first_hashed
+        fading = weights[is_source] * self._fading[rows[is_source]]
+        both = np.stack((terms[is_source], fading), axis=1).reshape(-1, terms.shape[1])
+        return np.concatenate((both, terms[~is_source]))
 
     def learn(self, inputs: Sequence[MapInput], used: Sequence[int]) -> None:
         """Adapts the map so that its previous scores, from `inputs`, would be closer to a target.
@@ -109,16 +121,16 @@ class LearnedMap:
         self._bias += _BIAS_RATE * error
         if self._recent is not None:
             self._recent.follow(error)
-        for each in inputs:
-            step = self._step_size(each)
-            self._weights[each.row] += step * error
-            if each.row < len(self._fading):
-                self._fading[each.row] = _KEPT * self._fading[each.row] + step * error
+        rows, weights = _arrays(inputs)
+        is_source = rows < self._first_hashed
+        sources, steps = rows[is_source], self._rate * weights[is_source] * error
+        self._weights[sources] += steps
+        if len(self._fading):
+            self._fading[sources] = _KEPT * self._fading[sources] + steps
+        for row in rows[~is_source]:  # two combinations may share a row
+            self._weights[row] += self._hashed_step(row - self._first_hashed) * error
 
-    def _step_size(self, each: MapInput) -> np.float32:
-        if each.row < self._first_hashed:
-            return np.float32(self._rate * each.weight)
-        place = each.row - self._first_hashed
+    def _hashed_step(self, place: int) -> np.float32:
         more = _FIRST / (np.float32(1) + self._times_learned[place] / _NEW_UNTIL)
         self._times_learned[place] += np.float32(1)
         return np.float32(_HASHED_RATE * self._rate * (_LASTING + more))
@@ -126,3 +138,16 @@ class LearnedMap:
     def keep(self) -> None:
         """Stores the current scores as the previous ones for the next call of `learn`."""
         self._previous = self.scores.copy()
+
+
+def _arrays(inputs: Sequence[MapInput]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Returns the rows (inputs,), and the weights (inputs, 1)."""
+    rows = np.array([each.row for each in inputs], np.intp)
+    return rows, np.array([each.weight for each in inputs], np.float32).reshape(-1, 1)
+
+
+def _added_in_order(first: NDArray[np.float32], terms: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns `first` (experts,) plus the terms (terms, experts), rounded as a loop would."""
+    sums = np.cumsum(np.concatenate((first[np.newaxis], terms)), axis=0)
+    last: NDArray[np.float32] = sums[-1]
+    return last
