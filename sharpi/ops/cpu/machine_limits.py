@@ -16,7 +16,8 @@ from sharpi.errors import UsageError
 from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 
-BYTES_A_TRY = 1 << 30
+BYTES_A_TRY, LEAST_BYTES_A_TRY = 1 << 30, 64 << 20
+SECONDS_A_READ = 0.1
 SECONDS_A_TRY = 0.02
 
 
@@ -63,19 +64,24 @@ def read_bytes_per_second(
 ) -> float:
     """Returns the best of `tries` measured rates at which threads read the first GiB of `parts`.
 
-    Arrays of less than a GiB in total are read repeatedly. Raises ValueError if all are empty.
+    Arrays of less than a GiB in total are read repeatedly. A machine that would take long for a GiB
+    reads less. Raises ValueError if all arrays are empty.
     """
-    parts = _first_bytes(parts, BYTES_A_TRY)
-    total = sum(part.nbytes for part in parts)
-    if not total:
+    if not any(part.nbytes for part in parts):
         raise ValueError("there is nothing to read")
-    passes = max(1, BYTES_A_TRY // total)
+    least = _read_rate(parts, num_threads, LEAST_BYTES_A_TRY)
+    count = max(LEAST_BYTES_A_TRY, min(BYTES_A_TRY, int(least * SECONDS_A_READ)))
+    return max(_read_rate(parts, num_threads, count) for _ in range(tries))
+
+
+def _read_rate(parts: Sequence[npt.NDArray[np.uint8]], num_threads: int, count: int) -> float:
+    """Measures once how fast threads read the first `count` bytes; fewer are read repeatedly."""
+    parts = _first_bytes(parts, count)
+    total = sum(part.nbytes for part in parts)
+    passes = max(1, count // total)
     addresses = (c_void_p * len(parts))(*(part.ctypes.data for part in parts))
     sizes = (c_size_t * len(parts))(*(part.nbytes for part in parts))
-    seconds = min(
-        _library().sharpi_read_seconds(addresses, sizes, len(parts), num_threads, passes)
-        for _ in range(tries)
-    )
+    seconds = _library().sharpi_read_seconds(addresses, sizes, len(parts), num_threads, passes)
     return float(total * passes / seconds)
 
 
