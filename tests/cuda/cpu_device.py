@@ -10,7 +10,7 @@ from typing import Any
 import cpu_library
 import numpy as np
 import numpy.typing as npt
-from cpu_kernel import REACHED, CpuKernel, Region, Shape
+from cpu_kernel import REACHED, Cells, CpuKernel, Region, Shape
 from cpu_memory import AdoptedMemory, CpuMemory, host_bytes, memory_of
 from kernel_build import build_kernels
 from type_groups import build_defines
@@ -192,11 +192,11 @@ def launch_regions(launch: Launch) -> Iterator[Region]:
     spans = [(i, a) for i, a in enumerate(launch.arguments) if isinstance(a, Span)]
     written = {id(span.memory) for i, span in spans if i in launch.writes}
     for index, span in spans + [(REACHED, span) for span in launch.reaches]:
-        cells = memory_of(span).cells(span.offset) if id(span.memory) in written else None
+        cells = memory_of(span).cells() if id(span.memory) in written else ()
         begin, end = span.address, span.address + span.num_bytes
         if launch.kernel.quant_type == "mxfp4" and index not in launch.writes:
             end += -end % _WORD_BYTES
-        yield Region(begin, end, cells, index, index in launch.writes)
+        yield Region(begin, end, Cells(*cells), index, index in launch.writes)
 
 
 @cache

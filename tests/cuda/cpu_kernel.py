@@ -21,13 +21,23 @@ class LaunchError(AssertionError):
     """A kernel did something that a GPU forbids or leaves undefined, or its launch was wrong."""
 
 
+class Cells(ctypes.Structure):
+    """What is known of the accesses to some memory, as shim/abi.h declares it."""
+
+    _fields_ = (
+        ("begin", ctypes.c_uint64),
+        ("words", ctypes.c_void_p),
+        ("bytes", ctypes.c_void_p),
+    )
+
+
 class Region(ctypes.Structure):
     """Bytes that a launch may touch, as shim/abi.h declares them."""
 
     _fields_ = (
         ("begin", ctypes.c_uint64),
         ("end", ctypes.c_uint64),
-        ("cells", ctypes.c_void_p),
+        ("cells", Cells),
         ("argument", ctypes.c_int),
         ("writable", ctypes.c_uint),
     )

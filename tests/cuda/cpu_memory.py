@@ -7,6 +7,7 @@ from sharpi.device.launch import Span
 
 ALIGNMENT = 256
 _CELL_BYTES = 12  # of shim/engine/cells.h
+_WORD_BYTES = 4  # a word has a cell, and each of its bytes has one
 
 
 class CpuMemory:
@@ -27,14 +28,16 @@ class CpuMemory:
     def num_bytes(self) -> int:
         return len(self.array)
 
-    def cells(self, offset: int) -> int:
-        """Returns the address of the emulator's cells for the bytes from `offset` on.
+    def cells(self) -> tuple[int, int, int]:
+        """Returns the address of the memory, and those of the cells of its words and its bytes.
 
-        The address never changes.
+        The addresses never change.
         """
+        words = self.num_bytes // _WORD_BYTES + 2  # the memory may begin and end within a word
         if self._cells is None:
-            self._cells = np.zeros(self.num_bytes * _CELL_BYTES, np.uint8)
-        return self._cells.ctypes.data + offset * _CELL_BYTES
+            self._cells = np.zeros(words * (1 + _WORD_BYTES) * _CELL_BYTES, np.uint8)
+        address = self._cells.ctypes.data
+        return self.address, address, address + words * _CELL_BYTES
 
 
 class AdoptedMemory(CpuMemory):

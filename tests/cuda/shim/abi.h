@@ -23,12 +23,19 @@ struct Site {
   }
 };
 
-struct Cell;  // what is known of one byte: the engine's
+struct Cell;  // what is known of a word or a byte: the engine's
 
-// Bytes that a kernel may touch. `cells` is null where nobody writes in this launch.
+// The cells of some memory, whose first byte is at `begin`: one for each aligned word of four bytes
+// and, for words whose bytes were touched apart, one for each byte. All null where nobody writes.
+struct Cells {
+  uintptr_t begin;
+  Cell *words, *bytes;
+};
+
+// Bytes that a kernel may touch.
 struct Region {
   uintptr_t begin, end;
-  Cell* cells;
+  Cells cells;
   int argument;  // its number; kReached for memory found through a table; kOwn for the kernel's own
   unsigned writable;
 };
@@ -58,6 +65,11 @@ enum class Vote { kNone, kCount, kAll, kAny };
 // Which lane of its segment a lane of a shuffle takes from.
 enum class Take { kLane, kXor, kDown, kUp };
 
+// Where the running thread is in its grid.
+struct Here {
+  unsigned thread, block[3], block_size, grid[3];
+};
+
 // One thread's run through a kernel.
 struct Body {
   void (*call)(void* data);
@@ -70,11 +82,8 @@ struct Body {
 extern "C" {
 void emulator_run(const emulator::Request* request, emulator::Body body);
 
-// A thread's own place never changes while it runs: calls may be merged.
-__attribute__((const)) uint3 emulator_thread_index();
-__attribute__((const)) uint3 emulator_block_index();
-__attribute__((const)) dim3 emulator_block_size();
-__attribute__((const)) dim3 emulator_grid_size();
+// The place of the running thread.
+extern emulator::Here emulator_here;
 __attribute__((const)) void* emulator_dynamic_shared();
 
 int emulator_barrier(emulator::Vote vote, int value, emulator::Site site);
@@ -84,9 +93,14 @@ void emulator_exchange(unsigned mask, const void* given, void* taken, int size, 
 // The same in segments of `width` lanes; a lane whose source lies outside its own takes its own.
 void emulator_shuffle(unsigned mask, const void* given, void* taken, int size, emulator::Take take,
                       int operand, int width, emulator::Site site);
-// All 32 lanes give `size` bytes (up to 32); `taken` then points to what each gave, until the
-// calling lane's next operation.
-void emulator_meet_warp(const void* given, int size, unsigned char** taken, emulator::Site site);
+// All 32 lanes give an address, and take those of `count` other lanes.
+void emulator_exchange_addresses(const void* given, const void** taken, const int* sources,
+                                 int count, emulator::Site site);
+// Adds a lane's part of mma.m16n8k16 (num_bytes 16) or m16n8k32 of signed bytes to c, and of
+// m16n8k16 of halves. a: two or four words, b: one or two, c: four.
+void emulator_add_byte_products(const void* a, const void* b, int num_bytes, int* c,
+                                emulator::Site site);
+void emulator_add_half_products(const void* a, const void* b, float* c, emulator::Site site);
 unsigned emulator_ballot(unsigned mask, int value, emulator::Site site);
 void emulator_sync_warp(unsigned mask, emulator::Site site);
 void emulator_atomic(void* address, size_t size, emulator::Site site);

@@ -1,11 +1,32 @@
 // A thread's place, barriers, and the operations of a warp.
 #pragma once
 #include "../abi.h"
+#include "keywords.h"
 
-#define threadIdx emulator_thread_index()
-#define blockIdx emulator_block_index()
-#define blockDim emulator_block_size()
-#define gridDim emulator_grid_size()
+namespace emulator {
+
+// Reads a number of the running thread's place, which is none of the kernel's own memory: by a
+// statement that the sanitizers overlook.
+__forceinline__ unsigned placed(const unsigned& number) {
+#ifdef __x86_64__
+  unsigned value;
+  asm("movl %1, %0" : "=r"(value) : "m"(number));
+  return value;
+#else
+  return number;
+#endif
+}
+
+__forceinline__ uint3 placed_three(const unsigned (&numbers)[3]) {
+  return {placed(numbers[0]), placed(numbers[1]), placed(numbers[2])};
+}
+
+}  // namespace emulator
+
+#define threadIdx (uint3{emulator::placed(emulator_here.thread), 0, 0})
+#define blockIdx (emulator::placed_three(emulator_here.block))
+#define blockDim (dim3(emulator::placed(emulator_here.block_size)))
+#define gridDim (emulator::placed_three(emulator_here.grid))
 constexpr int warpSize = 32;
 
 inline void __syncthreads(emulator::Site site = emulator::Site::here()) {

@@ -1,5 +1,6 @@
 // Vectors of two to four numbers, aligned as on a GPU.
 #pragma once
+#include "../abi.h"
 
 #define CUDA_ON_CPU_VECTORS(T, NAME, ALIGN2, ALIGN4)         \
   struct alignas(ALIGN2) NAME##2 { T x, y; };                \

@@ -2,8 +2,6 @@
 // instead of by their own libraries, which know nothing of fibers, warps or shared memory.
 #include "accesses.h"
 
-#include <cstring>
-
 #include "block.h"
 #include "fault.h"
 
@@ -15,34 +13,41 @@ namespace {
 
 bool checking;
 
-// Bytes that were touched together so far: what holds for one holds for all.
-inline bool alike(const Cell* cells, size_t size) {
-  return memcmp(cells, cells + 1, (size - 1) * sizeof(Cell)) == 0;
-}
-
 inline bool watched(uintptr_t address) {
   return checking && block.running && !block.running->fiber.owns(address);
 }
 
-void check(void* pointer, size_t size, Access access, uintptr_t instruction, Site site = {}) {
-  const uintptr_t address = uintptr_t(pointer);
-  if (!watched(address)) return;
-  const bool write = access != Access::kRead;
-  const Region* region = regions.find(address, size, write, instruction);
-  if (!region) regions.reject(address, size, write, instruction);
+// An access of the running thread: `instruction` is the place in the kernel's library.
+struct Touch {
+  uintptr_t address;
+  size_t size;
+  Access access;
+  uintptr_t instruction;
+  Site site{};
+};
+
+[[gnu::noinline]] void check_at_length(const Touch& touch) {
+  const bool write = touch.access != Access::kRead;
+  const Region* region = regions.find(touch.address, touch.size, write, touch.instruction);
+  if (!region) regions.reject(touch.address, touch.size, write, touch.instruction);
+  const uint64_t offset = touch.instruction - regions.code();
   if (!block.running->has_begun && region->argument != kOwn)
-    fail_access(region->argument, instruction - regions.code(),
-                "%zu-byte access before earlier launches have ended", size);
-  if (!region->cells) return;
-  Place place{region->argument, address - region->begin, instruction - regions.code(), site};
-  Cell* const cells = region->cells + place.offset;
-  const bool shared = region->argument == kOwn;
-  if (alike(cells, size)) {
-    note_access(cells[0], access, shared, place);
-    for (size_t i = 1; i < size; i++) cells[i] = cells[0];
+    fail_access(region->argument, offset, "%zu-byte access before earlier launches have ended",
+                touch.size);
+  if (!region->cells.words) return;
+  note_accesses(region->cells, touch.address, touch.size, touch.access, region->argument == kOwn,
+                {region->argument, touch.address - region->begin, offset, touch.site});
+}
+
+// Most accesses are to the thread's own variables, to memory that nobody writes, or repeat a read.
+inline void check(const Touch& touch) {
+  if (!watched(touch.address)) return;
+  const Region* region = regions.recent(touch.instruction);
+  const bool is_known = region && block.running->has_begun && touch.access == Access::kRead &&
+                        Regions::allows(*region, touch.address, touch.size, false);
+  if (is_known && (!region->cells.words || is_read_again(region->cells, touch.address, touch.size)))
     return;
-  }
-  for (size_t i = 0; i < size; i++, place.offset++) note_access(cells[i], access, shared, place);
+  check_at_length(touch);
 }
 
 }  // namespace
@@ -56,7 +61,8 @@ using emulator::Access;
 void emulator_atomic(void* address, size_t size, emulator::Site site) {
   if (uintptr_t(address) % size)
     emulator::fail(site, "an atomic of %zu bytes at an address that is no multiple", size);
-  emulator::check(address, size, Access::kAtomic, uintptr_t(__builtin_return_address(0)), site);
+  const uintptr_t caller = uintptr_t(__builtin_return_address(0));
+  emulator::check({uintptr_t(address), size, Access::kAtomic, caller, site});
 }
 
 // What the compiler calls, with its own layouts.
@@ -70,22 +76,15 @@ struct TypeMismatch {
   unsigned char log_alignment, kind;
 };
 
-#define RETURN_ADDRESS uintptr_t(__builtin_return_address(0))
-#define ACCESSES(SIZE)                                                                           \
-  void __tsan_read##SIZE(void* p) { emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS); }   \
-  void __tsan_write##SIZE(void* p) { emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS); } \
-  void __tsan_unaligned_read##SIZE(void* p) {                                                    \
-    emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS);                                     \
-  }                                                                                              \
-  void __tsan_unaligned_write##SIZE(void* p) {                                                   \
-    emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS);                                    \
-  }                                                                                              \
-  void __tsan_volatile_read##SIZE(void* p) {                                                     \
-    emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS);                                     \
-  }                                                                                              \
-  void __tsan_volatile_write##SIZE(void* p) {                                                    \
-    emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS);                                    \
-  }
+#define CHECK(SIZE, ACCESS) \
+  emulator::check({uintptr_t(p), SIZE, ACCESS, uintptr_t(__builtin_return_address(0))})
+#define ACCESSES(SIZE)                                                        \
+  void __tsan_read##SIZE(void* p) { CHECK(SIZE, Access::kRead); }             \
+  void __tsan_write##SIZE(void* p) { CHECK(SIZE, Access::kWrite); }           \
+  void __tsan_unaligned_read##SIZE(void* p) { CHECK(SIZE, Access::kRead); }   \
+  void __tsan_unaligned_write##SIZE(void* p) { CHECK(SIZE, Access::kWrite); } \
+  void __tsan_volatile_read##SIZE(void* p) { CHECK(SIZE, Access::kRead); }    \
+  void __tsan_volatile_write##SIZE(void* p) { CHECK(SIZE, Access::kWrite); }
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -94,12 +93,8 @@ ACCESSES(2)
 ACCESSES(4)
 ACCESSES(8)
 ACCESSES(16)
-void __tsan_read_range(void* p, size_t size) {
-  emulator::check(p, size, Access::kRead, RETURN_ADDRESS);
-}
-void __tsan_write_range(void* p, size_t size) {
-  emulator::check(p, size, Access::kWrite, RETURN_ADDRESS);
-}
+void __tsan_read_range(void* p, size_t size) { CHECK(size, Access::kRead); }
+void __tsan_write_range(void* p, size_t size) { CHECK(size, Access::kWrite); }
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}

@@ -28,7 +28,8 @@ void thread_main() {
 }
 
 void begin(uint3 index, unsigned order) {
-  block.index = index;
+  emulator_here.block[0] = index.x, emulator_here.block[1] = index.y;
+  emulator_here.block[2] = index.z;
   block.num_begun++;
   block.num_alive = block.num_threads;
   block.num_waiting = 0;
@@ -58,6 +59,7 @@ void pass_on(Fiber& from) {
     Thread& thread = block.threads[turn[place]];
     if (thread.state != State::kReady) continue;
     block.running = &thread;
+    emulator_here.thread = thread.number;
     return from.switch_to(thread.fiber);
   }
   block.running = nullptr;
@@ -152,9 +154,6 @@ int emulator_barrier(emulator::Vote vote, int value, emulator::Site site) {
   return self.value;
 }
 
-uint3 emulator_thread_index() { return {block.running->number, 0, 0}; }
-uint3 emulator_block_index() { return block.index; }
-dim3 emulator_block_size() { return {block.num_threads}; }
-dim3 emulator_grid_size() { return block.grid; }
+emulator::Here emulator_here;
 
 void emulator_wait_for_last_launch() { emulator::block.running->has_begun = true; }

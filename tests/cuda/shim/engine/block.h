@@ -4,6 +4,8 @@
 // The clock steps whenever threads synchronise. What happened at or before the reading kept at such
 // a step happened before everything after it, for the threads that took part.
 #pragma once
+#include <cstring>
+
 #include "../abi.h"
 #include "fiber.h"
 
@@ -14,6 +16,12 @@ constexpr unsigned kMaxThreads = 1024;
 
 enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kDone };
 
+// Copies what a lane gives: mostly one word.
+inline void copy_given(void* to, const void* from, int size) {
+  if (size == 4) memcpy(to, from, 4);
+  else memcpy(to, from, size);
+}
+
 struct Thread {
   Fiber fiber;
   unsigned number = 0;  // in the block
@@ -23,8 +31,10 @@ struct Thread {
   Vote vote{};
   int value = 0;      // its vote, and later the outcome
   unsigned mask = 0;  // the lanes it wants to meet
+  int size = 0;       // of what it gives
   alignas(16) unsigned char given[32], taken[32];
 
+  void give(const void* bytes, int num_bytes) { copy_given(given, bytes, size = num_bytes); }
   unsigned warp() const { return number / kWarpSize; }
   unsigned lane() const { return number % kWarpSize; }
 };
@@ -40,8 +50,6 @@ struct Block {
   Thread* running = nullptr;  // null while the scheduler does
   bool is_dependent = false;  // the launch may begin before earlier ones have ended
   unsigned num_threads = 0, num_alive = 0, num_waiting = 0;
-  uint3 index{};
-  dim3 grid;
   Body body{};
   uint32_t clock = 1;
   uint32_t num_begun = 0;  // blocks of this launch

@@ -1,6 +1,7 @@
 // Races: two accesses of different threads, one of them a write, and nothing that orders them.
 #include "cells.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "block.h"
@@ -69,9 +70,8 @@ void check_last_read(const Cell& cell, Access access, const Place& place) {
   race("read", cell.reader, cell.read, access, place);
 }
 
-}  // namespace
-
-void note_access(Cell& cell, Access access, bool shared, const Place& place) {
+// Checks an access of the word or byte of one cell, and keeps it.
+void note(Cell& cell, Access access, bool shared, const Place& place) {
   // Read by this thread and by nobody since, nor written.
   if (access == Access::kRead && cell.read == block.clock && cell.reader == block.running->number)
     return;
@@ -96,6 +96,48 @@ void note_access(Cell& cell, Access access, bool shared, const Place& place) {
         kAtomically | (again ? merged(cell.written, cell.writer & ~kAtomically, floor) : writer);
   }
   cell = {block.clock, 0, writer, 0};
+}
+
+// The reader of a word whose bytes have cells of their own; that of the word says no more.
+constexpr uint16_t kApart = 0xffff;
+
+bool is_apart(const Cell& word) { return word.reader == kApart; }
+
+// Gives each byte of a word the word's cell.
+void part(Cell& word, Cell* bytes) {
+  for (size_t i = 0; i < kWordBytes; i++) bytes[i] = word;
+  word.reader = kApart;
+}
+
+void note_bytes(Cell* bytes, size_t count, Access access, bool shared, Place place) {
+  for (size_t i = 0; i < count; i++, place.offset++) note(bytes[i], access, shared, place);
+}
+
+// A write to all bytes of a word joins them again.
+void note_word(Cell& word, Cell* bytes, Access access, bool shared, const Place& place) {
+  if (!is_apart(word)) return note(word, access, shared, place);
+  note_bytes(bytes, kWordBytes, access, shared, place);
+  if (access == Access::kWrite) word = bytes[0];
+}
+
+}  // namespace
+
+void note_accesses(const Cells& cells, uintptr_t address, size_t size, Access access, bool shared,
+                   Place place) {
+  const uintptr_t first_word = cells.begin / kWordBytes;
+  for (const uintptr_t end = address + size; address < end;) {
+    const size_t inside = address % kWordBytes;
+    const size_t count = std::min<size_t>(kWordBytes - inside, end - address);
+    Cell& word = cells.words[address / kWordBytes - first_word];
+    Cell* const bytes = cells.bytes + (address - inside - first_word * kWordBytes);
+    if (count == kWordBytes) {
+      note_word(word, bytes, access, shared, place);
+    } else {
+      if (!is_apart(word)) part(word, bytes);
+      note_bytes(bytes + inside, count, access, shared, place);
+    }
+    address += count, place.offset += count;
+  }
 }
 
 }  // namespace emulator

@@ -14,8 +14,7 @@ Fault* target;
 
 void keep(const char* format, va_list values) {
   vsnprintf(target->what, sizeof target->what, format, values);
-  const uint3 index = block.index;
-  target->block[0] = index.x, target->block[1] = index.y, target->block[2] = index.z;
+  memcpy(target->block, emulator_here.block, sizeof target->block);
   target->thread = block.running ? block.running->number : 0;
   target->argument = kOwn;
 }

@@ -16,9 +16,22 @@ namespace {
 constexpr unsigned kMaxGridX = 0x7fffffff, kMaxGridYZ = 65535, kMaxSharedBytes = 64 << 10;
 constexpr int kUnset = 0xff;  // floats read as NaN, integers as -1
 
+// The cells of shared memory, which begins at a multiple of a word.
+class SharedCells {
+ public:
+  Cells of(const void* begin, size_t num_bytes) {
+    const size_t first = uintptr_t(begin) % 4, bytes = first + num_bytes + 3;
+    words_.resize(std::max(words_.size(), bytes / 4));
+    bytes_.resize(std::max(bytes_.size(), bytes));
+    return {uintptr_t(begin), words_.data(), bytes_.data()};
+  }
+
+ private:
+  std::vector<Cell> words_, bytes_;
+};
+
 char dynamic_shared[kMaxSharedBytes] __attribute__((aligned(256)));
-Cell dynamic_cells[kMaxSharedBytes];
-std::vector<Cell> static_cells;
+SharedCells dynamic_cells, static_cells;
 
 void check_limits(const Request& request) {
   const unsigned* grid = request.grid;
@@ -32,17 +45,17 @@ void check_limits(const Request& request) {
           kMaxSharedBytes);
 }
 
-Region own_region(const void* begin, size_t num_bytes, Cell* cells) {
+Region own_region(const void* begin, size_t num_bytes, Cells cells) {
   return {uintptr_t(begin), uintptr_t(begin) + num_bytes, cells, kOwn, true};
 }
 
 void open_memory(const Request& request, const Module& module) {
-  static_cells.resize(std::max(static_cells.size(), module.shared_bytes));
   regions.reset(request.regions, request.num_regions, module.begin);
-  regions.add(own_region(dynamic_shared, request.shared_bytes, dynamic_cells));
-  regions.add(own_region(module.shared, module.shared_bytes, static_cells.data()));
-  regions.add(
-      own_region(reinterpret_cast<void*>(module.begin), module.end - module.begin, nullptr));
+  const Cells dynamic = dynamic_cells.of(dynamic_shared, request.shared_bytes);
+  regions.add(own_region(dynamic_shared, request.shared_bytes, dynamic));
+  const Cells own = static_cells.of(module.shared, module.shared_bytes);
+  regions.add(own_region(module.shared, module.shared_bytes, own));
+  regions.add(own_region(reinterpret_cast<void*>(module.begin), module.end - module.begin, {}));
   regions.sort();
 }
 
@@ -70,7 +83,8 @@ void emulator_run(const emulator::Request* request, emulator::Body body) {
   block.body = body;
   block.num_threads = request->block;
   block.is_dependent = request->is_dependent;
-  block.grid = {request->grid[0], request->grid[1], request->grid[2]};
+  emulator_here.block_size = request->block;
+  memcpy(emulator_here.grid, request->grid, sizeof request->grid);
   block.launch_began = emulator::tick();
   emulator::forget_arrivals();
   block.num_begun = 0;

@@ -1,7 +1,8 @@
 // Operations of a warp: lanes meet, hand over up to 32 bytes each, and go on.
+#include "warp.h"
+
 #include <cstring>
 
-#include "block.h"
 #include "fault.h"
 
 namespace emulator {
@@ -25,7 +26,7 @@ void hand_over(Thread& self, unsigned mask) {
     if (other.mask != mask || !same(other.site, self.site))
       fail(self.site, "lanes meet in different warp operations, here and at line %d",
            other.site.line);
-    memcpy(other.taken, other.given, sizeof other.taken);
+    copy_given(other.taken, other.given, other.size);
     other.state = State::kReady;
   }
 }
@@ -58,6 +59,12 @@ int source_of(int lane, Take take, int operand, int width) {
 }
 
 }  // namespace
+
+void meet_warp(const void* given, int size, Site site) {
+  block.running->give(given, size);
+  meet(0xffffffffu, site, false);
+}
+
 }  // namespace emulator
 
 using emulator::block;
@@ -67,12 +74,12 @@ using emulator::Thread;
 
 void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source,
                        Site site) {
-  Thread& self = *block.running;
-  memcpy(self.given, given, size);
+  block.running->give(given, size);
   emulator::meet(mask, site, false);
+  const Thread& self = *block.running;
   if (!(mask >> source & 1))
     emulator::fail(site, "a shuffle reads lane %d, which is not in its mask", source);
-  memcpy(taken, emulator::lane_of_same_warp(self, source).taken, size);
+  emulator::copy_given(taken, emulator::lane_of_same_warp(self, source).taken, size);
 }
 
 void emulator_shuffle(unsigned mask, const void* given, void* taken, int size, Take take,
@@ -81,17 +88,15 @@ void emulator_shuffle(unsigned mask, const void* given, void* taken, int size, T
   emulator_exchange(mask, given, taken, size, source, site);
 }
 
-void emulator_meet_warp(const void* given, int size, unsigned char** taken, Site site) {
-  Thread& self = *block.running;
-  memcpy(self.given, given, size);
-  emulator::meet(0xffffffffu, site, false);
-  for (unsigned lane = 0; lane < emulator::kWarpSize; lane++)
-    taken[lane] = emulator::lane_of_same_warp(self, lane).taken;
+void emulator_exchange_addresses(const void* given, const void** taken, const int* sources,
+                                 int count, Site site) {
+  emulator::meet_warp(&given, sizeof given, site);
+  for (int i = 0; i < count; i++) memcpy(&taken[i], emulator::taken_by(sources[i]), sizeof given);
 }
 
 unsigned emulator_ballot(unsigned mask, int value, Site site) {
-  Thread& self = *block.running;
-  memcpy(self.given, &value, sizeof value);
+  const Thread& self = *block.running;
+  block.running->give(&value, sizeof value);
   emulator::meet(mask, site, false);
   unsigned votes = 0;
   for (unsigned rest = mask; rest; rest &= rest - 1) {
