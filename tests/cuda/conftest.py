@@ -51,6 +51,15 @@ def device(request: pytest.FixtureRequest) -> Device:
     return CpuDevice(check=True) if request.param == "cpu" else request.getfixturevalue("gpu")
 
 
+@pytest.fixture(autouse=True)
+def begin_samples(request: pytest.FixtureRequest) -> None:
+    """Lets each test that shares the emulated GPU have the same launches checked."""
+    if "device" in request.fixturenames:
+        shared = request.getfixturevalue("device")
+        if isinstance(shared, CpuDevice):
+            shared.samples.begin()
+
+
 @pytest.fixture(scope="session")
 def gpu() -> Iterator[Device]:
     """Returns the first GPU; without one, or its packages, the test is skipped and counted."""

@@ -10,6 +10,7 @@ from typing import Any
 import cpu_library
 import numpy as np
 import numpy.typing as npt
+from check_samples import CheckSamples
 from cpu_kernel import REACHED, Cells, CpuKernel, Region, Shape
 from cpu_memory import AdoptedMemory, CpuMemory, host_bytes, memory_of
 from kernel_build import build_kernels
@@ -33,6 +34,7 @@ class CpuDevice:
 
     With `check`, a launch fails with kernel, line, block and thread where threads race, an access
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
+    Of many equal launches in a test, the first and every third one are checked (`samples`).
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
     `adopts`: whether memory of the host can be page-locked where it lies. `attends`: whether there
     is a library's attention. `others`: more devices of the same machine. Streams are simulated in
@@ -58,6 +60,7 @@ class CpuDevice:
         self.has_stream_words = has_stream_words
         self.has_grouped_products = has_grouped_products
         self._check = check
+        self.samples = CheckSamples()
         self._order = order
         self._free_bytes = memory_bytes
         self._texts = dict(texts or {})
@@ -147,7 +150,9 @@ class CpuDevice:
         shape = Shape(
             launch.grid, launch.block, launch.shared_bytes, self._order, launch.is_dependent
         )
-        regions = list(launch_regions(launch)) if self._check else []
+        regions = None
+        if self._check and self.samples.takes(launch):
+            regions = list(launch_regions(launch))
         kernel.run(shape, launch.arguments, regions)
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
@@ -203,4 +208,4 @@ def launch_regions(launch: Launch) -> Iterator[Region]:
 def _kernel(kernel: Kernel, text: str, checked: bool, is_a_tests: bool) -> CpuKernel:
     """Builds the kernel, with line numbers at once for a test's own text: most have a fault."""
     build = partial(build_kernels, text, build_defines(kernel), checked)
-    return CpuKernel(kernel.entry, build(is_a_tests), checked, partial(build, True))
+    return CpuKernel(kernel.entry, build(is_a_tests), partial(build, True))

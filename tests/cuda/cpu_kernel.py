@@ -90,12 +90,9 @@ class CpuKernel:
     `with_lines` makes the same library with the numbers of lines, for the wording of a fault.
     """
 
-    def __init__(
-        self, entry: str, library: Path, checked: bool, with_lines: Callable[[], Path]
-    ) -> None:
+    def __init__(self, entry: str, library: Path, with_lines: Callable[[], Path]) -> None:
         engine_library()
         self.entry = entry
-        self.checked = checked
         self._with_lines = with_lines
         loaded = ctypes.CDLL(str(library))
         try:
@@ -106,8 +103,13 @@ class CpuKernel:
         loaded[f"signature_{entry}"](described)
         self.signature = described.value.decode().split()
 
-    def run(self, shape: Shape, arguments: Sequence[Argument], regions: Sequence[Region]) -> None:
-        """Runs a launch; raises LaunchError for wrong arguments and for faults of the kernel."""
+    def run(
+        self, shape: Shape, arguments: Sequence[Argument], regions: Sequence[Region] | None
+    ) -> None:
+        """Runs a launch; raises LaunchError for wrong arguments and for faults of the kernel.
+
+        Accesses are checked against `regions`, if the library was built for it; not with None.
+        """
         values = self._packed(arguments)
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         fault = Fault()
@@ -116,10 +118,10 @@ class CpuKernel:
             shape.block,
             shape.shared_bytes,
             shape.order,
-            self.checked,
-            len(regions),
+            regions is not None,
+            len(regions or ()),
             shape.is_dependent,
-            (Region * len(regions))(*regions),
+            (Region * len(regions or ()))(*regions or ()),
             ctypes.pointer(fault),
         )
         with _ENGINE:
