@@ -48,7 +48,7 @@ def test_launches_of_other_sizes_and_numbers_are_another_kind() -> None:
 
 def test_a_fault_of_later_launches_is_found() -> None:
     device = CpuDevice(texts={"memory": TEXT})
-    table, into, outside = integers([0, 0]), integers([7]), integers([7])
+    table, into, outside = integers([0, 0]), integers([0] * 4), integers([0] * 4)
     launch = read_through(table, into)
     device.upload(table, np.array([into.address], np.uint64))
     for _ in range(FIRST):
