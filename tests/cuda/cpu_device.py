@@ -146,13 +146,12 @@ class CpuDevice:
     def launch(self, launch: Launch) -> None:
         name = launch.kernel.file
         text = self._texts[name] if name in self._texts else kernel_source(name)
-        kernel = _kernel(launch.kernel, text, self._check, name in self._texts)
+        is_checked = self._check and self.samples.takes(launch)
+        kernel = _kernel(launch.kernel, text, is_checked, name in self._texts)
         shape = Shape(
             launch.grid, launch.block, launch.shared_bytes, self._order, launch.is_dependent
         )
-        regions = None
-        if self._check and self.samples.takes(launch):
-            regions = list(launch_regions(launch))
+        regions = list(launch_regions(launch)) if is_checked else None
         kernel.run(shape, launch.arguments, regions)
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
