@@ -18,7 +18,7 @@ import msgspec
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.interface import Interface, find_interface
 from sharpi.cluster.place import MeetingPlace
-from sharpi.cluster.question_line import QuestionLine
+from sharpi.cluster.request_channel import RequestChannel
 from sharpi.cluster.watch import Watch
 from sharpi.errors import ClusterError, MissingPackageError
 from sharpi.system.closing import Closing
@@ -82,9 +82,9 @@ class Group(Closing):
     def _lose(self, rank: int) -> None:
         self._on_lost(rank)
 
-    def line(self, rank: int) -> QuestionLine:
+    def request_channel(self, rank: int) -> RequestChannel:
         """Returns the connection for requests and replies between this rank and `rank`."""
-        return QuestionLine(self.torch, rank)
+        return RequestChannel(self.torch, rank)
 
     def exchange(self, name: str, own: T) -> list[T]:
         """Publishes this rank's value under `name`; returns the values of all ranks, in order.

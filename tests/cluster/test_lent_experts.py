@@ -13,7 +13,7 @@ from sharpi.experts.stats.stats_file import read_stats
 pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow]
 FEW_SLOTS = ("--ram", "15MiB", "--remote-experts", "on", "-t", "1", "--spec-type", "none")
 LENT = (
-    r"experts without a slot here are computed by rank (\d) on \S+: a question takes [\d.]+ ms.*;"
+    r"experts without a slot here are computed by rank (\d) on \S+: a request takes [\d.]+ ms.*;"
     r" RAM there has \d+ of \d+ experts in layers without a slot for each"
 )
 

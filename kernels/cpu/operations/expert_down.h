@@ -52,7 +52,7 @@ class Down : public Stage {
   }
   // Returns the memory that a thread reads first for a job; none if another rank computes it.
   const uint8_t* first_rows(const Job& job, int first) const {
-    return job.is_asked() ? nullptr : tile(job.expert, first).rows;
+    return job.is_remote() ? nullptr : tile(job.expert, first).rows;
   }
   // Returns a tile's sums between two batches, (T, 32).
   float* kept(int tile, int num_tokens) const {
@@ -70,12 +70,12 @@ class Down : public Stage {
   // The values of another rank already include an expert's scale and bias.
   void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums,
                Worker& worker) const {
-    if (job.is_asked()) copy_answer(job, first, product.num_rows, worker.tiles[0]);
+    if (job.is_remote()) copy_reply(job, first, product.num_rows, worker.tiles[0]);
     else multiply(job, product, worker);
-    const float* bias = s_.p.down.bias && !job.is_asked()
+    const float* bias = s_.p.down.bias && !job.is_remote()
                             ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first
                             : nullptr;
-    const float scale = job.is_asked() ? 1.f : s_.p.down.scale(job.expert);
+    const float scale = job.is_remote() ? 1.f : s_.p.down.scale(job.expert);
     for (int i = 0; i < job.count; i++) {
       float *y = sums + g.tokens[job.first + i] * kTileRows,
             *value = worker.tiles[0] + i * kTileRows;
@@ -84,7 +84,7 @@ class Down : public Stage {
         y[r] += weight * (scale * value[r] + (bias ? bias[r] : 0.f));
     }
   }
-  void copy_answer(const Job& job, int first, int rows, float* values) const {
+  void copy_reply(const Job& job, int first, int rows, float* values) const {
     for (int i = 0; i < job.count; i++, values += kTileRows)
       memcpy(values, s_.p.feed->remote()->values(job.rank, job.item + i) + first,
              sizeof(float) * rows);

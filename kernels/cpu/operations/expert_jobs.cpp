@@ -61,7 +61,7 @@ Grouping ExpertShape::view() const {
 void Group::run(const Step& step, int, int, Worker&) const {
   Grouping g = s_.view();
   make_jobs(step, g);
-  if (s_.p.feed && s_.p.feed->remote()) ask_ranks(step, g);
+  if (s_.p.feed && s_.p.feed->remote()) request_remote_jobs(step, g);
   make_batches(g);
   for (int i = 0; i < *g.num_jobs * s_.blocks(); i++)
     g.tiles_done[i].store(0, std::memory_order_relaxed);
@@ -93,7 +93,7 @@ void Group::make_batches(Grouping& g) const {
   for (int j = 0; j < *g.num_jobs; j++) {
     const Job& job = g.jobs[j];
     const bool is_awaited =
-        s_.p.feed && !job.is_asked() && s_.p.feed->is_awaited(s_.p.layer, job.expert);
+        s_.p.feed && !job.is_remote() && s_.p.feed->is_awaited(s_.p.layer, job.expert);
     if (is_awaited && awaited == s_.batch_staging) order_batch(g, first, j), first = j, awaited = 0;
     awaited += is_awaited;
   }
@@ -101,34 +101,34 @@ void Group::make_batches(Grouping& g) const {
 }
 
 void Group::order_batch(Grouping& g, int first, int end) const {
-  thread_local std::vector<int32_t> in_flight, asked;
-  in_flight.clear(), asked.clear();
+  thread_local std::vector<int32_t> in_flight, remote;
+  in_flight.clear(), remote.clear();
   int at = first;
   for (int j = first; j < end; j++) {
     const bool is_there = !s_.p.feed || s_.p.feed->is_ready(s_.p.layer, g.jobs[j].expert);
-    if (g.jobs[j].is_asked()) asked.push_back(j);
+    if (g.jobs[j].is_remote()) remote.push_back(j);
     else if (is_there) g.order[at++] = j;
     else in_flight.push_back(j);
   }
   g.batches[(*g.num_batches)++] = {first, at, at + int32_t(in_flight.size()), end};
   int32_t* rest = std::copy(in_flight.begin(), in_flight.end(), g.order + at);
-  std::copy(asked.begin(), asked.end(), rest);
+  std::copy(remote.begin(), remote.end(), rest);
 }
 
-// Asks other ranks for the jobs whose experts they have, as the feed has decided.
-void Group::ask_ranks(const Step& step, Grouping& g) const {
+// Requests the jobs whose experts other ranks have from them, as the feed has decided.
+void Group::request_remote_jobs(const Step& step, Grouping& g) const {
   RemoteExperts& remote = *s_.p.feed->remote();
   for (Job* job = g.jobs; job < g.jobs + *g.num_jobs; job++) {
-    job->rank = s_.p.feed->asked_rank(job->expert);
-    if (!job->is_asked()) continue;
+    job->rank = s_.p.feed->requested_rank(job->expert);
+    if (!job->is_remote()) continue;
     for (int slot = job->first; slot < job->first + job->count; slot++) {
       const float weight = s_.p.weighs_input ? g.weights[slot] : 1.f;
-      const int item = remote.add(job->rank, g.tokens[slot], job->expert, weight);
+      const int item = remote.add_item(job->rank, g.tokens[slot], job->expert, weight);
       if (slot == job->first) job->item = item;
     }
     remote.count(s_.p.layer, s_.p.feed->phase(), job->expert, job->count);
   }
-  remote.ask(s_.p.layer, s_.p.x, s_.count_rows(step), s_.p.up.columns, s_.p.down.rows);
+  remote.send_requests(s_.p.layer, s_.p.x, s_.count_rows(step), s_.p.up.columns, s_.p.down.rows);
 }
 
 }  // namespace sharpi

@@ -13,15 +13,15 @@ namespace sharpi {
 // An expert and the tokens that chose it; its hidden rows are slots [first, first + count).
 struct Job {
   int32_t expert, first, count;
-  int32_t rank = -1, item = 0;  // another rank that computes it, and the first item of its answer
-  bool is_asked() const { return rank >= 0; }
+  int32_t rank = -1, item = 0;  // another rank that computes it, and the first item of its reply
+  bool is_remote() const { return rank >= 0; }
 };
 
 // Consecutive jobs whose experts are in memory at the same time: [first, end) by id. `order` lists
-// them again: [first, in_flight) are ready, [in_flight, asked) are in flight, and other ranks
-// compute [asked, end).
+// them again: [first, in_flight) are ready, [in_flight, remote) are in flight, and other ranks
+// compute [remote, end).
 struct JobBatch {
-  int32_t first, in_flight, asked, end;
+  int32_t first, in_flight, remote, end;
 };
 
 // Views into the scratch memory that the grouping writes and the other stages read.
@@ -93,7 +93,7 @@ class Group : public Stage {
   void make_jobs(const Step& step, Grouping& g) const;
   void make_batches(Grouping& g) const;
   void order_batch(Grouping& g, int first, int end) const;
-  void ask_ranks(const Step& step, Grouping& g) const;
+  void request_remote_jobs(const Step& step, Grouping& g) const;
   const ExpertShape s_;
 };
 

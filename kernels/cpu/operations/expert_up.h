@@ -74,7 +74,7 @@ class GateUp : public Stage {
     return part_ == Part::There ? g.batches[batch_].first : g.batches[batch_].in_flight;
   }
   int end(const Grouping& g) const {
-    return part_ == Part::There ? g.batches[batch_].in_flight : g.batches[batch_].asked;
+    return part_ == Part::There ? g.batches[batch_].in_flight : g.batches[batch_].remote;
   }
   static Product tile(const StackedMatrix& stacked, int expert, int tile) {
     return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows,

@@ -15,7 +15,7 @@ class Await : public Stage {
  public:
   explicit Await(ExpertFeed& feed) : feed_(feed) {}
   int num_tasks(const Step&) const override { return 1; }
-  void run(const Step&, int, int, Worker&) const override { feed_.await_ranks(); }
+  void run(const Step&, int, int, Worker&) const override { feed_.wait_for_ranks(); }
 
  private:
   ExpertFeed& feed_;

@@ -38,7 +38,7 @@ from sharpi.system.page_cache import drop_pages
 from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:
-    from sharpi.engine.lending.asker import Asker
+    from sharpi.engine.lending.expert_client import ExpertClient
 
 
 class ExpertTier:
@@ -84,7 +84,7 @@ class ExpertTier:
         self._why_no_pin = pin_note(asked, self.policy.settings)
         per_token = shape.num_moe_layers * shape.experts_per_token
         self._pin = PinWatch(self.policy.settings, per_token)
-        self._asker: Asker | None = None
+        self._client: ExpertClient | None = None
         self.is_mapped = self._is_prompt = False
         self._past = PastSlots(model.num_layers, model.num_experts)
         is_fixed = self.policy.settings.warm_pin > 0 or shape.all_fit
@@ -136,20 +136,20 @@ class ExpertTier:
         self.is_mapped = False
         return True
 
-    def ask(self, asker: "Asker") -> None:
-        """Makes steps request the outputs of lent experts from other machines, by `asker`.
+    def use_remote(self, client: "ExpertClient") -> None:
+        """Makes steps request the outputs of lent experts from other machines, by `client`.
 
-        Ends the trials of the mapped file. `close` closes the asker.
+        Ends the trials of the mapped file. `close` closes the client.
         """
-        self._asker, self._file = asker, None
-        asker.start(self.feed)
+        self._client, self._file = client, None
+        client.start(self.feed)
 
     def uses(self) -> NDArray[np.int64]:
         """Returns how many tokens used each expert, as an array (layers, experts)."""
         if self.is_mapped:
             return self._past.uses
         uses = self._past.uses + self.store.uses()
-        return uses if self._asker is None else uses + self._asker.remote.uses()[1]
+        return uses if self._client is None else uses + self._client.remote.uses()[1]
 
     def counts(self) -> list[StoreCounts]:
         """Returns each layer's slot counts, such as hits and loads, since the model was loaded."""
@@ -216,8 +216,8 @@ class ExpertTier:
                 self._file.end_token_in_file(seconds)
             return
         self.feed.check_step()
-        if self._asker is not None:
-            self._asker.count(num_tokens)
+        if self._client is not None:
+            self._client.count(num_tokens)
         self._pin.end_step(self.store, num_tokens)
         if self._file is not None:
             self._watch_slots(self._file, num_tokens, seconds)
@@ -246,15 +246,15 @@ class ExpertTier:
     def _collect(self, run: RunFacts) -> ExpertStats:
         """Returns the statistics of the slots that exist now, without those freed earlier."""
         counts = self._learned_counts(run) if self._is_learned else self.feed.counts()
-        asker = self._asker
+        client = self._client
         facts = TierFacts(
             predictor=LEARNED if self._is_learned else self.feed.predictor,
             predicts=self.trials.prefetches if self.trials.prefetch else self._is_learned,
             predictions=counts,
             notes=(*self.notes, *filter(None, [self._why_no_pin])),
-            asked=asker.stats if asker else None,
+            asked=client.stats if client else None,
         )
-        return collect_stats(self.store, run, facts, asker.remote if asker else None)
+        return collect_stats(self.store, run, facts, client.remote if client else None)
 
     def _learned_counts(self, run: RunFacts) -> FeedCounts:
         """Returns the learned policy's prediction counts: early loads count as predictions."""
@@ -270,9 +270,9 @@ class ExpertTier:
 
     def close(self) -> None:
         """Ends the reads and frees the slots; a second call does nothing."""
-        if self._asker is not None:
-            self._asker.close()
-            self._asker = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         if not self.is_mapped:
             self._free()
 

@@ -7,9 +7,9 @@ from msgspec import Struct
 from sharpi.cluster.group import Group
 from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.cluster.split_model import lacking_layers
-from sharpi.engine.lending.asker import Asker
-from sharpi.engine.lending.choice import Choice
+from sharpi.engine.lending.expert_client import ExpertClient
 from sharpi.engine.lending.expert_programs import ExpertPrograms
+from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
 from sharpi.engine.lending.lender import Lender
 from sharpi.engine.lending.loan import Loan, Room, Wish, lend, share_text
 from sharpi.engine.records.expert_records import ExpertRecords
@@ -63,7 +63,7 @@ class LoadedModel(Struct, frozen=True):
 class LendingRound:
     """One rank's part in lending experts, either as a lender or as a borrower.
 
-    `lenders` reply to the requests of ranks that borrow experts. `asker` sends this rank's
+    `lenders` reply to the requests of ranks that borrow experts. `client` sends this rank's
     requests; None if it borrows nothing. `notes` say what was decided. `on_note` is called with a
     line for the user when a lending rank is lost later.
     """
@@ -74,7 +74,7 @@ class LendingRound:
         self._group, self._model, self._on_note = group, model, on_note
         self.lenders: list[Lender] = []
         self.notes: tuple[str, ...] = ()
-        self.asker: Asker | None = None
+        self.client: ExpertClient | None = None
         self._wish = wish
         rooms = group.exchange("room", self._room())
         is_short = any(room.lacking for room in rooms)
@@ -83,7 +83,7 @@ class LendingRound:
         self._lend([loan for loan in loans if loan.lender == group.rank])
         own = [loan for loan in loans if loan.owner == group.rank]
         if own:
-            self._ask(own)
+            self._borrow(own)
         elif wish == "on" and rooms[group.rank].lacking:
             self.notes = ("no other machine with the same kernels has RAM to spare for experts",)
 
@@ -105,42 +105,48 @@ class LendingRound:
         """
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
-            lender = Lender(self._group.line(owner), self._programs(own), own)
-            if self._group.statement("asks", owner, bool):
+            lender = Lender(self._group.request_channel(owner), self._programs(own), own)
+            if self._group.statement("uses remote experts", owner, bool):
                 lender.warm()
             self.lenders.append(lender)
 
-    def _ask(self, loans: Sequence[Loan]) -> None:
+    def _borrow(self, loans: Sequence[Loan]) -> None:
         group, ranks = self._group, sorted({loan.lender for loan in loans})
         names = [f"rank {rank} on {group.hosts[rank]}" for rank in ranks]
         shape = self._model.config.num_layers, self._model.config.num_experts
-        lines = [group.line(rank) for rank in ranks]
-        asker = Asker(shape, loans, lines, names, self._programs(loans), self._on_note)
-        round_trip, read = asker.round_trip(), self._read_seconds(loans)
-        asks = self._wish == "on" or round_trip < read
-        group.state("asks", asks)
-        times = f"a question takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
+        channels = [group.request_channel(rank) for rank in ranks]
+        client = ExpertClient(shape, loans, channels, names, self._programs(loans), self._on_note)
+        round_trip, read = client.round_trip(), self._read_seconds(loans)
+        is_remote = self._wish == "on" or round_trip < read
+        group.state("uses remote experts", is_remote)
+        times = f"a request takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
         whom = " and ".join(names)
-        group.when_lost(asker.lost)
-        self.asker = asker
+        group.when_lost(client.lost)
+        self.client = client
         held = share_text(loans, self._sizes)
-        asked = f"experts without a slot here are computed by {whom}: {times}; RAM there has {held}"
+        remote = (
+            f"experts without a slot here are computed by {whom}: {times}; RAM there has {held}"
+        )
         read_here = f"experts are read from the disk, not computed by {whom}: {times}"
-        self.notes = (asked if asks else read_here,)
-        if not asks:
-            asker.pause()
+        self.notes = (remote if is_remote else read_here,)
+        if not is_remote:
+            client.pause()
         if self._wish == "auto":
-            self._choose_again(asker, loans, whom, asks=asks)
+            self._select_source(client, loans, whom, is_remote=is_remote)
 
-    def _choose_again(self, asker: Asker, loans: Sequence[Loan], whom: str, *, asks: bool) -> None:
+    def _select_source(
+        self, client: ExpertClient, loans: Sequence[Loan], whom: str, *, is_remote: bool
+    ) -> None:
         """Lets the rank switch between requests and disk reads later; each switch prints a line."""
 
-        def changed(asks: bool, round_trip: float, read: float) -> None:
-            source = f"computed by {whom}" if asks else "read from the disk"
-            times = f"a question takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
+        def changed(is_remote: bool, round_trip: float, read: float) -> None:
+            source = f"computed by {whom}" if is_remote else "read from the disk"
+            times = f"a request takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
             self._on_note(f"experts without a slot here are {source} from now on: {times}")
 
-        asker.choose_again(Choice(asker, lambda: self._read_seconds(loans), asks, changed))
+        client.use_selector(
+            ExpertSourceSelector(client, lambda: self._read_seconds(loans), is_remote, changed)
+        )
 
     def _read_seconds(self, loans: Sequence[Loan]) -> float:
         """Returns the measured seconds to read an expert of mean size from disk."""

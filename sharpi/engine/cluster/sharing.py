@@ -182,15 +182,15 @@ class Sharing(Closing):
         """Agrees with the other ranks which experts are lent, and starts the threads for that."""
         self._round = LendingRound(self._group, loaded, self._config.remote_experts, tell)
         self.notes = (*self.notes, *self._round.notes)
-        asker = self._round.asker
-        if asker is not None and loaded.tier is not None:
-            loaded.tier.ask(asker)
+        client = self._round.client
+        if client is not None and loaded.tier is not None:
+            loaded.tier.use_remote(client)
         if len(self._ring) > 1 or self._group.rank > 0:
             return
-        if asker is None:
+        if client is None:
             self._group.close()  # no other rank has work left
         else:
-            asker.when_closed(self._group.close)
+            client.when_closed(self._group.close)
 
     def _other_experts(self) -> list[ExpertStats]:
         """Returns the expert statistics of the other ranks, by rank, once they have ended."""

@@ -20,7 +20,7 @@ from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Activation, ExpertWeights
 
 MAX_TOKENS = 16  # a larger step reads its experts, since each serves many tokens
-WARM_UP = b"\xff" * 16  # sent instead of a question: makes the lender read what it lends
+WARM_UP = b"\xff" * 16  # sent instead of a request: makes the lender read what it lends
 _HEADER = 4  # numbers before the items: layer, tokens, items, columns
 _OF_ITEM = 3  # token, expert, and weight
 
@@ -53,7 +53,7 @@ class ExpertPrograms:
             self._programs[layer] = self._program(experts, activation)
 
     @property
-    def max_question_bytes(self) -> int:
+    def max_request_bytes(self) -> int:
         """The bytes of the largest request."""
         return 4 * (_HEADER + _OF_ITEM * self.max_items) + self._rows.nbytes
 
@@ -73,28 +73,28 @@ class ExpertPrograms:
         program.seal_scratch(within=self._programs.values())
         return program
 
-    def answer(self, question: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
+    def compute_reply(self, request: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
         """Returns the experts' outputs (items, rows) for a request; None for the empty request.
 
         An item is a token with one of its experts; the result is a view that the next call
         overwrites. Raises ClusterError if the request is malformed, or asks for experts that are
         not here.
         """
-        numbers = question[: len(question) // 4 * 4].view(np.int32)
+        numbers = request[: len(request) // 4 * 4].view(np.int32)
         if len(numbers) < _HEADER or not numbers[2]:
             return None
         layer, num_tokens, num_items, columns = numbers[:_HEADER].tolist()
         experts = self._found.get(layer)
         if experts is None or columns != experts.up.columns:
             raise ClusterError(
-                f"a question came about layer {layer}, of which this rank has no experts"
+                f"a request came about layer {layer}, of which this rank has no experts"
             )
         ends = np.cumsum([_HEADER, 2 * num_items, num_items, num_tokens * columns]).tolist()
         if not 0 < num_items <= self.max_items or num_tokens < 1 or ends[-1] > len(numbers):
-            raise ClusterError("a question came whose lengths contradict each other")
+            raise ClusterError("a request came whose lengths contradict each other")
         tokens, ids = numbers[ends[0] : ends[1]].reshape(-1, 2).T
         if _is_outside(tokens, num_tokens) or _is_outside(ids, experts.up.num_experts):
-            raise ClusterError("a question came about tokens or experts that do not exist")
+            raise ClusterError("a request came about tokens or experts that do not exist")
         x = numbers[ends[2] : ends[3]].view(np.float32).reshape(num_tokens, columns)
         self._experts[:num_items] = ids
         self._weights[:num_items] = numbers[ends[1] : ends[2]].view(np.float32)
@@ -103,7 +103,7 @@ class ExpertPrograms:
         rows = experts.down.rows
         return self._values[: num_items * rows].reshape(num_items, rows)
 
-    def probe(self, layer: int, expert: int) -> tuple[bytes, int]:
+    def sample_request(self, layer: int, expert: int) -> tuple[bytes, int]:
         """Returns a request for one expert, and the size of its reply in bytes."""
         experts = self._found[layer]
         header = np.array([layer, 1, 1, experts.up.columns, 0, expert], np.int32)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sharpi.cluster.question_line import QuestionLine
+from sharpi.cluster.request_channel import RequestChannel
 from sharpi.engine.lending.expert_programs import WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
 from sharpi.system.closing import Closing
@@ -17,9 +17,11 @@ _LEAVE_SECONDS = 5.0
 class Lender(Closing):
     """Replies to another rank's requests, on its own thread."""
 
-    def __init__(self, line: QuestionLine, programs: ExpertPrograms, loans: Sequence[Loan]) -> None:
-        self._line, self._programs, self._loans = line, programs, loans
-        self._thread = threading.Thread(target=self._answer_all, name="answers", daemon=True)
+    def __init__(
+        self, channel: RequestChannel, programs: ExpertPrograms, loans: Sequence[Loan]
+    ) -> None:
+        self._channel, self._programs, self._loans = channel, programs, loans
+        self._thread = threading.Thread(target=self._reply_to_all, name="lender", daemon=True)
         start_native(self._thread)
 
     @property
@@ -36,19 +38,19 @@ class Lender(Closing):
             if self.is_at_work:
                 self._programs.touch(loan.layer, loan.first, loan.end)
 
-    def _answer_all(self) -> None:
-        room = np.zeros(self._programs.max_question_bytes, np.uint8)
+    def _reply_to_all(self) -> None:
+        request = np.zeros(self._programs.max_request_bytes, np.uint8)
         try:
             while True:
-                self._line.question(room)
-                if room[: len(WARM_UP)].tobytes() == WARM_UP:
+                self._channel.receive_request(request)
+                if request[: len(WARM_UP)].tobytes() == WARM_UP:
                     self.warm()
-                    self._line.answer(room[: len(WARM_UP)].copy())
+                    self._channel.send_reply(request[: len(WARM_UP)].copy())
                     continue
-                values = self._programs.answer(room)
+                values = self._programs.compute_reply(request)
                 if values is None:
                     return
-                self._line.answer(values.reshape(-1).view(np.uint8))
+                self._channel.send_reply(values.reshape(-1).view(np.uint8))
         except Exception:  # the other rank is lost, which the watch reports, or sends nonsense
             return
 

@@ -21,7 +21,7 @@ class RemoteCounts(Structure):
     """Mirrors `RemoteCounts` of kernels/cpu/experts/store/remote_experts.h."""
 
     _fields_ = (
-        ("questions", c_int64),
+        ("requests", c_int64),
         ("sent_bytes", c_int64),
         ("received_bytes", c_int64),
         ("stall_ns", c_int64),  # nanoseconds that steps waited for replies
@@ -42,48 +42,48 @@ class RemoteExperts:
         if not self._handle:
             raise MemoryError("no memory for the experts of other ranks")
 
-    def lend(self, layer: int, first: int, end: int, rank: int) -> None:
+    def add_experts(self, layer: int, first: int, end: int, rank: int) -> None:
         """Records that a rank has the experts [first, end) of a layer in memory and computes them.
 
         `rank` is an index from 0 to below `num_ranks`.
         """
-        self._library.sharpi_remote_lend(self._handle, layer, first, end, rank)
+        self._library.sharpi_remote_add_experts(self._handle, layer, first, end, rank)
 
-    def forget(self, rank: int) -> None:
+    def remove_rank(self, rank: int) -> None:
         """Stops sending requests to a rank; any thread may call it."""
-        self._library.sharpi_remote_forget(self._handle, rank)
+        self._library.sharpi_remote_remove_rank(self._handle, rank)
 
-    def let_ask(self, feed: ExpertFeed) -> None:
+    def attach_feed(self, feed: ExpertFeed) -> None:
         """Lets the steps of a feed send requests; call it before the first step is recorded."""
-        self._library.sharpi_feed_ask(feed.handle, self._handle)
+        self._library.sharpi_feed_attach_remote(feed.handle, self._handle)
 
-    def take(self, rank: int) -> bytes | None:
+    def next_request(self, rank: int) -> bytes | None:
         """Waits for a request to a rank and returns its bytes; returns None after `end`."""
         size = c_size_t()
-        address = self._library.sharpi_remote_take(self._handle, rank, byref(size))
+        address = self._library.sharpi_remote_next_request(self._handle, rank, byref(size))
         return None if not address else ctypes.string_at(address, size.value)
 
-    def answer_bytes(self, rank: int) -> int:
-        """Returns the bytes of the reply to the request that `take` returned last."""
-        return self._answer(rank)[1]
+    def reply_bytes(self, rank: int) -> int:
+        """Returns the bytes of the reply to the request that `next_request` returned last."""
+        return self._reply_buffer(rank)[1]
 
-    def _answer(self, rank: int) -> tuple[int, int]:
+    def _reply_buffer(self, rank: int) -> tuple[int, int]:
         size = c_size_t()
-        address = self._library.sharpi_remote_answer(self._handle, rank, byref(size))
+        address = self._library.sharpi_remote_reply_buffer(self._handle, rank, byref(size))
         return address, size.value
 
-    def give(self, rank: int, answer: NDArray[np.uint8] | None) -> None:
+    def complete(self, rank: int, reply: NDArray[np.uint8] | None) -> None:
         """Passes a rank's reply to the waiting step; None makes the step fail.
 
-        It is the reply to the request that `take` returned last.
+        It is the reply to the request that `next_request` returned last.
         """
-        if answer is not None:
-            address, size = self._answer(rank)
-            ctypes.memmove(address, answer.ctypes.data, size)
-        self._library.sharpi_remote_give(self._handle, rank, answer is not None)
+        if reply is not None:
+            address, size = self._reply_buffer(rank)
+            ctypes.memmove(address, reply.ctypes.data, size)
+        self._library.sharpi_remote_complete(self._handle, rank, reply is not None)
 
     def end(self) -> None:
-        """Makes all calls of `take`, waiting and later ones, return None."""
+        """Makes all calls of `next_request`, waiting and later ones, return None."""
         self._library.sharpi_remote_end(self._handle)
 
     def counts(self) -> list[RemoteCounts]:
@@ -117,14 +117,14 @@ def _library() -> ctypes.CDLL:
     signatures = {
         "sharpi_remote_create": (c_void_p, [c_int] * 4),
         "sharpi_remote_destroy": (None, [c_void_p]),
-        "sharpi_remote_lend": (None, [c_void_p, c_int, c_int, c_int, c_int]),
-        "sharpi_remote_forget": (None, [c_void_p, c_int]),
-        "sharpi_remote_take": (c_void_p, [c_void_p, c_int, POINTER(c_size_t)]),
-        "sharpi_remote_answer": (c_void_p, [c_void_p, c_int, POINTER(c_size_t)]),
-        "sharpi_remote_give": (None, [c_void_p, c_int, c_int]),
+        "sharpi_remote_add_experts": (None, [c_void_p, c_int, c_int, c_int, c_int]),
+        "sharpi_remote_remove_rank": (None, [c_void_p, c_int]),
+        "sharpi_remote_next_request": (c_void_p, [c_void_p, c_int, POINTER(c_size_t)]),
+        "sharpi_remote_reply_buffer": (c_void_p, [c_void_p, c_int, POINTER(c_size_t)]),
+        "sharpi_remote_complete": (None, [c_void_p, c_int, c_int]),
         "sharpi_remote_end": (None, [c_void_p]),
         "sharpi_remote_counts": (None, [c_void_p, c_int, POINTER(RemoteCounts)]),
         "sharpi_remote_uses": (None, [c_void_p] * 3),
-        "sharpi_feed_ask": (None, [c_void_p] * 2),
+        "sharpi_feed_attach_remote": (None, [c_void_p] * 2),
     }
     return declare(load_library(), signatures)

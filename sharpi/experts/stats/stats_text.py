@@ -124,7 +124,7 @@ def _prediction(found: PredictionStats, total: PhaseCounts) -> Iterator[str]:
 def _remote(remote: RemoteStats, num_experts: int) -> str:
     milliseconds = 1e3 * remote.round_trip_seconds / max(1, remote.questions)
     return (
-        f"{num_experts} experts by other machines in {remote.questions} questions of"
+        f"{num_experts} experts by other machines in {remote.questions} requests of"
         f" {milliseconds:.2f} ms; {format_bytes(remote.bytes_sent)} sent,"
         f" {format_bytes(remote.bytes_received)} received, {remote.stall_seconds:.3f} s waited"
     )

@@ -1,4 +1,4 @@
-"""Whether a rank asks another one for experts: with auto by measured times, else by the option."""
+"""Whether a rank requests experts from others: with auto by measured times, else by the option."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +9,12 @@ import pytest
 
 from sharpi.engine.cluster import lending_round
 from sharpi.engine.cluster.lending_round import LendingRound
-from sharpi.engine.lending.choice import Choice
+from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
 from sharpi.engine.lending.loan import Loan, Room, Wish
 from sharpi.hardware.disk import DiskRate
 
 EXPERT_BYTES = 2_000_000
-ASKED, READ = "computed by rank 1 on there", "read from the disk, not computed by rank 1 on there"
+REMOTE, READ = "computed by rank 1 on there", "read from the disk, not computed by rank 1 on there"
 
 
 class StatingGroup:
@@ -32,23 +32,23 @@ class StatingGroup:
     def state(self, name: str, statement: object) -> None:
         self.stated[name] = statement
 
-    def line(self, rank: int) -> SimpleNamespace:
+    def request_channel(self, rank: int) -> SimpleNamespace:
         return SimpleNamespace(other=rank)
 
     def when_lost(self, on_lost: object) -> None:
         self.stated["when lost"] = on_lost
 
 
-class TimedAsker:
-    """An asker whose measured times the test sets."""
+class TimedClient:
+    """A client whose measured times the test sets."""
 
     seconds = 0.0
-    made: "list[TimedAsker]" = []  # noqa: RUF012
+    made: "list[TimedClient]" = []  # noqa: RUF012
 
     def __init__(self, shape: object, loans: Sequence[Loan], *others: object) -> None:
         self.loans, self.is_paused = loans, False
-        self.choice: Choice | None = None
-        TimedAsker.made.append(self)
+        self.selector: ExpertSourceSelector | None = None
+        TimedClient.made.append(self)
 
     def round_trip(self) -> float:
         return self.seconds
@@ -56,9 +56,9 @@ class TimedAsker:
     def pause(self) -> None:
         self.is_paused = True
 
-    def choose_again(self, choice: Choice) -> None:
-        self.choice = choice
-        choice.close()
+    def use_selector(self, selector: ExpertSourceSelector) -> None:
+        self.selector = selector
+        selector.close()
 
     def lost(self, rank: int) -> None:
         raise AssertionError("no rank is lost here")
@@ -78,9 +78,9 @@ def model_with_few_slots() -> Any:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a round whose question and read take these milliseconds."""
+    """Makes a round whose request and read take these milliseconds."""
 
-    def make(question: float, read: float, wish: Wish) -> tuple[LendingRound, StatingGroup]:
+    def make(request_ms: float, read: float, wish: Wish) -> tuple[LendingRound, StatingGroup]:
         rate = DiskRate(EXPERT_BYTES / (read / 1e3), is_direct=True)
         layer = SimpleNamespace(num_experts=8, expert_bytes=EXPERT_BYTES)
         layout = SimpleNamespace(layers=[layer])
@@ -88,9 +88,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(lending_round, "read_layout", lambda file, num_layers: layout)
         monkeypatch.setattr(lending_round, "lacking_layers", lambda file, lacking: frozenset())
         monkeypatch.setattr(lending_round, "ExpertPrograms", lambda *arguments: None)
-        monkeypatch.setattr(lending_round, "Asker", TimedAsker)
-        monkeypatch.setattr(TimedAsker, "seconds", question / 1e3)
-        monkeypatch.setattr(TimedAsker, "made", [])
+        monkeypatch.setattr(lending_round, "ExpertClient", TimedClient)
+        monkeypatch.setattr(TimedClient, "seconds", request_ms / 1e3)
+        monkeypatch.setattr(TimedClient, "made", [])
         group = StatingGroup()
         lent = LendingRound(group, model_with_few_slots(), wish, print)  # type: ignore[arg-type]
         return lent, group
@@ -99,7 +99,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("question", "read", "wish", "asks"),
+    ("request_ms", "read", "wish", "is_remote"),
     [
         (1.0, 1.1, "auto", True),
         (1.1, 1.0, "auto", False),
@@ -109,22 +109,22 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
         (40.0, 0.3, "on", True),
     ],
 )
-def test_a_rank_asks_where_a_read_is_slower_than_a_question(
-    question: float, read: float, wish: Wish, asks: bool, measured: Any
+def test_a_rank_sends_requests_where_a_read_is_slower(
+    request_ms: float, read: float, wish: Wish, is_remote: bool, measured: Any
 ) -> None:
-    lent, group = measured(question, read, wish)
-    assert group.stated["asks"] is asks
+    lent, group = measured(request_ms, read, wish)
+    assert group.stated["uses remote experts"] is is_remote
     (note,) = lent.notes
-    assert (ASKED if asks else READ) in note
-    assert f"a question takes {question:.2f} ms, a read {read:.2f} ms" in note
-    (asker,) = TimedAsker.made
-    assert lent.asker is asker  # type: ignore[comparison-overlap]
-    assert asker.is_paused is not asks
-    assert (asker.choice is not None) is (wish == "auto")
-    assert asker.loans == [Loan(1, 0, 0, 0, 8)]
+    assert (REMOTE if is_remote else READ) in note
+    assert f"a request takes {request_ms:.2f} ms, a read {read:.2f} ms" in note
+    (client,) = TimedClient.made
+    assert lent.client is client  # type: ignore[comparison-overlap]
+    assert client.is_paused is not is_remote
+    assert (client.selector is not None) is (wish == "auto")
+    assert client.loans == [Loan(1, 0, 0, 0, 8)]
 
 
-def test_who_is_told_not_to_ask_measures_nothing(measured: Any) -> None:
+def test_who_is_told_not_to_send_requests_measures_nothing(measured: Any) -> None:
     lent, group = measured(1.0, 40.0, "off")
-    assert (lent.asker, lent.notes, group.stated) == (None, (), {})
-    assert TimedAsker.made == []
+    assert (lent.client, lent.notes, group.stated) == (None, (), {})
+    assert TimedClient.made == []

@@ -1,6 +1,6 @@
 """Experts that another rank computes: same bits as experts here, also if that rank is lost.
 
-The other rank is in this process: questions and answers are the bytes that would be sent.
+The other rank is in this process: requests and replies are the bytes that would be sent.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.cluster.lending_round import LoadedModel
 from sharpi.engine.engine import Engine
-from sharpi.engine.lending.asker import Asker
+from sharpi.engine.lending.expert_client import ExpertClient
 from sharpi.engine.lending.expert_programs import MAX_TOKENS, WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
 from sharpi.engine.loader import load_engine
@@ -36,22 +36,22 @@ NOBODY = 1 << 30
 
 
 class OtherRank:
-    """The line to a rank that has the experts, which is lost after so many questions."""
+    """The channel to a rank that has the experts, which is lost after so many requests."""
 
     def __init__(self, other: int, programs: ExpertPrograms, lost_after: int = NOBODY) -> None:
-        self.other, self.num_asked, self.num_warmed = other, 0, 0
+        self.other, self.num_requests, self.num_warmed = other, 0, 0
         self._programs, self._lost_after = programs, lost_after
 
-    def ask(self, question: bytes, answer_bytes: int) -> np.ndarray:
-        if self.num_asked >= self._lost_after:
+    def call(self, request: bytes, reply_bytes: int) -> np.ndarray:
+        if self.num_requests >= self._lost_after:
             raise RuntimeError("Connection closed by peer")
-        if question == WARM_UP:
+        if request == WARM_UP:
             self.num_warmed += 1
-            return np.frombuffer(question, np.uint8)
-        self.num_asked += 1
-        values = self._programs.answer(np.frombuffer(question, np.uint8))
+            return np.frombuffer(request, np.uint8)
+        self.num_requests += 1
+        values = self._programs.compute_reply(np.frombuffer(request, np.uint8))
         assert values is not None
-        assert values.nbytes == answer_bytes
+        assert values.nbytes == reply_bytes
         return values.reshape(-1).copy().view(np.uint8)
 
     def end(self) -> None:
@@ -64,11 +64,11 @@ class Ranks:
     layers = remote = None
     is_first, begins_paused = True, False
     notes = ()
-    asker: Asker
+    client: ExpertClient
 
     def __init__(self, num_ranks: int = 1, lost_after: int = NOBODY) -> None:
         self._num_ranks, self._lost_after = num_ranks, lost_after
-        self.lines: list[OtherRank] = []
+        self.channels: list[OtherRank] = []
         self.said: list[str] = []
         self._programs: list[ExpertPrograms] = []
 
@@ -84,16 +84,16 @@ class Ranks:
         loans = list(self._loans(loaded))
         layers = {loan.layer for loan in loans}
         self._programs = [_programs(loaded, layers) for _ in range(self._num_ranks)]
-        self.lines = [
+        self.channels = [
             OtherRank(rank, own, self._lost_after) for rank, own in enumerate(self._programs, 1)
         ]
-        names = [f"rank {line.other}" for line in self.lines]
+        names = [f"rank {channel.other}" for channel in self.channels]
         shape = loaded.config.num_layers, loaded.config.num_experts
         fallback = _programs(loaded, layers)
-        self.asker = Asker(shape, loans, self.lines, names, fallback, self.said.append)  # type: ignore[arg-type]
+        self.client = ExpertClient(shape, loans, self.channels, names, fallback, self.said.append)  # type: ignore[arg-type]
         if self.begins_paused:
-            self.asker.pause()
-        loaded.tier.ask(self.asker)
+            self.client.pause()
+        loaded.tier.use_remote(self.client)
         return own
 
     def _loans(self, loaded: LoadedModel) -> Iterator[Loan]:
@@ -146,7 +146,7 @@ def test_the_bits_are_those_of_one_machine(
     shared = load_shared(model, ranks, moe_slots=1, context_size=256)
     with load_engine(RunConfig(model, context_size=256)) as alone:
         assert steps(shared) == steps(alone)
-    assert sum(line.num_asked for line in ranks.lines) > 0
+    assert sum(channel.num_requests for channel in ranks.channels) > 0
 
 
 def test_counts_add_up_and_are_written(load_shared: Callable[..., Engine]) -> None:
@@ -157,9 +157,9 @@ def test_counts_add_up_and_are_written(load_shared: Callable[..., Engine]) -> No
     assert stats is not None
     assert contradiction(stats) is None
     assert stats.asked is not None
-    assert stats.asked.questions == ranks.lines[0].num_asked
+    assert stats.asked.questions == ranks.channels[0].num_requests
     assert 0 < stats.decode.remote <= 11 * NUM_LAYERS * 2
-    assert stats.prompt.remote == 0  # 40 tokens are more than a question is about
+    assert stats.prompt.remote == 0  # 40 tokens are more than a request is about
     assert stats.asked.bytes_received == stats.total.remote * 4 * engine.model_config.hidden_size
     assert sum(sum(layer.uses) for layer in stats.layers) == (40 + 11) * NUM_LAYERS * 2 - 39 * 2
     assert from_json(to_json(stats), "x") == stats
@@ -182,28 +182,28 @@ def test_a_lost_rank_costs_the_disk_and_no_bit(
     assert stats.decode.loads > 0
 
 
-def test_asking_goes_off_and_on_and_changes_no_bit(load_shared: Callable[..., Engine]) -> None:
+def test_requests_go_off_and_on_and_changes_no_bit(load_shared: Callable[..., Engine]) -> None:
     with load_engine(RunConfig(DEMO, context_size=256)) as alone:
         right = decode(alone)
     ranks = Ranks()
     ranks.begins_paused = True
     engine, counts = load_shared(DEMO, ranks, moe_slots=2, context_size=256), []
-    for change in (None, ranks.asker.resume, ranks.asker.pause):
+    for change in (None, ranks.client.resume, ranks.client.pause):
         if change is not None:
             change()
         assert decode(engine) == right
-        counts.append(ranks.lines[0].num_asked)
+        counts.append(ranks.channels[0].num_requests)
     assert counts[0] == 0 < counts[1] == counts[2]
-    assert ranks.lines[0].num_warmed == 1
+    assert ranks.channels[0].num_warmed == 1
 
 
-def test_what_has_a_slot_or_finds_a_free_one_is_not_asked_for(
+def test_what_has_a_slot_or_finds_a_free_one_is_not_requested(
     load_shared: Callable[..., Engine],
 ) -> None:
     ranks = Ranks()
     engine = load_shared(DEMO, ranks, moe_slots=NUM_EXPERTS, context_size=256)
     decode(engine)
-    assert ranks.lines[0].num_asked == 0
+    assert ranks.channels[0].num_requests == 0
 
 
 @pytest.mark.parametrize(
@@ -217,24 +217,24 @@ def test_what_has_a_slot_or_finds_a_free_one_is_not_asked_for(
         ((5, NUM_EXPERTS), "tokens or experts that do not exist"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused(
+def test_a_request_that_makes_no_sense_is_refused(
     change: tuple[int, int], reason: str, load_shared: Callable[..., Engine]
 ) -> None:
     ranks = Ranks()
     load_shared(DEMO, ranks, moe_slots=2, context_size=256)
     programs = ranks._programs[0]
-    question = np.frombuffer(programs.probe(0, 3)[0], np.uint8).copy()
-    values = programs.answer(question)
+    request = np.frombuffer(programs.sample_request(0, 3)[0], np.uint8).copy()
+    values = programs.compute_reply(request)
     assert values is not None
     assert np.isfinite(values).all()
-    question.view(np.int32)[change[0]] = change[1]
+    request.view(np.int32)[change[0]] = change[1]
     with pytest.raises(ClusterError, match=reason):
-        programs.answer(question)
-    assert len(question) <= programs.max_question_bytes
+        programs.compute_reply(request)
+    assert len(request) <= programs.max_request_bytes
     assert programs.max_items == MAX_TOKENS * 2
 
 
-def test_a_question_about_nothing_is_the_last(load_shared: Callable[..., Engine]) -> None:
+def test_a_request_about_nothing_is_the_last(load_shared: Callable[..., Engine]) -> None:
     ranks = Ranks()
     load_shared(DEMO, ranks, moe_slots=2, context_size=256)
     assert ranks._programs[0].answer(np.zeros(16, np.uint8)) is None

@@ -37,8 +37,8 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
 
 void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
   if (has_failed() || !tokens) return;
-  note_asked(layer, routes, tokens, k);
-  store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch, phase(), asked_);
+  note_requested(layer, routes, tokens, k);
+  store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch, phase(), requested_);
   if (kind == StepKind::Batch) {
     predicted_[layer].clear(), prefetched_[layer].clear();
     if (predicts_ && tokens * k >= kUsesOfAll * store_.num_experts(layer))
@@ -54,21 +54,22 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
 
 // Notes the experts that other ranks have and that are in no buffer here; a free slot is filled
 // first.
-void ExpertFeed::note_asked(int layer, const int32_t* routes, int tokens, int k) {
-  asked_.clear();
+void ExpertFeed::note_requested(int layer, const int32_t* routes, int tokens, int k) {
+  requested_.clear();
   if (!remote_ || tokens > remote_->max_tokens()) return;
-  asked_.assign(store_.num_experts(layer), -1);
-  bool asks = false;
+  requested_.assign(store_.num_experts(layer), -1);
+  bool has_requests = false;
   for (int i = 0; i < tokens * k; i++) {
     const int rank = remote_->rank_of(layer, routes[i]);
     if (rank < 0 || !store_.lacks(layer, routes[i])) continue;
-    asked_[routes[i]] = int8_t(rank), asks = true;
+    requested_[routes[i]] = int8_t(rank), has_requests = true;
   }
-  if (!asks) asked_.clear();
+  if (!has_requests) requested_.clear();
 }
 
-void ExpertFeed::await_ranks() {
-  if (!asked_.empty() && !remote_->await()) failed_.store(true, std::memory_order_relaxed);
+void ExpertFeed::wait_for_ranks() {
+  if (!requested_.empty() && !remote_->wait_for_replies())
+    failed_.store(true, std::memory_order_relaxed);
 }
 
 void ExpertFeed::learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {

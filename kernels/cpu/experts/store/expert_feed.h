@@ -31,13 +31,13 @@ class ExpertFeed {
   ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
              bool asks_router);
 
-  // Lets small steps ask other ranks for experts that they hold and that are not in memory here.
-  void ask_ranks(RemoteExperts* remote) { remote_ = remote; }
+  // Lets small steps request experts from other ranks that hold them, where memory here does not.
+  void attach_remote(RemoteExperts* remote) { remote_ = remote; }
   RemoteExperts* remote() const { return remote_; }
-  // Returns the rank that the present step asks for an expert of its layer, or -1.
-  int asked_rank(int expert) const { return asked_.empty() ? -1 : asked_[expert]; }
-  // Waits for the answers of other ranks; if one is missing, the step has failed.
-  void await_ranks();
+  // Returns the rank from which the present step requests an expert of its layer, or -1.
+  int requested_rank(int expert) const { return requested_.empty() ? -1 : requested_[expert]; }
+  // Waits for the replies of other ranks; if one is missing, the step has failed.
+  void wait_for_ranks();
 
   // Acquires a layer's experts, routes (tokens, k), which starts their reads, and predicts those of
   // the next layer.
@@ -74,7 +74,7 @@ class ExpertFeed {
   FeedCounts counts() const;
 
  private:
-  void note_asked(int layer, const int32_t* routes, int tokens, int k);
+  void note_requested(int layer, const int32_t* routes, int tokens, int k);
   void learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
   void judge(int layer, const int32_t* experts, int count);
   void predict(int layer);
@@ -92,7 +92,7 @@ class ExpertFeed {
   std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
   std::vector<int32_t> ids_, likeliest_, own_;
   RemoteExperts* remote_ = nullptr;
-  std::vector<int8_t> asked_;           // ranks, by expert of the step's layer; empty without any
+  std::vector<int8_t> requested_;       // ranks, by expert of the step's layer; empty without any
   std::vector<int32_t> sequences_{-1};  // whose routes each history of the predictor holds
   std::vector<int> histories_{0};       // of each row of the step
   float worth_ = 0.5f;                  // the fraction of the latest prefetches that was used

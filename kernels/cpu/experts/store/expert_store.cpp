@@ -52,15 +52,15 @@ void ExpertStore::start() {
 }
 
 void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch,
-                          Phase phase, const std::vector<int8_t>& asked) {
+                          Phase phase, const std::vector<int8_t>& requested) {
   std::lock_guard guard(lock_);
   swaps_.clear();
   phase_ = phase;
   distinct_.assign(routes, routes + size_t(tokens) * k);
-  if (!asked.empty()) std::erase_if(distinct_, [&](int32_t e) { return asked[e] >= 0; });
+  if (!requested.empty()) std::erase_if(distinct_, [&](int32_t e) { return requested[e] >= 0; });
   const int count = int(distinct_.size());
-  if (!is_batch) use_each(layer, routes, tokens, k, asked);
-  else if (asked.empty()) policy_.use_batch(layer, routes, tokens, k, swaps_);
+  if (!is_batch) use_each(layer, routes, tokens, k, requested);
+  else if (requested.empty()) policy_.use_batch(layer, routes, tokens, k, swaps_);
   else if (count) policy_.use_batch(layer, distinct_.data(), count, 1, swaps_);
   for (int32_t expert : distinct_) uses_[layer][expert]++;
   std::sort(distinct_.begin(), distinct_.end());
@@ -72,12 +72,13 @@ void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, b
 
 // Looks up the tokens one after the other; each distinct expert is one access.
 void ExpertStore::use_each(int layer, const int32_t* routes, int tokens, int k,
-                           const std::vector<int8_t>& asked) {
+                           const std::vector<int8_t>& requested) {
   std::vector<int32_t> fresh;
   for (const int32_t* token = routes; token < routes + size_t(tokens) * k; token += k) {
     fresh.clear();
     for (int i = 0; i < k; i++)
-      if (std::find(routes, token, token[i]) == token && (asked.empty() || asked[token[i]] < 0))
+      if (std::find(routes, token, token[i]) == token &&
+          (requested.empty() || requested[token[i]] < 0))
         fresh.push_back(token[i]);
     if (!fresh.empty()) policy_.use(layer, fresh.data(), int(fresh.size()), swaps_);
   }

@@ -70,10 +70,10 @@ class ExpertStore {
   // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the missing
   // reads in the order of expert ids. Every expert stays until it is released. A batch is part of a
   // prompt; a step that is no batch has one token of each of some sequences.
-  // `asked`, empty or by expert, has the ranks that compute some of them, or -1: those are none of
-  // the store's.
+  // `requested`, empty or by expert, has the ranks that compute some of them, or -1: those are none
+  // of the store's.
   void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch, Phase phase,
-               const std::vector<int8_t>& asked = {});
+               const std::vector<int8_t>& requested = {});
   bool is_ready(int layer, int expert) const;
   // Returns true if an expert has no buffer, and would not get a free slot.
   bool lacks(int layer, int expert) const;
@@ -125,7 +125,7 @@ class ExpertStore {
 
   Entry& entry(int layer, int expert) const { return layers_[layer]->entry(expert); }
   void use_each(int layer, const int32_t* routes, int tokens, int k,
-                const std::vector<int8_t>& asked);
+                const std::vector<int8_t>& requested);
   void apply(const std::vector<Swap>& swaps, int layer_in_use);
   std::vector<Entry*> bind_all(const std::vector<Swap>& swaps, int layer_in_use);
   void fill(const std::vector<Swap>& swaps);

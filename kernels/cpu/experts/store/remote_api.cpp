@@ -16,7 +16,7 @@ RemoteExperts& remote(void* handle) { return *static_cast<RemoteExperts*>(handle
 
 }  // namespace
 
-// Creates the lines to so many ranks. Returns null when memory is short.
+// Creates the channels to so many ranks. Returns null when memory is short.
 SHARPI_API void* sharpi_remote_create(int num_layers, int num_experts, int num_ranks,
                                       int max_tokens) {
   try {
@@ -27,22 +27,24 @@ SHARPI_API void* sharpi_remote_create(int num_layers, int num_experts, int num_r
 }
 SHARPI_API void sharpi_remote_destroy(void* handle) { delete static_cast<RemoteExperts*>(handle); }
 
-SHARPI_API void sharpi_remote_lend(void* handle, int layer, int first, int end, int rank) {
-  remote(handle).lend(layer, first, end, rank);
+SHARPI_API void sharpi_remote_add_experts(void* handle, int layer, int first, int end, int rank) {
+  remote(handle).add_experts(layer, first, end, rank);
 }
-SHARPI_API void sharpi_remote_forget(void* handle, int rank) { remote(handle).forget(rank); }
+SHARPI_API void sharpi_remote_remove_rank(void* handle, int rank) {
+  remote(handle).remove_rank(rank);
+}
 
-// Waits for a question to a rank. Returns its address and size; null at the end.
-SHARPI_API const void* sharpi_remote_take(void* handle, int rank, size_t* bytes) {
-  return remote(handle).take(rank, *bytes);
+// Waits for a request to a rank. Returns its address and size; null at the end.
+SHARPI_API const void* sharpi_remote_next_request(void* handle, int rank, size_t* bytes) {
+  return remote(handle).next_request(rank, *bytes);
 }
-// Returns the address and size for the answer to the question that was taken.
-SHARPI_API void* sharpi_remote_answer(void* handle, int rank, size_t* bytes) {
-  return remote(handle).answer_of(rank, *bytes);
+// Returns the address and size of the buffer for the reply to that request.
+SHARPI_API void* sharpi_remote_reply_buffer(void* handle, int rank, size_t* bytes) {
+  return remote(handle).reply_buffer(rank, *bytes);
 }
-// Says that the answer is there, or where `is_right` is 0 that there is none.
-SHARPI_API void sharpi_remote_give(void* handle, int rank, int is_right) {
-  remote(handle).give(rank, is_right != 0);
+// Says that the reply is there, or where `has_reply` is 0 that there is none.
+SHARPI_API void sharpi_remote_complete(void* handle, int rank, int has_reply) {
+  remote(handle).complete(rank, has_reply != 0);
 }
 SHARPI_API void sharpi_remote_end(void* handle) { remote(handle).end(); }
 
@@ -50,7 +52,7 @@ SHARPI_API void sharpi_remote_end(void* handle) { remote(handle).end(); }
 SHARPI_API void sharpi_remote_counts(void* handle, int rank, RemoteCounts* counts) {
   *counts = remote(handle).counts(rank);
 }
-// Writes the experts that were asked for, `accesses` (layers, 2) by phase, and how often each was
+// Writes the experts that were requested, `accesses` (layers, 2) by phase, and how often each was
 // used, `uses` (layers, experts).
 SHARPI_API void sharpi_remote_uses(void* handle, int64_t* accesses, int64_t* uses) {
   const RemoteExperts& r = remote(handle);
@@ -60,7 +62,7 @@ SHARPI_API void sharpi_remote_uses(void* handle, int64_t* accesses, int64_t* use
   }
 }
 
-// Lets a feed ask other ranks, before its first step is recorded.
-SHARPI_API void sharpi_feed_ask(void* feed, void* handle) {
-  static_cast<ExpertFeed*>(feed)->ask_ranks(&remote(handle));
+// Lets a feed request experts from other ranks, before its first step is recorded.
+SHARPI_API void sharpi_feed_attach_remote(void* feed, void* handle) {
+  static_cast<ExpertFeed*>(feed)->attach_remote(&remote(handle));
 }

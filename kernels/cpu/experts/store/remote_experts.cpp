@@ -18,18 +18,18 @@ RemoteExperts::RemoteExperts(int num_layers, int num_experts, int num_ranks, int
       ranks_(size_t(num_layers) * num_experts),
       accesses_(num_layers),
       uses_(size_t(num_layers) * num_experts) {
-  for (int rank = 0; rank < num_ranks; rank++) lines_.push_back(std::make_unique<Line>());
+  for (int rank = 0; rank < num_ranks; rank++) channels_.push_back(std::make_unique<Channel>());
 }
 
-void RemoteExperts::lend(int layer, int first, int end, int rank) {
+void RemoteExperts::add_experts(int layer, int first, int end, int rank) {
   for (int expert = first; expert < end; expert++)
     ranks_[size_t(layer) * num_experts_ + expert] = int8_t(1 + rank);
 }
 
-int RemoteExperts::add(int rank, int32_t token, int32_t expert, float weight) {
-  Line& line = *lines_[rank];
-  line.items.push_back({token, expert, weight});
-  return int(line.items.size()) - 1;
+int RemoteExperts::add_item(int rank, int32_t token, int32_t expert, float weight) {
+  Channel& channel = *channels_[rank];
+  channel.items.push_back({token, expert, weight});
+  return int(channel.items.size()) - 1;
 }
 
 void RemoteExperts::count(int layer, Phase phase, int expert, int uses) {
@@ -37,90 +37,91 @@ void RemoteExperts::count(int layer, Phase phase, int expert, int uses) {
   uses_[size_t(layer) * num_experts_ + expert] += uses;
 }
 
-void RemoteExperts::ask(int layer, const float* x, int tokens, int columns, int rows) {
-  for (const auto& line : lines_) {
-    if (line->items.empty()) continue;
-    write(*line, layer, x, tokens, columns);
-    line->rows = rows;
-    line->answer.resize(line->items.size() * rows);
-    line->items.clear();
+void RemoteExperts::send_requests(int layer, const float* x, int tokens, int columns, int rows) {
+  for (const auto& channel : channels_) {
+    if (channel->items.empty()) continue;
+    write(*channel, layer, x, tokens, columns);
+    channel->rows = rows;
+    channel->reply.resize(channel->items.size() * rows);
+    channel->items.clear();
     {
-      std::lock_guard guard(line->lock);
-      line->state = State::Asked, line->is_taken = false;
-      line->since = Clock::now();
+      std::lock_guard guard(channel->lock);
+      channel->state = State::Requested, channel->is_taken = false;
+      channel->since = Clock::now();
     }
-    line->changed.notify_all();
+    channel->changed.notify_all();
   }
 }
 
-void RemoteExperts::write(Line& line, int layer, const float* x, int tokens, int columns) {
-  const size_t items = line.items.size(), values = size_t(tokens) * columns;
-  line.question.resize(4 * (4 + 3 * items + values));
+void RemoteExperts::write(Channel& channel, int layer, const float* x, int tokens, int columns) {
+  const size_t items = channel.items.size(), values = size_t(tokens) * columns;
+  channel.request.resize(4 * (4 + 3 * items + values));
   const int32_t header[] = {layer, tokens, int32_t(items), columns};
-  auto* at = reinterpret_cast<int32_t*>(line.question.data());
+  auto* at = reinterpret_cast<int32_t*>(channel.request.data());
   memcpy(at, header, sizeof header);
   auto* weights = reinterpret_cast<float*>(at + 4 + 2 * items);
   for (size_t i = 0; i < items; i++) {
-    at[4 + 2 * i] = line.items[i].token, at[5 + 2 * i] = line.items[i].expert;
-    weights[i] = line.items[i].weight;
+    at[4 + 2 * i] = channel.items[i].token, at[5 + 2 * i] = channel.items[i].expert;
+    weights[i] = channel.items[i].weight;
   }
   memcpy(weights + items, x, sizeof(float) * values);
 }
 
-bool RemoteExperts::await() {
-  bool is_right = true;
-  for (const auto& line : lines_) {
-    std::unique_lock guard(line->lock);
-    if (line->state == State::Idle) continue;
+bool RemoteExperts::wait_for_replies() {
+  bool has_reply = true;
+  for (const auto& channel : channels_) {
+    std::unique_lock guard(channel->lock);
+    if (channel->state == State::Idle) continue;
     const auto start = Clock::now();
-    line->changed.wait(guard, [&] { return line->state != State::Asked; });
-    line->counts.stall_ns += ns_since(start);
-    is_right = is_right && line->state == State::Answered;
-    line->state = State::Idle;
+    channel->changed.wait(guard, [&] { return channel->state != State::Requested; });
+    channel->counts.stall_ns += ns_since(start);
+    has_reply = has_reply && channel->state == State::Replied;
+    channel->state = State::Idle;
   }
-  return is_right;
+  return has_reply;
 }
 
-const uint8_t* RemoteExperts::take(int rank, size_t& bytes) {
-  Line& line = *lines_[rank];
-  std::unique_lock guard(line.lock);
-  line.changed.wait(guard, [&] { return ends_ || (line.state == State::Asked && !line.is_taken); });
-  if (line.state != State::Asked || line.is_taken) return nullptr;
-  line.is_taken = true;
-  bytes = line.question.size();
-  return line.question.data();
+const uint8_t* RemoteExperts::next_request(int rank, size_t& bytes) {
+  Channel& channel = *channels_[rank];
+  std::unique_lock guard(channel.lock);
+  channel.changed.wait(
+      guard, [&] { return ends_ || (channel.state == State::Requested && !channel.is_taken); });
+  if (channel.state != State::Requested || channel.is_taken) return nullptr;
+  channel.is_taken = true;
+  bytes = channel.request.size();
+  return channel.request.data();
 }
 
-float* RemoteExperts::answer_of(int rank, size_t& bytes) {
-  Line& line = *lines_[rank];
-  bytes = line.answer.size() * sizeof(float);
-  return line.answer.data();
+float* RemoteExperts::reply_buffer(int rank, size_t& bytes) {
+  Channel& channel = *channels_[rank];
+  bytes = channel.reply.size() * sizeof(float);
+  return channel.reply.data();
 }
 
-void RemoteExperts::give(int rank, bool is_right) {
-  Line& line = *lines_[rank];
+void RemoteExperts::complete(int rank, bool has_reply) {
+  Channel& channel = *channels_[rank];
   {
-    std::lock_guard guard(line.lock);
-    line.counts.questions++;
-    line.counts.sent_bytes += int64_t(line.question.size());
-    line.counts.received_bytes += int64_t(line.answer.size() * sizeof(float));
-    line.counts.round_trip_ns += ns_since(line.since);
-    line.state = is_right ? State::Answered : State::Failed;
+    std::lock_guard guard(channel.lock);
+    channel.counts.requests++;
+    channel.counts.sent_bytes += int64_t(channel.request.size());
+    channel.counts.received_bytes += int64_t(channel.reply.size() * sizeof(float));
+    channel.counts.round_trip_ns += ns_since(channel.since);
+    channel.state = has_reply ? State::Replied : State::Failed;
   }
-  line.changed.notify_all();
+  channel.changed.notify_all();
 }
 
-void RemoteExperts::forget(int rank) {
+void RemoteExperts::remove_rank(int rank) {
   for (auto& each : ranks_)
     if (each == 1 + rank) each = 0;
 }
 
 void RemoteExperts::end() {
-  for (const auto& line : lines_) {
-    std::lock_guard guard(line->lock);
+  for (const auto& channel : channels_) {
+    std::lock_guard guard(channel->lock);
     ends_ = true;
   }
-  for (const auto& line : lines_) line->changed.notify_all();
+  for (const auto& channel : channels_) channel->changed.notify_all();
 }
 
 void RemoteExperts::uses(int layer, int64_t* uses) const {
@@ -128,8 +129,8 @@ void RemoteExperts::uses(int layer, int64_t* uses) const {
 }
 
 RemoteCounts RemoteExperts::counts(int rank) const {
-  std::lock_guard guard(lines_[rank]->lock);
-  return lines_[rank]->counts;
+  std::lock_guard guard(channels_[rank]->lock);
+  return channels_[rank]->counts;
 }
 
 }  // namespace sharpi

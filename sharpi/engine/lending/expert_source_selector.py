@@ -1,4 +1,4 @@
-"""Choice: decides during a run if other ranks compute missing experts or the disk is read."""
+"""ExpertSourceSelector: decides whether other ranks compute missing experts or the disk is read."""
 
 import threading
 from collections.abc import Callable
@@ -19,24 +19,24 @@ class ExpertAccess(Protocol):
         """Measures the seconds from a request to its reply; raises if a rank is lost."""
 
     def resume(self) -> None:
-        """Makes steps send requests to the other ranks from now on."""
+        """Makes steps send is_remote to the other ranks from now on."""
 
     def pause(self) -> None:
         """Makes steps read experts from the disk from now on."""
 
 
-def still_asks(asks: bool, round_trip: float, read: float) -> bool:
+def prefers_remote(is_remote: bool, round_trip: float, read: float) -> bool:
     """Returns True if steps should send requests to other ranks, rather than read the disk.
 
-    `asks` is the present choice, which changes only if the other source is clearly faster.
+    `is_remote` says that they do now, which changes only if the other source is clearly faster.
     `round_trip` and `read` are the seconds of a request and of a read.
     """
-    if asks:
+    if is_remote:
         return round_trip <= HYSTERESIS * read
     return HYSTERESIS * round_trip < read
 
 
-class Choice(Closing):
+class ExpertSourceSelector(Closing):
     """Compares requests to other ranks with disk reads every `TOKENS_BETWEEN` tokens.
 
     It measures on its own thread. `read` measures the seconds of a disk read. After a change
@@ -48,13 +48,13 @@ class Choice(Closing):
         self,
         access: ExpertAccess,
         read: Callable[[], float],
-        asks: bool,
+        is_remote: bool,
         on_change: Callable[[bool, float, float], None],
     ) -> None:
         self._access, self._read, self._on_change = access, read, on_change
-        self.asks, self._num_tokens = asks, 0
+        self.is_remote, self._num_tokens = is_remote, 0
         self._is_due, self._has_ended = threading.Event(), False
-        self._thread = threading.Thread(target=self._run, name="choice", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="expert source", daemon=True)
         start_native(self._thread)
 
     def count(self, num_tokens: int) -> None:
@@ -69,18 +69,18 @@ class Choice(Closing):
             self._is_due.clear()
             try:
                 self.decide()
-            except Exception:  # a lost rank, which the asker reports, or a missing file
+            except Exception:  # a lost rank, which the client reports, or a missing file
                 return
 
     def decide(self) -> None:
         """Measures a request and a disk read, and switches to the one that is clearly faster."""
         round_trip, read = self._access.round_trip(), self._read()
-        asks = still_asks(self.asks, round_trip, read)
-        if asks == self.asks or self._has_ended:
+        is_remote = prefers_remote(self.is_remote, round_trip, read)
+        if is_remote == self.is_remote or self._has_ended:
             return
-        self.asks = asks
-        (self._access.resume if asks else self._access.pause)()
-        self._on_change(asks, round_trip, read)
+        self.is_remote = is_remote
+        (self._access.resume if is_remote else self._access.pause)()
+        self._on_change(is_remote, round_trip, read)
 
     def close(self) -> None:
         """Ends the thread, after any measurement that has begun."""

@@ -1,14 +1,18 @@
-"""A rank decides again whether to ask others for experts when the measured times have changed."""
+"""A rank decides again whether others compute experts when the measured times have changed."""
 
 import threading
 
 import pytest
 
-from sharpi.engine.lending.choice import TOKENS_BETWEEN, Choice, still_asks
+from sharpi.engine.lending.expert_source_selector import (
+    TOKENS_BETWEEN,
+    ExpertSourceSelector,
+    prefers_remote,
+)
 
 
 @pytest.mark.parametrize(
-    ("asks", "round_trip", "read", "expected"),
+    ("is_remote", "round_trip", "read", "expected"),
     [
         (True, 1.0, 5.0, True),
         (True, 1.2, 1.0, True),  # too little to change
@@ -19,9 +23,9 @@ from sharpi.engine.lending.choice import TOKENS_BETWEEN, Choice, still_asks
     ],
 )
 def test_a_change_has_to_pay_by_far(
-    asks: bool, round_trip: float, read: float, expected: bool
+    is_remote: bool, round_trip: float, read: float, expected: bool
 ) -> None:
-    assert still_asks(asks, round_trip, read) is expected
+    assert prefers_remote(is_remote, round_trip, read) is expected
 
 
 class Link:
@@ -45,21 +49,21 @@ class Link:
     def pause(self) -> None:
         self.done.append("pause")
 
-    def changed(self, asks: bool, round_trip: float, read: float) -> None:
-        self.done.append(f"{asks} {round_trip} {read}")
+    def changed(self, is_remote: bool, round_trip: float, read: float) -> None:
+        self.done.append(f"{is_remote} {round_trip} {read}")
 
 
-def test_latencies_that_change_turn_asking_off_and_on() -> None:
+def test_latencies_that_change_turn_requests_off_and_on() -> None:
     link = Link(1.0, 4.0)
-    with Choice(link, link.read, True, link.changed) as choice:
-        choice.decide()
+    with ExpertSourceSelector(link, link.read, True, link.changed) as selector:
+        selector.decide()
         link.times[0] = 9.0  # the network is congested
-        choice.decide()
-        choice.decide()
+        selector.decide()
+        selector.decide()
         link.times[0] = 1.0
-        choice.decide()
+        selector.decide()
         link.times[1] = 0.5  # a faster disk
-        choice.decide()
+        selector.decide()
     assert link.done == [
         *("pause", "False 9.0 4.0"), *("resume", "True 1.0 4.0"), *("pause", "False 1.0 0.5"),
     ]  # fmt: skip
@@ -67,13 +71,13 @@ def test_latencies_that_change_turn_asking_off_and_on() -> None:
 
 def test_nothing_is_measured_before_so_many_tokens() -> None:
     link = Link(9.0, 1.0)
-    with Choice(link, link.read, True, link.changed) as choice:
+    with ExpertSourceSelector(link, link.read, True, link.changed) as selector:
         for _ in range(TOKENS_BETWEEN - 1):
-            choice.count(1)
+            selector.count(1)
         assert not link.measured.acquire(timeout=0.05)
-        choice.count(1)
+        selector.count(1)
         assert link.measured.acquire(timeout=20)
-        choice.count(TOKENS_BETWEEN // 2)
+        selector.count(TOKENS_BETWEEN // 2)
         assert not link.measured.acquire(timeout=0.05)
     assert link.done == ["pause", "False 9.0 1.0"]
 
@@ -85,9 +89,9 @@ def test_a_lost_rank_ends_the_measurements() -> None:
         link.read()
         raise OSError("lost")
 
-    with Choice(link, fail, False, link.changed) as choice:
-        choice.count(TOKENS_BETWEEN)
+    with ExpertSourceSelector(link, fail, False, link.changed) as selector:
+        selector.count(TOKENS_BETWEEN)
         assert link.measured.acquire(timeout=20)
-        choice.count(TOKENS_BETWEEN)
+        selector.count(TOKENS_BETWEEN)
         assert not link.measured.acquire(timeout=0.05)
     assert link.done == []
