@@ -71,10 +71,10 @@ class Channel(Closing):
 
     def send(self, message: Message) -> None:
         """Sends a message, or queues it behind earlier ones; blocks while the queue is full."""
-        self.require_sound()
+        self.raise_if_failed()
         item = self._begun(message)
         while True:
-            self.require_sound()
+            self.raise_if_failed()
             try:
                 return self._outbox.put(item, timeout=0.2)
             except queue.Full:
@@ -123,7 +123,7 @@ class Channel(Closing):
         except queue.Empty:
             return
 
-    def require_sound(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raises ClusterError once the group is broken."""
         if self._fault is not None:
             raise ClusterError(self._fault)

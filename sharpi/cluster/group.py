@@ -131,19 +131,19 @@ class Group(Closing):
         """
         end = time.monotonic() + _EXCHANGE_SECONDS
         while time.monotonic() < end:
-            self.require_sound()
+            self.raise_if_failed()
             try:
                 if self._store.check([key]):
                     return bytes(self._store.get(key))
             except Exception:
-                self.require_sound()
+                self.raise_if_failed()
                 raise ClusterError("rank 0 has ended or cannot be reached") from None
             time.sleep(_EXCHANGE_PAUSE)
         raise ClusterError(
             f"rank {rank} of {self.size} did not come within {_EXCHANGE_SECONDS} seconds"
         )
 
-    def require_sound(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raises ClusterError if the group has failed, for example because a rank was lost."""
         if self._watch is not None and self._watch.fault is not None:
             raise ClusterError(self._watch.fault)

@@ -44,10 +44,10 @@ def measure_links(group: Group) -> list[LinkRate]:
     worker = threading.Thread(target=lambda: done.append(_measure(group)), daemon=True)
     start_native(worker)
     while worker.is_alive():
-        group.require_sound()
+        group.raise_if_failed()
         worker.join(_LOOK_SECONDS)
     if not done:
-        group.require_sound()
+        group.raise_if_failed()
         raise ClusterError("another rank has ended or cannot be reached")
     return done[0]
 

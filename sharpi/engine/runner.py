@@ -211,7 +211,7 @@ class Runner:
             values = self._remote.receive(begun.number)
             for part in self.parts[self.parts.index(self._remote) + 1 :]:
                 values = part.run(begun.step._replace(incoming=values), begun.max_outputs)
-            self._remote.require_sound()
+            self._remote.raise_if_failed()
         assert isinstance(values, np.ndarray)  # the last part's are on the host
         return values
 
@@ -239,7 +239,7 @@ class Runner:
         """
         chosen = self.parts[-1].largest()
         if self._remote is not None:
-            self._remote.require_sound()
+            self._remote.raise_if_failed()
         if chosen < 0:
             raise ModelFileError(NOT_FINITE)
         return chosen

@@ -64,7 +64,7 @@ class LateLayers:
         self._wanted.remove(number)
         return self._done.pop(number)
 
-    def require_sound(self) -> None:
+    def raise_if_failed(self) -> None:
         pass  # no machine is lost
 
     def forget(self, number: int) -> None:

@@ -188,7 +188,7 @@ class RemoteLayers(ModelPart, Protocol):
     def receive(self, number: int) -> "Passed":
         """Waits for the values of a step's outputs, (outputs, hidden)."""
 
-    def require_sound(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raises ClusterError once a machine is lost, as values received from it may be wrong."""
 
     def forget(self, number: int) -> None:

@@ -89,7 +89,7 @@ class GpuLines:
         for edge in self._edges:
             device = {edge[0]: out, edge[1]: into}.get(self._group.rank)
             fault = "" if device is None else self._fault_of(device, edge, num_bytes)
-            self._group.require_sound()
+            self._group.raise_if_failed()
             said = self._group.exchange(f"gpu line {edge}", fault)
             if any(said):
                 return self._give_up(said)

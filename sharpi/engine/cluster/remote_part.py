@@ -96,9 +96,9 @@ class RemotePart:
         self._wanted.discard(number)
         self._arrived.pop(number, None)
 
-    def require_sound(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raises ClusterError once a rank is lost: values from its GPU are then invalid."""
-        self._channel.require_sound()
+        self._channel.raise_if_failed()
 
     def _take(self, message: Message, awaited: int) -> None:
         """Handles a message, and stores a step's outputs unless `forget` was called for it.

@@ -220,7 +220,7 @@ class Sharing(Closing):
         """Waits until this rank's lenders have ended; raises ClusterError once a rank is lost."""
         assert self._round is not None
         while any(lender.is_at_work for lender in self._round.lenders):
-            self._group.require_sound()
+            self._group.raise_if_failed()
             time.sleep(_LOOK_SECONDS)
 
     @property
