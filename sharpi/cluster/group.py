@@ -55,7 +55,7 @@ class Group(Closing):
         If a rank outside the ring is lost, the group continues without it.
         """
         assert self._watch is not None
-        self._watch.do_without(set(range(self.size)) - set(ring), self._lose)
+        self._watch.set_optional_ranks(set(range(self.size)) - set(ring), self._lose)
         if self.rank in ring and len(ring) > 1:
             place = ring.index(self.rank)
             self.channel.start(self._watch, ring[place - 1], ring[(place + 1) % len(ring)])

@@ -44,9 +44,9 @@ class Watch(Closing):
     ) -> None:
         self._store, self._rank, self._hosts, self._on_fault = store, rank, hosts, on_fault
         self.fault: str | None = None
-        self._extras: frozenset[int] = frozenset()
-        self._lost_extras: set[int] = set()
-        self._on_extra_lost: Callable[[int], None] = lambda rank: None
+        self._optional_ranks: frozenset[int] = frozenset()
+        self._lost_optional_ranks: set[int] = set()
+        self._on_optional_lost: Callable[[int], None] = lambda rank: None
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
         store.set_timeout(timedelta(seconds=_STORE_SECONDS))
@@ -62,13 +62,13 @@ class Watch(Closing):
         for thread in self._threads:
             thread.start()
 
-    def do_without(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
+    def set_optional_ranks(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
         """Makes the loss of any of these ranks no fault.
 
         If one is lost, the watch calls `on_lost` with its number instead.
         """
-        self._on_extra_lost = on_lost
-        self._extras = frozenset(ranks)
+        self._on_optional_lost = on_lost
+        self._optional_ranks = frozenset(ranks)
 
     def fail(self, fault: str, *, is_shared: bool = True) -> None:
         """Reports a fault, unless one was reported before; with `is_shared` also to other ranks."""
@@ -131,7 +131,7 @@ class Watch(Closing):
             self.fail(self._store.get("fault").decode(errors="replace"), is_shared=False)
             return
         for rank in range(len(self._hosts)):
-            is_known = rank == self._rank or rank in self._lost_extras
+            is_known = rank == self._rank or rank in self._lost_optional_ranks
             if not is_known and not self._store.check([f"left/{rank}"]):
                 self._look_at(rank, seen)
 
@@ -143,8 +143,8 @@ class Watch(Closing):
             seen[rank] = beat, time.monotonic()
         elif time.monotonic() - since <= SILENCE_SECONDS:
             return
-        elif rank in self._extras:
-            self._lost_extras.add(rank)
-            self._on_extra_lost(rank)
+        elif rank in self._optional_ranks:
+            self._lost_optional_ranks.add(rank)
+            self._on_optional_lost(rank)
         else:
             self.lost(rank, f"does not answer for {SILENCE_SECONDS:.0f} seconds")
