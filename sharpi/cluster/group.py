@@ -25,7 +25,7 @@ from sharpi.system.closing import Closing
 
 _FOREVER = timedelta(days=365)  # a rank without work waits; the watch notices faults
 _JOIN_SECONDS = _EXCHANGE_SECONDS = 300
-_MAX_STATEMENT_BYTES = 64 << 20
+_MAX_VALUE_BYTES = 64 << 20
 _ASK_SECONDS = 0.5
 _EXCHANGE_PAUSE = 0.02
 _CONNECT_SECONDS = 10
@@ -91,20 +91,20 @@ class Group(Closing):
 
         Raises ClusterError if a rank publishes nothing in time, or a value of another type.
         """
-        self.state(name, own)
-        return [self.statement(name, rank, type(own)) for rank in range(self.size)]
+        self.publish(name, own)
+        return [self.read_value(name, rank, type(own)) for rank in range(self.size)]
 
-    def state(self, name: str, statement: object) -> None:
-        """Publishes this rank's value under `name`; other ranks read it with `statement`."""
-        self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(statement))
+    def publish(self, name: str, value: object) -> None:
+        """Publishes this rank's value under `name`; other ranks read it with `read_value`."""
+        self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(value))
 
-    def statement(self, name: str, rank: int, kind: type[T]) -> T:
+    def read_value(self, name: str, rank: int, kind: type[T]) -> T:
         """Waits for the value that `rank` publishes under `name`, and returns it.
 
         Raises ClusterError if the value does not come in time or is not of type `kind`.
         """
         data = self._wait_for(f"{name}/{rank}", rank)
-        if len(data) > _MAX_STATEMENT_BYTES:
+        if len(data) > _MAX_VALUE_BYTES:
             raise ClusterError(f"rank {rank} says {len(data)} bytes about its {name}")
         try:
             return msgspec.msgpack.decode(data, type=kind)
@@ -113,14 +113,14 @@ class Group(Closing):
                 f"rank {rank} has another version of sharpi: its {name} is not understood: {error}"
             ) from None
 
-    def known_statements(self, name: str, kind: type[T]) -> dict[int, T]:
+    def published_values(self, name: str, kind: type[T]) -> dict[int, T]:
         """Returns the values that ranks have already published under `name`, by rank.
 
         Does not wait. Returns an empty dict if the store cannot be reached.
         """
         try:
             come = [r for r in range(self.size) if self._store.check([f"{name}/{r}"])]
-            return {rank: self.statement(name, rank, kind) for rank in come}
+            return {rank: self.read_value(name, rank, kind) for rank in come}
         except Exception:  # the store ended with the first rank
             return {}
 

@@ -106,7 +106,7 @@ class LendingRound:
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
             lender = Lender(self._group.request_channel(owner), self._programs(own), own)
-            if self._group.statement("uses remote experts", owner, bool):
+            if self._group.read_value("uses remote experts", owner, bool):
                 lender.warm()
             self.lenders.append(lender)
 
@@ -118,7 +118,7 @@ class LendingRound:
         client = ExpertClient(shape, loans, channels, names, self._programs(loans), self._on_note)
         round_trip, read = client.round_trip(), self._read_seconds(loans)
         is_remote = self._wish == "on" or round_trip < read
-        group.state("uses remote experts", is_remote)
+        group.publish("uses remote experts", is_remote)
         times = f"a request takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
         whom = " and ".join(names)
         group.when_lost(client.lost)

@@ -125,15 +125,15 @@ class Sharing(Closing):
             for rank, (own, ends) in enumerate(zip(statements, layers, strict=True)):
                 require_parts(file, own.lacking_parts, range(*ends), rank, group.hosts[rank])
         except SharpiError as error:
-            group.state("answer", Answer(refusal=str(error)))
+            group.publish("answer", Answer(refusal=str(error)))
             raise
         self.notes = tuple(_notes(division, layers, statements, group.hosts))
         terms = terms_of(settings, layers, counts_experts=counts_experts)
-        group.state("answer", Answer(terms))
+        group.publish("answer", Answer(terms))
         return terms
 
     def _hear(self, model: ModelConfig) -> Terms:
-        answer = self._group.statement("answer", 0, Answer)
+        answer = self._group.read_value("answer", 0, Answer)
         if answer.terms is None:
             raise ClusterError(f"rank 0 on {self._group.hosts[0]}: {answer.refusal}")
         terms = answer.terms
@@ -230,7 +230,7 @@ class Sharing(Closing):
 
     def _report(self, report: RankReport) -> None:
         with suppress(Exception):  # the failure itself matters, not that no rank can be told of it
-            self._group.state("report", report)
+            self._group.publish("report", report)
 
     def _close_lines(self) -> None:
         lines, self._lines = self._lines, None
@@ -242,7 +242,7 @@ class Sharing(Closing):
         self._group.close()
         self._close_lines()
         self._report(RankReport(self._group.channel.count))
-        self.reports = self._group.known_statements("report", RankReport)
+        self.reports = self._group.published_values("report", RankReport)
 
     def close(self) -> None:
         self._group.close()

@@ -17,26 +17,26 @@ EXPERT_BYTES = 2_000_000
 REMOTE, READ = "computed by rank 1 on there", "read from the disk, not computed by rank 1 on there"
 
 
-class StatingGroup:
+class PublishingGroup:
     """The first of two ranks; the other has RAM to spare."""
 
     rank, hosts = 0, ("here", "there")
 
     def __init__(self) -> None:
-        self.stated: dict[str, object] = {}
+        self.published: dict[str, object] = {}
 
     def exchange(self, name: str, own: Room) -> list[Room]:
         assert name == "room"
         return [own, Room(100 * EXPERT_BYTES, (), own.instruction_set)]
 
-    def state(self, name: str, statement: object) -> None:
-        self.stated[name] = statement
+    def publish(self, name: str, value: object) -> None:
+        self.published[name] = value
 
     def request_channel(self, rank: int) -> SimpleNamespace:
         return SimpleNamespace(other=rank)
 
     def when_lost(self, on_lost: object) -> None:
-        self.stated["when lost"] = on_lost
+        self.published["when lost"] = on_lost
 
 
 class TimedClient:
@@ -80,7 +80,7 @@ def model_with_few_slots() -> Any:
 def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a round whose request and read take these milliseconds."""
 
-    def make(request_ms: float, read: float, wish: Wish) -> tuple[LendingRound, StatingGroup]:
+    def make(request_ms: float, read: float, wish: Wish) -> tuple[LendingRound, PublishingGroup]:
         rate = DiskRate(EXPERT_BYTES / (read / 1e3), is_direct=True)
         layer = SimpleNamespace(num_experts=8, expert_bytes=EXPERT_BYTES)
         layout = SimpleNamespace(layers=[layer])
@@ -91,7 +91,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(lending_round, "ExpertClient", TimedClient)
         monkeypatch.setattr(TimedClient, "seconds", request_ms / 1e3)
         monkeypatch.setattr(TimedClient, "made", [])
-        group = StatingGroup()
+        group = PublishingGroup()
         lent = LendingRound(group, model_with_few_slots(), wish, print)  # type: ignore[arg-type]
         return lent, group
 
@@ -113,7 +113,7 @@ def test_a_rank_sends_requests_where_a_read_is_slower(
     request_ms: float, read: float, wish: Wish, is_remote: bool, measured: Any
 ) -> None:
     lent, group = measured(request_ms, read, wish)
-    assert group.stated["uses remote experts"] is is_remote
+    assert group.published["uses remote experts"] is is_remote
     (note,) = lent.notes
     assert (REMOTE if is_remote else READ) in note
     assert f"a request takes {request_ms:.2f} ms, a read {read:.2f} ms" in note
@@ -126,5 +126,5 @@ def test_a_rank_sends_requests_where_a_read_is_slower(
 
 def test_who_is_told_not_to_send_requests_measures_nothing(measured: Any) -> None:
     lent, group = measured(1.0, 40.0, "off")
-    assert (lent.client, lent.notes, group.stated) == (None, (), {})
+    assert (lent.client, lent.notes, group.published) == (None, (), {})
     assert TimedClient.made == []
