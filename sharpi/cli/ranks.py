@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sharpi.cluster.group import Group
     from sharpi.cluster.interface import Interface
     from sharpi.cluster.link_rate import LinkRate
-    from sharpi.cluster.place import MeetingPlace
+    from sharpi.cluster.rendezvous import Rendezvous
     from sharpi.engine.cluster.sharing import Sharing
 
 _MODEL, _LINKS = "model", "links"  # the purposes of a group
@@ -41,7 +41,7 @@ def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
     from sharpi.engine.cluster.sharing import Sharing, refuse_for_ranks
 
     refuse_for_ranks(config)
-    group = join_group(_place(cluster))
+    group = join_group(_rendezvous(cluster))
     if _purpose(group, _MODEL) == _LINKS:
         _links(group)
         group.close()
@@ -58,7 +58,7 @@ def measured_links(
     """
     from sharpi.cluster.group import join_group
 
-    with join_group(_place(cluster)) as group:
+    with join_group(_rendezvous(cluster)) as group:
         _purpose(group, _LINKS)
         return group.hosts, *_links(group)
 
@@ -83,22 +83,22 @@ def follows(config: RunConfig) -> bool:
     """Returns whether another machine receives the requests and this process only runs layers."""
     if config.cluster is None or config.cluster.hosts:
         return False
-    from sharpi.cluster.place import place_of_torchrun
+    from sharpi.cluster.rendezvous import torchrun_rendezvous
 
-    place = place_of_torchrun()
-    return place is None or place.rank != 0
+    rendezvous = torchrun_rendezvous()
+    return rendezvous is None or rendezvous.rank != 0
 
 
-def _place(cluster: ClusterConfig) -> "MeetingPlace":
+def _rendezvous(cluster: ClusterConfig) -> "Rendezvous":
     from msgspec.structs import replace
 
-    from sharpi.cluster.place import MeetingPlace, place_of_torchrun
+    from sharpi.cluster.rendezvous import Rendezvous, torchrun_rendezvous
 
-    place = place_of_torchrun()
-    if place is None and cluster.first:
-        place = MeetingPlace(cluster.first, cluster.port)
-    elif place is None:
-        place = MeetingPlace(
+    rendezvous = torchrun_rendezvous()
+    if rendezvous is None and cluster.first:
+        rendezvous = Rendezvous(cluster.first, cluster.port)
+    elif rendezvous is None:
+        rendezvous = Rendezvous(
             cluster.hosts[0], cluster.port, rank=0, size=len(cluster.hosts), is_own=True
         )
-    return replace(place, link=cluster.link, allows_public=cluster.allows_public)
+    return replace(rendezvous, link=cluster.link, allows_public=cluster.allows_public)

@@ -1,8 +1,8 @@
 """Group: the processes that run one model together, connected by torch.distributed with gloo.
 
-The ranks meet at a rendezvous address, called the meeting place. Under torchrun, or srun with the
-same environment variables, these variables name the address and the ranks. With `--hosts` the first
-machine listens at the address itself, and `sharpi join` on the other machines connects to it.
+The ranks meet at an address, the rendezvous. Under torchrun, or srun with the same environment
+variables, these variables name the address and the ranks. With `--hosts` the first machine listens
+at the address itself, and `sharpi join` on the other machines connects to it.
 """
 
 import os
@@ -17,7 +17,7 @@ import msgspec
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.interface import Interface, find_interface
-from sharpi.cluster.place import MeetingPlace
+from sharpi.cluster.rendezvous import Rendezvous
 from sharpi.cluster.request_channel import RequestChannel
 from sharpi.cluster.watch import Watch
 from sharpi.errors import ClusterError, MissingPackageError
@@ -29,7 +29,7 @@ _MAX_VALUE_BYTES = 64 << 20
 _ASK_SECONDS = 0.5
 _EXCHANGE_PAUSE = 0.02
 _CONNECT_SECONDS = 10
-# The meeting places that this process has opened, which later groups use again.
+# The stores that this process has opened, which later groups use again.
 _STORES: dict[tuple[str, int], Any] = {}
 
 T = TypeVar("T")
@@ -160,19 +160,21 @@ class Group(Closing):
         self.channel.close()
 
 
-def join_group(place: MeetingPlace) -> Group:
-    """Joins the group at a meeting place; raises ClusterError if other ranks do not join in time.
+def join_group(rendezvous: Rendezvous) -> Group:
+    """Joins the group at a rendezvous; raises ClusterError if other ranks do not join in time.
 
     A process may join again after its group has failed. Raises MissingPackageError without torch.
     """
     torch = _import_torch()
     distributed = torch.distributed
-    interface = find_interface(place.link, place.address, allows_public=place.allows_public)
+    interface = find_interface(
+        rendezvous.link, rendezvous.address, allows_public=rendezvous.allows_public
+    )
     os.environ["GLOO_SOCKET_IFNAME"] = interface.name
     if distributed.is_initialized():
         distributed.destroy_process_group()
-    store = _store(distributed, place, interface)
-    number, rank, size = _membership(store, place)
+    store = _store(distributed, rendezvous, interface)
+    number, rank, size = _membership(store, rendezvous)
     own = distributed.PrefixStore(f"group {number}", store)
     own.set_timeout(timedelta(seconds=_EXCHANGE_SECONDS))
     _wait_for_all(own, size)
@@ -203,18 +205,18 @@ def _wait_for_all(store: Any, size: int) -> None:
             raise ClusterError("rank 0 has ended or cannot be reached") from None
 
 
-def _membership(store: Any, place: MeetingPlace) -> tuple[int, int, int]:
-    """Returns the group's number at this meeting place, this process's rank, and the group's size.
+def _membership(store: Any, rendezvous: Rendezvous) -> tuple[int, int, int]:
+    """Returns the group's number at this rendezvous, this process's rank, and the group's size.
 
     The number tells apart the groups that meet there one after the other.
     """
-    if place.rank is None or place.size is None:
+    if rendezvous.rank is None or rendezvous.size is None:
         return _free_rank(store)
-    if not place.is_own:
-        return place.restarts, place.rank, place.size
+    if not rendezvous.is_own:
+        return rendezvous.restarts, rendezvous.rank, rendezvous.size
     number = store.add("groups", 1)
-    store.set(f"size {number}", str(place.size))
-    return number, place.rank, place.size
+    store.set(f"size {number}", str(rendezvous.size))
+    return number, rendezvous.rank, rendezvous.size
 
 
 def _free_rank(store: Any) -> tuple[int, int, int]:
@@ -244,23 +246,23 @@ def _import_torch() -> Any:
         ) from None
 
 
-def _store(distributed: Any, place: MeetingPlace, interface: Interface) -> Any:
-    """Connects to torch's store at the meeting place; rank 0 creates it, once per process.
+def _store(distributed: Any, rendezvous: Rendezvous, interface: Interface) -> Any:
+    """Connects to torch's store at the rendezvous; rank 0 creates it, once per process.
 
     Under torchrun, torchrun has created it.
     """
-    known = _STORES.get((place.address, place.port))
+    known = _STORES.get((rendezvous.address, rendezvous.port))
     if known is not None:
         return known
-    opens = place.is_own and place.rank == 0
+    opens = rendezvous.is_own and rendezvous.rank == 0
     if not opens:
-        _wait_for_place(place)
-    listener = _listener(interface.address, place.port) if opens else None
+        _wait_for_rendezvous(rendezvous)
+    listener = _listener(interface.address, rendezvous.port) if opens else None
     try:
         store = distributed.TCPStore(
-            place.address,
-            place.port,
-            None if opens else place.size,
+            rendezvous.address,
+            rendezvous.port,
+            None if opens else rendezvous.size,
             opens,
             timeout=timedelta(seconds=_CONNECT_SECONDS),
             wait_for_workers=False,
@@ -268,14 +270,14 @@ def _store(distributed: Any, place: MeetingPlace, interface: Interface) -> Any:
         )
     except Exception:
         raise ClusterError(
-            f"{place.address}:{place.port} does not answer as the first rank"
+            f"{rendezvous.address}:{rendezvous.port} does not answer as the first rank"
         ) from None
     if opens:
-        _STORES[place.address, place.port] = store
+        _STORES[rendezvous.address, rendezvous.port] = store
     return store
 
 
-def _wait_for_place(place: MeetingPlace) -> None:
+def _wait_for_rendezvous(rendezvous: Rendezvous) -> None:
     """Polls until the first rank listens, because torch's blocking wait cannot be interrupted.
 
     Raises ClusterError after a timeout.
@@ -283,11 +285,13 @@ def _wait_for_place(place: MeetingPlace) -> None:
     deadline = time.monotonic() + _JOIN_SECONDS
     while True:
         try:
-            return socket.create_connection((place.address, place.port), _CONNECT_SECONDS).close()
+            return socket.create_connection(
+                (rendezvous.address, rendezvous.port), _CONNECT_SECONDS
+            ).close()
         except OSError as error:
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"{place.address}:{place.port} does not answer as the first rank:"
+                    f"{rendezvous.address}:{rendezvous.port} does not answer as the first rank:"
                     f" {error.strerror or error}"
                 ) from None
         time.sleep(_ASK_SECONDS)

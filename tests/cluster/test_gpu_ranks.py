@@ -9,7 +9,7 @@ import pytest
 from lazy_packages import needs
 from machines import FOREVER, PROMPT, Machines, Process, ended
 
-from sharpi.cluster.place import own_gpu
+from sharpi.cluster.rendezvous import own_gpu
 
 pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow, pytest.mark.cuda]
 REFERENCES = Path(__file__).parents[1] / "references" / "data"

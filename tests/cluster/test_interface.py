@@ -7,7 +7,7 @@ import pytest
 
 from sharpi.cluster import interface as interface_module
 from sharpi.cluster.interface import Interface, find_interface, refuse_unknown_name
-from sharpi.cluster.place import place_of_torchrun
+from sharpi.cluster.rendezvous import torchrun_rendezvous
 from sharpi.errors import ClusterError, LinkError
 
 
@@ -54,15 +54,20 @@ def _answering(code: int) -> Callable[..., None]:
     return resolve
 
 
-def test_torchrun_names_the_place() -> None:
+def test_torchrun_names_the_rendezvous() -> None:
     variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-    place = place_of_torchrun(variables)
-    assert place is not None
-    assert (place.address, place.port, place.rank, place.size) == ("10.0.0.1", 29500, 1, 2)
-    assert place_of_torchrun({}) is None
+    rendezvous = torchrun_rendezvous(variables)
+    assert rendezvous is not None
+    assert (rendezvous.address, rendezvous.port, rendezvous.rank, rendezvous.size) == (
+        "10.0.0.1",
+        29500,
+        1,
+        2,
+    )
+    assert torchrun_rendezvous({}) is None
 
 
 @pytest.mark.parametrize(("rank", "size"), [("x", "2"), ("2", "2"), ("-1", "2")])
 def test_variables_that_make_no_sense_are_refused(rank: str, size: str) -> None:
     with pytest.raises(ClusterError, match="RANK"):
-        place_of_torchrun({"RANK": rank, "WORLD_SIZE": size})
+        torchrun_rendezvous({"RANK": rank, "WORLD_SIZE": size})

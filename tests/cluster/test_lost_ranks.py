@@ -19,8 +19,8 @@ LOST = r"^error: rank 1 on \S+ (does not answer for 6 seconds|has ended or canno
 SILENT = """
 import sys
 from sharpi.cluster.group import join_group
-from sharpi.cluster.place import MeetingPlace
-group = join_group(MeetingPlace("127.0.0.1", int(sys.argv[1])))
+from sharpi.cluster.rendezvous import Rendezvous
+group = join_group(Rendezvous("127.0.0.1", int(sys.argv[1])))
 print("joined", flush=True)
 sys.stdin.read()
 """

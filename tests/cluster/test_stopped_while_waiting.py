@@ -13,8 +13,8 @@ pytestmark = [needs("torch"), pytest.mark.native]
 NOTE = "note: stopped before the model was loaded"
 
 
-def wait_for_place(machines: Machines, process: Process) -> None:
-    """Waits until the first rank has opened the meeting place, and a little more."""
+def wait_for_rendezvous(machines: Machines, process: Process) -> None:
+    """Waits until the first rank has opened the rendezvous, and a little more."""
     while process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", machines.port), 1).close()
@@ -27,7 +27,7 @@ def wait_for_place(machines: Machines, process: Process) -> None:
 
 
 def num_connections(machines: Machines) -> int:
-    """Counts the open connections to the meeting place, by the kernel's tables of them.
+    """Counts the open connections to the rendezvous, by the kernel's tables of them.
 
     torch connects by IPv6 to what is an address of IPv4.
     """
@@ -40,21 +40,21 @@ def num_connections(machines: Machines) -> int:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_server_says_one_line(machines: Machines, number: signal.Signals, code: int) -> None:
     server = machines.serve(str(free_port()))
-    wait_for_place(machines, server)
+    wait_for_rendezvous(machines, server)
     server.send_signal(number)
     assert ended(server, seconds=30) == (code, "", f"{NOTE}\n")
 
 
 def test_other_commands_end(machines: Machines) -> None:
     running = machines.run(*PROMPT)
-    wait_for_place(machines, running)
+    wait_for_rendezvous(machines, running)
     running.send_signal(signal.SIGTERM)
     assert ended(running, seconds=30) == (143, "", "")
 
 
 def test_a_rank_that_has_come_ends_too(machines: Machines) -> None:
     first = machines.run(*PROMPT, others=2)
-    wait_for_place(machines, first)
+    wait_for_rendezvous(machines, first)
     before = num_connections(machines)
     joined = machines.join()
     while num_connections(machines) == before:  # then it waits for the third

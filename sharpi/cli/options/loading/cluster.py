@@ -66,9 +66,9 @@ class ClusterOptions(Struct, frozen=True):
         `joins` is True for `sharpi join`, which may have --link without --hosts. Raises UsageError
         for options that would have no effect.
         """
-        from sharpi.cluster.place import own_gpu, place_of_torchrun
+        from sharpi.cluster.rendezvous import own_gpu, torchrun_rendezvous
 
-        if place_of_torchrun() is not None:
+        if torchrun_rendezvous() is not None:
             if self.hosts is not None:
                 raise UsageError("--hosts and torchrun both say which machines there are; keep one")
             gpus = config.gpus or own_gpu()

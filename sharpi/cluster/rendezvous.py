@@ -1,4 +1,4 @@
-"""MeetingPlace: the rendezvous address of one model's ranks, given by flags or by torchrun."""
+"""Rendezvous: the address where one model's ranks meet, given by flags or by torchrun."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from sharpi.errors import ClusterError
 DEFAULT_PORT = 29400
 
 
-class MeetingPlace(Struct, frozen=True):
+class Rendezvous(Struct, frozen=True):
     """The rendezvous of a model's ranks: the first rank's address, and this process's rank.
 
     `rank` and `size` are None if this process has to ask the first rank for them.
@@ -36,8 +36,8 @@ def own_gpu(variables: Mapping[str, str] = os.environ) -> tuple[int, ...]:
     return () if is_alone or not local.isdecimal() else (int(local),)
 
 
-def place_of_torchrun(variables: Mapping[str, str] = os.environ) -> MeetingPlace | None:
-    """Returns the meeting place that torchrun's environment variables name.
+def torchrun_rendezvous(variables: Mapping[str, str] = os.environ) -> Rendezvous | None:
+    """Returns the rendezvous that torchrun's environment variables name.
 
     Returns None without such variables; raises ClusterError if their values are invalid.
     """
@@ -52,4 +52,4 @@ def place_of_torchrun(variables: Mapping[str, str] = os.environ) -> MeetingPlace
     if not 0 <= rank < size:
         raise ClusterError(f"RANK {rank} is not one of WORLD_SIZE {size}")
     address = variables.get("MASTER_ADDR", "127.0.0.1")
-    return MeetingPlace(address, port, rank, size, restarts=restarts)
+    return Rendezvous(address, port, rank, size, restarts=restarts)
