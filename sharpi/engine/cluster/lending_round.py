@@ -11,7 +11,7 @@ from sharpi.engine.lending.expert_client import ExpertClient
 from sharpi.engine.lending.expert_programs import ExpertPrograms
 from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
 from sharpi.engine.lending.lender import Lender
-from sharpi.engine.lending.loan import Loan, Room, Wish, lend, share_text
+from sharpi.engine.lending.loan import LendingMode, LendingOffer, Loan, lend, share_text
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.settings import EngineSettings
 from sharpi.experts.native.store_layout import read_layout
@@ -24,22 +24,22 @@ from sharpi.tiers.plan import Tier, TierPlan
 _DISK_SECONDS = 0.1
 
 
-def room_of(
+def lending_offer(
     plan: TierPlan | None,
     num_layers: int,
     instruction_set: str,
-    wish: Wish = "auto",
-    absent: frozenset[int] = frozenset(),
-) -> Room:
+    mode: LendingMode = "auto",
+    missing_layers: frozenset[int] = frozenset(),
+) -> LendingOffer:
     """Returns the spare RAM and the layers with missing experts, which a rank publishes."""
     if plan is None:
-        return Room(0, (), instruction_set, wish, absent)
+        return LendingOffer(0, (), instruction_set, mode, missing_layers)
     spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0
     slots = () if plan.is_mapped or plan.gpus else plan.layers  # a GPU has misses of its own
     lacking = (each.index for each in slots if each.ram_slots < each.num_experts)
     own = range(num_layers)  # an MTP head has slots of its own
     short = tuple(index for index in lacking if index in own)
-    return Room(max(0, spare), short, instruction_set, wish, absent)
+    return LendingOffer(max(0, spare), short, instruction_set, mode, missing_layers)
 
 
 def expert_sizes(file: GgufFile, num_layers: int) -> dict[int, tuple[int, int]]:
@@ -69,29 +69,31 @@ class LendingRound:
     """
 
     def __init__(
-        self, group: Group, model: LoadedModel, wish: Wish, on_note: Callable[[str], None]
+        self, group: Group, model: LoadedModel, mode: LendingMode, on_note: Callable[[str], None]
     ) -> None:
         self._group, self._model, self._on_note = group, model, on_note
         self.lenders: list[Lender] = []
         self.notes: tuple[str, ...] = ()
         self.client: ExpertClient | None = None
-        self._wish = wish
-        rooms = group.exchange("room", self._room())
-        is_short = any(room.lacking for room in rooms)
+        self._mode = mode
+        offers = group.exchange("lending offer", self._offer())
+        is_short = any(offer.layers_with_misses for offer in offers)
         self._sizes = expert_sizes(model.file, model.config.num_layers) if is_short else {}
-        loans = lend(rooms, self._sizes)
+        loans = lend(offers, self._sizes)
         self._lend([loan for loan in loans if loan.lender == group.rank])
         own = [loan for loan in loans if loan.owner == group.rank]
         if own:
             self._borrow(own)
-        elif wish == "on" and rooms[group.rank].lacking:
+        elif mode == "on" and offers[group.rank].layers_with_misses:
             self.notes = ("no other machine with the same kernels has RAM to spare for experts",)
 
-    def _room(self) -> Room:
+    def _offer(self) -> LendingOffer:
         model = self._model
-        absent = lacking_layers(model.file, model.file.lacking)
+        missing_layers = lacking_layers(model.file, model.file.lacking)
         kernels = model.settings.instruction_set
-        return room_of(model.plan, model.config.num_layers, kernels, self._wish, absent)
+        return lending_offer(
+            model.plan, model.config.num_layers, kernels, self._mode, missing_layers
+        )
 
     def _programs(self, loans: Sequence[Loan]) -> ExpertPrograms:
         model = self._model
@@ -117,7 +119,7 @@ class LendingRound:
         channels = [group.request_channel(rank) for rank in ranks]
         client = ExpertClient(shape, loans, channels, names, self._programs(loans), self._on_note)
         round_trip, read = client.round_trip(), self._read_seconds(loans)
-        is_remote = self._wish == "on" or round_trip < read
+        is_remote = self._mode == "on" or round_trip < read
         group.publish("uses remote experts", is_remote)
         times = f"a request takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
         whom = " and ".join(names)
@@ -131,7 +133,7 @@ class LendingRound:
         self.notes = (remote if is_remote else read_here,)
         if not is_remote:
             client.pause()
-        if self._wish == "auto":
+        if self._mode == "auto":
             self._select_source(client, loans, whom, is_remote=is_remote)
 
     def _select_source(

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.engine.cluster.hosts_file import Host
-from sharpi.engine.cluster.lending_round import expert_sizes, room_of
-from sharpi.engine.lending.loan import Room, lend, share_text
+from sharpi.engine.cluster.lending_round import expert_sizes, lending_offer
+from sharpi.engine.lending.loan import LendingOffer, lend, share_text
 from sharpi.engine.placement.placement import Placement
 from sharpi.engine.settings import EngineSettings
 from sharpi.gguf.reader import GgufFile
@@ -31,17 +31,17 @@ def planned_loans(
     It assumes that all machines have the same kernels.
     """
 
-    def room(host: Host, layers: range) -> Room:
+    def offer(host: Host, layers: range) -> LendingOffer:
         vram = parse_size(host.vram) or None
         own = replace(config, ram=host.machine().ram, vram=vram, device="auto" if vram else "cpu")
         plan = Placement(own, file, model, settings, hardware, layers).plan()
-        return room_of(plan, model.num_layers, settings.instruction_set)
+        return lending_offer(plan, model.num_layers, settings.instruction_set)
 
-    rooms = [room(host, range(*ends)) for host, ends in zip(hosts, division.layers, strict=True)]
-    if not any(each.lacking for each in rooms):
+    offers = [offer(host, range(*ends)) for host, ends in zip(hosts, division.layers, strict=True)]
+    if not any(each.layers_with_misses for each in offers):
         return
     sizes = expert_sizes(file, model.num_layers)
-    loans = lend(rooms, sizes)
+    loans = lend(offers, sizes)
     for lender, owner in sorted({(loan.lender, loan.owner) for loan in loans}):
         own = [loan for loan in loans if (loan.lender, loan.owner) == (lender, owner)]
         yield (

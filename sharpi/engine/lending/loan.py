@@ -5,17 +5,17 @@ from typing import Literal
 
 from msgspec import Struct
 
-Wish = Literal["auto", "on", "off"]
+LendingMode = Literal["auto", "on", "off"]
 
 
-class Room(Struct, frozen=True):
+class LendingOffer(Struct, frozen=True):
     """A rank's spare RAM and missing experts, published after it has planned its layers."""
 
     spare: int  # bytes of RAM that its own layers leave free
-    lacking: tuple[int, ...]  # its layers with experts that have no slot
+    layers_with_misses: tuple[int, ...]  # its layers with experts that have no slot
     instruction_set: str  # of its kernels: other kernels round differently
-    wish: Wish = "auto"
-    absent: frozenset[int] = frozenset()  # layers with tensors in a missing part of the model
+    mode: LendingMode = "auto"
+    missing_layers: frozenset[int] = frozenset()  # layers with tensors in a missing file
 
 
 class Loan(Struct, frozen=True):
@@ -28,22 +28,28 @@ class Loan(Struct, frozen=True):
     end: int
 
 
-def lend(rooms: Sequence[Room], experts: Mapping[int, tuple[int, int]]) -> tuple[Loan, ...]:
+def lend(
+    offers: Sequence[LendingOffer], experts: Mapping[int, tuple[int, int]]
+) -> tuple[Loan, ...]:
     """Returns all loans; `experts`: by layer, the number of experts and the bytes of one.
 
     A rank lends the same fraction of each layer's experts, beginning with the highest ids, as far
     as its spare RAM goes. Experts without a lender stay on disk.
     """
     loans: list[Loan] = []
-    spare = [room.spare if room.wish != "off" else 0 for room in rooms]
-    for owner, room in enumerate(rooms):
-        if room.wish == "off" or not room.lacking:
+    spare = [offer.spare if offer.mode != "off" else 0 for offer in offers]
+    for owner, offer in enumerate(offers):
+        if offer.mode == "off" or not offer.layers_with_misses:
             continue
-        all_ends = {layer: experts[layer][0] for layer in room.lacking}
-        for lender, other in enumerate(rooms):
-            if lender == owner or other.lacking or other.instruction_set != room.instruction_set:
+        all_ends = {layer: experts[layer][0] for layer in offer.layers_with_misses}
+        for lender, other in enumerate(offers):
+            if lender == owner or other.layers_with_misses:
                 continue
-            ends = {layer: end for layer, end in all_ends.items() if layer not in other.absent}
+            if other.instruction_set != offer.instruction_set:
+                continue
+            ends = {
+                layer: end for layer, end in all_ends.items() if layer not in other.missing_layers
+            }
             for loan in _loans(lender, owner, ends, experts, spare[lender]):
                 spare[lender] -= (loan.end - loan.first) * experts[loan.layer][1]
                 all_ends[loan.layer] = loan.first

@@ -10,7 +10,7 @@ import pytest
 from sharpi.engine.cluster import lending_round
 from sharpi.engine.cluster.lending_round import LendingRound
 from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
-from sharpi.engine.lending.loan import Loan, Room, Wish
+from sharpi.engine.lending.loan import LendingMode, LendingOffer, Loan
 from sharpi.hardware.disk import DiskRate
 
 EXPERT_BYTES = 2_000_000
@@ -25,9 +25,9 @@ class PublishingGroup:
     def __init__(self) -> None:
         self.published: dict[str, object] = {}
 
-    def exchange(self, name: str, own: Room) -> list[Room]:
-        assert name == "room"
-        return [own, Room(100 * EXPERT_BYTES, (), own.instruction_set)]
+    def exchange(self, name: str, own: LendingOffer) -> list[LendingOffer]:
+        assert name == "lending offer"
+        return [own, LendingOffer(100 * EXPERT_BYTES, (), own.instruction_set)]
 
     def publish(self, name: str, value: object) -> None:
         self.published[name] = value
@@ -80,7 +80,9 @@ def model_with_few_slots() -> Any:
 def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a round whose request and read take these milliseconds."""
 
-    def make(request_ms: float, read: float, wish: Wish) -> tuple[LendingRound, PublishingGroup]:
+    def make(
+        request_ms: float, read: float, mode: LendingMode
+    ) -> tuple[LendingRound, PublishingGroup]:
         rate = DiskRate(EXPERT_BYTES / (read / 1e3), is_direct=True)
         layer = SimpleNamespace(num_experts=8, expert_bytes=EXPERT_BYTES)
         layout = SimpleNamespace(layers=[layer])
@@ -92,14 +94,14 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(TimedClient, "seconds", request_ms / 1e3)
         monkeypatch.setattr(TimedClient, "made", [])
         group = PublishingGroup()
-        lent = LendingRound(group, model_with_few_slots(), wish, print)  # type: ignore[arg-type]
+        lent = LendingRound(group, model_with_few_slots(), mode, print)  # type: ignore[arg-type]
         return lent, group
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("request_ms", "read", "wish", "is_remote"),
+    ("request_ms", "read", "mode", "is_remote"),
     [
         (1.0, 1.1, "auto", True),
         (1.1, 1.0, "auto", False),
@@ -110,9 +112,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_a_rank_sends_requests_where_a_read_is_slower(
-    request_ms: float, read: float, wish: Wish, is_remote: bool, measured: Any
+    request_ms: float, read: float, mode: LendingMode, is_remote: bool, measured: Any
 ) -> None:
-    lent, group = measured(request_ms, read, wish)
+    lent, group = measured(request_ms, read, mode)
     assert group.published["uses remote experts"] is is_remote
     (note,) = lent.notes
     assert (REMOTE if is_remote else READ) in note
@@ -120,7 +122,7 @@ def test_a_rank_sends_requests_where_a_read_is_slower(
     (client,) = TimedClient.made
     assert lent.client is client  # type: ignore[comparison-overlap]
     assert client.is_paused is not is_remote
-    assert (client.selector is not None) is (wish == "auto")
+    assert (client.selector is not None) is (mode == "auto")
     assert client.loans == [Loan(1, 0, 0, 0, 8)]
 
 
