@@ -55,11 +55,11 @@ class _Pair:
 
 
 def _emulate_nccl() -> None:
-    from sharpi.engine.cluster import gpu_lines, sharing
+    from sharpi.engine.cluster import gpu_connections, sharing
 
     sharing.has_nccl = lambda torch: True
-    sharing.GpuLines = partial(gpu_lines.GpuLines, open_end=_Pair)  # type: ignore[assignment, misc]
-    gpu_lines._TRY_SECONDS = 3.0
+    sharing.GpuConnections = partial(gpu_connections.GpuConnections, open_end=_Pair)  # type: ignore[assignment, misc]
+    gpu_connections._TRY_SECONDS = 3.0
 
 
 def main() -> int:

@@ -109,7 +109,7 @@ def hand_on(part: ModelPart) -> None:
     """Makes a part leave its results in its GPU's memory, from which they are sent to a rank."""
     from sharpi.engine.backends.gpu.part import GpuPart
 
-    assert isinstance(part, GpuPart)  # it has a line to another GPU
+    assert isinstance(part, GpuPart)  # it has a connection to another GPU
     part.hand_on()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
-from sharpi.engine.cluster.gpu_lines import GpuLines
+from sharpi.engine.cluster.gpu_connections import GpuConnections
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.step_message import (
     SentStep,
@@ -38,10 +38,10 @@ class Follower:
         *,
         is_last: bool,
         name: str,
-        lines: GpuLines | None = None,
+        connections: GpuConnections | None = None,
     ) -> None:
-        self._into = None if lines is None else lines.into
-        self._out = None if lines is None else lines.out
+        self._into = None if connections is None else connections.into
+        self._out = None if connections is None else connections.out
         self._runner, self._records = runner, records
         self._channel, self._width = channel, hidden_size
         self._on_end, self._is_last, self._name = on_end, is_last, name
@@ -94,7 +94,7 @@ class Follower:
         """
         if message.kind is Kind.STEP:
             return read_step(message.body, self._width)
-        assert self._into is not None  # the other end of the line tried it
+        assert self._into is not None  # the other end tried the connection
         sent = read_step(message.body, self._width, has_values=False)
         values = self._into.receive(sent.step.num_tokens, self._width)
         return sent._replace(step=sent.step._replace(incoming=values))

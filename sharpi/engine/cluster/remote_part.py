@@ -13,7 +13,7 @@ import numpy as np
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
 from sharpi.engine.backends.model_part import StepOfPart, Values
-from sharpi.engine.cluster.gpu_lines import GpuLines
+from sharpi.engine.cluster.gpu_connections import GpuConnections
 from sharpi.engine.cluster.step_message import pair_body, read_pair, read_values, step_body
 from sharpi.errors import ClusterError
 from sharpi.ops.cpu.program import IntArray
@@ -33,10 +33,10 @@ class RemotePart:
         max_tokens: int,
         num_ranks: int,
         on_close: Callable[[], None],
-        lines: GpuLines | None = None,
+        connections: GpuConnections | None = None,
     ) -> None:
-        self._out = None if lines is None else lines.out
-        self._into = None if lines is None else lines.into
+        self._out = None if connections is None else connections.out
+        self._into = None if connections is None else connections.into
         self._channel, self._width, self._max_tokens = channel, hidden_size, max_tokens
         self.num_ranks, self._on_close = num_ranks, on_close
         self._number, self._has_left = 0, False
@@ -111,7 +111,7 @@ class RemotePart:
         if message.kind is Kind.OUTPUTS and message.number in self._wanted:
             self._arrived[message.number] = read_values(message.body, self._width)
         if message.kind is Kind.OUTPUTS_BESIDE:
-            assert self._into is not None  # the other end of the line tried it
+            assert self._into is not None  # the other end tried the connection
             values = self._into.receive(read_pair(message.body)[0], self._width)
             if message.number in self._wanted:
                 is_next = message.number == awaited

@@ -11,7 +11,7 @@ from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import hand_on, make_output
 from sharpi.engine.cluster.follower import Follower
-from sharpi.engine.cluster.gpu_lines import GpuEnds, GpuLines
+from sharpi.engine.cluster.gpu_connections import GpuConnections, GpuEnds
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
@@ -52,7 +52,7 @@ class Sharing(Closing):
         self.layers: range | None = range(0)  # None if this process runs all layers
         self._ring: tuple[int, ...] = ()  # the ranks that run layers
         self._round: LendingRound | None = None
-        self._lines: GpuLines | None = None
+        self._connections: GpuConnections | None = None
         self._records: ExpertRecords | None = None
         self._counts_experts = False
         self.notes: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Sharing(Closing):
     def parts(self, own: Sequence[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
         """Returns this rank's parts; on the first rank, also the remote and the output part."""
         group, model, settings = self._group, loaded.config, loaded.settings
-        self._open_lines(own, model.hidden_size * settings.batch_size * _FLOAT_BYTES)
+        self._open_connections(own, model.hidden_size * settings.batch_size * _FLOAT_BYTES)
         group.start(self._ring)
         self._lend(loaded)
         self._records = loaded.records
@@ -155,11 +155,16 @@ class Sharing(Closing):
             return list(own)
         ranks = len(self._ring)
         self.remote = RemotePart(
-            group.channel, model.hidden_size, settings.batch_size, ranks, self._leave, self._lines
+            group.channel,
+            model.hidden_size,
+            settings.batch_size,
+            ranks,
+            self._leave,
+            self._connections,
         )
         return [*own, self.remote, make_output(own[-1], model, loaded.weights, settings)]
 
-    def _open_lines(self, own: Sequence[ModelPart], num_bytes: int) -> None:
+    def _open_connections(self, own: Sequence[ModelPart], num_bytes: int) -> None:
         """Opens connections to the GPUs of other ranks, for transfers of at most `num_bytes`.
 
         Does nothing if only one rank runs layers.
@@ -171,11 +176,11 @@ class Sharing(Closing):
         into = out if self.is_first else own[0].device  # the first rank takes outputs
         is_able = has_nccl(group.torch)
         ends = GpuEnds(into is not None, out is not None, is_able, self._config.gpu_link)
-        lines = self._lines = GpuLines(group, self._ring, ends)
-        group.when_broken(lines.abort)
-        lines.open(into, out, num_bytes)
-        self.notes = (*self.notes, *lines.notes)
-        if lines.out is not None:
+        connections = self._connections = GpuConnections(group, self._ring, ends)
+        group.when_broken(connections.abort)
+        connections.open(into, out, num_bytes)
+        self.notes = (*self.notes, *connections.notes)
+        if connections.out is not None:
             hand_on(own[-1])
 
     def _lend(self, loaded: LoadedModel) -> None:
@@ -208,7 +213,7 @@ class Sharing(Closing):
             assert self._records is not None
             Follower(
                 runner, self._records, group.channel, hidden_size, self._report,
-                is_last=is_last, name=name, lines=self._lines,
+                is_last=is_last, name=name, connections=self._connections,
             ).run()  # fmt: skip
         except ClusterError:
             raise
@@ -232,21 +237,21 @@ class Sharing(Closing):
         with suppress(Exception):  # the failure itself matters, not that no rank can be told of it
             self._group.publish("report", report)
 
-    def _close_lines(self) -> None:
-        lines, self._lines = self._lines, None
-        if lines is not None:
-            lines.close()
+    def _close_connections(self) -> None:
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            connections.close()
 
     def _leave(self) -> None:
         """Tells the other ranks that the run ends, and keeps the reports that they send."""
         self._group.close()
-        self._close_lines()
+        self._close_connections()
         self._report(RankReport(self._group.channel.count))
         self.reports = self._group.published_values("report", RankReport)
 
     def close(self) -> None:
         self._group.close()
-        self._close_lines()
+        self._close_connections()
         for lender in self._round.lenders if self._round else ():
             lender.close()
 

@@ -1,4 +1,4 @@
-"""GpuLine: sends hidden states from one rank's GPU to the next rank's GPU, over NCCL.
+"""GpuConnection: sends hidden states from one rank's GPU to the next rank's GPU, over NCCL.
 
 The hosts only exchange a message that announces a transfer; they neither see the hidden states nor
 wait for them. Transfers and kernels run in the order in which they were queued.
@@ -21,7 +21,7 @@ _FLOAT_BYTES = 4
 _TAG = 0
 
 
-class GpuLine(Closing):
+class GpuConnection(Closing):
     """One end of a connection between two ranks' GPUs, which either sends or receives.
 
     `pair` is the NCCL communicator. `on_error` turns an error of the communicator into the

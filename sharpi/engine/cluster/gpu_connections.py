@@ -1,4 +1,4 @@
-"""GpuLines: connects the GPUs of adjacent ranks over NCCL, where a trial transfer works."""
+"""GpuConnections: connects the GPUs of adjacent ranks over NCCL, where a trial transfer works."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from sharpi.cluster.group import Group
 from sharpi.cluster.nccl import open_pair
 from sharpi.config import GpuLink
 from sharpi.device.device import Device
-from sharpi.engine.cluster.gpu_line import GpuLine
+from sharpi.engine.cluster.gpu_connection import GpuConnection
 from sharpi.errors import ClusterError
 from sharpi.ops.cuda.replay.gpu_values import on_host
 from sharpi.system.native_threads import start_native
@@ -25,10 +25,10 @@ Open = Callable[[Group, Edge], Any]
 class GpuEnds(Struct, frozen=True):
     """The facts that a rank publishes about the GPUs of its first and last layers."""
 
-    takes: bool  # the first layer that gets values from another rank is on a GPU
-    gives: bool  # the last layer is on a GPU
+    receives_on_gpu: bool  # the first layer that gets values from another rank is on a GPU
+    sends_from_gpu: bool  # the last layer is on a GPU
     has_nccl: bool
-    wish: GpuLink
+    link_mode: GpuLink
 
 
 def gpu_edges(ring: Sequence[int], ends: Sequence[GpuEnds]) -> list[Edge]:
@@ -37,15 +37,15 @@ def gpu_edges(ring: Sequence[int], ends: Sequence[GpuEnds]) -> list[Edge]:
     The pairs are adjacent in the ring, and listed in its order; all ranks derive the same ones.
     Raises ClusterError if a rank requires NCCL and a rank lacks it.
     """
-    if any(ends[rank].wish == "host" for rank in ring):
+    if any(ends[rank].link_mode == "host" for rank in ring):
         return []
     edges = [
         (rank, ring[(place + 1) % len(ring)])
         for place, rank in enumerate(ring)
-        if ends[rank].gives and ends[ring[(place + 1) % len(ring)]].takes
+        if ends[rank].sends_from_gpu and ends[ring[(place + 1) % len(ring)]].receives_on_gpu
     ]
     lacking = sorted({rank for edge in edges for rank in edge if not ends[rank].has_nccl})
-    if lacking and any(ends[rank].wish == "nccl" for rank in ring):
+    if lacking and any(ends[rank].link_mode == "nccl" for rank in ring):
         raise ClusterError(f"--gpu-link nccl: torch has no NCCL on rank {lacking[0]}")
     return [edge for edge in edges if ends[edge[0]].has_nccl and ends[edge[1]].has_nccl]
 
@@ -56,7 +56,7 @@ def open_nccl(group: Group, edge: Edge) -> Any:
     return open_pair(group.torch, store, group.interface.name, sends=edge[0] == group.rank)
 
 
-class GpuLines:
+class GpuConnections:
     """One rank's NCCL connections to other ranks' GPUs: `into` receives and `out` sends.
 
     Each is None where hidden states go from host to host. `open_end` opens one end of an edge;
@@ -70,8 +70,8 @@ class GpuLines:
         ends: GpuEnds,
         open_end: Open = open_nccl,
     ) -> None:
-        self.into: GpuLine | None = None
-        self.out: GpuLine | None = None
+        self.into: GpuConnection | None = None
+        self.out: GpuConnection | None = None
         self.notes: tuple[str, ...] = ()
         self._group, self._open_end = group, open_end
         self._is_open = False
@@ -90,7 +90,7 @@ class GpuLines:
             device = {edge[0]: out, edge[1]: into}.get(self._group.rank)
             fault = "" if device is None else self._fault_of(device, edge, num_bytes)
             self._group.raise_if_failed()
-            said = self._group.exchange(f"gpu line {edge}", fault)
+            said = self._group.exchange(f"gpu connection {edge}", fault)
             if any(said):
                 return self._give_up(said)
         self._is_open = bool(self._edges)
@@ -111,7 +111,7 @@ class GpuLines:
             except Exception as error:  # whatever torch, CUDA or NCCL raises
                 faults.append(_first_line(error))
 
-        worker = threading.Thread(target=attempt, name="gpu line", daemon=True)
+        worker = threading.Thread(target=attempt, name="gpu connection", daemon=True)
         start_native(worker)
         worker.join(_TRY_SECONDS)
         if worker.is_alive():
@@ -122,18 +122,18 @@ class GpuLines:
         """Opens an edge, sends known values over it, and compares them at the receiving end."""
         group, sends = self._group, edge[0] == self._group.rank
         pair = self._open_end(group, edge)
-        line = GpuLine(
+        connection = GpuConnection(
             device, pair, num_bytes, self._num_buffers if sends else 1, group.channel.count,
             partial(self._failed, edge[1] if sends else edge[0]), sends=sends,
         )  # fmt: skip
         known = np.arange(num_bytes // 4, dtype=np.float32).reshape(1, -1)
         if sends:
-            self.out = line
-            line.send(known)
+            self.out = connection
+            connection.send(known)
             device.synchronise()
         else:
-            self.into = line
-            if not np.array_equal(on_host(line.receive(*known.shape)), known):
+            self.into = connection
+            if not np.array_equal(on_host(connection.receive(*known.shape)), known):
                 raise ClusterError("NCCL delivered other values than were sent")
 
     def _failed(self, rank: int, error: Exception) -> ClusterError:
@@ -152,21 +152,21 @@ class GpuLines:
         self.into = self.out = None
         rank, why = next((rank, each) for rank, each in enumerate(said) if each)
         text = f"NCCL does not work on rank {rank} on {self._group.hosts[rank]}: {why}"
-        if any(ends.wish == "nccl" for ends in self._all_ends):
+        if any(ends.link_mode == "nccl" for ends in self._all_ends):
             raise ClusterError(text)
         self.notes = (f"hidden values go over the hosts: {text}",)
 
     def abort(self) -> None:
         """Ends all transfers of this rank; any thread may call it."""
-        for line in (self.into, self.out):
-            if line is not None:
-                line.abort()
+        for connection in (self.into, self.out):
+            if connection is not None:
+                connection.abort()
 
     def close(self) -> None:
         """Frees the communicators."""
-        for line in (self.into, self.out):
-            if line is not None:
-                line.close()
+        for connection in (self.into, self.out):
+            if connection is not None:
+                connection.close()
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Lines between GPUs: which edges have one, the order of a device's work, and faults in words."""
+"""Connections between GPUs: which edges have one, the order of the work, and faults in words."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ import pytest
 from sharpi.cluster.nccl import open_pair
 from sharpi.cluster.wire_count import WireCount
 from sharpi.device.launch import Span
-from sharpi.engine.cluster.gpu_line import GpuLine
-from sharpi.engine.cluster.gpu_lines import GpuEnds, gpu_edges
+from sharpi.engine.cluster.gpu_connection import GpuConnection
+from sharpi.engine.cluster.gpu_connections import GpuEnds, gpu_edges
 from sharpi.errors import ClusterError
 from sharpi.ops.cuda.replay.gpu_values import GpuValues
 
@@ -88,10 +88,10 @@ class NotedDevice:
         return SimpleNamespace(wait=lambda: self.notes.append("wait"))
 
 
-def line(device: NotedDevice, *, sends: bool) -> GpuLine:
+def connection(device: NotedDevice, *, sends: bool) -> GpuConnection:
     said = lambda error: ClusterError(f"lost: {error}")  # noqa: E731
     count = WireCount()
-    return GpuLine(device, device, 64, 2 if sends else 1, count, said, sends=sends)  # type: ignore[arg-type]
+    return GpuConnection(device, device, 64, 2 if sends else 1, count, said, sends=sends)  # type: ignore[arg-type]
 
 
 def on_gpu(device: NotedDevice, rows: int) -> GpuValues:
@@ -102,7 +102,7 @@ def on_gpu(device: NotedDevice, rows: int) -> GpuValues:
 def test_a_buffer_is_filled_again_once_its_values_have_left() -> None:
     """The order of work on the device ensures this; the host does not wait."""
     device = NotedDevice()
-    own = line(device, sends=True)
+    own = connection(device, sends=True)
     for rows in (4, 1, 2):
         own.send(on_gpu(device, rows))
     assert device.notes == [
@@ -114,13 +114,13 @@ def test_a_buffer_is_filled_again_once_its_values_have_left() -> None:
 
 def test_values_on_the_host_are_sent_from_the_gpu() -> None:
     device = NotedDevice()
-    line(device, sends=True).send(np.zeros((2, 4), np.float32))
+    connection(device, sends=True).send(np.zeros((2, 4), np.float32))
     assert device.notes == ["(", "upload to 64", "send 32 from 64 to 1", ")"]
 
 
 def test_received_values_are_there_before_later_work() -> None:
     device = NotedDevice()
-    values = line(device, sends=False).receive(3, 4)
+    values = connection(device, sends=False).receive(3, 4)
     assert device.notes == ["(", "receive 48 from 0", "wait", ")"]
     assert (values.span.num_bytes, values.width) == (48, 4)
 
@@ -129,7 +129,7 @@ def test_received_values_are_there_before_later_work() -> None:
 def test_more_than_a_step_is_refused(rows: int) -> None:
     device = NotedDevice()
     with pytest.raises(ClusterError, match="more than a step can have"):
-        line(device, sends=False).receive(rows, 4)
+        connection(device, sends=False).receive(rows, 4)
     assert device.notes == []
 
 
@@ -137,7 +137,7 @@ def test_an_error_of_nccl_is_raised_as_one_of_the_group() -> None:
     device = NotedDevice()
     device.fails = True
     with pytest.raises(ClusterError, match="lost: ncclRemoteError"):
-        line(device, sends=True).send(on_gpu(device, 1))
+        connection(device, sends=True).send(on_gpu(device, 1))
 
 
 def test_a_pair_is_told_who_sends_and_not_to_end_the_process(
