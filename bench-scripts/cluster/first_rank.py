@@ -91,23 +91,23 @@ def main() -> None:
     os.dup2(2, 1)
     settings = json.loads(sys.stdin.readline())
     config = _config(**settings)
-    with joined(config) as sharing:
-        engine = load_engine(config, sharing=sharing)
+    with joined(config) as cluster_loader:
+        engine = load_engine(config, cluster_loader=cluster_loader)
         rank = FirstRank(engine, config.num_parallel)
         print(json.dumps({"notes": engine.notes}), file=answers, flush=True)
         for line in sys.stdin:
             test = json.loads(line)
-            name, before = test.pop("test"), _wire(sharing)
+            name, before = test.pop("test"), _wire(cluster_loader)
             seconds = rank.prompt(**test) if name == "prompt" else rank.decode(**test)
-            grown = {key: value - before[key] for key, value in _wire(sharing).items()}
+            grown = {key: value - before[key] for key, value in _wire(cluster_loader).items()}
             print(json.dumps({"seconds": seconds, "wire": grown}), file=answers, flush=True)
         engine.close()
-        reports = {} if sharing is None else sharing.reports
+        reports = {} if cluster_loader is None else cluster_loader.reports
         print(json.dumps(_plain(reports)), file=answers, flush=True)
 
 
-def _wire(sharing: Any) -> dict[str, float]:
-    return {} if sharing is None else _fields(sharing.wire)
+def _wire(cluster_loader: Any) -> dict[str, float]:
+    return {} if cluster_loader is None else _fields(cluster_loader.wire)
 
 
 def _fields(struct: Any) -> dict[str, float]:

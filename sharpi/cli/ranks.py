@@ -13,32 +13,32 @@ if TYPE_CHECKING:
     from sharpi.cluster.interface import Interface
     from sharpi.cluster.link_rate import LinkRate
     from sharpi.cluster.rendezvous import Rendezvous
-    from sharpi.engine.cluster.sharing import Sharing
+    from sharpi.engine.cluster.cluster_loader import ClusterLoader
 
 _MODEL, _LINKS = "model", "links"  # the purposes of a group
 
 
 @contextmanager
-def joined(config: RunConfig) -> Iterator["Sharing | None"]:
-    """Yields the `Sharing` of this process in the group of machines, or None for a single machine.
+def joined(config: RunConfig) -> Iterator["ClusterLoader | None"]:
+    """Yields the `ClusterLoader` of this process in the group of machines, or None for a single machine.
 
     Raises ClusterError if the other machines do not join.
     """
     if config.cluster is None:
         yield None
         return
-    with join(config, config.cluster) as sharing:
-        yield sharing
+    with join(config, config.cluster) as cluster_loader:
+        yield cluster_loader
 
 
-def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
+def join(config: RunConfig, cluster: ClusterConfig) -> "ClusterLoader":
     """Joins the group of machines that run one model; raises ClusterError if that fails.
 
     Raises UsageError for options that work on a single machine only. If the first machine only
     measures the links, takes part in the measurement, and then raises click's Exit.
     """
     from sharpi.cluster.group import join_group
-    from sharpi.engine.cluster.sharing import Sharing, refuse_for_ranks
+    from sharpi.engine.cluster.cluster_loader import ClusterLoader, refuse_for_ranks
 
     refuse_for_ranks(config)
     group = join_group(_rendezvous(cluster))
@@ -46,7 +46,7 @@ def join(config: RunConfig, cluster: ClusterConfig) -> "Sharing":
         _links(group)
         group.close()
         raise click.exceptions.Exit
-    return Sharing(group, cluster)
+    return ClusterLoader(group, cluster)
 
 
 def measured_links(

@@ -20,7 +20,7 @@ from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.slot_notes import slot_notes
 
 if TYPE_CHECKING:
-    from sharpi.engine.cluster.sharing import Sharing
+    from sharpi.engine.cluster.cluster_loader import ClusterLoader
 
 
 class LoadDecisions(Struct, frozen=True, eq=False):
@@ -53,28 +53,28 @@ class LoadDecisions(Struct, frozen=True, eq=False):
 
 
 def decide_load(
-    file: GgufFile, config: RunConfig, open_device: OpenGpu, sharing: "Sharing | None"
+    file: GgufFile, config: RunConfig, open_device: OpenGpu, cluster_loader: "ClusterLoader | None"
 ) -> LoadDecisions:
     """Decides how to run the model of a file; raises SharpiError if it cannot run."""
-    if sharing is not None:
-        file = sharing.complete(file)
+    if cluster_loader is not None:
+        file = cluster_loader.complete(file)
     model = with_rope(read_config(file), config.rope)
     hardware = probe_hardware(config.instruction_set)
     config, keep_notes = on_cpu(config)
     gpu = GpuChoice(config, open_device)
-    places = {"has_gpu": bool(gpu.devices), "is_shared": sharing is not None}
+    places = {"has_gpu": bool(gpu.devices), "is_shared": cluster_loader is not None}
     config = known_to_pay(config, **places)
     shared = (file, model)  # all that several ranks have in common
     file, model, config, head_notes = choose_head(
         file, model, config,
-        why_no_head(config, is_follower=sharing is not None and not sharing.is_first),
+        why_no_head(config, is_follower=cluster_loader is not None and not cluster_loader.is_first),
         keys_elsewhere=where_keys_are(config, **places),
     )  # fmt: skip
     settings = decide(config, file, model, hardware)
-    if sharing is not None:
+    if cluster_loader is not None:
         rates = gpu_rates(gpu.devices, config)
-        settings = sharing.agree(config, *shared, settings, hardware, rates)
-    layers = None if sharing is None else sharing.layers
+        settings = cluster_loader.agree(config, *shared, settings, hardware, rates)
+    layers = None if cluster_loader is None else cluster_loader.layers
     model = model.for_context(settings.context_size)
     placement, plan, warning = gpu.place(file, model, settings, hardware, layers)
     notes = (*settings.notes, *keep_notes, *head_notes)

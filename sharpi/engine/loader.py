@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
-    from sharpi.engine.cluster.sharing import Sharing
+    from sharpi.engine.cluster.cluster_loader import ClusterLoader
     from sharpi.engine.draft_model import DraftModel
 
 Progress = Callable[[str, float], None]
@@ -43,18 +43,18 @@ def load_engine(
     config: RunConfig,
     on_progress: Progress | None = None,
     open_device: OpenGpu = open_gpu,
-    sharing: "Sharing | None" = None,
+    cluster_loader: "ClusterLoader | None" = None,
 ) -> Engine:
     """Loads a model; raises SharpiError if it cannot, mostly before large allocations.
 
-    `open_device` opens the GPU, if one is to be used. With `sharing` this process runs some of the
+    `open_device` opens the GPU, if one is to be used. With `cluster_loader` this process runs some of the
     layers, and other ranks run the other layers.
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
-    file = open_gguf(config.model, may_lack_parts=sharing is not None)
+    file = open_gguf(config.model, may_lack_parts=cluster_loader is not None)
     try:
-        return _load(file, config, report, open_device, sharing)
+        return _load(file, config, report, open_device, cluster_loader)
     except BaseException:
         file.close()
         raise
@@ -65,19 +65,19 @@ def _load(
     config: RunConfig,
     report: Progress,
     open_device: OpenGpu,
-    sharing: "Sharing | None",
+    cluster_loader: "ClusterLoader | None",
 ) -> Engine:
     folder = _cache_folder(config)  # before anything large is read
-    decided = decide_load(file, config, open_device, sharing)
+    decided = decide_load(file, config, open_device, cluster_loader)
     file, weights, tokenizer = _read(decided, report)
     decided = replace(decided, file=file)
-    tier = _expert_tier(decided, report, is_shared=sharing is not None)
+    tier = _expert_tier(decided, report, is_shared=cluster_loader is not None)
     report("preparing the engine", 0.8)
     records = _records(decided, tier)
     slots, slots_notes = _gpu_slots(decided, weights)
-    parts = _parts(decided, weights, tier, slots, records, sharing)
+    parts = _parts(decided, weights, tier, slots, records, cluster_loader)
     records.watch(gpu_tier_of(parts))
-    runner = _runner(decided, weights, parts, records, sharing)
+    runner = _runner(decided, weights, parts, records, cluster_loader)
     prompt_cache = None if folder is None else _prompt_cache(folder, decided, runner)
     draft_model = _draft_model(decided, runner)
     report("ready", 1.0)
@@ -92,7 +92,7 @@ def _load(
             *decided.gpu.notes,
             *(prompt_cache.opening_notes if prompt_cache else ()),
             *slots_notes,
-            *(sharing.notes if sharing else ()),
+            *(cluster_loader.notes if cluster_loader else ()),
             *decided.plan_notes,
             *_notes_on_given(decided, tier, slots),
         ),
@@ -142,20 +142,20 @@ def _parts(
     tier: "ExpertTier | None",
     slots: "tuple[GpuSlots | None, ...]",
     records: ExpertRecords,
-    sharing: "Sharing | None",
+    cluster_loader: "ClusterLoader | None",
 ) -> Sequence[ModelPart]:
     parts = make_parts(
         decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
         decided.layers, keeps_router_logits=records.keeps_router_logits,
     )  # fmt: skip
-    if sharing is None:
+    if cluster_loader is None:
         return parts
     from sharpi.engine.cluster.lending_round import LoadedModel
 
     loaded = LoadedModel(
         decided.file, decided.model, weights, decided.settings, decided.plan, tier, records
     )
-    return sharing.parts(parts, loaded)
+    return cluster_loader.parts(parts, loaded)
 
 
 def _runner(
@@ -163,7 +163,7 @@ def _runner(
     weights: ModelWeights,
     parts: Sequence[ModelPart],
     records: ExpertRecords,
-    sharing: "Sharing | None",
+    cluster_loader: "ClusterLoader | None",
 ) -> Runner:
     return Runner(
         decided.settings,
@@ -172,7 +172,7 @@ def _runner(
         records,
         _head(decided, weights, parts) if decided.model.has_head else None,
         has_states=bool(decided.model.states),
-        remote=sharing.remote if sharing else None,
+        remote=cluster_loader.remote if cluster_loader else None,
     )
 
 

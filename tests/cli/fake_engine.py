@@ -149,7 +149,9 @@ class FakeEngine:
         self.config: Any = None
         self.is_closed = False
 
-    def __call__(self, config: Any, on_progress: Any = None, sharing: Any = None) -> "FakeEngine":
+    def __call__(
+        self, config: Any, on_progress: Any = None, cluster_loader: Any = None
+    ) -> "FakeEngine":
         self.config = config
         if on_progress:
             on_progress("loading", 0.5)

@@ -55,10 +55,10 @@ class _Pair:
 
 
 def _emulate_nccl() -> None:
-    from sharpi.engine.cluster import gpu_connections, sharing
+    from sharpi.engine.cluster import cluster_loader, gpu_connections
 
-    sharing.has_nccl = lambda torch: True
-    sharing.GpuConnections = partial(gpu_connections.GpuConnections, open_end=_Pair)  # type: ignore[assignment, misc]
+    cluster_loader.has_nccl = lambda torch: True
+    cluster_loader.GpuConnections = partial(gpu_connections.GpuConnections, open_end=_Pair)  # type: ignore[assignment, misc]
     gpu_connections._TRY_SECONDS = 3.0
 
 

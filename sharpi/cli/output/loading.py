@@ -32,13 +32,13 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
     with leaving_on_ctrl_c():
         from sharpi.engine.loader import load_engine
 
-    with joined(config) as sharing:
+    with joined(config) as cluster_loader:
         with ProgressBar() as bar:
-            engine = load_engine(config, on_progress=bar.show, sharing=sharing)
+            engine = load_engine(config, on_progress=bar.show, cluster_loader=cluster_loader)
         try:
             _note_all(engine.notes)
-            if sharing is not None and follows(config):
-                sharing.follow(engine.runner, engine.model_config.hidden_size)
+            if cluster_loader is not None and follows(config):
+                cluster_loader.follow(engine.runner, engine.model_config.hidden_size)
                 raise click.exceptions.Exit
             yield engine
         finally:

@@ -59,7 +59,7 @@ class OtherRank:
 
 
 class Ranks:
-    """Shares a model as `Sharing` does, with `num_ranks` others that lend every expert."""
+    """Shares a model as `ClusterLoader` does, with `num_ranks` others that lend every expert."""
 
     layers = remote = None
     is_first, begins_paused = True, False
@@ -119,7 +119,7 @@ def load_shared() -> Iterator[Callable[..., Engine]]:
 
     def load(model: Path, ranks: Ranks, **options: object) -> Engine:
         config = RunConfig(model, **options)  # type: ignore[arg-type]
-        engines.append((load_engine(config, sharing=ranks), ranks))  # type: ignore[arg-type]
+        engines.append((load_engine(config, cluster_loader=ranks), ranks))  # type: ignore[arg-type]
         return engines[-1][0]
 
     yield load

@@ -99,9 +99,9 @@ class _Loader:
         from sharpi.engine.loader import load_engine
 
         cluster = self._config.cluster
-        sharing = None if cluster is None else join(self._config, cluster)
+        cluster_loader = None if cluster is None else join(self._config, cluster)
         show = self._bar.show if self._is_first else None
-        engine = load_engine(self._config, show, sharing=sharing)
+        engine = load_engine(self._config, show, cluster_loader=cluster_loader)
         if self._is_first:
             for line in engine.notes:
                 note(line)

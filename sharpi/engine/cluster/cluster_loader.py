@@ -1,4 +1,4 @@
-"""Sharing: loads a model over several ranks, which agree on settings and divide its layers."""
+"""ClusterLoader: loads a model over several ranks, which agree on settings and divide its layers."""
 
 import time
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ _LOOK_SECONDS = 0.2
 _FLOAT_BYTES = 4
 
 
-class Sharing(Closing):
+class ClusterLoader(Closing):
     """One rank's side of loading a model over several ranks; `notes` say what was decided."""
 
     def __init__(self, group: Group, config: ClusterConfig) -> None:
