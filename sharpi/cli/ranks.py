@@ -20,7 +20,7 @@ _MODEL, _LINKS = "model", "links"  # the purposes of a group
 
 @contextmanager
 def joined(config: RunConfig) -> Iterator["ClusterLoader | None"]:
-    """Yields the `ClusterLoader` of this process in the group of machines, or None for a single machine.
+    """Yields this process's loader for a group of machines, or None for a single machine.
 
     Raises ClusterError if the other machines do not join.
     """

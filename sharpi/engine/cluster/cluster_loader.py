@@ -1,4 +1,4 @@
-"""ClusterLoader: loads a model over several ranks, which agree on settings and divide its layers."""
+"""ClusterLoader: loads a model over several ranks, which agree on settings and layers."""
 
 import time
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from sharpi.engine.cluster.gpu_connections import GpuConnections, GpuEnds
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
-from sharpi.engine.cluster.split_model import completed, own_parts, require_parts
-from sharpi.engine.cluster.terms import (
-    Answer,
-    Statement,
-    Terms,
+from sharpi.engine.cluster.shared_settings import (
+    RankInfo,
+    SettingsReply,
+    SharedSettings,
     divide,
     layers_of_all,
-    own_statement,
+    own_rank_info,
     require_alike,
-    terms_of,
+    shared_settings,
 )
+from sharpi.engine.cluster.split_model import completed, own_parts, require_parts
 from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
@@ -88,57 +88,59 @@ class ClusterLoader(Closing):
         rank has another model or version, or if the first rank finds that the run cannot begin.
         """
         group = self._group
-        own = own_statement(file, hardware, config, gpus)
-        statements = group.exchange("statement", own)
-        require_alike(statements, group.hosts)
+        own = own_rank_info(file, hardware, config, gpus)
+        ranks = group.exchange("rank info", own)
+        require_alike(ranks, group.hosts)
         if group.rank == 0:
             wants_counts = bool(config.experts.stats or config.experts.profile)
-            terms = self._decide(file, model, settings, statements, counts_experts=wants_counts)
+            shared = self._decide_settings(
+                file, model, settings, ranks, counts_experts=wants_counts
+            )
         else:
-            terms = self._hear(model)
-        self._counts_experts = terms.counts_experts
-        self._ring = tuple(rank for rank, (first, end) in enumerate(terms.layers) if end > first)
+            shared = self._receive_settings(model)
+        self._counts_experts = shared.counts_experts
+        self._ring = tuple(rank for rank, (first, end) in enumerate(shared.layers) if end > first)
         if self._ring == (group.rank,):
             self.layers = None
         elif group.rank in self._ring:
-            self.layers = range(*terms.layers[group.rank])
+            self.layers = range(*shared.layers[group.rank])
         else:
             self.layers = range(model.num_layers, model.num_layers)
-        return terms.applied(settings)
+        return shared.applied(settings)
 
-    def _decide(
+    def _decide_settings(
         self,
         file: GgufFile,
         model: ModelConfig,
         settings: EngineSettings,
-        statements: list[Statement],
+        ranks: list[RankInfo],
         *,
         counts_experts: bool,
-    ) -> Terms:
+    ) -> SharedSettings:
         group = self._group
         try:
-            working = [each for each in statements if not each.only_lends]
+            working = [each for each in ranks if not each.only_lends]
             machines = [each.machine for each in working]
             lacking = [each.lacking_parts for each in working]
             division = divide(file, model, settings, machines, lacking)
-            layers = layers_of_all(division, [each.only_lends for each in statements])
-            for rank, (own, ends) in enumerate(zip(statements, layers, strict=True)):
+            layers = layers_of_all(division, [each.only_lends for each in ranks])
+            for rank, (own, ends) in enumerate(zip(ranks, layers, strict=True)):
                 require_parts(file, own.lacking_parts, range(*ends), rank, group.hosts[rank])
         except SharpiError as error:
-            group.publish("answer", Answer(refusal=str(error)))
+            group.publish("settings", SettingsReply(refusal=str(error)))
             raise
-        self.notes = tuple(_notes(division, layers, statements, group.hosts))
-        terms = terms_of(settings, layers, counts_experts=counts_experts)
-        group.publish("answer", Answer(terms))
-        return terms
+        self.notes = tuple(_notes(division, layers, ranks, group.hosts))
+        shared = shared_settings(settings, layers, counts_experts=counts_experts)
+        group.publish("settings", SettingsReply(shared))
+        return shared
 
-    def _hear(self, model: ModelConfig) -> Terms:
-        answer = self._group.read_value("answer", 0, Answer)
-        if answer.terms is None:
-            raise ClusterError(f"rank 0 on {self._group.hosts[0]}: {answer.refusal}")
-        terms = answer.terms
-        _require_sound(terms, model, self._group.size)
-        return terms
+    def _receive_settings(self, model: ModelConfig) -> SharedSettings:
+        reply = self._group.read_value("settings", 0, SettingsReply)
+        if reply.settings is None:
+            raise ClusterError(f"rank 0 on {self._group.hosts[0]}: {reply.refusal}")
+        shared = reply.settings
+        _check_settings(shared, model, self._group.size)
+        return shared
 
     def parts(self, own: Sequence[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
         """Returns this rank's parts; on the first rank, also the remote and the output part."""
@@ -256,22 +258,26 @@ class ClusterLoader(Closing):
             lender.close()
 
 
-def _require_sound(terms: Terms, model: ModelConfig, size: int) -> None:
-    """Raises ClusterError unless `terms` divide all layers of the model among `size` ranks."""
-    ends = [0, *(end for _, end in terms.layers)]
-    is_whole = [first for first, _ in terms.layers] == ends[:-1] and ends[-1] == model.num_layers
-    if len(terms.layers) != size or not is_whole or min(terms.context_size, terms.batch_size) < 1:
+def _check_settings(shared: SharedSettings, model: ModelConfig, size: int) -> None:
+    """Raises ClusterError unless `shared` divide all layers of the model among `size` ranks."""
+    ends = [0, *(end for _, end in shared.layers)]
+    is_whole = [first for first, _ in shared.layers] == ends[:-1] and ends[-1] == model.num_layers
+    if (
+        len(shared.layers) != size
+        or not is_whole
+        or min(shared.context_size, shared.batch_size) < 1
+    ):
         raise ClusterError("the first rank's division of the layers is invalid")
 
 
 def _notes(
     division: Division,
     layers: Sequence[tuple[int, int]],
-    statements: Sequence[Statement],
+    ranks: Sequence[RankInfo],
     hosts: Sequence[str],
 ) -> tuple[str, ...]:
     own = (
-        f"rank {rank} on {host} runs layers {first} to {end - 1}{_vram_text(statements[rank])}"
+        f"rank {rank} on {host} runs layers {first} to {end - 1}{_vram_text(ranks[rank])}"
         if end > first
         else f"rank {rank} on {host} runs no layers, and lends its RAM for experts"
         for rank, (host, (first, end)) in enumerate(zip(hosts, layers, strict=True))
@@ -281,8 +287,8 @@ def _notes(
     return (*own, "the ranks' RAM does not hold their layers; experts are read from disk")
 
 
-def _vram_text(statement: Statement) -> str:
-    vram = statement.machine.vram
+def _vram_text(rank: RankInfo) -> str:
+    vram = rank.machine.vram
     return f", with {format_bytes(vram)} of VRAM for them" if vram else ""
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from sharpi.engine.cluster.terms import layers_of_all
+from sharpi.engine.cluster.shared_settings import layers_of_all
 from sharpi.errors import UsageError
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.layer_division import Division, Machine

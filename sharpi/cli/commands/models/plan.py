@@ -93,7 +93,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
     from sharpi.cli.output.division_table import division_record, print_division
     from sharpi.engine.cluster.hosts_file import read_hosts, with_lenders
     from sharpi.engine.cluster.planned_loans import planned_loans
-    from sharpi.engine.cluster.terms import divide
+    from sharpi.engine.cluster.shared_settings import divide
     from sharpi.engine.settings import decide
     from sharpi.gguf.reader import open_gguf
     from sharpi.hardware.info import probe_hardware

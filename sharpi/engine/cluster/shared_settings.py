@@ -1,4 +1,4 @@
-"""Terms: the decisions that the first rank makes for all, from the statements of all ranks."""
+"""SharedSettings: the decisions that the first rank makes for all, from all ranks' facts."""
 
 import sys
 from collections.abc import Iterable, Sequence, Set
@@ -33,7 +33,7 @@ _SAMPLE_BYTES = 64 << 20  # the rate of reading memory is measured over so many 
 _SAME_SPEED = 1.25  # rates whose ratio is below this count as equal
 
 
-class Statement(Struct, frozen=True):
+class RankInfo(Struct, frozen=True):
     """The facts that one rank publishes about itself."""
 
     version: str
@@ -45,7 +45,7 @@ class Statement(Struct, frozen=True):
     only_lends: bool = False  # runs no layers, and holds experts in memory for other ranks
 
 
-class Terms(Struct, frozen=True):
+class SharedSettings(Struct, frozen=True):
     """The first rank's decisions for all: settings of the engine, and each rank's layers."""
 
     context_size: int
@@ -60,30 +60,30 @@ class Terms(Struct, frozen=True):
     counts_experts: bool = False  # the first rank writes statistics of all ranks
 
     def applied(self, settings: EngineSettings) -> EngineSettings:
-        """Returns a rank's settings, with those that all ranks share taken from the terms."""
+        """Returns a rank's settings, with those that all ranks share taken from here."""
         return replace(settings, **{name: getattr(self, name) for name in _SHARED})
 
 
-# The settings that the terms carry: the fields that EngineSettings has, too.
-_SHARED = tuple(set(Terms.__struct_fields__) & set(EngineSettings.__struct_fields__))
+# The settings that SharedSettings carries: the fields that EngineSettings has, too.
+_SHARED = tuple(set(SharedSettings.__struct_fields__) & set(EngineSettings.__struct_fields__))
 
 
-class Answer(Struct, frozen=True):
-    """The first rank's answer to all statements: the terms, or why the run cannot begin."""
+class SettingsReply(Struct, frozen=True):
+    """The first rank's reply to all ranks: the settings, or why the run cannot begin."""
 
-    terms: Terms | None = None
+    settings: SharedSettings | None = None
     refusal: str = ""
 
 
-def own_statement(
+def own_rank_info(
     file: GgufFile, hardware: HardwareInfo, config: RunConfig, gpus: GpuRates = NO_GPUS
-) -> Statement:
-    """Returns this rank's statement; its RAM is the requested budget, or else the free memory."""
+) -> RankInfo:
+    """Returns this rank's info; its RAM is the requested budget, or else the free memory."""
     rate = measure_ram_read(hardware.fast_cores, _SAMPLE_BYTES)
     ram = hardware.free_ram if config.ram is None else config.ram
     machine = Machine(ram, rate, gpus.num_bytes, gpus.read_rate)
     only_lends = config.cluster is not None and config.cluster.only_lends
-    return Statement(
+    return RankInfo(
         __version__,
         sys.byteorder,
         machine,
@@ -94,10 +94,10 @@ def own_statement(
     )
 
 
-def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
+def require_alike(ranks: list[RankInfo], hosts: tuple[str, ...]) -> None:
     """Raises ClusterError for a rank of another version, byte order, model or RoPE option."""
-    first = statements[0]
-    for rank, own in enumerate(statements):
+    first = ranks[0]
+    for rank, own in enumerate(ranks):
         if own.version != first.version or own.byte_order != first.byte_order:
             raise ClusterError(
                 f"rank {rank} on {hosts[rank]} runs sharpi {own.version} ({own.byte_order}-endian),"
@@ -108,7 +108,7 @@ def require_alike(statements: list[Statement], hosts: tuple[str, ...]) -> None:
                 f"rank {rank} on {hosts[rank]} has other options for RoPE than rank 0: give both"
                 " the same"
             )
-    require_same([own.fingerprint for own in statements], hosts)
+    require_same([own.fingerprint for own in ranks], hosts)
 
 
 def divide(
@@ -147,9 +147,9 @@ def _output(facts: ModelFacts) -> LayerLoad:
     return LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
 
 
-def terms_of(
+def shared_settings(
     settings: EngineSettings, layers: tuple[tuple[int, int], ...], *, counts_experts: bool
-) -> Terms:
-    """Returns the terms that follow from the first rank's settings."""
+) -> SharedSettings:
+    """Returns the shared settings that follow from the first rank's settings."""
     shared = {name: getattr(settings, name) for name in _SHARED}
-    return Terms(layers=layers, counts_experts=counts_experts, **shared)
+    return SharedSettings(layers=layers, counts_experts=counts_experts, **shared)
