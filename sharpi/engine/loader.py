@@ -239,18 +239,19 @@ def _gpu_slots(
     plan, config = decided.plan, decided.config
     if plan is None or not decided.gpu.devices:
         return (), ()
-    from sharpi.engine.backends.gpu.reach import find_reach
+    from sharpi.engine.backends.gpu.miss_capabilities import find_miss_capabilities
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
-    reach = find_reach(decided.gpu.devices[0], config, plan, weights)
+    found = find_miss_capabilities(decided.gpu.devices[0], config, plan, weights)
     slots = tuple(
         gpu_slots(
             config.experts, decided.model, plan, place, decided.profile,
-            is_reached=reach.reads_ram, can_ask=reach.can_ask, num_computed=config.num_cpu_moe,
+            is_reached=found.reads_ram, can_use_cpu=found.can_use_cpu,
+            num_computed=config.num_cpu_moe,
         )
         for place in plan.gpus
     )  # fmt: skip
-    return slots, reach.notes
+    return slots, found.notes
 
 
 def _expert_tier(

@@ -48,16 +48,16 @@ def make_parts(
         return [on_cpu(layers=layers, has_output=has_output, keeps_hidden=config.has_head)]
     from sharpi.engine.backends.gpu.part import GpuPart
 
-    places, embeds, lent = plan.gpus, False, None
+    places, embeds, in_ram = plan.gpus, False, None
     if layers is None and len(places[0].layers) == config.num_layers:
-        embeds, lent = _embedding(devices[places[0].gpu], places[0], config, weights, slots[0])
+        embeds, in_ram = _embedding(devices[places[0].gpu], places[0], config, weights, slots[0])
     gpus: list[ModelPart] = [
         GpuPart(
             devices[place.gpu], config, weights, settings,
             layers=place.layers, embeds=embeds, has_output=has_output,
             hands_on=place is not places[-1],
             slots=own, tier=tier, keeps_router_logits=keeps_router_logits,
-            keeps_hidden=config.has_head, embedding=lent,
+            keeps_hidden=config.has_head, embedding=in_ram,
         )
         for place, own in zip(places, slots, strict=True)
     ]  # fmt: skip
@@ -78,12 +78,12 @@ def _embedding(
 
     The RAM is None if the embedding is in VRAM, or if the CPU looks it up.
     """
-    from sharpi.engine.backends.gpu.reach import lent_embedding
+    from sharpi.engine.backends.gpu.miss_capabilities import page_locked_embedding
 
     if place.embeds or weights.embedding is weights.output:
         return True, None
-    lent = lent_embedding(device, config, weights, slots)
-    return lent is not None, lent
+    in_ram = page_locked_embedding(device, config, weights, slots)
+    return in_ram is not None, in_ram
 
 
 def make_output(

@@ -114,7 +114,7 @@ class GpuChoice:
         if found.first_gpu_layer == len(found.layers):
             names = " or ".join(device.name for device in self.devices)
             raise DeviceError(f"{names} has no room for a single layer")
-        _require_words(first, self._config, found)
+        _require_stream_memory_ops(first, self._config, found)
         return placed
 
     def _measured(self, hardware: HardwareInfo) -> HardwareInfo:
@@ -150,10 +150,11 @@ def _is_whole(placement: Placement, plan: TierPlan | None) -> bool:
     )
 
 
-def _require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
-    from sharpi.engine.backends.gpu.reach import require_words  # imports much, for a GPU only
+def _require_stream_memory_ops(device: Device, config: RunConfig, plan: TierPlan) -> None:
+    # It imports much, for a GPU only.
+    from sharpi.engine.backends.gpu.miss_capabilities import require_stream_memory_ops
 
-    require_words(device, config, plan)
+    require_stream_memory_ops(device, config, plan)
 
 
 def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:

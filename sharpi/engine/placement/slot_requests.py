@@ -80,7 +80,7 @@ def gpu_request(
     """Returns the planned slots of the first GPU that lacks experts; None if none does.
 
     All GPUs use their slots alike. Modules are imported only if there is a GPU. For a loaded model
-    the driver may limit the choice further: see `find_reach`.
+    the driver may limit the choice further: see `find_miss_capabilities`.
     """
     if plan is None or not has_gpu_layers(plan):
         return None

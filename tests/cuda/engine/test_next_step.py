@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
-from sharpi.engine.backends.gpu import reach
+from sharpi.engine.backends.gpu import miss_capabilities
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
@@ -108,7 +108,7 @@ def test_a_gpu_with_slots_reads_the_embedding_in_ram(
     logits = []
     for lends in (True, False):
         if not lends:
-            monkeypatch.setattr(reach, "lent_embedding", lambda *_: None)
+            monkeypatch.setattr(miss_capabilities, "page_locked_embedding", lambda *_: None)
         engine = slotted(load)
         assert engine.model_config.num_layers == len(engine.runner.parts[-1]._layers)
         assert len(engine.runner.parts) == (1 if lends else 2)

@@ -55,13 +55,13 @@ def gpu_slots(
     profile: ExpertProfile | None,
     *,
     is_reached: bool,
-    can_ask: bool = True,
+    can_use_cpu: bool = True,
     num_computed: int = 0,
 ) -> GpuSlots | None:
     """Decides about the slots of a GPU; returns None if it has all experts of its layers.
 
-    `is_reached`: the GPU can read experts from RAM. `can_ask`: the GPU can ask the CPU to compute
-    experts, and wait for the results. At least one of the two must be true. The CPU computes the
+    `is_reached`: the GPU can read experts from RAM. `can_use_cpu`: the GPU can request experts from
+    the CPU, and wait for the results. At least one of the two must be true. The CPU computes the
     experts of the first `num_computed` layers. Raises UsageError, and UnsupportedModelError if the
     model has more experts than the slot kernels support.
     """
@@ -101,7 +101,7 @@ def gpu_slots(
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
     reads = is_reached and len(settings.computed) < len(slotted)
-    modes = _modes(asked, is_reached=reads, can_ask=can_ask)
+    modes = _modes(asked, is_reached=reads, can_use_cpu=can_use_cpu)
     return GpuSlots(
         settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(asked, policy),
         place.growth, is_filled, may_stop_filling=falls_back(asked, policy.kind),
@@ -128,9 +128,11 @@ def _first(policy: PolicySettings, layer: int, num_slots: int, is_reached: bool)
     return first if is_reached else FirstSlots(num_slots, tuple(first.residents(policy.kind)))
 
 
-def _modes(asked: ExpertConfig, *, is_reached: bool, can_ask: bool) -> tuple[MissMode, ...]:
+def _modes(asked: ExpertConfig, *, is_reached: bool, can_use_cpu: bool) -> tuple[MissMode, ...]:
     """Returns the miss modes to choose from."""
     if not is_reached:
         return ("cpu",)
-    possible: tuple[MissMode, ...] = ("stream", "load", "cpu") if can_ask else ("stream", "load")
+    possible: tuple[MissMode, ...] = (
+        ("stream", "load", "cpu") if can_use_cpu else ("stream", "load")
+    )
     return (asked.miss,) if asked.miss in possible else possible

@@ -15,31 +15,33 @@ from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
 from sharpi.ops.cuda.unsupported import GPU_TYPES
 from sharpi.tiers.plan import TierPlan
 
-_NO_WORDS = "the driver has no stream memory operations, by which the GPU asks the CPU"
+_NO_STREAM_OPS = "the driver has no stream memory operations, by which the GPU calls the CPU"
 
 
-class Reach(Struct, frozen=True):
+class MissCapabilities(Struct, frozen=True):
     """The methods of using experts without a slot that the driver allows.
 
     `notes` are sentences on what the driver refused.
     """
 
     reads_ram: bool  # the GPU reads experts directly from RAM
-    can_ask: bool  # the GPU can ask the CPU to compute, and wait for the result within a graph
+    can_use_cpu: bool  # the CPU can compute experts for the GPU, within a graph
     notes: tuple[str, ...] = ()
 
 
-def require_words(device: Device, config: RunConfig, plan: TierPlan) -> None:
+def require_stream_memory_ops(device: Device, config: RunConfig, plan: TierPlan) -> None:
     """Raises DeviceError if the CPU must compute experts, but the driver does not allow it.
 
     The GPU requests them by stream memory operations, which some drivers lack.
     """
     needs = config.cpu_moe or config.num_cpu_moe > 0 or not plan.is_mapped
     if plan.slotted_layers and needs and not device.has_stream_words:
-        raise DeviceError(f"{_NO_WORDS}; leave experts to the GPU alone, or use --device cpu")
+        raise DeviceError(f"{_NO_STREAM_OPS}; leave experts to the GPU alone, or use --device cpu")
 
 
-def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: ModelWeights) -> Reach:
+def find_miss_capabilities(
+    device: Device, config: RunConfig, plan: TierPlan, weights: ModelWeights
+) -> MissCapabilities:
     """Page-locks the experts in RAM that the GPU is to read; returns what the driver allows.
 
     Raises DeviceError if the GPU can neither read experts from RAM nor request them from the CPU.
@@ -47,16 +49,18 @@ def find_reach(device: Device, config: RunConfig, plan: TierPlan, weights: Model
     """
     wants = plan.is_mapped and not config.cpu_moe
     read = [index for index in plan.slotted_layers if index >= config.num_cpu_moe]
-    beside = [weights.embedding.data] if reads_embedding(plan, weights) else []
-    reads = wants and _are_page_locked(device, weights, read, beside)
+    extra = [weights.embedding.data] if reads_embedding(plan, weights) else []
+    reads = wants and _are_page_locked(device, weights, read, extra)
     if reads and device.has_stream_words:
-        return Reach(True, True)
+        return MissCapabilities(True, True)
     if reads:
-        return Reach(True, False, (f"{_NO_WORDS}: it reads all missed experts itself",))
+        return MissCapabilities(
+            True, False, (f"{_NO_STREAM_OPS}: it reads all missed experts itself",)
+        )
     if not device.has_stream_words and plan.slotted_layers:
-        raise DeviceError(f"{_NO_WORDS}, and page-locks no experts; use --device cpu, or -g N")
+        raise DeviceError(f"{_NO_STREAM_OPS}, and page-locks no experts; use --device cpu, or -g N")
     refused = "the driver does not page-lock the experts in RAM: the CPU computes those missed"
-    return Reach(False, True, (refused,) if wants and plan.slotted_layers else ())
+    return MissCapabilities(False, True, (refused,) if wants and plan.slotted_layers else ())
 
 
 def reads_embedding(plan: TierPlan, weights: ModelWeights) -> bool:
@@ -70,21 +74,21 @@ def reads_embedding(plan: TierPlan, weights: ModelWeights) -> bool:
 
 
 def _are_page_locked(
-    device: Device, weights: ModelWeights, layers: Iterable[int], beside: list[HostArray]
+    device: Device, weights: ModelWeights, layers: Iterable[int], extra: list[HostArray]
 ) -> bool:
-    """Page-locks the experts of these layers, and `beside` too if possible; False if refused."""
+    """Page-locks the experts of these layers, and `extra` too if possible; False if refused."""
     arrays: dict[int, HostArray] = {}
     for index in layers:
         experts = weights.layers[index].experts
         for stacked in () if experts is None else matrices_of(experts):
             arrays[id(stacked.data)] = stacked.data
     read = list(arrays.values())
-    if beside and device.page_lock([*read, *beside]):  # they may share a page with experts
+    if extra and device.page_lock([*read, *extra]):  # they may share a page with experts
         return True
     return device.page_lock(read)
 
 
-def lent_embedding(
+def page_locked_embedding(
     device: Device, config: ModelConfig, weights: ModelWeights, slots: GpuSlots | None
 ) -> Memory | None:
     """Returns the embedding in page-locked RAM, from which a GPU without room for it reads rows.
