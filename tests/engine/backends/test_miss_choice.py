@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sharpi.engine.backends.gpu.miss_choice import (
-    FIRST_SETTLING,
-    HOPELESS,
-    LOOK,
-    MOST_REST,
-    RECENT,
+    FIRST_TOKENS,
+    FIRST_WARM_UP,
+    MAX_PAUSE,
+    RECENT_TOKENS,
+    ROUND_TOKENS,
     ROUNDS,
-    SETTLING,
-    TURN,
+    SLOW_RATIO,
+    WARM_UP,
     MissChoice,
 )
 from sharpi.ops.cuda.recorded import MissMode
@@ -70,14 +70,14 @@ def test_a_run_is_as_quick_as_its_best_mode(times: Times) -> None:
 @example((1.0, 20.0, 20.0))
 def test_a_short_run_pays_for_a_few_tokens_of_the_other_modes(times: Times) -> None:
     """Every mode is tried once; two slow and similar ones are not told apart."""
-    best, met = min(times), FIRST_SETTLING + LOOK
+    best, met = min(times), FIRST_WARM_UP + FIRST_TOKENS
     _, _, seconds = run(steady(times), 40)
     excess = seconds - 40 * best
     assert excess <= met * sum(t - best for t in times) + 0.5 * 40 * best
-    hopeless = [t for t in times if t > HOPELESS * best]
+    slow = [t for t in times if t > SLOW_RATIO * best]
     _, modes, _ = run(steady(times), 400)
     for mode, seconds in zip(MODES, times, strict=True):
-        if seconds in hopeless:
+        if seconds in slow:
             assert modes.count(mode) <= met
 
 
@@ -92,7 +92,7 @@ def test_tokens_that_differ_hide_nothing(times: Times, seed: int) -> None:
 
 
 def test_the_machine_gets_other_work() -> None:
-    """The slower CPU is noticed within the recent tokens and a turn of each mode."""
+    """The slower CPU is noticed within the recent tokens and a round of each mode."""
 
     def machine(token: int, mode: MissMode) -> float:
         return {"stream": 2.0, "load": 3.0, "cpu": 1.0 if token < 1500 else 4.0}[mode]
@@ -100,7 +100,7 @@ def test_the_machine_gets_other_work() -> None:
     assert run(machine, 1500)[0].fastest == "cpu"
     choice, modes, seconds = run(machine, 6000)
     assert choice.fastest == "stream"
-    assert modes[1500:].count("cpu") < 2 * RECENT + ROUNDS * (TURN + SETTLING)
+    assert modes[1500:].count("cpu") < 2 * RECENT_TOKENS + ROUNDS * (ROUND_TOKENS + WARM_UP)
     assert seconds <= MARGIN * (1500 + 2 * 4500)
 
 
@@ -109,7 +109,7 @@ def test_a_mode_that_becomes_quicker_is_found() -> None:
         return {"stream": 1.0, "load": 1.3, "cpu": 4.0 if token < 2000 else 0.5}[mode]
 
     assert run(machine, 2000)[0].fastest == "stream"
-    assert run(machine, 2000 + MOST_REST)[0].fastest == "cpu"
+    assert run(machine, 2000 + MAX_PAUSE)[0].fastest == "cpu"
 
 
 def test_a_change_is_told_once_there_was_a_fastest_mode() -> None:
@@ -132,7 +132,7 @@ def test_tokens_that_load_kernels_do_not_count() -> None:
     def machine(token: int, mode: MissMode) -> float:
         seen[mode] += 1
         usual = {"stream": 1.0, "load": 1.2, "cpu": 0.9}[mode]
-        return 100 * usual if seen[mode] <= FIRST_SETTLING else usual
+        return 100 * usual if seen[mode] <= FIRST_WARM_UP else usual
 
     choice, _, _ = run(machine, 400)
     assert choice.fastest == "cpu"
