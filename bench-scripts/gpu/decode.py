@@ -94,9 +94,9 @@ def _promised_tokens(engine: Engine, count: int, findings: Findings) -> list[int
     if not isinstance(tier, GpuTier):
         return _greedy_twice(engine, count, findings)
     modes = tier.modes
-    tier.insist([mode for mode in modes if mode != "cpu"] or modes)
+    tier.restrict_modes([mode for mode in modes if mode != "cpu"] or modes)
     tokens = _greedy_twice(engine, count, findings)
-    tier.insist(modes)
+    tier.restrict_modes(modes)
     return tokens
 
 

@@ -104,13 +104,13 @@ class Passes:
         `by_launches`: launches kernels without CUDA graphs.
         """
         if self._tier is not None and mode in self.MODES:
-            self._tier.insist([next(m for m in self.MODES if m == mode)])
+            self._tier.restrict_modes([next(m for m in self.MODES if m == mode)])
         return self._decode(mode, self._sizes.warm_up, self._sizes.decoded, by_launches)
 
     def decode_auto(self) -> Decoded:
         """Measures decode with automatic choice of the miss mode; times the last third of it."""
         assert self._tier is not None
-        self._tier.insist(self.MODES)
+        self._tier.restrict_modes(self.MODES)
         timed = self._sizes.auto // 3
         found = self._decode("auto", self._sizes.auto - timed, timed, False)
         return Decoded(
@@ -158,7 +158,7 @@ class Passes:
         """
         if self._tier is not None:
             modes = [mode for mode in self._tier.modes if mode != "cpu"]
-            self._tier.insist(modes or self._tier.modes)
+            self._tier.restrict_modes(modes or self._tier.modes)
         tokens = [int(np.argmax(self._sequence.extend(self._ids(8))))]
         while len(tokens) < self._sizes.greedy:
             tokens.append(self._sequence.extend_largest(tokens[-1]))

@@ -159,7 +159,7 @@ def test_another_mode_drops_the_step(load: Load, written: list[int]) -> None:
     generation = engine.session().generate(IDS[:5], request)
     for number, _ in enumerate(generation):
         if number == 3:
-            tier.insist(["load"])
+            tier.restrict_modes(["load"])
     assert written == [5, 1, 1]
     wanted = answer(slotted(load, disabled=("graphs",)), IDS[:5], 8)
     assert list(generation.ids) == wanted

@@ -88,7 +88,7 @@ class GpuReport:
             notes=(
                 *run.notes,
                 *self._slots.notes,
-                *_served(total_counts(tuple(totals.values()))),
+                *_miss_mode_notes(total_counts(tuple(totals.values()))),
                 *notes,
             ),
         )
@@ -211,13 +211,13 @@ def _since(before: HitCount, layers: tuple[LayerStats, ...]) -> HitCount:
     return HitCount(total.accesses - before.accesses, total.hits - before.hits)
 
 
-def _served(counts: SlotCounts) -> list[str]:
+def _miss_mode_notes(counts: SlotCounts) -> list[str]:
     """Returns sentences about how many misses were handled in each miss mode."""
-    served = {
+    misses = {
         "loaded into slots": counts.loads,
         "loaded for one use": counts.staged,
         "read in place": counts.streamed,
         "computed by the CPU": counts.computed,
         "read in place for lack of staging buffers": counts.overflows,
     }
-    return [f"missed experts {how}: {count}" for how, count in served.items() if count]
+    return [f"missed experts {how}: {count}" for how, count in misses.items() if count]

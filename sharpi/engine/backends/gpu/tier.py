@@ -115,7 +115,7 @@ class GpuTier:
         has_host = self.mode == "cpu" or slots.is_filled_by_host or slots.settings.computed
         return not is_timed and not has_host
 
-    def insist(self, modes: Sequence[MissMode]) -> None:
+    def restrict_modes(self, modes: Sequence[MissMode]) -> None:
         """Restricts the miss modes to `modes`, for benchmarks."""
         self._choice = MissChoice(modes)
 
