@@ -67,7 +67,7 @@ class PageTable:
             elif self._cache.states.are_needed:
                 known = None  # the state is known only where the copied page would have ended
         if self._cache.states.are_needed:
-            self._recall(known, rest)
+            self._restore_state(known, rest)
         elif self._cache.windows.is_on:
             self._cut_to_windows()
 
@@ -98,7 +98,7 @@ class PageTable:
         self._cache.let_go(page)
         return copy is not None
 
-    def _recall(self, page: CachedPage | None, offset: int) -> None:
+    def _restore_state(self, page: CachedPage | None, offset: int) -> None:
         """Restores the recurrent state after `offset` tokens of the page.
 
         If it is not known, the table becomes empty.
@@ -199,7 +199,7 @@ class PageTable:
             page.tokens.extend(part)
             self.length, at = self.length + len(part), at + len(part)
             if page.is_full:
-                self._replace(index, self._cache.seal(page))
+                self._replace(index, self._cache.deduplicate(page))
 
     def _replace(self, index: int, page: CachedPage) -> None:
         """Replaces the page at `index` by another one with the same tokens."""

@@ -66,7 +66,7 @@ class PrefixCache:
         self._by_number: dict[int, CachedPage] = {}
         runner.pages.reclaimers.append(self._evict)
         if disk is not None:
-            runner.windows.watchers.append(self._windows_go)
+            runner.windows.watchers.append(self._save_before_window_drop)
 
     @property
     def num_pages(self) -> int:
@@ -170,7 +170,7 @@ class PrefixCache:
             ]
         )
 
-    def _windows_go(self, number: int) -> None:
+    def _save_before_window_drop(self, number: int) -> None:
         """Saves page `number` to disk, if a snapshot needs it, before windowed layers drop it."""
         page = self._by_number.get(number)
         if page is None or self.disk is None:
@@ -215,7 +215,7 @@ class PrefixCache:
         self._by_number[taken] = page
         return page
 
-    def seal(self, page: CachedPage) -> CachedPage:
+    def deduplicate(self, page: CachedPage) -> CachedPage:
         """Returns another page with the same tokens as this full one, or else the page itself.
 
         Two requests that have computed the same text share one copy afterwards.
