@@ -31,7 +31,7 @@ class HeldWindows:
         self._hold(i for i in wanted if i not in self._held and i not in self._passing)
         for index in tuple(self._held):
             if index not in wanted or index in self._passing:
-                self._windows.let_go(self._held.pop(index))
+                self._windows.release(self._held.pop(index))
 
     def _hold(self, indices: Iterable[int]) -> None:
         pages = {index: self._path[index].page for index in indices}
@@ -40,7 +40,7 @@ class HeldWindows:
 
     def _end_step(self) -> None:
         for page in self._passing.values():
-            self._windows.pass_by(page)
+            self._windows.drop_passed(page)
         self._passing.clear()
 
     def replace(self, index: int) -> None:
@@ -52,5 +52,5 @@ class HeldWindows:
         """Releases all held pages."""
         self._end_step()
         for page in self._held.values():
-            self._windows.let_go(page)
+            self._windows.release(page)
         self._held.clear()

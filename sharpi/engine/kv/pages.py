@@ -72,7 +72,7 @@ class CachedPage:
         return path[::-1]
 
     @property
-    def can_go(self) -> bool:
+    def is_evictable(self) -> bool:
         """True if the page can be freed: no request uses it, and no page follows it."""
         return self.num_users == 0 and not self.children
 

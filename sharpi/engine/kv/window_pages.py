@@ -75,7 +75,7 @@ class WindowPages:
         self._present: set[int] = set()
         self._users: Counter[int] = Counter()
         # Present pages without users, least recently used first.
-        self._left: OrderedDict[int, None] = OrderedDict()
+        self._unused: OrderedDict[int, None] = OrderedDict()
 
     @property
     def num_present(self) -> int:
@@ -103,7 +103,7 @@ class WindowPages:
         self.trim(min(len(pages), -(-self._batch_size // PAGE_POSITIONS) + 1))
         return pages
 
-    def pass_by(self, page: int) -> None:
+    def drop_passed(self, page: int) -> None:
         """Drops a page's keys and values in sliding-window layers after a step that passed it.
 
         Does nothing if a text has begun to hold or to write the page since.
@@ -142,7 +142,7 @@ class WindowPages:
         """Marks a page that is about to be written as present; it has no users yet."""
         if self.is_on and page not in self._present:
             self._present.add(page)
-            self._left[page] = None
+            self._unused[page] = None
 
     def hold(self, *pages: int) -> None:
         """Counts one more user of each page; drops other pages only after that.
@@ -153,34 +153,34 @@ class WindowPages:
             return
         for page in pages:
             self._present.add(page)
-            self._left.pop(page, None)
+            self._unused.pop(page, None)
             self._users[page] += 1
         self.trim()
 
-    def let_go(self, page: int) -> None:
+    def release(self, page: int) -> None:
         """Counts one user of a page less; a page without users may then be dropped."""
         if not self.is_on or page not in self._users:
             return
         self._users[page] -= 1
         if not self._users[page]:
             del self._users[page]
-            self._left[page] = None
+            self._unused[page] = None
             self.trim()
 
-    def lose(self, page: int) -> None:
+    def drop_page(self, page: int) -> None:
         """Drops the keys and values that sliding-window layers have in a page, at once."""
         if page in self._present:
             self._users.pop(page, None)
-            self._left.pop(page, None)
+            self._unused.pop(page, None)
             for watcher in self.watchers:
                 watcher(page)
             self._present.discard(page)
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
-    def trim(self, room: int = 0) -> None:
-        """Makes sliding-window layers drop the least recently used pages until `room` more fit.
+    def trim(self, num_new: int = 0) -> None:
+        """Makes sliding-window layers drop the least recently used pages until `num_new` more fit.
 
         They have at most `limit` pages in all.
         """
-        while len(self._present) + room > self._limit and self._left:
-            self.lose(next(iter(self._left)))
+        while len(self._present) + num_new > self._limit and self._unused:
+            self.drop_page(next(iter(self._unused)))

@@ -79,4 +79,4 @@ class CutPages:
     def release(self) -> None:
         """Gives back the reserved pages if the cut has not used them."""
         while self._pages:
-            self._cache.let_go(self._pages.pop())
+            self._cache.release(self._pages.pop())

@@ -83,7 +83,7 @@ class PageTable:
 
         Returns False if no page is free for a copy, or if so few tokens are not worth one.
         """
-        if page.can_go and len(page.tokens) == count:
+        if page.is_evictable and len(page.tokens) == count:
             self._cache.changes(page)
             self._cache.hold(page)
             self._append(page)
@@ -95,7 +95,7 @@ class PageTable:
         if copy is not None:
             self._cache.copy(page, count, copy)
             self._append(copy)
-        self._cache.let_go(page)
+        self._cache.release(page)
         return copy is not None
 
     def _restore_state(self, page: CachedPage | None, offset: int) -> None:
@@ -118,7 +118,7 @@ class PageTable:
 
     def _drop_from(self, index: int) -> None:
         while len(self._path) > index:
-            self._cache.let_go(self._path.pop())
+            self._cache.release(self._path.pop())
 
     def reserve(self, count: int) -> bool:
         """Reserves pages for `count` more tokens; returns False if there are not enough."""

@@ -58,7 +58,7 @@ class PrefixCache:
         # Pages after this one are their user's alone: no text is ever found there.
         self.apart = CachedPage(-1, None)
         self._clock = count(1)
-        self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
+        self._evictable: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = KeptStates(runner, disk)
         self.draft_states = runner.draft_states
         self.windows = runner.windows
@@ -135,9 +135,9 @@ class PrefixCache:
         """Gives back the pages that the prefix does not need, and shortens its last page."""
         needed = {*prefix.whole, prefix.last}
         for page in reversed(list(self.pages())):  # the last pages first
-            if page not in needed and page.can_go:
+            if page not in needed and page.is_evictable:
                 self._remove(page)
-        if prefix.last is not None and prefix.last.can_go:
+        if prefix.last is not None and prefix.last.is_evictable:
             rest = prefix.length - len(prefix.whole) * PAGE_POSITIONS
             self.changes(prefix.last)
             del prefix.last.tokens[rest:]
@@ -191,7 +191,7 @@ class PrefixCache:
         self.num_kept -= page.num_users == 0
         page.num_users += 1
 
-    def let_go(self, page: CachedPage) -> None:
+    def release(self, page: CachedPage) -> None:
         """Counts one user of a page less; an unused page may be evicted.
 
         An unused page without tokens is freed at once.
@@ -199,9 +199,9 @@ class PrefixCache:
         page.num_users -= 1
         page.last_use = next(self._clock)
         self.num_kept += page.num_users == 0
-        if page.can_go and not page.tokens:
+        if page.is_evictable and not page.tokens:
             self._remove(page)
-        self._offer(page)
+        self._queue_for_eviction(page)
 
     def grow(self, parent: CachedPage | None) -> CachedPage | None:
         """Adds a page after `parent` and holds it; returns None if all pages are in use."""
@@ -252,7 +252,7 @@ class PrefixCache:
         """Gives back the pages of a text, as far as no request or other text needs them."""
         prefix = self.find(tokens)
         for page in [prefix.last, *reversed(prefix.whole)]:
-            if page is not None and page.can_go:
+            if page is not None and page.is_evictable:
                 self._remove(page)
 
     def clear(self) -> None:
@@ -268,18 +268,18 @@ class PrefixCache:
             yield page
             waiting += page.children
 
-    def _offer(self, page: CachedPage) -> None:
-        if page.can_go and page.parent is not None:
-            heapq.heappush(self._leaving, (page.last_use, next(self._clock), page))
+    def _queue_for_eviction(self, page: CachedPage) -> None:
+        if page.is_evictable and page.parent is not None:
+            heapq.heappush(self._evictable, (page.last_use, next(self._clock), page))
 
     def _evict(self) -> bool:
         """Gives back the least recently used page; returns False if all are in use."""
-        while self._leaving:
-            last_use, _, page = heapq.heappop(self._leaving)
-            if page.can_go and page.parent is not None and page.last_use == last_use:
+        while self._evictable:
+            last_use, _, page = heapq.heappop(self._evictable)
+            if page.is_evictable and page.parent is not None and page.last_use == last_use:
                 parent = page.parent
                 self._remove(page)
-                self._offer(parent)
+                self._queue_for_eviction(parent)
                 return True
         return False
 
@@ -290,6 +290,6 @@ class PrefixCache:
         page.parent.children.remove(page)
         page.parent = None
         del self._by_number[page.page]
-        self.windows.lose(page.page)
+        self.windows.drop_page(page.page)
         self._runner.pages.give_back(page.page)
         self.num_kept -= 1

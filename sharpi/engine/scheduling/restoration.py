@@ -49,7 +49,7 @@ def _restored(
                 return True
             num_read += 1
             if number < len(held):  # it was known, without its windows
-                cache.let_go(page)
+                cache.release(page)
             else:
                 held.append(page)
             cache.windows.trim()
@@ -57,7 +57,7 @@ def _restored(
         return num_read == len(plan)
     finally:
         for placed in reversed(held):
-            cache.let_go(placed)
+            cache.release(placed)
 
 
 def _plan(text: Beginning) -> list[Record]:

@@ -87,7 +87,7 @@ class SlotTexts:
                 num_bytes += record.num_bytes
         finally:
             for page in reversed(held):
-                self._cache.let_go(page)
+                self._cache.release(page)
         self.texts[number] = tokens
         return len(tokens), num_bytes
 

@@ -184,13 +184,13 @@ def test_a_long_step_makes_room_for_what_a_batch_reads() -> None:
     windows = WindowPages(64, 6, lambda page, *_: dropped.append(page), 64)
     windows.hold(*range(6))
     for page in range(6):
-        windows.let_go(page)
+        windows.release(page)
     assert windows.passing(0, 64) == range(0)
     assert dropped == []
     assert windows.passing(10, 600) == range(1, 8)
     assert dropped == [0, 1]
-    windows.pass_by(9)
-    windows.pass_by(5)  # which is held in the meantime
+    windows.drop_passed(9)
+    windows.drop_passed(5)  # which is held in the meantime
     assert dropped == [0, 1, 9]
 
 
@@ -200,7 +200,7 @@ def test_no_page_goes_before_all_are_held() -> None:
     windows = WindowPages(128, 3, lambda page, *_: dropped.append(page))
     windows.hold(1, 2, 3)
     for page in (1, 2, 3):
-        windows.let_go(page)
+        windows.release(page)
     windows.begin(4)  # a copy
     windows.hold(1, 2)
     assert dropped == [3]

@@ -143,17 +143,17 @@ def test_what_was_left_longest_ago_is_dropped_first() -> None:
     windows = WindowPages(100, 3, lambda *each: dropped.append(each))
     for page in (4, 5, 6):
         windows.hold(page)
-    windows.let_go(5)
-    windows.let_go(4)
+    windows.release(5)
+    windows.release(4)
     assert dropped == []
     windows.hold(7)
     windows.hold(4)
     assert dropped == [(5, False, False)]
     windows.hold(8)  # more than the limit, since all are needed
     assert windows.num_present == 4
-    windows.let_go(7)
+    windows.release(7)
     assert dropped[1:] == [(7, False, False)]
-    windows.lose(6)
+    windows.drop_page(6)
     assert dropped[2:] == [(6, True, True)]
     assert windows.first_needed(64) == 0
     assert windows.first_needed(300) == 3
