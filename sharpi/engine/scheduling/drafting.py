@@ -6,17 +6,17 @@ from typing import NamedTuple
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
-from sharpi.engine.scheduling.steps import Begun, Share
+from sharpi.engine.scheduling.steps import Begun, ScheduledRequest
 from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, StepDrafts
 
 
 class Drafted(NamedTuple):
-    """The shares of a step, one for each request, with drafts added; `learn` learns from `drafts`.
+    """The batch of a step, with drafts added; `learn` learns from `drafts`.
 
     If `may_go_on`, a GPU may begin the next step, of one token, before the host knows that token.
     """
 
-    shares: list[Share]
+    batch: list[ScheduledRequest]
     drafts: StepDrafts | None = None  # None where no drafts were looked for
     may_go_on: bool = True
 
@@ -42,23 +42,23 @@ class Drafting:
         self._num_before: list[int] = []  # tokens of each answer before the step that ends
         self._is_whole = True  # no request of that step has ended since it began
 
-    def with_drafts(self, shares: Sequence[Share], num_steps: int) -> Drafted:
-        """Returns the shares with drafts added; adds none to a step with a part of a prompt.
+    def with_drafts(self, batch: Sequence[ScheduledRequest], num_steps: int) -> Drafted:
+        """Returns the batch with drafts added; adds none to a step with a part of a prompt.
 
         `num_steps` steps are usually in progress, this one included. A step that a GPU has begun
         already gets no drafts. If drafts were found, the GPU does not begin the next step early.
         """
-        if any(share.is_prompt for share in shares) or self._speculator.rests():
-            return Drafted(list(shares), may_go_on=self._may_go_on)
+        if any(scheduled.is_prompt for scheduled in batch) or self._speculator.rests():
+            return Drafted(list(batch), may_go_on=self._may_go_on)
         most = self._speculator.max_drafts // (num_steps if self._shares_states else 1)
-        asked = [self._ask(share.request, most) for share in shares]
+        asked = [self._ask(scheduled.request, most) for scheduled in batch]
         drafts = self._speculator.choose(asked, most, num_steps)
         has_drafts = any(drafts.drafts)
         if has_drafts and self._runner.is_ahead:
-            return Drafted(list(shares), may_go_on=False)
+            return Drafted(list(batch), may_go_on=False)
         drafted = [
-            share._replace(drafts=draft.tokens) if draft is not None else share
-            for share, draft in zip(shares, drafts.drafts, strict=True)
+            scheduled._replace(drafts=draft.tokens) if draft is not None else scheduled
+            for scheduled, draft in zip(batch, drafts.drafts, strict=True)
         ]
         return Drafted(drafted, drafts, self._may_go_on and not has_drafts)
 
@@ -93,8 +93,10 @@ class Drafting:
 
         The MTP head, if there is one, receives the hidden states of computed prompts.
         """
-        self._num_before = [len(share.request.generation_state.ids) for share in begun.shares]
-        self._is_whole = all(begun.is_wanted(row) for row in range(len(begun.shares)))
+        self._num_before = [
+            len(scheduled.request.generation_state.ids) for scheduled in begun.batch
+        ]
+        self._is_whole = all(begun.is_wanted(row) for row in range(len(begun.batch)))
         if self._heads is not None:
             self._heads.take_prompts(begun)
 
@@ -105,8 +107,8 @@ class Drafting:
         if begun.drafts is None or not self._is_whole:
             return
         tokens = [
-            share.request.generation_state.ids[before:]
-            for share, before in zip(begun.shares, self._num_before, strict=True)
+            scheduled.request.generation_state.ids[before:]
+            for scheduled, before in zip(begun.batch, self._num_before, strict=True)
         ]
         self._speculator.record(begun.drafts, seconds, tokens)
 

@@ -7,7 +7,7 @@ from sharpi.engine.backends.model_part import Segment, Values
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.request import Request
-from sharpi.engine.scheduling.steps import Begun, Share
+from sharpi.engine.scheduling.steps import Begun, ScheduledRequest
 
 
 class HeadFollowing:
@@ -18,25 +18,25 @@ class HeadFollowing:
 
     def take_prompts(self, begun: Begun) -> None:
         """Passes on the hidden states of all prompt tokens in a step that has ended."""
-        for share, segment, hidden in self._rows(begun):
-            if share.is_prompt:
-                self._take(share.request, segment.position, hidden, is_prompt=True)
+        for scheduled, segment, hidden in self._rows(begun):
+            if scheduled.is_prompt:
+                self._take(scheduled.request, segment.position, hidden, is_prompt=True)
 
     def take_decoded(self, begun: Begun) -> None:
         """Passes on the hidden states of decoded tokens, except those of rejected drafts."""
-        for share, segment, hidden in self._rows(begun):
-            table = share.request.table
-            if not share.is_prompt and table is not None:
+        for scheduled, segment, hidden in self._rows(begun):
+            table = scheduled.request.table
+            if not scheduled.is_prompt and table is not None:
                 count = table.length - segment.position
-                self._take(share.request, segment.position, hidden[:count], is_prompt=False)
+                self._take(scheduled.request, segment.position, hidden[:count], is_prompt=False)
 
-    def _rows(self, begun: Begun) -> Iterator[tuple[Share, Segment, Values]]:
-        """Yields shares whose requests have not ended since the step began, with hidden states."""
+    def _rows(self, begun: Begun) -> Iterator[tuple[ScheduledRequest, Segment, Values]]:
+        """Yields the requests that have not ended since the step began, and hidden states."""
         hidden, first = self._runner.hidden, 0
-        for row, (share, segment) in enumerate(zip(begun.shares, begun.segments, strict=True)):
+        for row, (scheduled, segment) in enumerate(zip(begun.batch, begun.segments, strict=True)):
             end = first + len(segment.ids)
             if begun.is_wanted(row):
-                yield share, segment, hidden[first:end]
+                yield scheduled, segment, hidden[first:end]
             first = end
 
     def _take(self, request: Request, position: int, hidden: Values, *, is_prompt: bool) -> None:

@@ -83,7 +83,7 @@ class RunQueue:
         shared = sum(page.num_users > 0 for page in self._cache.find(request.tokens[:-1]).whole)
         return promised + request.pages_to_come - shared <= self._cache.num_available
 
-    def share(self, request: Request, budget: int) -> int:
+    def reserve_tokens(self, request: Request, budget: int) -> int:
         """Reserves pages for the request's next tokens, at most `budget`; returns how many tokens.
 
         Preempts the youngest requests if pages are short. Returns 0 if this request was preempted

@@ -22,7 +22,13 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
-from sharpi.engine.scheduling.steps import Begun, Share, StepShares, StepsInFlight, takes_largest
+from sharpi.engine.scheduling.steps import (
+    Begun,
+    ScheduledRequest,
+    StepComposer,
+    StepsInFlight,
+    takes_largest,
+)
 from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
 
@@ -54,7 +60,7 @@ class Scheduler:
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self.cache, max_parallel, pages)
         self._flight = StepsInFlight(model.runner.num_ranks)
-        self._shares = StepShares(model.runner, self._run_queue, self._fail)
+        self._composer = StepComposer(model.runner, self._run_queue, self._fail)
         self._suspects = Suspects()
         self._drafting: Drafting | None = None
         if model.speculator.is_on:
@@ -132,9 +138,9 @@ class Scheduler:
             self._take_in()
         if queue.waiting:
             queue.admit()
-        if shares := self._shares.next(self._candidates()):
-            self._begin(self._with_drafts(shares))
-        if flight and (flight.is_full or not shares):
+        if batch := self._composer.next(self._candidates()):
+            self._begin(self._with_drafts(batch))
+        if flight and (flight.is_full or not batch):
             self._finish(flight.next())
         if self.cache.disk is not None:
             self.cache.disk.copy_some()
@@ -156,39 +162,39 @@ class Scheduler:
         requests = self._flight.idle(self._run_queue.running)
         return self._suspects.next_alone(requests) if self._suspects.goals else requests
 
-    def _with_drafts(self, shares: list[Share]) -> Drafted:
+    def _with_drafts(self, batch: list[ScheduledRequest]) -> Drafted:
         """Adds drafts, unless requests of a failed step are being run alone."""
         if self._drafting is None:
-            return Drafted(shares)
+            return Drafted(batch)
         running = self._run_queue.running
         if self._suspects.goals:
             self._drafting.pause(running)
-            return Drafted(shares, may_go_on=False)
-        return self._drafting.with_drafts(shares, min(self._runner.num_ranks, len(running)))
+            return Drafted(batch, may_go_on=False)
+        return self._drafting.with_drafts(batch, min(self._runner.num_ranks, len(running)))
 
     def _begin(self, drafted: Drafted) -> None:
-        """Begins a step; a share without outputs counts as computed from here on."""
-        shares, drafts, may_go_on = drafted
-        segments = [share.segment() for share in shares]
+        """Begins a step; a request without outputs counts as computed from here on."""
+        batch, drafts, may_go_on = drafted
+        segments = [scheduled.segment() for scheduled in batch]
         start = time.perf_counter()
         try:
-            is_greedy = takes_largest(shares)
+            is_greedy = takes_largest(batch)
             goes_on = is_greedy and may_go_on
             step = self._runner.begin(segments, wants_largest=is_greedy, goes_on=goes_on)
         except Exception as error:
-            self._failed(shares, error)
+            self._failed(batch, error)
             return
-        self.num_prefill_tokens += self._shares.record(shares, time.perf_counter() - start)
-        for share, segment in zip(shares, segments, strict=True):
+        self.num_prefill_tokens += self._composer.record(batch, time.perf_counter() - start)
+        for scheduled, segment in zip(batch, segments, strict=True):
             if not len(segment.outputs):
-                self._computed(share)
-        tables = [share.request.table for share in shares]
-        self._flight.add(Begun(shares, segments, tables, step, start, drafts))
+                self._computed(scheduled)
+        tables = [scheduled.request.table for scheduled in batch]
+        self._flight.add(Begun(batch, segments, tables, step, start, drafts))
 
     def _finish(self, begun: Begun) -> None:
         """Finishes a step, and chooses the next tokens of requests that have not ended since."""
         rows = [row for row, each in enumerate(begun.segments) if len(each.outputs)]
-        valid = [row for row in range(len(begun.shares)) if begun.is_wanted(row)]
+        valid = [row for row in range(len(begun.batch)) if begun.is_wanted(row)]
         wanted = [row for row in rows if row in valid]
         if not wanted and not (valid and self._drafting and self._drafting.follows_prompts):
             self._runner.give_up(begun.step)
@@ -196,7 +202,7 @@ class Scheduler:
         try:
             choices = self._choices(begun)
         except Exception as error:
-            self._failed([begun.shares[row] for row in wanted or valid], error)
+            self._failed([begun.batch[row] for row in wanted or valid], error)
             return
         if self._drafting is not None:
             self._drafting.computed(begun)
@@ -205,7 +211,7 @@ class Scheduler:
         for row in rows:
             first, end = end, end + len(begun.segments[row].outputs)
             if row in wanted:
-                self._take(begun.shares[row], choices[first:end])
+                self._take(begun.batch[row], choices[first:end])
         if self._drafting is not None:
             self._drafting.learn(begun, seconds)
 
@@ -213,14 +219,16 @@ class Scheduler:
         logits = self._runner.finish(begun.step)
         return [self._runner.largest()] if begun.step.step.wants_largest else logits
 
-    def _take(self, share: Share, choices: Sequence[Choice] | npt.NDArray[np.float32]) -> None:
+    def _take(
+        self, scheduled: ScheduledRequest, choices: Sequence[Choice] | npt.NDArray[np.float32]
+    ) -> None:
         """Records the computed tokens, and chooses next tokens as long as the drafts are right.
 
         Each token is chosen as it would be without drafts. A draft is right if it is that token.
         """
-        request = share.request
-        self._computed(share)
-        for choice, draft in zip(choices, (*share.drafts, None), strict=False):
+        request = scheduled.request
+        self._computed(scheduled)
+        for choice, draft in zip(choices, (*scheduled.drafts, None), strict=False):
             self._choose(request, choice)
             if draft is None or not request.goes_on_with(draft):
                 break
@@ -228,18 +236,18 @@ class Scheduler:
         if request.table is not None:
             request.table.drop_drafts()
 
-    def _computed(self, share: Share) -> None:
-        share.request.computed(share.num_tokens)
+    def _computed(self, scheduled: ScheduledRequest) -> None:
+        scheduled.request.computed(scheduled.num_tokens)
         if self._suspects.goals:
-            self._suspects.computed(share.request)
+            self._suspects.computed(scheduled.request)
 
-    def _failed(self, shares: list[Share], error: Exception) -> None:
+    def _failed(self, batch: list[ScheduledRequest], error: Exception) -> None:
         """Ends a failed step's request; if it had several, each runs alone to find the cause."""
-        if len(shares) == 1:
-            self._fail(shares[0].request, error)
+        if len(batch) == 1:
+            self._fail(batch[0].request, error)
             return
-        for share in shares:
-            self._suspects.add(share.request, share.num_tokens)
+        for scheduled in batch:
+            self._suspects.add(scheduled.request, scheduled.num_tokens)
 
     def _choose(self, request: Request, choice: Choice) -> None:
         generation_state = request.generation_state

@@ -29,7 +29,7 @@ _FORGOTTEN_AFTER = 32  # steps after which a size that took too long is tried ag
 _NEWEST_SHARE = 0.3
 
 
-class Share(NamedTuple):
+class ScheduledRequest(NamedTuple):
     """A request's tokens in a step; `is_prompt` unless the request decodes.
 
     A decoding request may have `drafts`, to be checked after its newest token.
@@ -47,14 +47,14 @@ class Share(NamedTuple):
         return self.request.segment(self.num_tokens)
 
 
-def takes_largest(shares: Sequence[Share]) -> bool:
+def takes_largest(batch: Sequence[ScheduledRequest]) -> bool:
     """Returns True if the step is one greedy request's next token; then no logits are copied.
 
     A GPU's recorded step finds the largest logit of one output only. With several requests in a
     step, all logits are copied back.
     """
-    request, num_tokens, is_prompt, drafts = shares[0]
-    is_alone = len(shares) == num_tokens == 1 and not is_prompt and not drafts
+    request, num_tokens, is_prompt, drafts = batch[0]
+    is_alone = len(batch) == num_tokens == 1 and not is_prompt and not drafts
     return is_alone and request.generation_state.takes_largest
 
 
@@ -95,7 +95,7 @@ class ChunkPace:
             self._at += larger <= limit
 
 
-class StepShares:
+class StepComposer:
     """Divides a step among requests: one token of each decoding one, then parts of prompts.
 
     A request that cannot go on is handed to `fail`, with its error.
@@ -107,23 +107,23 @@ class StepShares:
         self._runner, self._queue, self._fail = runner, queue, fail
         self._pace = ChunkPace(runner.batch_size)
 
-    def next(self, requests: Sequence[Request]) -> list[Share]:
-        """Returns the shares of these running requests; requests that have to wait get none."""
+    def next(self, requests: Sequence[Request]) -> list[ScheduledRequest]:
+        """Returns what these running requests compute next, without those that have to wait."""
         prompts = [request for request in requests if not request.is_decoding]
         num_others = len(self._queue.running) - len(prompts)
         budget = self._prompt_budget(prompts, num_others) if prompts else 0
-        shares: list[Share] = []
+        batch: list[ScheduledRequest] = []
         for request in requests:
             is_prompt = request in prompts
             count = self._count(request, budget if is_prompt else 1)
             if count:
-                shares.append(Share(request, count, is_prompt))
+                batch.append(ScheduledRequest(request, count, is_prompt))
                 budget -= count if is_prompt else 0
-        return shares
+        return batch
 
-    def record(self, shares: Sequence[Share], seconds: float) -> int:
+    def record(self, batch: Sequence[ScheduledRequest], seconds: float) -> int:
         """Records the duration of a step; returns the number of its prompt tokens."""
-        num_prompt = sum([share.num_tokens for share in shares if share.is_prompt])
+        num_prompt = sum([scheduled.num_tokens for scheduled in batch if scheduled.is_prompt])
         if num_prompt:
             self._pace.record(num_prompt, seconds)
         return num_prompt
@@ -140,16 +140,16 @@ class StepShares:
         if not budget or request not in self._queue.running:
             return 0
         try:
-            return self._queue.share(request, budget)
+            return self._queue.reserve_tokens(request, budget)
         except Exception as error:
             self._fail(request, error)
             return 0
 
 
 class Begun(Struct, frozen=True):
-    """A step that has begun: its shares, and the page tables in which they are computed."""
+    """A step that has begun: its batch, and the page tables in which they are computed."""
 
-    shares: Sequence[Share]
+    batch: Sequence[ScheduledRequest]
     segments: Sequence[Segment]
     tables: Sequence[PageTable | None]
     step: StepInFlight
@@ -157,14 +157,14 @@ class Begun(Struct, frozen=True):
     drafts: StepDrafts | None = None  # None where no drafts were looked for
 
     def is_wanted(self, row: int) -> bool:
-        """Returns True if the request of share `row` has neither ended nor lost its pages since."""
-        return self.shares[row].request.table is self.tables[row]
+        """Returns True if the request of row `row` has neither ended nor lost its pages since."""
+        return self.batch[row].request.table is self.tables[row]
 
     def awaits(self, request: Request) -> bool:
         """Returns True if this step computes the logits of the request's next token."""
         return any(
-            share.request is request and len(self.segments[row].outputs) and self.is_wanted(row)
-            for row, share in enumerate(self.shares)
+            scheduled.request is request and len(self.segments[row].outputs) and self.is_wanted(row)
+            for row, scheduled in enumerate(self.batch)
         )
 
 

@@ -1,4 +1,4 @@
-"""Several answers at once: the same text as alone, shares of steps, ends, faults of one of them."""
+"""Several answers at once: the same text as alone, parts of steps, ends, faults of one of them."""
 
 from collections.abc import Callable
 
