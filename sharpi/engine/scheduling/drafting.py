@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
-from sharpi.engine.scheduling.steps import Begun, ScheduledRequest
+from sharpi.engine.scheduling.steps import ScheduledRequest, StartedStep
 from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, StepDrafts
 
 
@@ -88,29 +88,29 @@ class Drafting:
             room = min(room, state.request.max_tokens - len(state.ids) - 1)
         return room
 
-    def computed(self, begun: Begun) -> None:
+    def computed(self, started: StartedStep) -> None:
         """Prepares for `learn`, after a step and before its tokens are chosen.
 
         The MTP head, if there is one, receives the hidden states of computed prompts.
         """
         self._num_before = [
-            len(scheduled.request.generation_state.ids) for scheduled in begun.batch
+            len(scheduled.request.generation_state.ids) for scheduled in started.batch
         ]
-        self._is_whole = all(begun.is_wanted(row) for row in range(len(begun.batch)))
+        self._is_whole = all(started.is_wanted(row) for row in range(len(started.batch)))
         if self._heads is not None:
-            self._heads.take_prompts(begun)
+            self._heads.take_prompts(started)
 
-    def learn(self, begun: Begun, seconds: float) -> None:
+    def learn(self, started: StartedStep, seconds: float) -> None:
         """Passes a step's seconds and chosen tokens to the speculator, which learns from them."""
         if self._heads is not None:
-            self._heads.take_decoded(begun)
-        if begun.drafts is None or not self._is_whole:
+            self._heads.take_decoded(started)
+        if started.drafts is None or not self._is_whole:
             return
         tokens = [
             scheduled.request.generation_state.ids[before:]
-            for scheduled, before in zip(begun.batch, self._num_before, strict=True)
+            for scheduled, before in zip(started.batch, self._num_before, strict=True)
         ]
-        self._speculator.record(begun.drafts, seconds, tokens)
+        self._speculator.record(started.drafts, seconds, tokens)
 
     def pause(self, requests: Iterable[Request]) -> None:
         """Ends drafting for these requests; `with_drafts` may begin it again."""

@@ -23,8 +23,8 @@ from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.steps import (
-    Begun,
     ScheduledRequest,
+    StartedStep,
     StepComposer,
     StepsInFlight,
     takes_largest,
@@ -189,35 +189,35 @@ class Scheduler:
             if not len(segment.outputs):
                 self._computed(scheduled)
         tables = [scheduled.request.table for scheduled in batch]
-        self._flight.add(Begun(batch, segments, tables, step, start, drafts))
+        self._flight.add(StartedStep(batch, segments, tables, step, start, drafts))
 
-    def _finish(self, begun: Begun) -> None:
+    def _finish(self, started: StartedStep) -> None:
         """Finishes a step, and chooses the next tokens of requests that have not ended since."""
-        rows = [row for row, each in enumerate(begun.segments) if len(each.outputs)]
-        valid = [row for row in range(len(begun.batch)) if begun.is_wanted(row)]
+        rows = [row for row, each in enumerate(started.segments) if len(each.outputs)]
+        valid = [row for row in range(len(started.batch)) if started.is_wanted(row)]
         wanted = [row for row in rows if row in valid]
         if not wanted and not (valid and self._drafting and self._drafting.follows_prompts):
-            self._runner.give_up(begun.step)
+            self._runner.give_up(started.step)
             return
         try:
-            choices = self._choices(begun)
+            choices = self._choices(started)
         except Exception as error:
-            self._failed([begun.batch[row] for row in wanted or valid], error)
+            self._failed([started.batch[row] for row in wanted or valid], error)
             return
         if self._drafting is not None:
-            self._drafting.computed(begun)
-        seconds = self._flight.seconds_of(begun)
+            self._drafting.computed(started)
+        seconds = self._flight.seconds_of(started)
         end = 0
         for row in rows:
-            first, end = end, end + len(begun.segments[row].outputs)
+            first, end = end, end + len(started.segments[row].outputs)
             if row in wanted:
-                self._take(begun.batch[row], choices[first:end])
+                self._take(started.batch[row], choices[first:end])
         if self._drafting is not None:
-            self._drafting.learn(begun, seconds)
+            self._drafting.learn(started, seconds)
 
-    def _choices(self, begun: Begun) -> Sequence[Choice] | npt.NDArray[np.float32]:
-        logits = self._runner.finish(begun.step)
-        return [self._runner.largest()] if begun.step.step.wants_largest else logits
+    def _choices(self, started: StartedStep) -> Sequence[Choice] | npt.NDArray[np.float32]:
+        logits = self._runner.finish(started.step)
+        return [self._runner.largest()] if started.step.step.wants_largest else logits
 
     def _take(
         self, scheduled: ScheduledRequest, choices: Sequence[Choice] | npt.NDArray[np.float32]

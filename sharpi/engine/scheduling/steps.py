@@ -146,7 +146,7 @@ class StepComposer:
             return 0
 
 
-class Begun(Struct, frozen=True):
+class StartedStep(Struct, frozen=True):
     """A step that has begun: its batch, and the page tables in which they are computed."""
 
     batch: Sequence[ScheduledRequest]
@@ -173,7 +173,7 @@ class StepsInFlight:
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
-        self._steps: deque[Begun] = deque()
+        self._steps: deque[StartedStep] = deque()
         self._last_end = 0.0
 
     def __len__(self) -> int:
@@ -184,20 +184,20 @@ class StepsInFlight:
         """True if a step must end before another begins."""
         return len(self._steps) >= self._num_ranks
 
-    def add(self, begun: Begun) -> None:
+    def add(self, started: StartedStep) -> None:
         """Adds a step that has begun."""
-        self._steps.append(begun)
+        self._steps.append(started)
 
-    def next(self) -> Begun:
+    def next(self) -> StartedStep:
         """Removes and returns the step that was begun first, which also ends first."""
         return self._steps.popleft()
 
-    def seconds_of(self, begun: Begun) -> float:
+    def seconds_of(self, started: StartedStep) -> float:
         """Returns the duration of a step that has just ended; call it once per step.
 
         If several steps are in progress, it is the time since the previous step ended.
         """
-        start, self._last_end = max(begun.start, self._last_end), time.perf_counter()
+        start, self._last_end = max(started.start, self._last_end), time.perf_counter()
         return self._last_end - start
 
     def idle(self, requests: Sequence[Request]) -> list[Request]:
