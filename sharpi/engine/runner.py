@@ -140,12 +140,16 @@ class Runner:
         return self.finish(self.begin(segments, wants_largest=wants_largest))
 
     def begin(
-        self, segments: Sequence[Segment], *, wants_largest: bool = False, goes_on: bool = False
+        self,
+        segments: Sequence[Segment],
+        *,
+        wants_largest: bool = False,
+        continues_greedily: bool = False,
     ) -> StepInFlight:
         """Begins a step, which `finish` ends; see `step`.
 
-        With `goes_on` the next step will probably compute the token that `largest` returns, and a
-        GPU may begin it at once.
+        With `continues_greedily` the next step will probably compute the token that `largest`
+        returns, and a GPU may begin it at once.
 
         If other ranks run layers, up to `num_ranks` steps may be begun before the first is
         finished; they are finished in the same order. On one machine this call computes the step,
@@ -156,9 +160,9 @@ class Runner:
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
         self._num_tokens = num_tokens
-        if goes_on and not self.memory.is_host_memory and self._records is not None:
-            goes_on = not self._records.reads_routes
-        step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, goes_on)
+        if continues_greedily and not self.memory.is_host_memory and self._records is not None:
+            continues_greedily = not self._records.reads_routes
+        step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, continues_greedily)
         usual = self._usual_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
         begun = self._run_parts(step, max_outputs)
@@ -197,7 +201,7 @@ class Runner:
         )
         return self._remote.send(step._replace(segments=tuple(every)), self.batch_size)
 
-    def go_on(self, step: StepOfPart, max_outputs: int) -> "Passed":
+    def run_layers(self, step: StepOfPart, max_outputs: int) -> "Passed":
         """Runs this machine's layers for a step that another rank has begun; records its routes."""
         values = self._run_parts(step, max_outputs).values
         if self._records is not None:

@@ -49,7 +49,7 @@ class StepOfPart(NamedTuple):
     wants_largest: bool = False
     # With `wants_largest`: the next step probably continues with that token, and nobody reads the
     # routes of this one. A GPU may then begin the next step at once.
-    goes_on: bool = False
+    continues_greedily: bool = False
 
 
 def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:

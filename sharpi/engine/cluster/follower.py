@@ -78,7 +78,7 @@ class Follower:
         sent = self._received(message)
         start = time.perf_counter()
         try:
-            values = self._runner.go_on(sent.step, sent.max_outputs)
+            values = self._runner.run_layers(sent.step, sent.max_outputs)
         except SharpiError as error:
             fault = f"{self._name}: {error}"
             self._channel.send(Message(Kind.FAILED, message.number, fault.encode()))

@@ -13,12 +13,13 @@ from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, Ste
 class Drafted(NamedTuple):
     """The batch of a step, with drafts added; `learn` learns from `drafts`.
 
-    If `may_go_on`, a GPU may begin the next step, of one token, before the host knows that token.
+    If `may_run_ahead`, a GPU may begin the next step, of one token, before the host knows that
+    token.
     """
 
     batch: list[ScheduledRequest]
     drafts: StepDrafts | None = None  # None where no drafts were looked for
-    may_go_on: bool = True
+    may_run_ahead: bool = True
 
 
 class Drafting:
@@ -33,7 +34,7 @@ class Drafting:
         self._heads: HeadFollowing | None = None
         self.follows_prompts = runner.head is not None
         # Models draft in most steps, and heads from hidden states that a next step overwrites.
-        self._may_go_on = not (self.follows_prompts or speculator.has_models)
+        self._may_run_ahead = not (self.follows_prompts or speculator.has_models)
         if runner.head is not None:
             least = speculator.settings.min_probability
             self._heads = HeadFollowing(runner, runner.head, least)
@@ -49,18 +50,18 @@ class Drafting:
         already gets no drafts. If drafts were found, the GPU does not begin the next step early.
         """
         if any(scheduled.is_prompt for scheduled in batch) or self._speculator.rests():
-            return Drafted(list(batch), may_go_on=self._may_go_on)
+            return Drafted(list(batch), may_run_ahead=self._may_run_ahead)
         most = self._speculator.max_drafts // (num_steps if self._shares_states else 1)
         asked = [self._ask(scheduled.request, most) for scheduled in batch]
         drafts = self._speculator.choose(asked, most, num_steps)
         has_drafts = any(drafts.drafts)
         if has_drafts and self._runner.is_ahead:
-            return Drafted(list(batch), may_go_on=False)
+            return Drafted(list(batch), may_run_ahead=False)
         drafted = [
             scheduled._replace(drafts=draft.tokens) if draft is not None else scheduled
             for scheduled, draft in zip(batch, drafts.drafts, strict=True)
         ]
-        return Drafted(drafted, drafts, self._may_go_on and not has_drafts)
+        return Drafted(drafted, drafts, self._may_run_ahead and not has_drafts)
 
     def _ask(self, request: Request, most: int) -> Asked:
         if request.drafts is None:

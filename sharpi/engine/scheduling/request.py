@@ -164,10 +164,10 @@ class Request:
         if self._on_progress is not None and not self.is_prefilled:
             self._on_progress(self.generation_state.prefill_progress(self.table.length))
 
-    def goes_on_with(self, draft: int) -> bool:
+    def continues_with(self, draft: int) -> bool:
         """Returns True if the request has not ended and its newest token is `draft`."""
-        goes_on = self.generation_state.finish_reason is None and self.table is not None
-        return goes_on and self.tokens[-1] == draft
+        continues = self.generation_state.finish_reason is None and self.table is not None
+        return continues and self.tokens[-1] == draft
 
     def release(self) -> None:
         """Gives back pages and state; computed tokens may be found again in the prefix cache."""

@@ -169,18 +169,20 @@ class Scheduler:
         running = self._run_queue.running
         if self._suspects.goals:
             self._drafting.pause(running)
-            return Drafted(batch, may_go_on=False)
+            return Drafted(batch, may_run_ahead=False)
         return self._drafting.with_drafts(batch, min(self._runner.num_ranks, len(running)))
 
     def _begin(self, drafted: Drafted) -> None:
         """Begins a step; a request without outputs counts as computed from here on."""
-        batch, drafts, may_go_on = drafted
+        batch, drafts, may_run_ahead = drafted
         segments = [scheduled.segment() for scheduled in batch]
         start = time.perf_counter()
         try:
             is_greedy = takes_largest(batch)
-            goes_on = is_greedy and may_go_on
-            step = self._runner.begin(segments, wants_largest=is_greedy, goes_on=goes_on)
+            continues_greedily = is_greedy and may_run_ahead
+            step = self._runner.begin(
+                segments, wants_largest=is_greedy, continues_greedily=continues_greedily
+            )
         except Exception as error:
             self._failed(batch, error)
             return
@@ -230,7 +232,7 @@ class Scheduler:
         self._computed(scheduled)
         for choice, draft in zip(choices, (*scheduled.drafts, None), strict=False):
             self._choose(request, choice)
-            if draft is None or not request.goes_on_with(draft):
+            if draft is None or not request.continues_with(draft):
                 break
             request.computed(1)
         if request.table is not None:

@@ -88,9 +88,16 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._own = own = PartLayers(
             self._layers, embeds, self._has_output, keeps_router_logits, self._keeps_hidden
         )
-        self._goes_on = own.is_whole and "graphs" not in settings.disabled
+        self._can_run_ahead = own.is_whole and "graphs" not in settings.disabled
         self._memory = memory = PartMemory(
-            device, config, settings, own, slots, tier, self._prompts.counts, goes_on=self._goes_on
+            device,
+            config,
+            settings,
+            own,
+            slots,
+            tier,
+            self._prompts.counts,
+            runs_ahead=self._can_run_ahead,
         )
         if embedding is not None:
             memory.weights.lend(weights.embedding.data, embedding)
@@ -130,9 +137,10 @@ class GpuPart(RecordedPart[GpuProgram]):
             return self._in_turn(program, passes, step.incoming)
         self._kept = None
         largest = step.wants_largest and self._has_output
+        runs_ahead = largest and step.continues_greedily and self._can_run_ahead
         values = self._run(
             program, step.segments, step.incoming, largest=largest, reads=not self._hands_on,
-            goes_on=largest and step.goes_on and self._goes_on and self._tier_steps.may_go_on,
+            runs_ahead=runs_ahead and self._tier_steps.may_run_ahead,
         )  # fmt: skip
         return program.results if self._hands_on else values
 
@@ -181,7 +189,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         *,
         largest: bool = False,
         reads: bool = True,
-        goes_on: bool = False,
+        runs_ahead: bool = False,
         prompt: PromptProgram | None = None,
     ) -> Values:
         """Runs one pass; experts without a slot are handled by the current miss mode."""
@@ -193,7 +201,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             values = prompt.run(sequences[0], given, misses=mode.misses)
         else:
             values = program.run(
-                sequences, incoming, largest=largest, reads=reads, goes_on=goes_on,
+                sequences, incoming, largest=largest, reads=reads, goes_on=runs_ahead,
                 misses=mode.misses, predicts=mode.predicts,
             )  # fmt: skip
             # A step's duration decides about the miss mode. The next one may have begun already.

@@ -60,7 +60,7 @@ class PartMemory:
         tier: ExpertTier | None,
         counts: PassCounts,
         *,
-        goes_on: bool,
+        runs_ahead: bool,
     ) -> None:
         self.weights = GpuWeights(device)
         source = None if tier is None else tier.feed
@@ -89,7 +89,7 @@ class PartMemory:
             device,
             [shape for shape in config.states if shape.layer in own.layers],
             num_states(settings.num_parallel, settings.max_drafts),
-            has_backup=bool(factor) or goes_on,
+            has_backup=bool(factor) or runs_ahead,
         )
         self.routed: RoutedRows | None = None  # None without a limit of a prompt's routed rows
         if factor is not None and config.is_moe:

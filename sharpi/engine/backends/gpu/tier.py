@@ -104,7 +104,7 @@ class GpuTier:
         return self._slots.modes
 
     @property
-    def may_go_on(self) -> bool:
+    def may_run_ahead(self) -> bool:
         """True if the GPU may begin the next token before the host knows the previous one's result.
 
         It may not while single tokens are timed to make a choice, where the CPU computes experts,

@@ -39,9 +39,9 @@ class TierSteps:
         return StepMode(tier.mode, reads_early or tier.may_predict(num_tokens))
 
     @property
-    def may_go_on(self) -> bool:
+    def may_run_ahead(self) -> bool:
         """True if the next step may begin before this one has ended."""
-        return self._gpu_tier is None or self._gpu_tier.may_go_on
+        return self._gpu_tier is None or self._gpu_tier.may_run_ahead
 
     def end(
         self, num_tokens: int, routes: StepRoutes, *, is_decode: bool, was_begun: bool = False
