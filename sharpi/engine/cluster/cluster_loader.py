@@ -157,13 +157,9 @@ class ClusterLoader(Closing):
             return list(own)
         ranks = len(self._ring)
         self.remote = RemotePart(
-            group.channel,
-            model.hidden_size,
-            settings.batch_size,
-            ranks,
-            self._leave,
+            group.channel, model.hidden_size, settings.batch_size, ranks, self._leave,
             self._connections,
-        )
+        )  # fmt: skip
         return [*own, self.remote, make_output(own[-1], model, loaded.weights, settings)]
 
     def _open_connections(self, own: Sequence[ModelPart], num_bytes: int) -> None:

@@ -90,15 +90,9 @@ class GpuPart(RecordedPart[GpuProgram]):
         )
         self._can_run_ahead = own.is_whole and "graphs" not in settings.disabled
         self._memory = memory = PartMemory(
-            device,
-            config,
-            settings,
-            own,
-            slots,
-            tier,
-            self._prompts.counts,
+            device, config, settings, own, slots, tier, self._prompts.counts,
             runs_ahead=self._can_run_ahead,
-        )
+        )  # fmt: skip
         if embedding is not None:
             memory.weights.lend(weights.embedding.data, embedding)
         self.cache, self.states, self.gpu_tier = memory.cache, memory.states, memory.gpu_tier
