@@ -230,20 +230,20 @@ class PromptCache(Closing):
         record = self._unsaved(link, position, page)
         self._queue.add([Pending(record, page.page, None, time.time_ns())])
 
-    def windows_change(self, page: int) -> None:
+    def before_windows_change(self, page: int) -> None:
         """Copies or drops a page's waiting records before its sliding-window layers are dropped.
 
         Partial records of the page, which lack these layers, stay as they are.
         """
-        self._queue.forget_windows(page)
+        self._queue.copy_or_drop_windows(page)
 
-    def page_changes(self, page: int) -> None:
+    def before_page_change(self, page: int) -> None:
         """Copies or drops a page's records that wait to be written, before the page changes."""
-        self._queue.forget_page(page)
+        self._queue.copy_or_drop_page(page)
 
-    def state_changes(self, state: State) -> None:
+    def before_state_change(self, state: State) -> None:
         """Copies or drops a state's records that wait to be written, before the state changes."""
-        self._queue.forget_state(state)
+        self._queue.copy_or_drop_state(state)
 
     def copy_some(self) -> None:
         """Copies pages and states that wait to be written from a GPU to RAM.

@@ -60,25 +60,25 @@ class SaveQueue:
                     break
             self._changed.notify()
 
-    def forget_page(self, page: int) -> None:
+    def copy_or_drop_page(self, page: int) -> None:
         """Copies or drops the waiting records of a page that is about to change."""
         if self._pending:
-            self._forget(lambda each: each.page == page)
+            self._copy_or_drop(lambda each: each.page == page)
 
-    def forget_windows(self, page: int) -> None:
+    def copy_or_drop_windows(self, page: int) -> None:
         """Copies or drops a page's waiting records before its sliding-window layers are dropped.
 
         Partial records, which have no keys and values of sliding-window layers, stay as they are.
         """
         if self._pending:
-            self._forget(lambda each: each.page == page and not each.record.is_partial)
+            self._copy_or_drop(lambda each: each.page == page and not each.record.is_partial)
 
-    def forget_state(self, state: State) -> None:
+    def copy_or_drop_state(self, state: State) -> None:
         """Copies or drops the waiting records of a state that is about to change."""
         if self._pending:
-            self._forget(lambda each: each.state == state)
+            self._copy_or_drop(lambda each: each.state == state)
 
-    def _forget(self, concerns: Callable[[Pending], bool]) -> None:
+    def _copy_or_drop(self, concerns: Callable[[Pending], bool]) -> None:
         with self._changed:
             self._pending = deque(
                 each

@@ -54,7 +54,7 @@ class KeptStates:
     def hand_over(self, page: CachedPage, offset: int, state: State) -> None:
         """Keeps `state` itself as the snapshot; the caller must not compute in it any more."""
         if offset in page.states:
-            self._pool.give_back(self._forget(page, offset))
+            self._pool.give_back(self._take(page, offset))
         page.states[offset] = self._states[page, offset] = state
 
     def supersede(self, page: CachedPage, offset: int) -> None:
@@ -65,12 +65,12 @@ class KeptStates:
     def move(self, page: CachedPage, other: CachedPage) -> None:
         """Moves the snapshots of a page to another one with the same tokens."""
         for offset in list(page.states):
-            self.hand_over(other, offset, self._forget(page, offset))
+            self.hand_over(other, offset, self._take(page, offset))
 
     def drop(self, page: CachedPage, beyond: int = 0) -> None:
         """Frees the page's snapshots of states after more than `beyond` of its tokens."""
         for offset in [offset for offset in page.states if offset > beyond]:
-            self._pool.give_back(self._forget(page, offset))
+            self._pool.give_back(self._take(page, offset))
 
     def restore(self, page: CachedPage, offset: int, data: HostBytes) -> bool:
         """Keeps a state that was read from disk; returns False if all states are in use."""
@@ -84,12 +84,12 @@ class KeptStates:
     def _evict(self) -> bool:
         """Frees the snapshot that is first in the order of eviction; returns False without any."""
         if self._states:
-            self._pool.give_back(self._forget(*next(iter(self._states))))
+            self._pool.give_back(self._take(*next(iter(self._states))))
             return True
         return False
 
-    def _forget(self, page: CachedPage, offset: int) -> State:
+    def _take(self, page: CachedPage, offset: int) -> State:
         if self._disk is not None:
-            self._disk.state_changes(page.states[offset])
+            self._disk.before_state_change(page.states[offset])
         del page.states[offset]
         return self._states.pop((page, offset))

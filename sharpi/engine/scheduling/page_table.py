@@ -84,7 +84,7 @@ class PageTable:
         Returns False if no page is free for a copy, or if so few tokens are not worth one.
         """
         if page.is_evictable and len(page.tokens) == count:
-            self._cache.changes(page)
+            self._cache.before_change(page)
             self._cache.hold(page)
             self._append(page)
             return True

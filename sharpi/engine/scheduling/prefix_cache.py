@@ -139,7 +139,7 @@ class PrefixCache:
                 self._remove(page)
         if prefix.last is not None and prefix.last.is_evictable:
             rest = prefix.length - len(prefix.whole) * PAGE_POSITIONS
-            self.changes(prefix.last)
+            self.before_change(prefix.last)
             del prefix.last.tokens[rest:]
             self.states.drop(prefix.last, beyond=rest)
 
@@ -175,16 +175,16 @@ class PrefixCache:
         page = self._by_number.get(number)
         if page is None or self.disk is None:
             return
-        self.disk.windows_change(number)
+        self.disk.before_windows_change(number)
         if page.is_full and self.windows.is_snapshot(page.index):
             ended = EndedPage(number, tuple(page.tokens), ())
             self.disk.save_page(ended, link_before(page), page.index * PAGE_POSITIONS)
-            self.disk.windows_change(number)
+            self.disk.before_windows_change(number)
 
-    def changes(self, page: CachedPage) -> None:
+    def before_change(self, page: CachedPage) -> None:
         """Copies or drops a page's records that wait to be saved, before it is overwritten."""
         if self.disk is not None:
-            self.disk.page_changes(page.page)
+            self.disk.before_page_change(page.page)
 
     def hold(self, page: CachedPage) -> None:
         """Counts one more user of the page, which is not evicted while it has users."""
@@ -285,7 +285,7 @@ class PrefixCache:
 
     def _remove(self, page: CachedPage) -> None:
         assert page.parent is not None
-        self.changes(page)
+        self.before_change(page)
         self.states.drop(page)
         page.parent.children.remove(page)
         page.parent = None

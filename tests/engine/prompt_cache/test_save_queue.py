@@ -70,8 +70,8 @@ def test_what_changes_is_copied_before() -> None:
     memory = Memory()
     queue = queue_of(memory)
     queue.add([pending(0), pending(1, 2), pending(3)])
-    queue.forget_page(0)
-    queue.forget_state(2)
+    queue.copy_or_drop_page(0)
+    queue.copy_or_drop_state(2)
     memory.pages[:], memory.states[:] = 5, 5
     assert contents(queue) == [[0] * PAGE, [0] * (PAGE + STATE), [5] * PAGE]
 
@@ -81,8 +81,8 @@ def test_beyond_the_limit_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     memory = Memory()
     queue = queue_of(memory)
     queue.add([pending(0), pending(1), pending(2)])
-    queue.forget_page(0)
-    queue.forget_page(1)
+    queue.copy_or_drop_page(0)
+    queue.copy_or_drop_page(1)
     memory.pages[:] = 5
     assert contents(queue) == [[0] * PAGE, [5] * PAGE]
 
@@ -90,7 +90,7 @@ def test_beyond_the_limit_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_on_disk_is_not_copied() -> None:
     queue = queue_of(Memory(), lambda record: record.tokens == (1,))
     queue.add([pending(0), pending(1)])
-    queue.forget_page(1)
+    queue.copy_or_drop_page(1)
     assert contents(queue) == [[0] * PAGE, None]
 
 
