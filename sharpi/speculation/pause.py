@@ -1,6 +1,6 @@
 """Pause: skips the search for drafts in some steps, after several useless searches."""
 
-_MOST_VAIN = 2  # consecutive useless searches before a pause
+_MAX_USELESS = 2  # consecutive useless searches before a pause
 _SHARE = 0.002  # the share of the time that useless searches may take on average
 _LONGEST = 512  # the longest pause, in steps
 _NEWEST_SHARE = 0.1
@@ -14,13 +14,13 @@ class Pause:
     """
 
     def __init__(self) -> None:
-        self._num_vain = self._num_to_rest = 0
+        self._num_useless = self._num_to_skip = 0
         self._search_seconds = self._step_seconds = 0.0
 
-    def rests(self) -> bool:
+    def skips_search(self) -> bool:
         """Counts a step; returns True if the step should skip the search for drafts."""
-        self._num_to_rest -= 1
-        return self._num_to_rest >= 0
+        self._num_to_skip -= 1
+        return self._num_to_skip >= 0
 
     def searched(self, seconds: float, gained: float) -> None:
         """Records a search: the seconds that it took, and the expected gain of its drafts."""
@@ -28,17 +28,17 @@ class Pause:
             self._search_seconds = seconds
         usual = self._search_seconds
         self._search_seconds += (min(seconds, 4 * usual) - usual) * _NEWEST_SHARE
-        self._num_vain = 0 if gained > seconds else self._num_vain + 1
-        if self._num_vain > _MOST_VAIN and self._step_seconds:
+        self._num_useless = 0 if gained > seconds else self._num_useless + 1
+        if self._num_useless > _MAX_USELESS and self._step_seconds:
             times = self._search_seconds / (_SHARE * self._step_seconds)
-            self._num_to_rest = min(_LONGEST, int(times))
+            self._num_to_skip = min(_LONGEST, int(times))
 
-    def paid(self) -> None:
+    def record_model_draft(self) -> None:
         """Records that a model drafted, which counts as a useful search.
 
         `ModelChoice` decides whether drafts of a model save time.
         """
-        self._num_vain = 0
+        self._num_useless = 0
 
     def step(self, seconds: float) -> None:
         """Records the duration of a step without drafts."""

@@ -156,22 +156,22 @@ class Speculator:
         drafts.extend(tokens)
         return drafts
 
-    def rests(self) -> bool:
+    def skips_search(self) -> bool:
         """Counts a step; returns True if the step should skip the search for drafts.
 
         That happens after useless searches. Then no other method may be called for the step, and
-        `rested` records its tokens later.
+        `record_skipped` records its tokens later.
         """
-        return self.settings.is_auto and self._pause.rests()
+        return self.settings.is_auto and self._pause.skips_search()
 
-    def rested(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
+    def record_skipped(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
         """Records the tokens of a sequence from steps without a call of `record`."""
         if tokens:
             drafts.extend(tokens)
             drafts.num_known += len(tokens)
             usual = self.rule.times.seconds(1)
             for statistics in (self.statistics, drafts.statistics):
-                statistics.add_rested(len(tokens), usual)
+                statistics.add_skipped(len(tokens), usual)
 
     def end(self, drafts: SequenceDrafts | None, tokens: Sequence[int]) -> None:
         """Ends a sequence; `tokens` are the part of it to add to the recent texts.
@@ -243,7 +243,7 @@ class Speculator:
         if by_models and (choice.is_trial or not any(choice.lengths)):
             self.rule.budget.spend(seconds)
         if by_models:
-            self._pause.paid()
+            self._pause.record_model_draft()
         return bool(by_models)
 
     def _worthwhile(self, chances: list[float]) -> list[float]:

@@ -36,7 +36,7 @@ class DraftStatistics(Struct):
         self.seconds += seconds
         self.seconds_without += seconds_without
 
-    def add_rested(self, num_steps: int, usual: float) -> None:
+    def add_skipped(self, num_steps: int, usual: float) -> None:
         """Counts `num_steps` steps of one token without a search, of `usual` seconds each."""
         self.add_step(num_steps, num_steps * usual, num_steps * usual)
         self.num_steps += num_steps - 1

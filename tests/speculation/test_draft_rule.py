@@ -235,7 +235,7 @@ def test_a_search_in_vain_is_made_less_often() -> None:
     pause = Pause()
     searches = 0
     for _ in range(400):
-        if not pause.rests():
+        if not pause.skips_search():
             searches += 1
             pause.searched(0.05, gained=0.0)
         pause.step(1.0)
@@ -245,6 +245,6 @@ def test_a_search_in_vain_is_made_less_often() -> None:
 def test_a_search_that_pays_is_made_at_every_step() -> None:
     pause = Pause()
     for _ in range(100):
-        assert not pause.rests()
+        assert not pause.skips_search()
         pause.searched(0.05, gained=0.5)
         pause.step(1.0)

@@ -49,10 +49,10 @@ class Drafting:
         `num_steps` steps are usually in progress, this one included. A step that a GPU has begun
         already gets no drafts. If drafts were found, the GPU does not begin the next step early.
         """
-        if any(scheduled.is_prompt for scheduled in batch) or self._speculator.rests():
+        if any(scheduled.is_prompt for scheduled in batch) or self._speculator.skips_search():
             return Drafted(list(batch), may_run_ahead=self._may_run_ahead)
         most = self._speculator.max_drafts // (num_steps if self._shares_states else 1)
-        asked = [self._ask(scheduled.request, most) for scheduled in batch]
+        asked = [self._sequence_request(scheduled.request, most) for scheduled in batch]
         drafts = self._speculator.choose(asked, most, num_steps)
         has_drafts = any(drafts.drafts)
         if has_drafts and self._runner.is_ahead:
@@ -63,25 +63,25 @@ class Drafting:
         ]
         return Drafted(drafted, drafts, self._may_run_ahead and not has_drafts)
 
-    def _ask(self, request: Request, most: int) -> Asked:
+    def _sequence_request(self, request: Request, most: int) -> Asked:
         if request.drafts is None:
             own = [] if request.head is None else [request.head]
             request.drafts = self._speculator.begin(request.tokens, own)
             request.drafts.num_known = len(request.generation_state.ids)
             request.generation_state.timings.drafts = request.drafts.statistics
         else:
-            self._tell_rested(request, request.drafts)
-        most = min(most, self._room(request))
+            self._report_undrafted_tokens(request, request.drafts)
+        most = min(most, self._max_drafts(request))
         if most > 0 and request.table is not None and not request.table.reserve(1 + most):
             most = 0
         return Asked(request.drafts, most)
 
-    def _tell_rested(self, request: Request, drafts: SequenceDrafts) -> None:
+    def _report_undrafted_tokens(self, request: Request, drafts: SequenceDrafts) -> None:
         ids = request.generation_state.ids
         if len(ids) > drafts.num_known:
-            self._speculator.rested(drafts, ids[drafts.num_known :])
+            self._speculator.record_skipped(drafts, ids[drafts.num_known :])
 
-    def _room(self, request: Request) -> int:
+    def _max_drafts(self, request: Request) -> int:
         """Returns the most drafts that leave room for one more token in context and answer."""
         room = self._context_size - len(request.tokens)
         state = request.generation_state
@@ -123,7 +123,7 @@ class Drafting:
         """Ends drafting for a request; later drafts may come from the new part of its text."""
         num_seen = request.generation_state.timings.num_cached_tokens
         if request.drafts is not None:
-            self._tell_rested(request, request.drafts)
+            self._report_undrafted_tokens(request, request.drafts)
         if request.is_prefilled:
             self._speculator.end(request.drafts, request.tokens[num_seen:])
         request.drafts = None
