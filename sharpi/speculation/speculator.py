@@ -70,7 +70,7 @@ class SequenceDrafts:
         self.num_known += len(tokens)
 
 
-class Asked(NamedTuple):
+class SequenceRequest(NamedTuple):
     """A sequence of the next step, for which at most `most` tokens may be drafted."""
 
     drafts: SequenceDrafts
@@ -84,7 +84,7 @@ class StepDrafts(NamedTuple):
     model drafted.
     """
 
-    asked: Sequence[Asked]
+    sequences: Sequence[SequenceRequest]
     drafts: Sequence[Draft | None]
     choice: Choice
     rule: Rule
@@ -189,7 +189,7 @@ class Speculator:
         return not (self.settings.is_auto and 0 < usual < _LEAST_REMEMBERED)
 
     def choose(
-        self, asked: Sequence[Asked], most: int | None = None, num_steps: int = 1
+        self, sequences: Sequence[SequenceRequest], most: int | None = None, num_steps: int = 1
     ) -> StepDrafts:
         """Returns the drafts to check in the next step, at most `most` tokens in all.
 
@@ -198,41 +198,43 @@ class Speculator:
         start = time.perf_counter()
         most = self.max_drafts if most is None else most
         self.rule = self._rule(num_steps)
-        of_models = self._effort(asked)
+        of_models = self._effort(sequences)
         is_auto, least = self.settings.is_auto, max(1, self.settings.min_drafts)
         chance = WORTH_A_ROW if is_auto else 0.0
-        proposed = [each.drafts.propose(each.most, of_models, chance) for each in asked]
+        proposed = [each.drafts.propose(each.most, of_models, chance) for each in sequences]
         chances = [self._worthwhile(each) for each in proposed]
         choice = self.rule.choose(chances, most) if is_auto else _fixed(chances, most)
         chosen = [
             _cut(each.drafts.drafts[0], length) if length >= least else None
-            for each, length in zip(asked, choice.lengths, strict=True)
+            for each, length in zip(sequences, choice.lengths, strict=True)
         ]
         lengths = tuple([len(draft.tokens) if draft else 0 for draft in chosen])
         choice = choice._replace(lengths=lengths)
         seconds = time.perf_counter() - start
-        is_search = not self._time_drafts(asked, choice, seconds)
-        return StepDrafts(asked, chosen, choice, self.rule, seconds, is_search)
+        is_search = not self._time_drafts(sequences, choice, seconds)
+        return StepDrafts(sequences, chosen, choice, self.rule, seconds, is_search)
 
     def _rule(self, num_steps: int) -> Rule:
         if num_steps not in self._rules:
             self._rules[num_steps] = Rule(reads_disk=self._reads_disk)
         return self._rules[num_steps]
 
-    def _effort(self, asked: Sequence[Asked]) -> int:
+    def _effort(self, sequences: Sequence[SequenceRequest]) -> int:
         """Returns how many tokens a model may draft for each sequence; 0 for none."""
         if not self.settings.is_auto:
             return self.max_drafts
-        if not any(each.drafts.has_models for each in asked):
+        if not any(each.drafts.has_models for each in sequences):
             return 0
-        rule, num = self.rule, len(asked)
+        rule, num = self.rule, len(sequences)
         return self._model_choice.length(rule.times, rule.budget, num, self.max_drafts // num)
 
-    def _time_drafts(self, asked: Sequence[Asked], choice: Choice, seconds: float) -> bool:
+    def _time_drafts(
+        self, sequences: Sequence[SequenceRequest], choice: Choice, seconds: float
+    ) -> bool:
         """Records the seconds that drafting took; returns True if a model made a draft."""
         by_models = [
             each.drafts
-            for each in asked
+            for each in sequences
             if each.drafts.drafts and each.drafts.drafts[0].kind not in FREE_KINDS
         ]
         count = sum(len(drafts.drafts[0].tokens) for drafts in by_models)
@@ -266,13 +268,13 @@ class Speculator:
         ended.
         """
         start, gained = time.perf_counter(), step.gained()
-        counts, num = [max(1, len(own)) for own in tokens], len(step.asked)
+        counts, num = [max(1, len(own)) for own in tokens], len(step.sequences)
         num_tokens = sum(counts)
         step.rule.record(step.choice, seconds, num_tokens)
         usual = step.rule.times.seconds(num)
         self._pause.step(usual)
         lengths = step.choice.lengths
-        for each, own, count, length in zip(step.asked, tokens, counts, lengths, strict=True):
+        for each, own, count, length in zip(step.sequences, tokens, counts, lengths, strict=True):
             for statistics in (self.statistics, each.drafts.statistics):
                 statistics.add_step(count, seconds / num, count * usual / num)
                 statistics.drafting_seconds += step.seconds / num
@@ -288,10 +290,10 @@ class Speculator:
 
 def _fixed(chances: Sequence[Sequence[float]], most: int) -> Choice:
     """Returns a choice of all drafted tokens, but at most `most`; earlier sequences go first."""
-    room, lengths = most, []
+    left, lengths = most, []
     for own in chances:
-        lengths.append(min(room, len(own)))
-        room -= lengths[-1]
+        lengths.append(min(left, len(own)))
+        left -= lengths[-1]
     return Choice(tuple(lengths), 0.0)
 
 

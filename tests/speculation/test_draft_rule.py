@@ -10,7 +10,7 @@ from sharpi.speculation.draft import Draft
 from sharpi.speculation.model_choice import ModelChoice
 from sharpi.speculation.pause import Pause
 from sharpi.speculation.rule import Rule
-from sharpi.speculation.speculator import Asked, Speculator
+from sharpi.speculation.speculator import SequenceRequest, Speculator
 from sharpi.speculation.step_times import StepTimes
 from sharpi.speculation.trial_budget import TrialBudget
 
@@ -195,7 +195,7 @@ def test_the_token_that_ends_a_text_counts() -> None:
     speculator = Speculator(SpeculationConfig(kinds=("ngram",), max_drafts=3), 3)
     drafts = speculator.begin([5, 6, 7, 8])
     for tokens in ([9], []):
-        speculator.record(speculator.choose([Asked(drafts, 3)]), 0.5, [tokens])
+        speculator.record(speculator.choose([SequenceRequest(drafts, 3)]), 0.5, [tokens])
     assert drafts.statistics.tokens_per_step == 1.0
     assert drafts.statistics.seconds_saved == -drafts.statistics.drafting_seconds
 

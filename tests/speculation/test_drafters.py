@@ -9,7 +9,7 @@ from sharpi.config import SpeculationConfig
 from sharpi.serve.status.status_routes import resident_bytes
 from sharpi.speculation.ngram import NgramDrafter
 from sharpi.speculation.seen_text import SeenText, SuffixDrafter
-from sharpi.speculation.speculator import Asked, Speculator
+from sharpi.speculation.speculator import SequenceRequest, Speculator
 from sharpi.speculation.suffix_automaton import Place, SuffixAutomaton
 from tests.speculation.plain_suffix_automaton import ROOT, PlainSuffixAutomaton
 
@@ -200,5 +200,5 @@ def test_drafts_shorter_than_asked_for_are_not_checked(
     """What `--spec-draft-n-min` says: the first text leaves room for two drafts, the other four."""
     settings = SpeculationConfig(kinds=("ngram",), max_drafts=4, min_drafts=least)
     speculator = Speculator(settings, 8)
-    asked = [Asked(speculator.begin([1, 2, 3, 4, 5] * 4), most) for most in (2, 4)]
-    assert speculator.choose(asked).choice.lengths == lengths
+    sequences = [SequenceRequest(speculator.begin([1, 2, 3, 4, 5] * 4), most) for most in (2, 4)]
+    assert speculator.choose(sequences).choice.lengths == lengths

@@ -7,7 +7,7 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.steps import ScheduledRequest, StartedStep
-from sharpi.speculation.speculator import Asked, SequenceDrafts, Speculator, StepDrafts
+from sharpi.speculation.speculator import SequenceDrafts, SequenceRequest, Speculator, StepDrafts
 
 
 class Drafted(NamedTuple):
@@ -52,8 +52,8 @@ class Drafting:
         if any(scheduled.is_prompt for scheduled in batch) or self._speculator.skips_search():
             return Drafted(list(batch), may_run_ahead=self._may_run_ahead)
         most = self._speculator.max_drafts // (num_steps if self._shares_states else 1)
-        asked = [self._sequence_request(scheduled.request, most) for scheduled in batch]
-        drafts = self._speculator.choose(asked, most, num_steps)
+        sequences = [self._sequence_request(scheduled.request, most) for scheduled in batch]
+        drafts = self._speculator.choose(sequences, most, num_steps)
         has_drafts = any(drafts.drafts)
         if has_drafts and self._runner.is_ahead:
             return Drafted(list(batch), may_run_ahead=False)
@@ -63,7 +63,7 @@ class Drafting:
         ]
         return Drafted(drafted, drafts, self._may_run_ahead and not has_drafts)
 
-    def _sequence_request(self, request: Request, most: int) -> Asked:
+    def _sequence_request(self, request: Request, most: int) -> SequenceRequest:
         if request.drafts is None:
             own = [] if request.head is None else [request.head]
             request.drafts = self._speculator.begin(request.tokens, own)
@@ -74,7 +74,7 @@ class Drafting:
         most = min(most, self._max_drafts(request))
         if most > 0 and request.table is not None and not request.table.reserve(1 + most):
             most = 0
-        return Asked(request.drafts, most)
+        return SequenceRequest(request.drafts, most)
 
     def _report_undrafted_tokens(self, request: Request, drafts: SequenceDrafts) -> None:
         ids = request.generation_state.ids
@@ -83,11 +83,11 @@ class Drafting:
 
     def _max_drafts(self, request: Request) -> int:
         """Returns the most drafts that leave room for one more token in context and answer."""
-        room = self._context_size - len(request.tokens)
+        left = self._context_size - len(request.tokens)
         state = request.generation_state
         if state.request.max_tokens >= 0:
-            room = min(room, state.request.max_tokens - len(state.ids) - 1)
-        return room
+            left = min(left, state.request.max_tokens - len(state.ids) - 1)
+        return left
 
     def computed(self, started: StartedStep) -> None:
         """Prepares for `learn`, after a step and before its tokens are chosen.
