@@ -69,8 +69,8 @@ def _purpose(group: "Group", own: str) -> str:
     On the first rank it is `own`; other ranks ignore `own`.
     """
     if group.rank == 0:
-        group.state("purpose", own)
-    return group.statement("purpose", 0, str)
+        group.publish("purpose", own)
+    return group.read_value("purpose", 0, str)
 
 
 def _links(group: "Group") -> "tuple[list[Interface], list[LinkRate]]":

@@ -237,4 +237,4 @@ def test_a_request_that_makes_no_sense_is_refused(
 def test_a_request_about_nothing_is_the_last(load_shared: Callable[..., Engine]) -> None:
     ranks = Ranks()
     load_shared(DEMO, ranks, moe_slots=2, context_size=256)
-    assert ranks._programs[0].answer(np.zeros(16, np.uint8)) is None
+    assert ranks._programs[0].compute_reply(np.zeros(16, np.uint8)) is None
