@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.native.store_counts import StoreCounts
-from sharpi.experts.stats.spells import joined_spells
+from sharpi.experts.stats.slot_periods import merge_slot_periods
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 
@@ -48,4 +48,4 @@ class PastSlots:
         """
         if not self._stats and present is not None:
             return present
-        return joined_spells([*self._stats, *filter(None, [present])], run, mapped)
+        return merge_slot_periods([*self._stats, *filter(None, [present])], run, mapped)

@@ -12,15 +12,15 @@ from sharpi.experts.stats.stats import ExpertStats, PredictionStats
 from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 
 
-def joined_spells(
-    spells: Sequence[ExpertStats], run: RunFacts, mapped: MappedUses | None
+def merge_slot_periods(
+    periods: Sequence[ExpertStats], run: RunFacts, mapped: MappedUses | None
 ) -> ExpertStats:
     """Returns the sum of the statistics of all periods with slots, and of `mapped` if not None.
 
     `mapped` has the uses of experts in the mapped file. All periods have the same layers. Values
     that cannot be summed are those of the last period.
     """
-    total = reduce(_sum, spells)
+    total = reduce(_sum, periods)
     layers = (
         total.layers
         if mapped is None
