@@ -43,7 +43,7 @@ class FileTrial:
         self._window = SlotWindow(expert_bytes)
         self._in_file: list[float] = []  # seconds of each token with the file
         self._with_slots = 0.0  # seconds per token
-        self._stake = 0.0  # seconds that the trial may still take beyond the time with slots
+        self._seconds_left = 0.0  # seconds that the trial may still take beyond the time with slots
         self._tokens = 0  # tokens with slots so far
         self._rest, self._next_rest = 0, _REST
         self._faults = self._slow_windows = 0
@@ -73,17 +73,17 @@ class FileTrial:
         self._window.add(seconds, is_usual=is_usual)
         return len(self._window) >= (FIRST_WINDOW if self._tokens <= _FIRST_TOKENS else WINDOW)
 
-    def judge_slots(self, counts: WindowCounts, room: int) -> bool:
+    def judge_slots(self, counts: WindowCounts, free_bytes: int) -> bool:
         """Starts a trial of the file if the window's counts predict a gain; returns True if so.
 
-        `room`: bytes that the page cache could use if there were no slots.
+        `free_bytes`: bytes that the page cache could use if there were no slots.
         """
-        promise = self._window.promise(counts, room)
+        limits = self._window.trial_limits(counts, free_bytes)
         self._window.clear()
-        if promise is None:
+        if limits is None:
             return False
         self.source, self.is_decided = ExpertSource.FILE, False
-        self._with_slots, self._stake = promise.with_slots, promise.stake
+        self._with_slots, self._seconds_left = limits.with_slots, limits.max_extra_seconds
         return True
 
     def record_file(self, seconds: float, faults: int) -> bool:
@@ -107,14 +107,14 @@ class FileTrial:
         The file wins with two fast blocks of tokens in a row. The trial also ends when its budget
         of time or tokens is used up.
         """
-        self._stake -= self._in_file[-1] - self._with_slots
+        self._seconds_left -= self._in_file[-1] - self._with_slots
         tokens = len(self._in_file)
         if tokens % _BLOCK == 0 and tokens >= 2 * _BLOCK:
             blocks = self._in_file[-2 * _BLOCK : -_BLOCK], self._in_file[-_BLOCK:]
             self.ratio = max(map(mean_seconds, blocks)) / self._with_slots
             if self.ratio <= GAINS:
                 return self._keep()
-        if self._stake > 0 and tokens < _MOST_TOKENS:
+        if self._seconds_left > 0 and tokens < _MOST_TOKENS:
             return False
         return self._end()
 

@@ -19,7 +19,7 @@ _FAULT_COST = 2.0  # how much longer a page fault waits than one of eight direct
 # A trial may cost 1.25 times what it takes to fill the page cache, and has to gain as much within
 # 2000 tokens.
 _FILLS, _TOKENS_TO_GAIN = 1.25, 2000
-_LEAST_STAKE = 20  # the least that a trial may cost, in tokens
+_MIN_TRIAL_TOKENS = 20  # the least that a trial may cost, in tokens
 _LEAST_TRIED = 16  # tokens with an alternative setting of the policy before their times count
 _OUTLIER = 4.0  # tokens longer than this many medians count as that long
 
@@ -68,11 +68,11 @@ class WindowCounts(Struct, frozen=True):
         return used * _FAULT_COST * self.stall_seconds / max(1, self.loads)
 
 
-class Promise(Struct, frozen=True):
+class TrialLimits(Struct, frozen=True):
     """The limits of a trial of the mapped file that is expected to gain more than it costs."""
 
     with_slots: float  # seconds per token
-    stake: float  # seconds that the trial may take in addition to the time with slots
+    max_extra_seconds: float  # seconds that the trial may take in addition to the time with slots
 
 
 class SlotWindow:
@@ -85,7 +85,7 @@ class SlotWindow:
         self._expert_bytes = expert_bytes
         self._usual: list[float] = []
         self._tried: list[float] = []  # seconds of tokens in which the policy tried something
-        self._beside = 0.0  # seconds of steps that decoded several tokens
+        self._shared_seconds = 0.0  # seconds of steps that decoded several tokens
 
     def __len__(self) -> int:
         return len(self._usual) + len(self._tried)
@@ -99,59 +99,59 @@ class SlotWindow:
 
         The counts of a window include the time that such steps waited for experts.
         """
-        self._beside += seconds
+        self._shared_seconds += seconds
 
     def clear(self) -> None:
         """Starts a new window: forgets all durations."""
         self._usual.clear()
         self._tried.clear()
-        self._beside = 0.0
+        self._shared_seconds = 0.0
 
-    def promise(self, counts: WindowCounts, room: int) -> Promise | None:
+    def trial_limits(self, counts: WindowCounts, free_bytes: int) -> TrialLimits | None:
         """Returns what a trial of the mapped file may cost; None if the expected gain is too small.
 
-        `room`: bytes that the page cache could use if there were no slots.
+        `free_bytes`: bytes that the page cache could use if there were no slots.
         """
-        total = sum(self._usual) + sum(self._tried) + self._beside
+        total = sum(self._usual) + sum(self._tried) + self._shared_seconds
         stalled = counts.stalled_again / total
         # Slots and file both have to wait for experts that are used for the first time.
         steady = max(0.0, 1 + stalled - counts.stall_seconds / total)
         with_slots = self._fastest() * steady
-        stake = max(_FILLS * counts.fill_seconds, _LEAST_STAKE * with_slots)
-        gain = stalled * self._kept(counts, room) * _TOKENS_TO_GAIN * with_slots
+        max_extra_seconds = max(_FILLS * counts.fill_seconds, _MIN_TRIAL_TOKENS * with_slots)
+        gain = stalled * self._kept(counts, free_bytes) * _TOKENS_TO_GAIN * with_slots
         still_fills = counts.first_uses > _FIRST_USES * counts.misses
-        if still_fills or stalled < _LEAST_STALL or gain <= stake:
+        if still_fills or stalled < _LEAST_STALL or gain <= max_extra_seconds:
             return None
-        return Promise(with_slots, stake)
+        return TrialLimits(with_slots, max_extra_seconds)
 
-    def _kept(self, counts: WindowCounts, room: int) -> float:
+    def _kept(self, counts: WindowCounts, free_bytes: int) -> float:
         """Returns the share of the time spent waiting that the mapped file would save, 0 to 1."""
-        fitting = int(_FILLED * room)
+        fitting = int(_FILLED * free_bytes)
         outside = uses_outside(counts.uses, self._expert_bytes, fitting, counts.all_uses)
         return max(0.0, 1 - _FAULT_COST * outside / max(1, counts.misses_again))
 
     def _fastest(self) -> float:
         """Returns the seconds per token with the faster of the settings that the policy tried."""
         has_both = len(self._tried) >= _LEAST_TRIED and bool(self._usual)
-        ways = (self._usual, self._tried) if has_both else (self._usual or self._tried,)
-        return min(map(mean_seconds, ways))
+        settings = (self._usual, self._tried) if has_both else (self._usual or self._tried,)
+        return min(map(mean_seconds, settings))
 
 
 def uses_outside(
     uses: NDArray[np.int64],
     expert_bytes: NDArray[np.int64],
-    room: int,
+    cache_bytes: int,
     all_uses: NDArray[np.int64] | None = None,
 ) -> int:
     """Returns how many of the `uses` (layers, experts) are of experts outside a cache of experts.
 
-    The cache has `room` bytes and holds the most used experts. These are chosen by `all_uses` if
-    given, because a short window shows only some of the uses.
+    The cache has `cache_bytes` bytes and holds the most used experts. These are chosen by
+    `all_uses` if given, because a short window shows only some of the uses.
     """
     flat = uses.ravel()
     sizes = np.repeat(expert_bytes, uses.shape[1])
     order = np.argsort(-(flat if all_uses is None else all_uses.ravel()), kind="stable")
-    return int(flat[order][np.cumsum(sizes[order]) > room].sum())
+    return int(flat[order][np.cumsum(sizes[order]) > cache_bytes].sum())
 
 
 def mean_seconds(seconds: list[float]) -> float:

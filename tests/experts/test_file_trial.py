@@ -11,7 +11,7 @@ USES = np.array([[90, 5, 5, 0], [100, 0, 0, 0]], np.int64)  # four experts that 
 STALLING = WindowCounts(
     stall_seconds=0.2 * FIRST_WINDOW, misses=40, loads=40, uses=USES, all_uses=USES, first_uses=0
 )
-ALL_ROOM = 50  # a fifth of it is for what read-ahead brings
+ALL_BYTES = 50  # a fifth of it is for what read-ahead brings
 
 
 def in_window(trial: FileTrial, seconds: float = 1.0) -> None:
@@ -20,10 +20,10 @@ def in_window(trial: FileTrial, seconds: float = 1.0) -> None:
     assert ends == [False] * (FIRST_WINDOW - 1) + [True]
 
 
-def begun(room: int = ALL_ROOM, counts: WindowCounts = STALLING) -> FileTrial:
+def begun(free_bytes: int = ALL_BYTES, counts: WindowCounts = STALLING) -> FileTrial:
     trial = FileTrial(SIZES)
     in_window(trial)
-    assert trial.judge_slots(counts, room) == (trial.source is ExpertSource.FILE)
+    assert trial.judge_slots(counts, free_bytes) == (trial.source is ExpertSource.FILE)
     return trial
 
 
@@ -35,9 +35,11 @@ def in_file(trial: FileTrial, tokens: int, seconds: float, faults: int = 0) -> i
     return None
 
 
-@pytest.mark.parametrize(("room", "outside"), [(40, 0), (30, 5), (20, 10), (10, 100), (0, 200)])
-def test_uses_outside_the_most_used_experts_that_fit(room: int, outside: int) -> None:
-    assert uses_outside(USES, SIZES, room) == outside
+@pytest.mark.parametrize(
+    ("free_bytes", "outside"), [(40, 0), (30, 5), (20, 10), (10, 100), (0, 200)]
+)
+def test_uses_outside_the_most_used_experts_that_fit(free_bytes: int, outside: int) -> None:
+    assert uses_outside(USES, SIZES, free_bytes) == outside
 
 
 def test_larger_experts_take_more_room() -> None:
@@ -54,19 +56,19 @@ def changed(**fields: object) -> WindowCounts:
 
 
 @pytest.mark.parametrize(
-    ("counts", "room"),
+    ("counts", "free_bytes"),
     [
-        (changed(stall_seconds=0.01 * FIRST_WINDOW), ALL_ROOM),  # hardly any time to gain
-        (changed(first_uses=40), ALL_ROOM),  # both sources have to read what was never used
-        (changed(first_uses=37), ALL_ROOM),
+        (changed(stall_seconds=0.01 * FIRST_WINDOW), ALL_BYTES),  # hardly any time to gain
+        (changed(first_uses=40), ALL_BYTES),  # both sources have to read what was never used
+        (changed(first_uses=37), ALL_BYTES),
         (STALLING, 10),  # the file would miss more
         (changed(misses=8), 30),
         (changed(misses=8), 49),
-        (changed(misses=0, stall_seconds=0.0), ALL_ROOM),
+        (changed(misses=0, stall_seconds=0.0), ALL_BYTES),
     ],
 )
-def test_slots_stay_where_the_file_promises_nothing(counts: WindowCounts, room: int) -> None:
-    assert begun(room, counts).source is ExpertSource.SLOTS
+def test_slots_stay_where_the_file_promises_nothing(counts: WindowCounts, free_bytes: int) -> None:
+    assert begun(free_bytes, counts).source is ExpertSource.SLOTS
 
 
 def test_a_faster_file_is_kept_after_two_fast_blocks() -> None:
@@ -84,14 +86,14 @@ def test_a_trial_costs_no_more_than_its_stake_and_slots_rest_longer_each_time() 
     rests = []
     for _ in range(2):
         in_window(trial)
-        assert trial.judge_slots(STALLING, ALL_ROOM)
+        assert trial.judge_slots(STALLING, ALL_BYTES)
         decided = in_file(trial, 1000, seconds=1.1)
         assert decided == 199  # 20 tokens' time beyond that with slots
         assert trial.source is ExpertSource.SLOTS
         rest = 0
         while not trial.record(1.0):
             rest += 1
-        assert not trial.judge_slots(changed(misses=0), ALL_ROOM)
+        assert not trial.judge_slots(changed(misses=0), ALL_BYTES)
         rests.append(rest)
     assert rests[0] > 8000
     assert rests[1] > 1.9 * rests[0]
@@ -120,7 +122,7 @@ def test_filling_a_large_page_cache_has_to_be_gained_again() -> None:
     many = np.repeat(USES, 8, axis=1)
     dear = changed(stall_seconds=0.2 * FIRST_WINDOW, loads=1, uses=many, all_uses=many)
     assert begun(counts=slow).source is ExpertSource.FILE  # 4 experts of 12.8 s for 320 s
-    assert begun(8 * ALL_ROOM, dear).source is ExpertSource.SLOTS  # 32 experts of 25.6 s
+    assert begun(8 * ALL_BYTES, dear).source is ExpertSource.SLOTS  # 32 experts of 25.6 s
 
 
 def test_experts_that_a_short_window_shows_seldom_are_ranked_by_all_their_uses() -> None:
@@ -168,10 +170,10 @@ def test_steps_beside_count_as_time_and_not_as_tokens() -> None:
     trial = FileTrial(SIZES)
     trial.add_shared_step(99 * FIRST_WINDOW)
     in_window(trial)
-    assert not trial.judge_slots(STALLING, ALL_ROOM)  # 0.2 of 100 seconds are too few
+    assert not trial.judge_slots(STALLING, ALL_BYTES)  # 0.2 of 100 seconds are too few
     assert trial.begins_window
     in_window(trial)
-    assert trial.judge_slots(STALLING, ALL_ROOM)
+    assert trial.judge_slots(STALLING, ALL_BYTES)
 
 
 @pytest.mark.parametrize(("tried", "ratio"), [(0.5, 2.0), (3.0, 1.0)])
@@ -179,7 +181,7 @@ def test_the_file_has_to_beat_what_the_policy_tries_beside(tried: float, ratio: 
     trial = FileTrial(SIZES)
     ends = [trial.record(1.0 if i % 4 else tried, is_usual=i % 4 > 0) for i in range(FIRST_WINDOW)]
     assert ends[-1]
-    assert trial.judge_slots(STALLING, ALL_ROOM)
+    assert trial.judge_slots(STALLING, ALL_BYTES)
     in_file(trial, 512, seconds=1.0)
     assert trial.ratio == pytest.approx(ratio)
 
@@ -188,7 +190,7 @@ def test_windows_grow_after_the_first_tokens() -> None:
     trial, ends = FileTrial(SIZES), []
     for token in range(1, 2000):
         if trial.record(1.0):
-            trial.judge_slots(changed(misses=0), ALL_ROOM)
+            trial.judge_slots(changed(misses=0), ALL_BYTES)
             ends.append(token)
     assert ends[:3] == [64, 128, 192]
     assert ends[-3:] == [1280, 1536, 1792]

@@ -105,9 +105,9 @@ def test_a_window_is_judged_by_what_happened_in_it(
     """Runs the real choice, with a trial that begins at once and calls the file faster."""
     windows: list[tuple[WindowCounts, int]] = []
 
-    def judge(trial: FileTrial, counts: WindowCounts, room: int) -> bool:
-        windows.append((counts, room))
-        return original(trial, counts, room)
+    def judge(trial: FileTrial, counts: WindowCounts, free_bytes: int) -> bool:
+        windows.append((counts, free_bytes))
+        return original(trial, counts, free_bytes)
 
     original = FileTrial.judge_slots
     monkeypatch.setattr("sharpi.engine.loader.may_map", lambda config, plan: True)
@@ -124,9 +124,9 @@ def test_a_window_is_judged_by_what_happened_in_it(
     assert stats.decode.accesses == (TOKENS - 1) * NUM_LAYERS * NUM_USED
     assert stats.total.mapped > 0  # counted although nobody asked for a file of statistics
     assert f"; {stats.total.mapped} in the mapped file\n" in "\n".join(tier_lines(stats))
-    (counts, room), *_ = windows
+    (counts, free_bytes), *_ = windows
     assert counts.uses.sum() == 15 * NUM_LAYERS * NUM_USED  # the first token begins the window
     assert np.all(counts.uses >= 0)
     assert 0 < counts.misses < counts.uses.sum()
-    assert room > 0
+    assert free_bytes > 0
     assert "note: experts are now used where the file is mapped" in capsys.readouterr().err
