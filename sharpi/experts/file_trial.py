@@ -20,7 +20,7 @@ GAINS = 0.98  # the file is kept if its time is at most this ratio of the time w
 COSTS = 1.02  # slots return if the file's time is above this ratio
 _BLOCK = 32  # tokens; two blocks in a row decide about the file
 _MOST_TOKENS = 512  # the longest trial, in tokens
-_REST = 8192  # tokens until the next trial; doubles after each failed trial
+_PAUSE_TOKENS = 8192  # tokens until the next trial; doubles after each failed trial
 
 
 class ExpertSource(Enum):
@@ -45,7 +45,7 @@ class FileTrial:
         self._with_slots = 0.0  # seconds per token
         self._seconds_left = 0.0  # seconds that the trial may still take beyond the time with slots
         self._tokens = 0  # tokens with slots so far
-        self._rest, self._next_rest = 0, _REST
+        self._pause_left, self._next_pause = 0, _PAUSE_TOKENS
         self._faults = self._slow_windows = 0
 
     @property
@@ -66,8 +66,8 @@ class FileTrial:
         Returns True at the end of a window; the caller then calls `judge_slots`. `is_usual` is
         False if the policy tried an alternative setting with this token.
         """
-        if self._rest:
-            self._rest -= 1
+        if self._pause_left:
+            self._pause_left -= 1
             return False
         self._tokens += 1
         self._window.add(seconds, is_usual=is_usual)
@@ -99,7 +99,7 @@ class FileTrial:
         self.source, self.is_decided = ExpertSource.SLOTS, True
         self._in_file.clear()
         self._window.clear()
-        self._rest, self._next_rest = self._next_rest, 2 * self._next_rest
+        self._pause_left, self._next_pause = self._next_pause, 2 * self._next_pause
 
     def _try(self) -> bool:
         """Ends the trial if the file has won or lost; returns True if it ended.

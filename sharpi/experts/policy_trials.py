@@ -7,7 +7,7 @@ first still hold the experts that the learned policy chose.
 
 from sharpi.experts.prediction_trial import PredictionTrial, TrialTimes
 
-LEARNING_TIMES = TrialTimes(period=96, without=32, settling=8, periods=3, rest=4096)
+LEARNING_TIMES = TrialTimes(period=96, without=32, warm_up=8, periods=3, pause=4096)
 
 
 class PolicyTrials:

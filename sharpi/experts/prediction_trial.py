@@ -11,12 +11,12 @@ from statistics import median
 from msgspec import Struct
 
 PERIOD, WITHOUT = 32, 8  # tokens of a period, and tokens at its end that run without predictions
-SETTLING = 1  # tokens after a switch that are not counted
+WARM_UP = 1  # tokens after a switch that are not counted
 PERIODS = 6
 COSTS_TOO_MUCH = 1.02  # ratio of the time with predictions to the time without
 GAINS_AGAIN = 0.98  # what was switched off returns if that ratio is below this one
 TOKENS_UNTIL_RETRIAL = 2048
-MOST_RESTS = 16  # the longest wait for a trial, in multiples of TOKENS_UNTIL_RETRIAL
+MAX_PAUSE_FACTOR = 16  # the longest wait for a trial, in multiples of TOKENS_UNTIL_RETRIAL
 
 
 class TrialTimes(Struct, frozen=True):
@@ -24,9 +24,9 @@ class TrialTimes(Struct, frozen=True):
 
     period: int = PERIOD
     without: int = WITHOUT  # tokens at the end of each period that do without predictions
-    settling: int = SETTLING  # tokens after each switch that do not count
+    warm_up: int = WARM_UP  # tokens after each switch that do not count
     periods: int = PERIODS
-    rest: int = TOKENS_UNTIL_RETRIAL  # tokens until the next trial, at first
+    pause: int = TOKENS_UNTIL_RETRIAL  # tokens until the next trial, at first
 
 
 class PredictionTrial:
@@ -38,22 +38,22 @@ class PredictionTrial:
         # seconds with predictions divided by seconds without, in the last trial
         self.ratio: float | None = None
         self._token = 0
-        self._rest = 0  # tokens until the next trial
-        self._rests = 1  # the next wait, in multiples of `TrialTimes.rest`
+        self._pause_left = 0  # tokens until the next trial
+        self._pause_factor = 1  # the next wait, in multiples of `TrialTimes.pause`
         self._with: list[float] = []
         self._without: list[float] = []
 
     @property
     def predicts_now(self) -> bool:
         """True if the next token uses predictions."""
-        if self._rest:
+        if self._pause_left:
             return self.is_on
         return self._token % self._times.period < self._times.period - self._times.without
 
     @property
     def is_settled(self) -> bool:
         """True between two trials, while the latest decision holds."""
-        return self._rest > 0
+        return self._pause_left > 0
 
     @property
     def decision_note(self) -> str:
@@ -66,8 +66,8 @@ class PredictionTrial:
 
     def record(self, seconds: float) -> bool:
         """Records one token's duration; returns True if the decision changed."""
-        if self._rest:
-            self._rest -= 1
+        if self._pause_left:
+            self._pause_left -= 1
             return False
         self._sort_in(seconds)
         self._token += 1
@@ -76,7 +76,7 @@ class PredictionTrial:
     def _sort_in(self, seconds: float) -> None:
         place, with_it = self._token % self._times.period, self.predicts_now
         since_switch = place if with_it else place - (self._times.period - self._times.without)
-        if since_switch >= self._times.settling:
+        if since_switch >= self._times.warm_up:
             (self._with if with_it else self._without).append(seconds)
 
     def _judge(self) -> bool:
@@ -84,8 +84,8 @@ class PredictionTrial:
         self.ratio = median(self._with) / max(median(self._without), 1e-9)
         self.is_on = self.ratio <= (COSTS_TOO_MUCH if before else GAINS_AGAIN)
         stays_off = not before and not self.is_on
-        self._rests = min(2 * self._rests, MOST_RESTS) if stays_off else 1
-        self._token, self._rest = 0, self._rests * self._times.rest
+        self._pause_factor = min(2 * self._pause_factor, MAX_PAUSE_FACTOR) if stays_off else 1
+        self._token, self._pause_left = 0, self._pause_factor * self._times.pause
         self._with.clear()
         self._without.clear()
         return before != self.is_on

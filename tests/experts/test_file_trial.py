@@ -83,20 +83,20 @@ def test_a_faster_file_is_kept_after_two_fast_blocks() -> None:
 
 def test_a_trial_costs_no_more_than_its_stake_and_slots_rest_longer_each_time() -> None:
     trial = FileTrial(SIZES)
-    rests = []
+    pauses = []
     for _ in range(2):
         in_window(trial)
         assert trial.judge_slots(STALLING, ALL_BYTES)
         decided = in_file(trial, 1000, seconds=1.1)
         assert decided == 199  # 20 tokens' time beyond that with slots
         assert trial.source is ExpertSource.SLOTS
-        rest = 0
+        pause = 0
         while not trial.record(1.0):
-            rest += 1
+            pause += 1
         assert not trial.judge_slots(changed(misses=0), ALL_BYTES)
-        rests.append(rest)
-    assert rests[0] > 8000
-    assert rests[1] > 1.9 * rests[0]
+        pauses.append(pause)
+    assert pauses[0] > 8000
+    assert pauses[1] > 1.9 * pauses[0]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_lru_takes_over_and_the_learned_policy_may_return() -> None:
     assert "slots now evict the oldest expert" in note
     assert "1.20 times" in note
     assert (trials.prefetches_now, trials.prefetches, trials.learns) == (False, False, False)
-    assert run(trials, LEARNING_TIMES.rest, prefetching=9.0, learning=9.0, lru=1.0) == []
+    assert run(trials, LEARNING_TIMES.pause, prefetching=9.0, learning=9.0, lru=1.0) == []
     notes = run(trials, LEARNING + PREFETCH, prefetching=0.9, learning=0.95, lru=1.0)
     assert any("the learned policy decides about slots again" in note for note in notes)
     assert trials.learns
@@ -52,9 +52,9 @@ def test_a_difference_of_a_percent_changes_nothing_either_way() -> None:
     trials = PolicyTrials(may_prefetch=False, may_fall_back=True)
     assert run(trials, LEARNING, prefetching=0.0, learning=1.01, lru=1.0) == []
     assert trials.learns
-    run(trials, LEARNING_TIMES.rest, prefetching=0.0, learning=1.0, lru=1.0)
+    run(trials, LEARNING_TIMES.pause, prefetching=0.0, learning=1.0, lru=1.0)
     assert run(trials, LEARNING, prefetching=0.0, learning=1.1, lru=1.0) != []
-    run(trials, LEARNING_TIMES.rest, prefetching=0.0, learning=1.0, lru=1.0)
+    run(trials, LEARNING_TIMES.pause, prefetching=0.0, learning=1.0, lru=1.0)
     assert run(trials, LEARNING, prefetching=0.0, learning=0.99, lru=1.0) == []
     assert not trials.learns
 

@@ -4,7 +4,7 @@ import pytest
 
 from sharpi.experts.prediction_trial import (
     COSTS_TOO_MUCH,
-    MOST_RESTS,
+    MAX_PAUSE_FACTOR,
     PERIOD,
     PERIODS,
     TOKENS_UNTIL_RETRIAL,
@@ -64,27 +64,27 @@ def test_a_second_trial_that_agrees_changes_nothing() -> None:
 
 
 def test_what_stays_off_is_tried_less_and_less_often() -> None:
-    trial, rests = PredictionTrial(), []
+    trial, pauses = PredictionTrial(), []
     for _ in range(7):
         assert trial.ratio is None or not trial.is_on
         run(trial, TRIAL, 2.0)
-        rest = 0
+        pause = 0
         while trial.is_settled:
             trial.record(1.0)
-            rest += 1
-        rests.append(rest // TOKENS_UNTIL_RETRIAL)
-    assert rests == [1, 2, 4, 8, MOST_RESTS, MOST_RESTS, MOST_RESTS]
+            pause += 1
+        pauses.append(pause // TOKENS_UNTIL_RETRIAL)
+    assert pauses == [1, 2, 4, 8, MAX_PAUSE_FACTOR, MAX_PAUSE_FACTOR, MAX_PAUSE_FACTOR]
 
 
 def test_what_comes_back_is_tried_as_often_as_at_first() -> None:
     trial = PredictionTrial()
     for seconds in (2.0, 2.0, 0.5, 2.0):
         run(trial, TRIAL, seconds)
-        rest = 0
+        pause = 0
         while trial.is_settled:
             trial.record(1.0)
-            rest += 1
-    assert rest == TOKENS_UNTIL_RETRIAL
+            pause += 1
+    assert pause == TOKENS_UNTIL_RETRIAL
 
 
 def test_hiccups_and_the_token_after_a_switch_do_not_count() -> None:
