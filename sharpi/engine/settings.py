@@ -133,8 +133,8 @@ def _max_drafts(config: RunConfig, file: GgufFile, model: ModelConfig, context_s
     if model.states and speculation.max_drafts is None:
         most = STATEFUL_DRAFTS
         if speculation.is_default:
-            room = file.num_bytes // STATES_SHARE // state_bytes(model.states)
-            most = max(0, min(most, room - config.num_parallel))
+            max_states = file.num_bytes // STATES_SHARE // state_bytes(model.states)
+            most = max(0, min(most, max_states - config.num_parallel))
     wanted = most if speculation.max_drafts is None else speculation.max_drafts
     return max(0, min(wanted, MAX_DRAFTS, context_size - 1))
 

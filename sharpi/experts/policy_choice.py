@@ -28,7 +28,7 @@ class ExpertShape(Struct, frozen=True):
     experts_per_token: int
     slots: tuple[int, ...]  # slots by layer index; 0 in dense layers
     on_gpu: bool = False  # slots are in VRAM, where only missed experts are loaded
-    learns_little: bool = False  # too little memory for the maps of policies that look ahead
+    uses_small_maps: bool = False  # too little memory for the maps of policies that look ahead
 
     @property
     def num_moe_layers(self) -> int:
@@ -73,8 +73,8 @@ def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tup
     Bytes are 0 for a policy that does not learn.
     """
     usual, little = (
-        _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, learns_little=learns_little))
-        for learns_little in (False, True)
+        _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, uses_small_maps=uses_small_maps))
+        for uses_small_maps in (False, True)
     )
     if on_gpu and usual.has_budget:
         usual = little = PolicyKind.LEARNED_KEEP
@@ -128,7 +128,7 @@ def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
     """Returns the policy with the most hits in measurements, of those that can be used here."""
     if shape.all_fit:
         return PolicyKind.LRU
-    may_prefetch = asked.prefetch and not (shape.on_gpu or shape.learns_little)
+    may_prefetch = asked.prefetch and not (shape.on_gpu or shape.uses_small_maps)
     return PolicyKind.LEARNED_PREFETCH if may_prefetch else PolicyKind.LEARNED_KEEP
 
 

@@ -55,7 +55,7 @@ def _gains(
     used, of = model.num_experts_per_token, max((x.num_experts for x in model.layers), default=0)
     costs = [
         (dense + experts * ratio + drafting) / (dense + experts)
-        for ratio in (_unlike(count + 1, used, of), _RECORDED[count + 1])
+        for ratio in (_distinct_experts_ratio(count + 1, used, of), _RECORDED[count + 1])
     ]
     low, high = sorted(max(1.0, tokens / cost) for cost in costs)
     return low, high
@@ -81,7 +81,7 @@ def _head_bytes(model: ModelFacts) -> float:
     return float(head.dense_weights_bytes + experts + model.output_bytes)
 
 
-def _unlike(tokens: int, used: int, num_experts: int) -> float:
+def _distinct_experts_ratio(tokens: int, used: int, num_experts: int) -> float:
     """Returns how many distinct experts `tokens` random routes use, relative to one route."""
     if not num_experts:
         return 1.0

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu_experts import GpuExperts, goes_whole, gpu_experts, whole_experts_bytes
+from sharpi.tiers.gpu_experts import GpuExperts, all_experts_bytes, gpu_experts, places_full_layers
 from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import Purpose, Tier
@@ -51,12 +51,12 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
     """
     scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
     wanted = wanted_layers(model, request)
-    room = (request.vram or 0) - RESERVE_BYTES - scratch
-    fitting = _fitting_layers(model, bytes_beside(model, request, kv), wanted, room)
+    free_bytes = (request.vram or 0) - RESERVE_BYTES - scratch
+    fitting = _fitting_layers(model, extra_bytes(model, request, kv), wanted, free_bytes)
     if fitting is None:
         budget = TierBudget(Tier.VRAM, request.vram or 0)
         return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
-    has_slots = len(fitting) == wanted or goes_whole(request)
+    has_slots = len(fitting) == wanted or places_full_layers(request)
     plan = plan_layers(model, request, kv, scratch, fitting, has_slots=has_slots)
     plan = replace(plan, notes=(*left_out_notes(wanted, len(fitting)), *plan.notes))
     return _with_embedding(model, plan)
@@ -79,15 +79,15 @@ def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
     return replace(plan, places=(replace(place, num_bytes=budget.taken, embeds=True),))
 
 
-def bytes_beside(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[int]:
+def extra_bytes(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[int]:
     """Returns the bytes that each layer needs on a GPU in addition to its dense weights.
 
     They are the KV cache, and all experts if layers are placed with all their experts.
     """
     kv = kv[: len(model.layers)] if request.gpu_kv is None else list(request.gpu_kv)
-    if not goes_whole(request):
+    if not places_full_layers(request):
         return kv
-    return [kv[i] + whole_experts_bytes(model, request, i) for i in range(len(model.layers))]
+    return [kv[i] + all_experts_bytes(model, request, i) for i in range(len(model.layers))]
 
 
 def plan_layers(

@@ -13,7 +13,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu_experts import goes_whole
+from sharpi.tiers.gpu_experts import places_full_layers
 from sharpi.tiers.hit_rates import curve
 from sharpi.tiers.layer_division import first_layers
 from sharpi.tiers.request import TierRequest
@@ -25,7 +25,7 @@ _FULL_SECONDS = 1e-6
 _NO_ROOM = float("inf")
 
 
-class GpuRoom(Struct, frozen=True):
+class GpuCapacity(Struct, frozen=True):
     """The memory of one GPU that layers can use, and its read bandwidth."""
 
     num_bytes: int
@@ -35,7 +35,7 @@ class GpuRoom(Struct, frozen=True):
 class _Sums(Struct, frozen=True):
     """Cumulative sums over layers: entry i is the sum over all layers before i."""
 
-    beside: list[int]  # bytes that must be in VRAM
+    extra: list[int]  # bytes that must be in VRAM
     dense: list[int]  # bytes of dense weights, which every token reads
     experts: list[int]  # bytes of slots for all experts, in layers that may have slots
     chosen: list[int]  # bytes of the experts that one token uses
@@ -45,11 +45,11 @@ class _Sums(Struct, frozen=True):
 
 
 def divide_gpus(
-    model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
+    model: ModelFacts, request: TierRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
 ) -> Division | None:
     """Returns each GPU's range of layers, possibly empty; None if no layer fits.
 
-    `beside`: for each layer, the bytes that must be on its GPU in addition to its dense weights.
+    `extra`: for each layer, the bytes that must be on its GPU in addition to its dense weights.
     As many of the last layers as fit are divided, by `request.tensor_split` if that is given. If
     possible, every GPU has at least one layer.
     """
@@ -58,44 +58,44 @@ def divide_gpus(
     if request.gpu_layers is not None:
         wanted = min(wanted, request.gpu_layers)
     starts = [i for i in first_layers(model) if own.stop - wanted <= i < own.stop]
-    seconds = _cost(model, request, beside, rooms)
+    seconds = _cost(model, request, extra, capacities)
     if request.tensor_split:
-        return _by_shares(starts, own.stop, request.tensor_split, len(rooms), seconds)
-    return _fastest(starts, own.stop, len(rooms), seconds, leaves_none=True) or _fastest(
-        starts, own.stop, len(rooms), seconds, leaves_none=False
+        return _by_shares(starts, own.stop, request.tensor_split, len(capacities), seconds)
+    return _fastest(starts, own.stop, len(capacities), seconds, leaves_none=True) or _fastest(
+        starts, own.stop, len(capacities), seconds, leaves_none=False
     )
 
 
 def _cost(
-    model: ModelFacts, request: TierRequest, beside: Sequence[int], rooms: Sequence[GpuRoom]
+    model: ModelFacts, request: TierRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
 ) -> Callable[[int, int, int], float]:
     """Returns a function `seconds(gpu, first, end)`: a token's time on a GPU with these layers.
 
     It returns infinity if the layers do not fit.
     """
-    sums, end_of_all = _sums(model, request, beside), model.own_layers.stop
+    sums, end_of_all = _sums(model, request, extra), model.own_layers.stop
 
     def seconds(gpu: int, first: int, end: int) -> float:
         if first == end:
             return 0.0
-        room, output = rooms[gpu], model.output_bytes if end == end_of_all else 0
+        capacity, output = capacities[gpu], model.output_bytes if end == end_of_all else 0
         dense = output + sums.of(sums.dense, first, end)
-        left = room.num_bytes - output - sums.of(sums.beside, first, end)
+        left = capacity.num_bytes - output - sums.of(sums.extra, first, end)
         if left < 0:
             return _NO_ROOM
         wanted, chosen = (sums.of(each, first, end) for each in (sums.experts, sums.chosen))
         hits = curve(min(1.0, left / wanted)) if wanted else 1.0
-        full = 1 - max(0, left - wanted) / max(1, room.num_bytes)
-        read = (dense + hits * chosen) / room.read_rate + (1 - hits) * chosen / _BUS_RATE
+        full = 1 - max(0, left - wanted) / max(1, capacity.num_bytes)
+        read = (dense + hits * chosen) / capacity.read_rate + (1 - hits) * chosen / _BUS_RATE
         return read + _FULL_SECONDS * full * full
 
     return cache(seconds)
 
 
-def _sums(model: ModelFacts, request: TierRequest, beside: Sequence[int]) -> _Sums:
+def _sums(model: ModelFacts, request: TierRequest, extra: Sequence[int]) -> _Sums:
     used = model.num_experts_per_token
     may_miss = [
-        bool(e.num_experts) and not (goes_whole(request) or request.keeps_off_gpu(i))
+        bool(e.num_experts) and not (places_full_layers(request) or request.keeps_off_gpu(i))
         for i, e in _indexed(model)
     ]
 
@@ -103,7 +103,7 @@ def _sums(model: ModelFacts, request: TierRequest, beside: Sequence[int]) -> _Su
         return list(accumulate(values, initial=0))
 
     return _Sums(
-        before([e.dense_weights_bytes + own for e, own in zip(model.layers, beside, strict=True)]),
+        before([e.dense_weights_bytes + own for e, own in zip(model.layers, extra, strict=True)]),
         before([e.dense_weights_bytes for e in model.layers]),
         before([may_miss[i] * e.num_experts * e.slot_bytes for i, e in _indexed(model)]),
         before([may_miss[i] * used * (e.expert_bytes or 0) for i, e in _indexed(model)]),

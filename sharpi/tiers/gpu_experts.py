@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.kv_growth import KvGrowth
-from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash, stash_room
+from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, max_stash_bytes, prompt_stash
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_grants import SlotWant, grant
 from sharpi.tiers.slot_sizing import most_slots
@@ -31,11 +31,11 @@ class GpuExperts(Struct, frozen=True):
 
 
 def gpu_experts(
-    model: ModelFacts, request: TierRequest, on_gpu: list[int], room: int
+    model: ModelFacts, request: TierRequest, on_gpu: list[int], free_bytes: int
 ) -> GpuExperts:
     """Plans the memory for experts of the layers `on_gpu`.
 
-    `room`: the bytes that remain besides dense weights and the full KV cache.
+    `free_bytes`: the bytes that remain besides dense weights and the full KV cache.
     """
     layers = {
         i: model.layers[i]
@@ -46,20 +46,20 @@ def gpu_experts(
         i: SlotWant(layer.slot_bytes, most_slots(layer, request.moe_slots))
         for i, layer in layers.items()
     }
-    slots = grant(wants, room)
+    slots = grant(wants, free_bytes)
     if all(count == layers[i].num_experts for i, count in slots.items()):
         return GpuExperts(slots, _slots_bytes(layers, slots))
     staging, stash = NO_STAGING, NO_STASH
     if request.fills_from_ram:
-        staging = gpu_staging(model, layers.values(), room)
+        staging = gpu_staging(model, layers.values(), free_bytes)
     staging_bytes, stash_bytes = gpu_staging_bytes(staging, layers.values()), 0
     if staging.num_streamed:
-        stash = prompt_stash(model, request, room)
-        stash_bytes = stash_room(model, request, room)
+        stash = prompt_stash(model, request, free_bytes)
+        stash_bytes = max_stash_bytes(model, request, free_bytes)
     learned = request.gpu_learned_bytes * len(layers) if request.fills_from_ram else 0
-    room -= staging_bytes + stash_bytes + learned
-    slots = grant(wants, room)
-    growth = _growth(request, layers, wants, slots, on_gpu, room)
+    free_bytes -= staging_bytes + stash_bytes + learned
+    slots = grant(wants, free_bytes)
+    growth = _growth(request, layers, wants, slots, on_gpu, free_bytes)
     if growth is not None:
         slots = {i: want.most for i, want in growth.wants.items()}
     num_bytes = _slots_bytes(layers, slots)
@@ -74,7 +74,7 @@ def _growth(
     wants: Mapping[int, SlotWant],
     last_slots: Mapping[int, int],
     on_gpu: list[int],
-    room: int,
+    free_bytes: int,
 ) -> KvGrowth | None:
     """Plans a KV cache that begins small, if that allows more slots and the cache can grow later.
 
@@ -83,9 +83,9 @@ def _growth(
     None for a cache of fixed size.
     """
     whole, first = request.gpu_kv, request.gpu_kv_first
-    if whole is None or first is None or goes_whole(request):
+    if whole is None or first is None or places_full_layers(request):
         return None
-    last_bytes = room - max(whole[i] for i in on_gpu)
+    last_bytes = free_bytes - max(whole[i] for i in on_gpu)
     if last_bytes < 0:
         return None
     most = {
@@ -94,7 +94,7 @@ def _growth(
         else want
         for i, want in wants.items()
     }
-    slots = grant(most, room + sum(whole[i] - first[i] for i in on_gpu))
+    slots = grant(most, free_bytes + sum(whole[i] - first[i] for i in on_gpu))
     if _slots_bytes(layers, slots) <= _slots_bytes(layers, last_slots):
         return None
     granted = {i: SlotWant(most[i].slot_bytes, count) for i, count in slots.items()}
@@ -105,7 +105,7 @@ def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
     return sum(layers[i].slot_bytes * count for i, count in slots.items())
 
 
-def goes_whole(request: TierRequest) -> bool:
+def places_full_layers(request: TierRequest) -> bool:
     """Returns True if the user requested a number of layers but no number of slots.
 
     Then each layer on the GPU has all of its experts there.
@@ -113,7 +113,7 @@ def goes_whole(request: TierRequest) -> bool:
     return request.gpu_layers is not None and request.moe_slots is None
 
 
-def whole_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
+def all_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
     """Returns the bytes of all experts of a layer, or 0 if they are kept off the GPU."""
     layer = model.layers[index]
     return 0 if request.keeps_off_gpu(index) else layer.num_experts * layer.slot_bytes

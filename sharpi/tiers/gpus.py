@@ -9,14 +9,14 @@ from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.gpu import (
     RESERVE_BYTES,
     GpuPlan,
-    bytes_beside,
+    extra_bytes,
     left_out_notes,
     plan_gpu,
     plan_layers,
     wanted_layers,
 )
-from sharpi.tiers.gpu_division import GpuRoom, divide_gpus
-from sharpi.tiers.gpu_experts import goes_whole
+from sharpi.tiers.gpu_division import GpuCapacity, divide_gpus
+from sharpi.tiers.gpu_experts import places_full_layers
 from sharpi.tiers.plan import PlanLine, Tier
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.tier_budget import TierBudget
@@ -53,14 +53,14 @@ def _plan_together(model: ModelFacts, request: TierRequest, kv: list[int], scrat
     wanted = wanted_layers(model, request)
     division = None
     if wanted:
-        rooms = list(_rooms(request, scratch))
-        division = divide_gpus(model, request, bytes_beside(model, request, kv), rooms)
+        capacities = list(_capacities(request, scratch))
+        division = divide_gpus(model, request, extra_bytes(model, request, kv), capacities)
     if division is None:
         budget = TierBudget(Tier.VRAM, request.vram or 0)
         return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
     end_of_all = model.own_layers.stop
     num_on_gpus = end_of_all - division[0][0]
-    has_slots = num_on_gpus == wanted or goes_whole(request)
+    has_slots = num_on_gpus == wanted or places_full_layers(request)
     plans = [
         plan_layers(
             model, replace(request, vram=request.vrams[gpu]), kv, scratch, list(range(first, end)),
@@ -72,10 +72,10 @@ def _plan_together(model: ModelFacts, request: TierRequest, kv: list[int], scrat
     return _joined(plans, request, left_out_notes(wanted, num_on_gpus))
 
 
-def _rooms(request: TierRequest, scratch: int) -> Iterable[GpuRoom]:
+def _capacities(request: TierRequest, scratch: int) -> Iterable[GpuCapacity]:
     rates = request.vram_rates or (_READ_RATE,) * len(request.vrams)
     for vram, rate in zip(request.vrams, rates, strict=True):
-        yield GpuRoom(vram - RESERVE_BYTES - scratch, rate)
+        yield GpuCapacity(vram - RESERVE_BYTES - scratch, rate)
 
 
 def _joined(plans: Sequence[GpuPlan], request: TierRequest, notes: tuple[str, ...]) -> GpuPlan:

@@ -24,7 +24,7 @@ class HostPlan(Struct, frozen=True):
     slots: dict[int, int]  # slots by layer index
     num_staging: int
     tier_budget: TierBudget
-    learns_little: bool = False  # there is too little memory for the maps of the usual policy
+    uses_small_maps: bool = False  # there is too little memory for the maps of the usual policy
 
 
 def plan_host(
@@ -105,18 +105,18 @@ def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
 
 
 def _learned_bytes(
-    model: ModelFacts, request: TierRequest, gpu: GpuPlan, room: int
+    model: ModelFacts, request: TierRequest, gpu: GpuPlan, free_bytes: int
 ) -> tuple[int, bool]:
     """Returns the bytes of learned maps, and True if they are those of the smaller policy.
 
-    That one is used if the maps of the usual policy need too much of `room`, the bytes for slots.
-    With a GPU, only the policy of its slots learns.
+    That one is used if the maps of the usual policy need too much of `free_bytes`, the bytes for
+    slots. With a GPU, only the policy of its slots learns.
     """
     if gpu.layers:
         return request.gpu_learned_bytes * sum(map(bool, gpu.slots.values())), False
     usual, least = (n * len(model.layers) for n in (request.learned_bytes,
                                                     request.least_learned_bytes))  # fmt: skip
-    is_tight = least < usual and usual * _LEARNED_SHARE > room
+    is_tight = least < usual and usual * _LEARNED_SHARE > free_bytes
     return least if is_tight else usual, is_tight
 
 
@@ -131,8 +131,8 @@ def _with_slots(
         return HostPlan(Tier.RAM, {}, 0, tier_budget)
     further = 0
     if request.checks_drafts and not gpu.layers:
-        room = tier_budget.left - staging_bytes(model, layers.values())
-        further = num_for_checks(model, layers.values(), room)
+        free_bytes = tier_budget.left - staging_bytes(model, layers.values())
+        further = num_for_checks(model, layers.values(), free_bytes)
     num_bytes = staging_bytes(model, layers.values(), further)
     tier_budget.take(Purpose.STAGING, num_bytes, staging_reason(model, further))
     learned, is_tight = _learned_bytes(model, request, gpu, tier_budget.left)

@@ -25,7 +25,7 @@ def plan_notes(
         yield f"only {format_bytes(hardware.free_ram)} of RAM is free now"
     if host.tier is Tier.DISK:
         yield from _groups(model.num_experts_per_token, layers)
-    if host.learns_little:
+    if host.uses_small_maps:
         yield (
             "RAM is short for what learned-prefetch learns: learned-keep decides about slots,"
             " unless --moe-policy names another"

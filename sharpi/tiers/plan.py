@@ -18,6 +18,7 @@ _PUBLISHED = {
     "gpu_bytes": "card_bytes",
     "dense_weights": "trunk",
     "dense_weights_bytes": "trunk_bytes",
+    "uses_small_maps": "learns_little",
 }
 
 
@@ -132,7 +133,7 @@ class TierPlan(Struct, frozen=True):
     speed: Speed
     notes: tuple[str, ...]
     gpus: tuple[GpuPlace, ...] = ()  # the GPUs that have layers, in order
-    learns_little: bool = False  # RAM is too short for the maps of the usual policy of its slots
+    uses_small_maps: bool = False  # RAM is too short for the maps of the usual policy of its slots
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
         """Returns the bytes used in one tier, for one purpose or (None) for all."""

@@ -56,7 +56,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         speed=expected_speed(model, request, layers[:num_layers], gpu.has_output, hardware.rates),
         notes=(*gpu.notes, *plan_notes(model, hardware, request, host, layers)),
         gpus=gpu.places,
-        learns_little=host.learns_little,
+        uses_small_maps=host.uses_small_maps,
     )
 
 

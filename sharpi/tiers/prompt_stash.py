@@ -34,7 +34,7 @@ class StashPlan(Struct, frozen=True):
 NO_STASH = StashPlan()
 
 
-def stash_room(model: ModelFacts, request: TierRequest, budget: int) -> int:
+def max_stash_bytes(model: ModelFacts, request: TierRequest, budget: int) -> int:
     """Returns the bytes of `budget` that are reserved for a stash.
 
     `budget`: the bytes of a GPU for experts.

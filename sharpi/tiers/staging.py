@@ -25,13 +25,13 @@ def num_staging(model: ModelFacts) -> int:
     return TOKENS * model.num_experts_per_token
 
 
-def num_for_checks(model: ModelFacts, layers: Iterable[LayerFacts], room: int) -> int:
+def num_for_checks(model: ModelFacts, layers: Iterable[LayerFacts], free_bytes: int) -> int:
     """Returns the number of additional staging buffers for steps that check drafts.
 
-    `room`: the bytes for slots and these buffers together. Returns 0 if that is small.
+    `free_bytes`: the bytes for slots and these buffers together. Returns 0 if that is small.
     """
     count = _CHECKED_TOKENS * model.num_experts_per_token
-    return count if _CHECKED_SHARE * count * _largest(layers) <= room else 0
+    return count if _CHECKED_SHARE * count * _largest(layers) <= free_bytes else 0
 
 
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts], num_further: int = 0) -> int:

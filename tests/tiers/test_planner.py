@@ -119,16 +119,16 @@ class TestRam:
         assert plan.bytes_in(Tier.RAM, Purpose.LEARNED) == 4 * usual
         assert plan.bytes_in(Tier.RAM, Purpose.SLOTS) == 25 * SLOT
         assert plan.bytes_in(Tier.RAM) <= plan.ram_budget
-        assert not plan.learns_little
+        assert not plan.uses_small_maps
 
-    def test_the_policy_that_learns_little_takes_over_where_room_is_short(self) -> None:
+    def test_the_policy_with_small_maps_takes_over_where_ram_is_short(self) -> None:
         sizes = {"learned_bytes": MIB // 2, "least_learned_bytes": 1024}
         plan = planned(ram=room(4), **sizes)
-        assert plan.learns_little
+        assert plan.uses_small_maps
         assert plan.bytes_in(Tier.RAM, Purpose.LEARNED) == 4 * 1024
         assert any("learned-keep decides about slots" in note for note in plan.notes)
         named = planned(ram=room(4), learned_bytes=MIB // 2, least_learned_bytes=MIB // 2)
-        assert not named.learns_little, "the user named the policy"
+        assert not named.uses_small_maps, "the user named the policy"
         assert not planned(**sizes).bytes_in(Tier.RAM, Purpose.LEARNED), "all experts are in RAM"
 
     def test_slots_differ_in_size_from_layer_to_layer(self) -> None:

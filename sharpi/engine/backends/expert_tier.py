@@ -64,7 +64,7 @@ class ExpertTier:
             model.num_experts,
             model.num_experts_per_token,
             slots,
-            learns_little=plan.learns_little,
+            uses_small_maps=plan.uses_small_maps,
         )
         predictor = choose_predictor(asked, shape)
         self._is_learned = asked.predictor == LEARNED

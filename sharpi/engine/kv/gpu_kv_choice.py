@@ -20,7 +20,7 @@ from sharpi.units import format_bytes
 _PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
 
 
-class GpuRoom(Struct, frozen=True, order=True):
+class GpuFit(Struct, frozen=True, order=True):
     """The layers and slots for which GPUs have room beside a whole context's keys and values.
 
     `num_layers` counts the layers on GPUs. `slots` is the fewest expert slots of any layer with
@@ -69,7 +69,7 @@ def _why_not(
     f16_plan: TierPlan, q8_plan: TierPlan, num_layers: int, f16_bytes: int, vram: int
 ) -> str | None:
     """Returns the reason against f16 if q8_0 leaves room for more layers or slots, else None."""
-    f16, q8 = _room(f16_plan), _room(q8_plan)
+    f16, q8 = _gpu_fit(f16_plan), _gpu_fit(q8_plan)
     if q8 <= f16:
         return None
     needed, of_layers = format_bytes(f16_bytes), f"of {num_layers} layers"
@@ -120,11 +120,11 @@ def _on_gpu(plan: TierPlan) -> frozenset[int]:
     return frozenset(i for place in plan.gpus for i in place.layers)
 
 
-def _room(plan: TierPlan) -> GpuRoom:
+def _gpu_fit(plan: TierPlan) -> GpuFit:
     on_gpu = _on_gpu(plan)
     counts = [
         (min(layer.vram_slots, layer.recommended_slots), layer.recommended_slots)
         for layer in plan.layers
         if layer.index in on_gpu and layer.num_experts
     ]
-    return GpuRoom(len(on_gpu), *min(counts, default=(0, 0)))
+    return GpuFit(len(on_gpu), *min(counts, default=(0, 0)))

@@ -36,23 +36,23 @@ def choose_kv_types(
     if reason is None:
         shapes = [shape for shape in model.attention if shape.layer not in on_gpu.layers]
         needed = kv_bytes(shapes, num_positions, _F16, window_pages)
-        reason = _why_not_in_ram(needed, _room(config, file, hardware, on_gpu.layers))
+        reason = _why_not_in_ram(needed, _free_bytes(config, file, hardware, on_gpu.layers))
     if reason is None or not takes_kv_types(model.attention, _Q8_0):
         return _F16, ()
     halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))
     return _Q8_0, (f"keys and values are q8_0, {halved}: {reason}; --kv-type f16 takes it anyway",)
 
 
-def _why_not_in_ram(needed: int, room: int) -> str | None:
-    if needed <= room:
+def _why_not_in_ram(needed: int, free_bytes: int) -> str | None:
+    if needed <= free_bytes:
         return None
     return (
-        f"f16 would take {format_bytes(needed)}, and {format_bytes(room)} are left beside the dense"
-        " weights"
+        f"f16 would take {format_bytes(needed)}, and {format_bytes(free_bytes)} are left beside the"
+        " dense weights"
     )
 
 
-def _room(
+def _free_bytes(
     config: RunConfig, file: GgufFile, hardware: HardwareInfo, on_gpu: Collection[int]
 ) -> int:
     """Returns the bytes of RAM that the dense weights leave free.

@@ -33,9 +33,9 @@ def kv_pages(
     if config.num_parallel == 1 or not page_bytes:
         return wanted, ()
     weights = sum(tensor.num_bytes for tensor in file.tensors.values())
-    room = min(_room(memory, weights) for memory in _memories(config, hardware))
-    room = max(0, room - kv_bytes(in_windows, window_pages * PAGE_POSITIONS, types))
-    pages = max(pages_per_sequence, min(wanted, room // page_bytes))
+    free_bytes = min(_free_bytes(memory, weights) for memory in _memories(config, hardware))
+    free_bytes = max(0, free_bytes - kv_bytes(in_windows, window_pages * PAGE_POSITIONS, types))
+    pages = max(pages_per_sequence, min(wanted, free_bytes // page_bytes))
     if pages == wanted:
         return pages, ()
     return pages, (
@@ -56,5 +56,5 @@ def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
     return memories
 
 
-def _room(memory: int, weights: int) -> int:
+def _free_bytes(memory: int, weights: int) -> int:
     return max(memory - weights, memory // _KV_SHARE)

@@ -27,14 +27,14 @@ def gpu_rates(devices: Sequence[Device], config: RunConfig) -> GpuRates:
     Buffers for steps, whose size is not known yet, are not subtracted.
     """
     limits = config.vrams or (config.vram,) * len(devices)
-    rooms = [
+    free = [
         max(0, min(device.free_bytes, limit or device.free_bytes) - RESERVE_BYTES)
         for device, limit in zip(devices, limits, strict=False)
     ]
-    if not sum(rooms):
+    if not sum(free):
         return NO_GPUS
-    seconds = sum(room / _rate(device) for room, device in zip(rooms, devices, strict=False))
-    return GpuRates(sum(rooms), sum(rooms) / seconds)
+    seconds = sum(own / _rate(device) for own, device in zip(free, devices, strict=False))
+    return GpuRates(sum(free), sum(free) / seconds)
 
 
 def measured_rates(devices: Sequence[Device]) -> tuple[float, ...]:

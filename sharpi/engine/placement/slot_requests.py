@@ -107,6 +107,6 @@ def ram_policy(
         model.num_experts,
         model.num_experts_per_token,
         plan.ram_slots[: model.num_layers],
-        learns_little=plan.learns_little,
+        uses_small_maps=plan.uses_small_maps,
     )
     return choose_policy(ram_request(config, plan), shape, profile)

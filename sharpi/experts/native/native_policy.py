@@ -69,8 +69,8 @@ class NativePolicy:
         self._handle = self._library.sharpi_policy_create(ctypes.byref(native), size)
         if not self._handle:
             raise MemoryError(f"no memory for the slot policy {settings.kind.name.lower()}")
-        room = sum(settings.slots) + settings.num_layers * settings.experts_per_token + 1
-        self._swaps = np.empty((room, 3), np.int32)
+        max_swaps = sum(settings.slots) + settings.num_layers * settings.experts_per_token + 1
+        self._swaps = np.empty((max_swaps, 3), np.int32)
 
     @property
     def handle(self) -> int:

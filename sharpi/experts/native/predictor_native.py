@@ -58,8 +58,8 @@ class NativePredictor:
 
     def predict(self, layer: int, budget: int) -> list[int]:
         """Predicts at most `budget` distinct experts for a layer's next use, likeliest first."""
-        room = min(budget, self._num_experts)
-        arguments = (self.handle, layer, room, self._predicted.ctypes.data)
+        most = min(budget, self._num_experts)
+        arguments = (self.handle, layer, most, self._predicted.ctypes.data)
         count = self._library.sharpi_predictor_predict(*arguments)
         return [int(expert) for expert in self._predicted[:count]]
 

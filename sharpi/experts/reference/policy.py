@@ -253,9 +253,9 @@ class SlotPolicy(ABC):
         """Returns those of `experts` that may still be pinned, in order, within the limit."""
         slots = self.layers[layer]
         is_all = self.settings.kind is PolicyKind.STATIC
-        room = (slots.num_slots if is_all else slots.num_slots // 2) - int(slots.pinned.sum())
+        max_pins = (slots.num_slots if is_all else slots.num_slots // 2) - int(slots.pinned.sum())
         unpinned = [expert for expert in dict.fromkeys(experts) if not slots.pinned[expert]]
-        return unpinned[: max(0, room)]
+        return unpinned[: max(0, max_pins)]
 
     def _warm_pin(self, layer: int) -> Iterable[Swap]:
         slots, swaps = self.layers[layer], list[Swap]()

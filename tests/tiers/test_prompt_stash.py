@@ -8,7 +8,7 @@ from tier_cases import GIB, MACHINE, MIB, REQUEST, model
 
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.planner import plan_tiers
-from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash, stash_room, token_bytes
+from sharpi.tiers.prompt_stash import NO_STASH, max_stash_bytes, prompt_stash, token_bytes
 
 PAGED = replace(REQUEST, stash_page_tokens=10, stash_gpu_factor=0.5, stash_cpu_factor=0.75)
 
@@ -39,10 +39,10 @@ def test_more_memory_leaves_more_for_slots(budget: int, more: int, request_: obj
     assert isinstance(request_, type(REQUEST))
     for size in (budget, budget + more):
         plan = prompt_stash(model(), request_, size)
-        assert plan.gpu_bytes <= stash_room(model(), request_, size)
+        assert plan.gpu_bytes <= max_stash_bytes(model(), request_, size)
         assert plan.max_tokens % REQUEST.batch_size == 0
-    rooms = [size - stash_room(model(), request_, size) for size in (budget, budget + more)]
-    assert rooms[0] <= rooms[1] + 1
+    left = [size - max_stash_bytes(model(), request_, size) for size in (budget, budget + more)]
+    assert left[0] <= left[1] + 1
 
 
 @pytest.mark.parametrize("vram", [620 * MIB, 630 * MIB])
