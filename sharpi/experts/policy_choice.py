@@ -41,14 +41,14 @@ class ExpertShape(Struct, frozen=True):
 
 
 def choose_policy(
-    asked: ExpertConfig, shape: ExpertShape, profile: ExpertProfile | None
+    config: ExpertConfig, shape: ExpertShape, profile: ExpertProfile | None
 ) -> PolicySettings:
     """Returns the slot policy's settings; raises UsageError for unknown names and expert ids.
 
     `profile`, if given, ranks the experts by their uses in earlier runs.
     """
-    kind = _kind(asked, shape)
-    budget = asked.load_budget
+    kind = _kind(config, shape)
+    budget = config.load_budget
     if budget is None:
         budget = default_load_budget(shape.num_moe_layers, shape.experts_per_token)
     ranked = _ranked(profile, shape)
@@ -57,23 +57,23 @@ def choose_policy(
         shape.num_experts,
         shape.experts_per_token,
         shape.slots,
-        pinned=_resident_set(asked, shape, ranked) if kind is PolicyKind.STATIC else (),
+        pinned=_resident_set(config, shape, ranked) if kind is PolicyKind.STATIC else (),
         warm=() if kind is PolicyKind.STATIC else ranked,
         load_budget=budget,
-        warm_pin=_warm_pin(asked, shape, kind),
-        warm_pin_after=_PIN_AFTER if asked.warm_pin_after is None else asked.warm_pin_after,
+        warm_pin=_warm_pin(config, shape, kind),
+        warm_pin_after=_PIN_AFTER if config.warm_pin_after is None else config.warm_pin_after,
     )
-    is_counting = asked.resident == "frequency" and not ranked
-    return counting(settings, asked.warmup_tokens) if is_counting else settings
+    is_counting = config.resident == "frequency" and not ranked
+    return counting(settings, config.warmup_tokens) if is_counting else settings
 
 
-def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
+def learned_sizes(config: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
     """Returns the bytes of one layer's maps: for the usual policy, and for one with smaller maps.
 
     Bytes are 0 for a policy that does not learn.
     """
     usual, little = (
-        _kind(asked, ExpertShape(num_experts, 1, (1,), on_gpu, uses_small_maps=uses_small_maps))
+        _kind(config, ExpertShape(num_experts, 1, (1,), on_gpu, uses_small_maps=uses_small_maps))
         for uses_small_maps in (False, True)
     )
     if on_gpu and usual.has_budget:
@@ -81,14 +81,14 @@ def learned_sizes(asked: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tup
     return learned_bytes(usual, num_experts), learned_bytes(little, num_experts)
 
 
-def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
+def pin_note(config: ExpertConfig, settings: PolicySettings) -> str | None:
     """Returns a message to the user if no experts will be pinned at run time, with the reason.
 
     Returns None if experts will be pinned, or if the user's settings exclude it.
     """
-    if settings.kind is PolicyKind.STATIC or asked.warm_pin == 0:
+    if settings.kind is PolicyKind.STATIC or config.warm_pin == 0:
         return None
-    if asked.warm_pin is None and not settings.warm_pin:
+    if config.warm_pin is None and not settings.warm_pin:
         policy = settings.kind.name.lower().replace("_", "-")
         is_lru = settings.kind is PolicyKind.LRU  # lru itself may gain by a pin
         loses = "has fewer hits than the default policy" if is_lru else "costs hits"
@@ -98,60 +98,62 @@ def pin_note(asked: ExpertConfig, settings: PolicySettings) -> str | None:
     return None
 
 
-def choose_predictor(asked: ExpertConfig, shape: ExpertShape) -> str | None:
+def choose_predictor(config: ExpertConfig, shape: ExpertShape) -> str | None:
     """Returns the name of the predictor, or None for no predictions.
 
     There are none if prefetching is off, if every expert has a slot, or if the policy itself
     predicts. Raises UsageError for an unknown name.
     """
-    if asked.predictor not in (None, LEARNED, *PREDICTOR_NAMES):
+    if config.predictor not in (None, LEARNED, *PREDICTOR_NAMES):
         names = ", ".join((*PREDICTOR_NAMES, LEARNED))
-        raise UsageError(f"there is no predictor '{asked.predictor}'; choose one of {names}")
-    if not asked.prefetch or shape.all_fit or asked.predictor == LEARNED:
+        raise UsageError(f"there is no predictor '{config.predictor}'; choose one of {names}")
+    if not config.prefetch or shape.all_fit or config.predictor == LEARNED:
         return None
-    return asked.predictor or DEFAULT_PREDICTOR
+    return config.predictor or DEFAULT_PREDICTOR
 
 
-def _kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
-    name = asked.policy or ("static" if asked.resident else None)
-    if name is None and asked.predictor == LEARNED:
+def _kind(config: ExpertConfig, shape: ExpertShape) -> PolicyKind:
+    name = config.policy or ("static" if config.resident else None)
+    if name is None and config.predictor == LEARNED:
         name = LEARNED
     if name is None:
-        return _default_kind(asked, shape)
+        return _default_kind(config, shape)
     kind = policy_kind(name)
-    if asked.predictor == LEARNED and not kind.is_learned:
+    if config.predictor == LEARNED and not kind.is_learned:
         raise UsageError(f"--moe-predictor learned needs a learned policy, not {name}")
-    return PolicyKind.LEARNED_KEEP if kind.prefetches and not asked.prefetch else kind
+    return PolicyKind.LEARNED_KEEP if kind.prefetches and not config.prefetch else kind
 
 
-def _default_kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
+def _default_kind(config: ExpertConfig, shape: ExpertShape) -> PolicyKind:
     """Returns the policy with the most hits in measurements, of those that can be used here."""
     if shape.all_fit:
         return PolicyKind.LRU
-    may_prefetch = asked.prefetch and not (shape.on_gpu or shape.uses_small_maps)
+    may_prefetch = config.prefetch and not (shape.on_gpu or shape.uses_small_maps)
     return PolicyKind.LEARNED_PREFETCH if may_prefetch else PolicyKind.LEARNED_KEEP
 
 
-def falls_back(asked: ExpertConfig, kind: PolicyKind) -> bool:
+def falls_back(config: ExpertConfig, kind: PolicyKind) -> bool:
     """Returns True if lru may replace the learned policy when measurements show that lru is faster.
 
     False if the user chose a policy, a load budget or the learned predictor.
     """
-    is_default = asked.policy is None and asked.predictor != LEARNED and asked.load_budget is None
+    is_default = (
+        config.policy is None and config.predictor != LEARNED and config.load_budget is None
+    )
     return is_default and kind.keeps_misses
 
 
 def _resident_set(
-    asked: ExpertConfig, shape: ExpertShape, ranked: tuple[tuple[int, ...], ...]
+    config: ExpertConfig, shape: ExpertShape, ranked: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, ...], ...]:
-    if asked.resident == "ids" or asked.resident_ids:
-        return (parse_ids(asked.resident_ids or "", shape.num_experts),) * len(shape.slots)
-    if asked.resident == "frequency":
+    if config.resident == "ids" or config.resident_ids:
+        return (parse_ids(config.resident_ids or "", shape.num_experts),) * len(shape.slots)
+    if config.resident == "frequency":
         return ranked
     return (tuple(range(shape.num_experts)),) * len(shape.slots)
 
 
-def _warm_pin(asked: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int:
+def _warm_pin(config: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int:
     """Returns how many of its most used experts each layer pins after some accesses.
 
     By default, lru pins as many as a token uses in a layer, if at least half of the experts have a
@@ -159,8 +161,8 @@ def _warm_pin(asked: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int:
     32 experts of GPT-OSS by 11 percentage points for lru and 13 for learned-keep; with the demo
     model by up to 4.
     """
-    if asked.warm_pin is not None or kind is PolicyKind.STATIC:
-        return 0 if kind is PolicyKind.STATIC else asked.warm_pin or 0
+    if config.warm_pin is not None or kind is PolicyKind.STATIC:
+        return 0 if kind is PolicyKind.STATIC else config.warm_pin or 0
     fewest = min(filter(None, shape.slots), default=0)
     has_many = 2 * fewest >= shape.num_experts and not shape.all_fit
     return shape.experts_per_token if kind is PolicyKind.LRU and has_many else 0

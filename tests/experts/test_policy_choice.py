@@ -24,12 +24,12 @@ PROFILE = ExpertProfile("m.gguf", USES)
 RANKED = ((), (1, 3, 5, 7), (0, 1, 2, 3, 4, 5, 6))
 
 
-def policy(profile: ExpertProfile | None = None, **asked: object) -> PolicySettings:
-    return choose_policy(ExpertConfig(**asked), FEW, profile)  # type: ignore[arg-type]
+def policy(profile: ExpertProfile | None = None, **config: object) -> PolicySettings:
+    return choose_policy(ExpertConfig(**config), FEW, profile)  # type: ignore[arg-type]
 
 
-def predictor(shape: ExpertShape = FEW, **asked: object) -> str | None:
-    return choose_predictor(ExpertConfig(**asked), shape)  # type: ignore[arg-type]
+def predictor(shape: ExpertShape = FEW, **config: object) -> str | None:
+    return choose_predictor(ExpertConfig(**config), shape)  # type: ignore[arg-type]
 
 
 def test_nothing_asked() -> None:
@@ -88,7 +88,7 @@ def test_the_learned_predictor_is_the_policy_of_that_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "complaint"),
+    ("config", "complaint"),
     [
         ({"policy": "mru"}, "no policy 'mru'; choose one of slru, learned"),
         ({"predictor": "oracle"}, "no predictor 'oracle'; choose one of last-token, .*, learned"),
@@ -99,10 +99,10 @@ def test_the_learned_predictor_is_the_policy_of_that_name() -> None:
         ({"resident": "ids"}, "names no expert"),
     ],
 )
-def test_refusals(asked: dict[str, object], complaint: str) -> None:
+def test_refusals(config: dict[str, object], complaint: str) -> None:
     def choose() -> None:
-        policy(**asked)
-        predictor(**asked)
+        policy(**config)
+        predictor(**config)
 
     with pytest.raises(UsageError, match=complaint) as error:
         choose()
@@ -146,11 +146,11 @@ def shape(slots: int) -> ExpertShape:
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("slots", [1, 3, 4, 7, 8])
 def test_pins_by_itself_where_that_does_not_cost_hits(name: str, slots: int) -> None:
-    asked = ExpertConfig(policy=name)
-    chosen = choose_policy(asked, shape(slots), None)
+    config = ExpertConfig(policy=name)
+    chosen = choose_policy(config, shape(slots), None)
     assert (chosen.warm_pin == 2) == (name == "lru" and slots in (4, 7))
     assert chosen.warm_pin_after == 512
-    note = pin_note(asked, chosen)
+    note = pin_note(config, chosen)
     if name == "static" or chosen.warm_pin:
         assert note is None
     else:
@@ -160,10 +160,10 @@ def test_pins_by_itself_where_that_does_not_cost_hits(name: str, slots: int) -> 
 
 
 def test_what_was_asked_is_pinned_or_explained() -> None:
-    for asked in (ExpertConfig(warm_pin=2), ExpertConfig(warm_pin=3, policy="lfu")):
-        chosen = choose_policy(asked, shape(4), None)
-        assert chosen.warm_pin == asked.warm_pin
-        assert pin_note(asked, chosen) is None
+    for config in (ExpertConfig(warm_pin=2), ExpertConfig(warm_pin=3, policy="lfu")):
+        chosen = choose_policy(config, shape(4), None)
+        assert chosen.warm_pin == config.warm_pin
+        assert pin_note(config, chosen) is None
     one = choose_policy(ExpertConfig(warm_pin=2), shape(1), None)
     assert "only slot" in (pin_note(ExpertConfig(warm_pin=2), one) or "")
     assert pin_note(ExpertConfig(warm_pin=0), choose_policy(ExpertConfig(), shape(4), None)) is None

@@ -54,7 +54,7 @@ class ExpertTier:
         file: GgufFile,
         model: ModelConfig,
         plan: TierPlan,
-        asked: ExpertConfig,
+        config: ExpertConfig,
         profile: ExpertProfile | None = None,
         *,
         may_map: bool = False,
@@ -66,22 +66,22 @@ class ExpertTier:
             slots,
             uses_small_maps=plan.uses_small_maps,
         )
-        predictor = choose_predictor(asked, shape)
-        self._is_learned = asked.predictor == LEARNED
+        predictor = choose_predictor(config, shape)
+        self._is_learned = config.predictor == LEARNED
         layout = read_layout(file, model.num_layers)
         queued = plan.num_staging * layout.largest_slot
         self._settings = StoreSettings(slots, plan.num_staging, queued)
         self._layout, self._predictor = layout, predictor
         self._used_per_layer = model.num_experts_per_token
-        self._open(choose_policy(asked, shape, profile))
+        self._open(choose_policy(config, shape, profile))
         self._policy_prefetches = self.policy.settings.kind.prefetches
         self.trials = PolicyTrials(
             may_prefetch=predictor is not None or self._policy_prefetches,
-            may_fall_back=falls_back(asked, self.policy.settings.kind),
+            may_fall_back=falls_back(config, self.policy.settings.kind),
         )
         self.notes: list[str] = []
         self._sequences: list[int] = [0]  # the sequences of the last step
-        self._why_no_pin = pin_note(asked, self.policy.settings)
+        self._why_no_pin = pin_note(config, self.policy.settings)
         per_token = shape.num_moe_layers * shape.experts_per_token
         self._pin = PinWatch(self.policy.settings, per_token)
         self._client: ExpertClient | None = None

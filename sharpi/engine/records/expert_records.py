@@ -36,7 +36,7 @@ class ExpertRecords:
 
     def __init__(
         self,
-        asked: ExpertConfig,
+        config: ExpertConfig,
         name: str,
         model: ModelConfig,
         expert_bytes: dict[int, int],
@@ -44,22 +44,22 @@ class ExpertRecords:
         tier: "ExpertTier | None",
         profile: ExpertProfile | None,
     ) -> None:
-        self._asked, self._name, self._model = asked, name, model
+        self._config, self._name, self._model = config, name, model
         self._expert_bytes, self._moe_layers = expert_bytes, tuple(expert_bytes)
         self._tier, self._profile = tier, profile
         self._num_tokens = self._num_beside = self._num_prompt_tokens = 0
         shape = (model.num_layers, model.num_experts)
         # uses by tokens, and steps of prompts and decoding steps that used an expert
         self._uses, *self._steps = (np.zeros(shape, np.int64) for _ in range(3))
-        self._counts_uses = bool(asked.stats or asked.profile)
+        self._counts_uses = bool(config.stats or config.profile)
         self._watched_until = 0.0
         self._is_reported = False
         self._others: Callable[[], Sequence[ExpertStats]] = tuple
         self._gpu: SlotTier | None = None
         self._printer: RoutePrinter | None = None
-        trace = asked.trace if self._moe_layers else None
+        trace = config.trace if self._moe_layers else None
         self._log = RouteLog(trace, model, tuple(expert_bytes.values())) if trace else None
-        self._skew = self._new_skew(batch_size) if asked.stats and self._moe_layers else None
+        self._skew = self._new_skew(batch_size) if config.stats and self._moe_layers else None
 
     def _new_skew(self, batch_size: int) -> "Skew":
         from sharpi.experts.stats.skew import Skew
@@ -69,7 +69,7 @@ class ExpertRecords:
     def watch(self, gpu: SlotTier | None) -> None:
         """Makes these GPU slots the source of all counts; None if no expert has a GPU slot."""
         self._gpu = gpu
-        if self._asked.trace_routes:
+        if self._config.trace_routes:
             from sharpi.engine.records.route_printer import RoutePrinter
 
             self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
@@ -210,12 +210,12 @@ class ExpertRecords:
     def close(self) -> tuple[str, ...]:
         """Writes the requested records; returns warnings."""
         warnings = [self._close_stats(), self._close_profile(), self._close_trace()]
-        if self._asked.warm_pin:
+        if self._config.warm_pin:
             warnings += [tier.pin_note() for tier in (self._gpu, self._tier) if tier is not None]
         return tuple(warning for warning in warnings if warning)
 
     def _close_stats(self) -> str | None:
-        if self._asked.stats is None:
+        if self._config.stats is None:
             return None
         stats = self._stats_of_all()
         if stats is None or not stats.hit_count.accesses:
@@ -223,7 +223,7 @@ class ExpertRecords:
             return f"no expert stats were written: {why}"
         from sharpi.experts.stats.stats_file import save_stats
 
-        return save_stats(self._asked.stats, stats)
+        return save_stats(self._config.stats, stats)
 
     def _stats_of_all(self) -> "ExpertStats | None":
         """Returns the statistics of all ranks' layers."""
@@ -235,7 +235,7 @@ class ExpertRecords:
         return joined_stats([own, *others] if own else list(others), self._run_facts())
 
     def _close_profile(self) -> str | None:
-        if self._asked.profile is None:
+        if self._config.profile is None:
             return None
         others = self._others()
         if not self._moe_layers and not others:
@@ -248,7 +248,7 @@ class ExpertRecords:
         profile = ExpertProfile(self._name, uses)
         if self._profile is not None:
             profile = self._profile.merged(uses)
-        return save_profile(self._asked.profile, profile)
+        return save_profile(self._config.profile, profile)
 
     def _all_uses(self) -> npt.NDArray[np.int64]:
         uses = self._uses if self._tier is None else self._tier.uses() + self._uses
@@ -260,7 +260,7 @@ class ExpertRecords:
 
     def _close_trace(self) -> str | None:
         if self._log is None:
-            has_experts = self._asked.trace is None or self._moe_layers
+            has_experts = self._config.trace is None or self._moe_layers
             return None if has_experts else "no trace was written: the model has no routed experts"
         try:
             return self._log.close()

@@ -48,7 +48,7 @@ class GpuSlots(Struct, frozen=True):
 
 
 def gpu_slots(
-    asked: ExpertConfig,
+    config: ExpertConfig,
     model: ModelConfig,
     plan: TierPlan,
     place: GpuPlace,
@@ -73,7 +73,7 @@ def gpu_slots(
     layers = plan.layers[: model.num_layers]  # an MTP head runs on the CPU
     slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in layers)
     shape = ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)
-    policy, predictor = choose_policy(asked, shape, profile), choose_predictor(asked, shape)
+    policy, predictor = choose_policy(config, shape, profile), choose_predictor(config, shape)
     notes = tuple[str, ...]()
     if policy.kind.has_budget:
         policy = replace(policy, kind=PolicyKind.LEARNED_KEEP)
@@ -101,10 +101,10 @@ def gpu_slots(
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
     reads = is_reached and len(settings.computed) < len(slotted)
-    modes = _modes(asked, is_reached=reads, can_use_cpu=can_use_cpu)
+    modes = _modes(config, is_reached=reads, can_use_cpu=can_use_cpu)
     return GpuSlots(
-        settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(asked, policy),
-        place.growth, is_filled, may_stop_filling=falls_back(asked, policy.kind),
+        settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(config, policy),
+        place.growth, is_filled, may_stop_filling=falls_back(config, policy.kind),
     )  # fmt: skip
 
 
@@ -128,11 +128,11 @@ def _first(policy: PolicySettings, layer: int, num_slots: int, is_reached: bool)
     return first if is_reached else FirstSlots(num_slots, tuple(first.residents(policy.kind)))
 
 
-def _modes(asked: ExpertConfig, *, is_reached: bool, can_use_cpu: bool) -> tuple[MissMode, ...]:
+def _modes(config: ExpertConfig, *, is_reached: bool, can_use_cpu: bool) -> tuple[MissMode, ...]:
     """Returns the miss modes to choose from."""
     if not is_reached:
         return ("cpu",)
     possible: tuple[MissMode, ...] = (
         ("stream", "load", "cpu") if can_use_cpu else ("stream", "load")
     )
-    return (asked.miss,) if asked.miss in possible else possible
+    return (config.miss,) if config.miss in possible else possible
