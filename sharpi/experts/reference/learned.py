@@ -105,7 +105,7 @@ class Learned(SlotPolicy):
 
     def set_prefetching(self, prefetches: bool) -> None:
         self._prefetches = prefetches
-        if self._rests:
+        if self._skips_prefetch_scores:
             self._scored = set()
 
     def set_learning(self, learns: bool) -> None:
@@ -116,7 +116,7 @@ class Learned(SlotPolicy):
         self._scored = set()
 
     @property
-    def _rests(self) -> bool:
+    def _skips_prefetch_scores(self) -> bool:
         """True if a policy that keeps misses computes no scores for prefetches at the moment.
 
         Prefetching or learning is then switched off.
@@ -167,7 +167,11 @@ class Learned(SlotPolicy):
         Returns None if there is no such layer, or if the policy does not prefetch now.
         """
         ahead = layer + _LAYERS_AHEAD
-        if self._decides_ahead and not self._rests and ahead in (self._present or {}):
+        if (
+            self._decides_ahead
+            and not self._skips_prefetch_scores
+            and ahead in (self._present or {})
+        ):
             self._step(ahead)
             return ahead
         return None
@@ -213,7 +217,7 @@ class Learned(SlotPolicy):
         if self._only_keeps:
             return []
         self._before, self._present, self._next = self._present or {}, self._next, {}
-        until = 0 if self._rests else self._num_scored_at_end
+        until = 0 if self._skips_prefetch_scores else self._num_scored_at_end
         scored = [each for each in sorted(self._present) if each < until]
         for layer in scored:
             self._step(layer)

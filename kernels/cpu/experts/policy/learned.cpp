@@ -97,7 +97,7 @@ void Learned::reset_sequence() {
 
 void Learned::set_prefetching(bool prefetches) {
   prefetches_ = prefetches;
-  if (rests()) std::fill(scored_.begin(), scored_.end(), 0);
+  if (skips_prefetch_scores()) std::fill(scored_.begin(), scored_.end(), 0);
 }
 
 // Forgets the last routes with the change, since those in between were not learned from.
@@ -243,7 +243,8 @@ void Learned::score_within(int layer) {
 int Learned::score_ahead(int layer) {
   const int ahead = layer + kLayersAhead;
   const bool can_decide = decides_ahead() && ahead < settings_.num_layers;
-  if (!can_decide || rests() || !tokens_[kPresent].is_known || !has_route(ahead)) return -1;
+  if (!can_decide || skips_prefetch_scores() || !tokens_[kPresent].is_known || !has_route(ahead))
+    return -1;
   step(ahead);
   return ahead;
 }
@@ -268,7 +269,7 @@ void Learned::end_step(std::vector<Swap>* swaps) {
   roll();
   const int num_layers = settings_.num_layers;
   const int until = decides_ahead() ? std::min(kLayersAhead, num_layers) : num_layers;
-  for (int layer = 0; layer < until && !rests(); layer++) {
+  for (int layer = 0; layer < until && !skips_prefetch_scores(); layer++) {
     if (!has_route(layer)) continue;
     step(layer);
     if (swaps) swap(layer, *swaps);

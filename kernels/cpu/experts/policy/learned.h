@@ -55,7 +55,7 @@ class Learned : public SlotPolicy {
   bool decides_ahead() const {
     return settings_.kind == PolicyKind::Learned || settings_.kind == PolicyKind::LearnedPrefetch;
   }
-  bool rests() const { return within_ && !(prefetches_ && learns_); }
+  bool skips_prefetch_scores() const { return within_ && !(prefetches_ && learns_); }
   bool only_keeps() const { return settings_.kind == PolicyKind::LearnedKeep; }
   const float* scores(int layer) const {
     return only_keeps() ? within_->scores(layer) : maps_[layer].scores();
