@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # seconds between two drawings, at least and at most
 # Decoding waits during a drawing, so the pause after it is at least this many times as long.
-_LEISURE = 10
+_PAUSE_FACTOR = 10
 _REASONING_LINES = 4  # lines shown while the model reasons
 _FENCES = ("```", "~~~")
 
@@ -145,8 +145,8 @@ class AnswerView:
             self._live.start()
         self._live.update(_Lines(*self._growing(), is_apart=self._has_blocks), refresh=True)
         start, self._drawn = self._drawn, time.monotonic()
-        leisure = min(_MOST_SECONDS, _LEISURE * (self._drawn - start))
-        self._pause = max(_REFRESH_SECONDS, leisure)
+        pause = min(_MOST_SECONDS, _PAUSE_FACTOR * (self._drawn - start))
+        self._pause = max(_REFRESH_SECONDS, pause)
 
     def _growing(self) -> "tuple[RenderableType, int]":
         from rich.text import Text

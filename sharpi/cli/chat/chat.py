@@ -45,7 +45,7 @@ class Chat:
         self._model: AbstractContextManager[Engine] | None = None
         self.conversation: Conversation
         self.description = ""  # of the model and the place where it runs
-        self.draft = ""  # of the next message
+        self.initial_text = ""  # shown in the editor for the next message
         self.has_left = False
         lines.status = lambda: status_line(self.conversation)
 
@@ -123,9 +123,9 @@ class Chat:
         At a terminal, Ctrl-C discards the typed line; otherwise KeyboardInterrupt is raised.
         """
         while True:
-            draft, self.draft = self.draft, ""
+            text, self.initial_text = self.initial_text, ""
             try:
-                return self._lines.read(draft)
+                return self._lines.read(text)
             except KeyboardInterrupt:
                 if not self.is_interactive:
                     raise
@@ -141,7 +141,7 @@ class Chat:
         generation = conversation.ask(question)
         self.write_log()
         try:
-            show_answer(generation, conversation.prompt, conversation.is_plain)
+            show_answer(generation, conversation.prompt, conversation.has_no_template)
         except SharpiError:
             conversation.forget_question()
             self.write_log()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.prompt import is_plain, show_prompt
+from sharpi.cli.chat.prompt import has_no_template, show_prompt
 from sharpi.cli.chat.saved_conversation import read_saved
 from sharpi.cli.chat.transcript import Transcript
 from sharpi.cli.options.answer_form import ConstrainedAnswers
@@ -40,7 +40,7 @@ class Conversation:
         constrained: ConstrainedAnswers | None = None,
     ) -> None:
         self._engine, self.request = engine, request
-        self._is_plain = is_plain(engine, options)
+        self._has_no_template = has_no_template(engine, options)
         self.think, self._shows_prompts = options.think, options.verbose_prompt
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
@@ -53,9 +53,9 @@ class Conversation:
         self.set_system(options.system)
 
     @property
-    def is_plain(self) -> bool:
+    def has_no_template(self) -> bool:
         """True if the messages are joined to one text, because no chat template is used."""
-        return self._is_plain
+        return self._has_no_template
 
     @property
     def model(self) -> Path:
@@ -87,7 +87,7 @@ class Conversation:
 
         Raises UsageError for a text if there is no chat template.
         """
-        if text and self._is_plain:
+        if text and self._has_no_template:
             raise UsageError("this model has no chat template, so it takes no system message")
         rest = self.messages[1:] if self.system is not None else self.messages
         self.messages = [_message("system", text), *rest] if text else list(rest)
@@ -145,7 +145,7 @@ class Conversation:
         self._session.reset()
         self._recount()
 
-    def take_back(self) -> str:
+    def undo_last(self) -> str:
         """Removes the last question and its answer, and returns the question.
 
         Raises UsageError unless the last two messages are a question and its answer.
@@ -196,13 +196,13 @@ class Conversation:
         Raises UsageError, which names `source`, for a system message without a chat template.
         """
         messages = list(messages)
-        if self._is_plain and any(message["role"] == "system" for message in messages):
+        if self._has_no_template and any(message["role"] == "system" for message in messages):
             raise UsageError(f"{source} has a system message, which this model does not take")
         self.messages = messages
         self._recount()
 
     def _render(self) -> str:
-        if self._is_plain:
+        if self._has_no_template:
             return _one_text(self.messages)
         messages = [_without_channels(message) for message in self.messages]
         return self._engine.chat_format.render(messages, enable_thinking=self.think)

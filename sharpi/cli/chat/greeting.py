@@ -24,10 +24,10 @@ def describe_place(engine: "Engine") -> str:
     return f"context {engine.context_size} tokens, {_place(engine)}"
 
 
-def greeting(description: str, is_plain: bool) -> str:
+def greeting(description: str, has_no_template: bool) -> str:
     """Returns the first lines of a chat: the version, the description, and a hint for the user."""
     first = f"sharpi {__version__} · {description}"
-    if is_plain:
+    if has_no_template:
         hint = "This model has no chat template and continues what you write. /help for help."
     else:
         hint = "Ask away. /help for help."

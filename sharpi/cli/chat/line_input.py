@@ -24,13 +24,13 @@ class Input(Protocol):
     """An interface for reading messages; `status` returns the text of the screen's bottom line."""
 
     is_interactive: bool
-    has_editor: bool  # whether `read` shows `draft` for editing
+    has_editor: bool  # whether `read` shows `initial_text` for editing
     status: Callable[[], str]
 
-    def read(self, draft: str = "") -> str | None:
+    def read(self, initial_text: str = "") -> str | None:
         """Returns the next message, None at the end of the input; raises KeyboardInterrupt.
 
-        `draft` is a text that the user may edit before it is sent, at a terminal.
+        `initial_text` is a text that the user may edit before it is sent, at a terminal.
         """
 
     def confirm(self, question: str) -> bool:
@@ -52,7 +52,7 @@ class LineInput:
             if isinstance(sys.stdin, io.TextIOWrapper):
                 sys.stdin.reconfigure(errors="replace")
 
-    def read(self, draft: str = "") -> str | None:
+    def read(self, initial_text: str = "") -> str | None:
         """Returns the next message, or None at the end of the input; raises KeyboardInterrupt."""
         self._left = MOST_BYTES
         message = message_of(self._line)

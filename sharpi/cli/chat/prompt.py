@@ -37,7 +37,7 @@ def note_useless_options(engine: "Engine", options: ConversationOptions) -> None
     note(f"{flag} has no effect: this model's chat template has no switch for reasoning")
 
 
-def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
+def has_no_template(engine: "Engine", options: ConversationOptions) -> bool:
     """Returns whether no chat template is used: with --raw, or if the file has none.
 
     Raises UsageError for --system if the file has no template.
@@ -52,7 +52,7 @@ def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
 
 def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> Prompt:
     """Returns the prompt of one question; raises TemplateError or UsageError."""
-    if is_plain(engine, options):
+    if has_no_template(engine, options):
         return Prompt(text, opening_ids(engine.tokenizer, text), echo=text)
     messages = [{"role": "user", "content": text}]
     if options.system is not None:

@@ -46,17 +46,17 @@ class SlashCommands:
             say(line)
 
     def _retry(self, rest: str) -> None:
-        self._chat.answer(self._conversation.take_back())
+        self._chat.answer(self._conversation.undo_last())
 
     def _undo(self, rest: str) -> None:
-        question = self._conversation.take_back()
+        question = self._conversation.undo_last()
         self._chat.write_log()
         say(f"Took back: {' '.join(question.split())[:60]}")
 
     def _edit(self, rest: str) -> None:
         if not self._chat.can_edit:
             raise UsageError("/edit needs a terminal with an editor; /undo takes a question back")
-        self._chat.draft = self._conversation.take_back()
+        self._chat.initial_text = self._conversation.undo_last()
         self._chat.write_log()
 
     def _reset(self, rest: str) -> None:

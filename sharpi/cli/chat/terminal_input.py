@@ -56,13 +56,13 @@ class TerminalInput:
             output=self._output,
         )
 
-    def read(self, draft: str = "") -> str | None:
+    def read(self, initial_text: str = "") -> str | None:
         """Returns the next message, or None at the end of the input; raises KeyboardInterrupt.
 
         A closed terminal is the end of the input, too.
         """
         try:
-            text = self._session.prompt(default=draft)
+            text = self._session.prompt(default=initial_text)
         except EOFError:
             return None
         except OSError:  # the terminal was closed

@@ -94,7 +94,7 @@ def chat(
     with Chat(open_model, settings, open_input(), log, form) as chat:
         chat.open(path)
         if chat.is_interactive:
-            say(greeting(chat.description, chat.conversation.is_plain))
+            say(greeting(chat.description, chat.conversation.has_no_template))
         if resumed is not None:
             chat.resume(resumed.messages, resumed.source)
         chat.talk(SlashCommands(chat).run, single_turn=single_turn)
