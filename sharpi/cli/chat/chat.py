@@ -17,8 +17,8 @@ from sharpi.cli.chat.reply import note_cut_form, note_early_end, note_length
 from sharpi.cli.chat.slash_command import is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.kept import Message
-from sharpi.cli.options.answer_form import AnswerForm, ConstrainedAnswers
 from sharpi.cli.options.inputs.model_path import model_path
+from sharpi.cli.options.output_format import ConstrainedAnswers, OutputFormat
 from sharpi.cli.output.terminal import complain, say
 from sharpi.errors import SharpiError, UsageError
 
@@ -37,10 +37,10 @@ class Chat:
         settings: ChatSettings,
         lines: Input,
         log: ConversationLog,
-        form: AnswerForm | None = None,
+        output_format: OutputFormat | None = None,
     ) -> None:
         self._open_model, self.settings = open_model, settings
-        self._lines, self._log, self._form = lines, log, form
+        self._lines, self._log, self._output_format = lines, log, output_format
         self._attached: list[str] = []
         self._model: AbstractContextManager[Engine] | None = None
         self.conversation: Conversation
@@ -56,7 +56,11 @@ class Chat:
         self._model = model
         self.description = f"{describe(engine)}\n{describe_place(engine)}"
         note_useless_options(engine, self.settings.conversation)
-        constrained = ConstrainedAnswers(self._form, engine.tokenizer) if self._form else None
+        constrained = (
+            ConstrainedAnswers(self._output_format, engine.tokenizer)
+            if self._output_format
+            else None
+        )
         options = self.settings.conversation
         self.conversation = Conversation(engine, self.settings.request(), options, constrained)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from sharpi.cli.chat.prompt import has_no_template, show_prompt
 from sharpi.cli.chat.saved_conversation import read_saved
 from sharpi.cli.chat.transcript import Transcript
-from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.conversation import ConversationOptions
+from sharpi.cli.options.output_format import ConstrainedAnswers
 from sharpi.config import GenerationRequest
 from sharpi.errors import TemplateError, UsageError
 from sharpi.system.atomic_file import write_atomically

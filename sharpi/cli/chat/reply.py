@@ -11,7 +11,7 @@ from sharpi.cli.output.word_wrap import WordWrap
 from sharpi.system.running_notes import notes_after_answer
 
 if TYPE_CHECKING:
-    from sharpi.cli.options.answer_form import ConstrainedAnswers
+    from sharpi.cli.options.output_format import ConstrainedAnswers
     from sharpi.engine.generation import Generation
 
 
@@ -86,7 +86,7 @@ def note_length(generation: "Generation") -> None:
 
 def note_cut_form(generation: "Generation", constrained: "ConstrainedAnswers | None") -> None:
     """Prints a note if -n or --stop ended an answer before it matched its schema or grammar."""
-    if constrained is None or constrained.is_whole:
+    if constrained is None or constrained.is_complete:
         return
     if generation.finish_reason == "length":
         note("-n ended the answer before its structure was complete; raise it")

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 import click
 from msgspec import Struct
 
-from sharpi.cli.options.answer_form import AnswerForm, read_form
 from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
+from sharpi.cli.options.output_format import OutputFormat, read_format
 
 _NAMES = ("json_schema", "json_object", "grammar")
 
@@ -36,7 +36,7 @@ class ConstraintOptions(Struct, frozen=True):
         ),
     ] = None
 
-    def form(self, context: click.Context) -> AnswerForm | None:
+    def output_format(self, context: click.Context) -> OutputFormat | None:
         """Reads and returns the schema or grammar; None if no option requires one.
 
         Flags override environment variables. Raises UsageError for contradictory options.
@@ -45,5 +45,5 @@ class ConstraintOptions(Struct, frozen=True):
         asked = [name for name in _NAMES if getattr(self, name)]
         best = [name for name in asked if sources.by_flag(name)] or asked
         if len(best) > 1:
-            sources.refuse(best[0], best[1], "an answer has one form")
-        return read_form(best[0], getattr(self, best[0])) if best else None
+            sources.refuse(best[0], best[1], "an answer has one format")
+        return read_format(best[0], getattr(self, best[0])) if best else None

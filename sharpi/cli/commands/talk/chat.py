@@ -30,7 +30,7 @@ def chat(
     context: click.Context,
     length: LengthOptions,
     sampling: SamplingOptions,
-    form_options: ConstraintOptions,
+    format_options: ConstraintOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
     prompt_cache: PromptCacheOptions,
@@ -72,7 +72,7 @@ def chat(
     refuse_contradictions(conversation)
     if continues and resume is not None:
         raise UsageError("--continue and --resume both name a conversation; keep one")
-    form = form_options.form(context)
+    output_format = format_options.output_format(context)
     resumed = find_resumed(resume) if continues or resume is not None else None
     is_named = model is not None or model_file is not None
     known = resumed.model if resumed and not is_named else None
@@ -91,7 +91,7 @@ def chat(
     settings = ChatSettings(sampling, length, conversation)
     kept = resumed.kept if resumed else None
     log = ConversationLog("chat", is_wanted=not no_log, kept=kept)
-    with Chat(open_model, settings, open_input(), log, form) as chat:
+    with Chat(open_model, settings, open_input(), log, output_format) as chat:
         chat.open(path)
         if chat.is_interactive:
             say(greeting(chat.description, chat.conversation.has_no_template))

@@ -18,7 +18,6 @@ from sharpi.cli.chat.prompt import (
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream
 from sharpi.cli.log.logged_run import logged_run
-from sharpi.cli.options.answer_form import ConstrainedAnswers
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.inputs.inputs import find_inputs
@@ -37,6 +36,7 @@ from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.loading.prompt_cache import PromptCacheOptions
 from sharpi.cli.options.log import NoLogOption
 from sharpi.cli.options.option import argument, option
+from sharpi.cli.options.output_format import ConstrainedAnswers
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
@@ -51,7 +51,7 @@ def run(
     context: click.Context,
     length: LengthOptions,
     sampling: SamplingOptions,
-    form_options: ConstraintOptions,
+    format_options: ConstraintOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
     prompt_cache: PromptCacheOptions,
@@ -78,7 +78,7 @@ def run(
     comes, everything else to stderr. Ctrl-C stops it and keeps the text so far.
     """
     refuse_contradictions(conversation)
-    form = form_options.form(context)
+    output_format = format_options.output_format(context)
     inputs = find_inputs(context, model, prompt)
     config = engine_options.run_config(
         context,
@@ -90,7 +90,7 @@ def run(
     with open_engine(config) as engine:
         note_useless_options(engine, conversation)
         whole = whole_prompt(engine, inputs.prompt, conversation)
-        constrained = ConstrainedAnswers(form, engine.tokenizer) if form else None
+        constrained = ConstrainedAnswers(output_format, engine.tokenizer) if output_format else None
         if constrained or not display_prompt:
             whole = replace(whole, echo="")  # structured output is printed without the prompt
         if conversation.verbose_prompt:

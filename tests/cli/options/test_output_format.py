@@ -8,7 +8,7 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.cli.options.answer_form import AnswerForm, ConstrainedAnswers
+from sharpi.cli.options.output_format import ConstrainedAnswers, OutputFormat
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.resources import demo_model
 
@@ -46,7 +46,7 @@ class TestAnswers:
         from sharpi.engine.loader import load_engine
 
         with load_engine(RunConfig(demo_model(), num_threads=1)) as engine:
-            constrained = ConstrainedAnswers(AnswerForm("json_schema", SCHEMA), engine.tokenizer)
+            constrained = ConstrainedAnswers(OutputFormat("json_schema", SCHEMA), engine.tokenizer)
             ids = engine.tokenizer.encode("Once upon a time", add_bos=True, parse_special=True)
             session = engine.session()
             for seed in range(40):
@@ -57,7 +57,7 @@ class TestAnswers:
                 )
                 check("".join(generation))
                 assert generation.finish_reason == "stop"
-                assert constrained.is_whole
+                assert constrained.is_complete
 
     def test_run_prints_the_answer_alone(self, sharpi: CommandLine, schema: str) -> None:
         result = sharpi("run", "--json-schema", schema, "-s", "1", "-t", "1")

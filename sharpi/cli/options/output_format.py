@@ -19,10 +19,10 @@ _NO_LIBRARY = (
 )
 
 
-class AnswerForm(Struct, frozen=True):
+class OutputFormat(Struct, frozen=True):
     """The schema or grammar that an answer must match, not compiled yet."""
 
-    kind: str  # the method of Grammars that compiles the form
+    kind: str  # the method of Grammars that compiles it
     value: Any = None  # the schema or the grammar
     source: str = ""  # the file of the schema or grammar
 
@@ -30,13 +30,13 @@ class AnswerForm(Struct, frozen=True):
 class ConstrainedAnswers:
     """Builds the constraint of each answer from one schema or grammar, for one tokenizer."""
 
-    def __init__(self, form: AnswerForm, tokenizer: "Tokenizer") -> None:
-        self._form, self._tokenizer = form, tokenizer
+    def __init__(self, output_format: OutputFormat, tokenizer: "Tokenizer") -> None:
+        self._output_format, self._tokenizer = output_format, tokenizer
         self._grammars = _grammars(tokenizer)
         self._newest = self._compiled()
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the newest answer, as far as it is generated, matches its schema or grammar."""
         return self._newest.may_end
 
@@ -49,28 +49,30 @@ class ConstrainedAnswers:
 
     def _compiled(self) -> "GrammarConstraint":
         """Compiles the schema or grammar; raises GrammarError, which names the file."""
-        form, grammars = self._form, self._grammars
+        output_format, grammars = self._output_format, self._grammars
         try:
-            match form.kind:
+            match output_format.kind:
                 case "json_schema":
-                    return grammars.json_schema(form.value)
+                    return grammars.json_schema(output_format.value)
                 case "gbnf":
-                    return grammars.gbnf(form.value)
+                    return grammars.gbnf(output_format.value)
                 case "lark":
-                    return grammars.lark(form.value)
+                    return grammars.lark(output_format.value)
             return grammars.json_object()
         except GrammarError as error:
-            raise GrammarError(f"{form.source}: {error}" if form.source else str(error)) from error
+            raise GrammarError(
+                f"{output_format.source}: {error}" if output_format.source else str(error)
+            ) from error
 
 
-def read_form(option: str, path: Any) -> AnswerForm:
+def read_format(option: str, path: Any) -> OutputFormat:
     """Reads the schema or grammar of an option; raises UsageError for an unreadable file."""
     if option == "json_object":
-        return AnswerForm(option)
+        return OutputFormat(option)
     text = text_of_file(path)
     if option == "json_schema":
-        return AnswerForm(option, _parsed(text, path), path)
-    return AnswerForm("gbnf" if _is_gbnf(text, path) else "lark", text, path)
+        return OutputFormat(option, _parsed(text, path), path)
+    return OutputFormat("gbnf" if _is_gbnf(text, path) else "lark", text, path)
 
 
 def _is_gbnf(text: str, path: str) -> bool:
