@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sharpi.cli.options.inputs.model_name import called
+from sharpi.cli.options.inputs.model_name import parse_name
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.fetching import fetch
 from sharpi.cli.output.terminal import say
@@ -31,7 +31,7 @@ def pull(
     Without QUANT, the only model is taken, or Q4_K_M, or what comes closest to it. Private and
     gated repositories need HF_TOKEN.
     """
-    pulled = fetch(_with_revision(called(name), revision))
+    pulled = fetch(_with_revision(parse_name(name), revision))
     say(f"{_received(pulled.received_bytes)}; now `sharpi run {pulled.name}`")
     print(pulled.start)
 

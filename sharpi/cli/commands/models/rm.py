@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from sharpi.cli.options.inputs.model_name import called
+from sharpi.cli.options.inputs.model_name import parse_name
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import say, stdin_is_terminal
 from sharpi.errors import HubError, UsageError
@@ -31,7 +31,7 @@ def rm(
     from sharpi.hub.removal import Removal
 
     cache = Cache(default_cache_folder())
-    models = _named(cache, called(name))
+    models = _named(cache, parse_name(name))
     removal = Removal(cache, models)
     if not yes and not _is_sure(models[0].name, removal):
         raise click.exceptions.Exit(1)

@@ -10,6 +10,6 @@ def find_name(text: str) -> ModelName | None:
     return read_name(text) if found is None else found[0].model_name(found[1])
 
 
-def called(text: str) -> ModelName:
+def parse_name(text: str) -> ModelName:
     """Returns the repository and quant that `text` names; raises UsageError if it names none."""
     return find_name(text) or require_name(text)
