@@ -45,5 +45,5 @@ class ConstraintOptions(Struct, frozen=True):
         asked = [name for name in _NAMES if getattr(self, name)]
         best = [name for name in asked if sources.by_flag(name)] or asked
         if len(best) > 1:
-            sources.refuse(best[0], best[1], "an answer has one format")
+            sources.raise_conflict(best[0], best[1], "an answer has one format")
         return read_format(best[0], getattr(self, best[0])) if best else None

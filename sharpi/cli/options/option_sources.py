@@ -44,7 +44,7 @@ class OptionSources:
         names = option.secondary_opts if is_off else option.opts
         return str(next(name for name in names if name.startswith("--")))
 
-    def refuse(self, first: str, second: str, reason: str) -> NoReturn:
+    def raise_conflict(self, first: str, second: str, reason: str) -> NoReturn:
         """Raises UsageError, which names two contradictory options and the reason."""
         names = f"{self.name(first)} and {self.name(second)}"
         raise UsageError(f"{names} contradict each other: {reason}; keep one")

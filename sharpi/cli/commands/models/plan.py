@@ -71,7 +71,9 @@ def plan(
     if moe_profile is not None and not moe_profile.exists():
         raise UsageError(f"{sources.name('moe_profile')} {moe_profile}: no such file")
     if hosts is not None and spec_draft_model is not None:
-        sources.refuse("hosts", "spec_draft_model", "a plan of several machines has no draft model")
+        sources.raise_conflict(
+            "hosts", "spec_draft_model", "a plan of several machines has no draft model"
+        )
     config = SpeculationOptions(spec_draft_model=spec_draft_model).extend(config, sources)
     if hosts is not None:
         _plan_hosts(config, hosts, as_json=as_json)

@@ -127,7 +127,9 @@ def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
         return
     for name in ("expert_stats", "moe_trace"):
         if sources.has(name):
-            sources.refuse("idle_unload", name, "each load of the model starts a new record")
+            sources.raise_conflict(
+                "idle_unload", name, "each load of the model starts a new record"
+            )
 
 
 def _refuse_slot_folder(serving: ServeOptions) -> None:

@@ -54,10 +54,10 @@ class DebugOptions(Struct, frozen=True):
         """Returns `config` with these options; raises UsageError for contradictory ones."""
         disabled = tuple(dict.fromkeys(chain.from_iterable(self.disable or ())))
         if config.instruction_set and set(disabled).intersection(_INSTRUCTIONS):
-            sources.refuse("disable", "isa", "both choose the CPU kernels")
+            sources.raise_conflict("disable", "isa", "both choose the CPU kernels")
         experts = config.experts
         if "prefetch" in disabled:
             if experts.predictor is not None:
-                sources.refuse("disable", "moe_predictor", "predictions are for prefetch")
+                sources.raise_conflict("disable", "moe_predictor", "predictions are for prefetch")
             experts = replace(experts, prefetch=False)
         return replace(config, disabled=disabled, trace_vram=self.trace_vram, experts=experts)

@@ -160,7 +160,9 @@ class ExpertOptions(Struct, frozen=True):
     def _refuse_contradictions(self, sources: OptionSources) -> None:
         self._refuse_sets(sources)
         if self.moe_predictor is not None and not self.moe_predict_prefetch:
-            sources.refuse("moe_predict_prefetch", "moe_predictor", "predictions are for prefetch")
+            sources.raise_conflict(
+                "moe_predict_prefetch", "moe_predictor", "predictions are for prefetch"
+            )
         if self.moe_load_budget is not None:
             self._refuse_unlearned(sources, "moe_load_budget")
         if self.moe_predictor == "learned":
@@ -172,14 +174,14 @@ class ExpertOptions(Struct, frozen=True):
         if self.moe_policy is not None:
             other = None if self.moe_policy.startswith("learned") else "moe_policy"
         if other is not None:
-            sources.refuse(parameter, other, "it needs a learned policy")
+            sources.raise_conflict(parameter, other, "it needs a learned policy")
 
     def _refuse_sets(self, sources: OptionSources) -> None:
         """Raises UsageError if options of a fixed set contradict each other or the policy."""
         if self._set_name is not None and self.moe_policy not in (None, "static"):
-            sources.refuse(self._set_name, "moe_policy", "only static keeps a fixed set")
+            sources.raise_conflict(self._set_name, "moe_policy", "only static keeps a fixed set")
         if self.moe_resident_ids is not None and self.moe_resident not in (None, "ids"):
-            sources.refuse("moe_resident", "moe_resident_ids", "each fixes the set")
+            sources.raise_conflict("moe_resident", "moe_resident_ids", "each fixes the set")
         if self.moe_resident == "ids" and self.moe_resident_ids is None:
             raise UsageError(
                 f"{sources.name('moe_resident')} ids needs --moe-resident-ids, as in 1,2,5 or 0-7"

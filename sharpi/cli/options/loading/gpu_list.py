@@ -74,11 +74,13 @@ def with_gpus(
     """
     count = len(named.gpus)
     if count and 1 < len(vram) != count:
-        sources.refuse("device", "vram", f"{len(vram)} sizes for {_gpus(count)}")
+        sources.raise_conflict("device", "vram", f"{len(vram)} sizes for {_gpus(count)}")
     if count and len(shares) > count:
-        sources.refuse("device", "tensor_split", f"{len(shares)} shares for {_gpus(count)}")
+        sources.raise_conflict("device", "tensor_split", f"{len(shares)} shares for {_gpus(count)}")
     if 1 < len(vram) < len(shares):
-        sources.refuse("vram", "tensor_split", f"{len(shares)} shares for {_gpus(len(vram))}")
+        sources.raise_conflict(
+            "vram", "tensor_split", f"{len(shares)} shares for {_gpus(len(vram))}"
+        )
     most = max(len(vram), len(shares))
     return replace(
         config,

@@ -101,11 +101,11 @@ class MissOptions(Struct, frozen=True):
     def _refuse_contradictions(self, config: RunConfig, sources: OptionSources) -> None:
         """Raises UsageError for contradictory options; default values never contradict."""
         if config.cpu_moe and self.moe_miss in ("stream", "load"):
-            sources.refuse(
+            sources.raise_conflict(
                 "cpu_moe", "moe_miss", "either the CPU computes all experts, or some cross the bus"
             )
         if self.moe_paged_stash or not sources.has("moe_paged_stash"):
             return
         for name in _STASH:
             if sources.has(name):
-                sources.refuse("moe_paged_stash", name, "the other sets up the stash")
+                sources.raise_conflict("moe_paged_stash", name, "the other sets up the stash")

@@ -74,5 +74,5 @@ class RecordOptions(Struct, frozen=True):
             refuse_to_replace(sources.name(name), path, [model])
             refuse_unwritable(sources.name(name), path)
             if path in written:
-                sources.refuse(written[path], name, f"both write {path}")
+                sources.raise_conflict(written[path], name, f"both write {path}")
             written[path] = name

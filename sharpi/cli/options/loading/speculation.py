@@ -134,4 +134,6 @@ class SpeculationOptions(Struct, frozen=True):
         if "draft" in kinds and self.spec_draft_model is None:
             raise UsageError("--spec-type draft needs the file of --spec-draft-model")
         if self.spec_draft_n_max is not None and self.spec_draft_n_min > self.spec_draft_n_max:
-            sources.refuse("spec_draft_n_min", "spec_draft_n_max", "the first is the larger one")
+            sources.raise_conflict(
+                "spec_draft_n_min", "spec_draft_n_max", "the first is the larger one"
+            )

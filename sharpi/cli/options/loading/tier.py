@@ -147,7 +147,7 @@ class TierOptions(Struct, frozen=True):
     def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:
         """Returns `config` with these options; raises UsageError for contradictory ones."""
         if self.cpu_moe and self.n_cpu_moe:
-            sources.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
+            sources.raise_conflict("cpu_moe", "n_cpu_moe", "both place the experts")
         gpu_layers = None if self.gpu_layers == AS_MANY_AS_FIT else self.gpu_layers
         named = self.device or DeviceNames("auto")
         needs_gpu = (
@@ -157,7 +157,7 @@ class TierOptions(Struct, frozen=True):
         )
         other = next((name for name, value in needs_gpu if value), None)
         if named.device == "cpu" and other is not None:
-            sources.refuse("device", other, "the other needs a GPU")
+            sources.raise_conflict("device", other, "the other needs a GPU")
         config = with_gpus(config, sources, named, self.vram or (), self.tensor_split or ())
         return replace(
             config,
