@@ -19,7 +19,7 @@ from sharpi.cli import exit_codes
 from sharpi.cli.commands.examples import PROGRAM
 from sharpi.cli.commands.table import SECTIONS
 from sharpi.cli.misspelt_variables import load_command
-from sharpi.cli.output.terminal import complain
+from sharpi.cli.output.terminal import print_error
 from sharpi.cli.parsing.command import ReaderLeft
 from sharpi.cli.parsing.commands import Commands
 from sharpi.cli.parsing.usage_message import usage_message
@@ -165,5 +165,5 @@ def _fail_unexpectedly(error: Exception) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    complain(message)
+    print_error(message)
     return exit_code

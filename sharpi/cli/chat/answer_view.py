@@ -14,7 +14,7 @@ from sharpi.cli.chat.reasoning_style import ReasoningStyle, reasoning_splitter
 from sharpi.cli.chat.reply import note_interrupted_prefill, stream
 from sharpi.cli.output.interruption import uninterrupted
 from sharpi.cli.output.prefill_bar import watched
-from sharpi.cli.output.terminal import can_draw, harmless
+from sharpi.cli.output.terminal import can_draw, strip_controls
 from sharpi.system.running_notes import notes_after_answer
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class AnswerView:
     def feed(self, piece: str) -> None:
         """Adds a piece of the streamed answer, and redraws if enough time has passed."""
         for kind, text in self._splitter.feed(piece):
-            self._add(kind, harmless(text))
+            self._add(kind, strip_controls(text))
         if time.monotonic() - self._drawn > self._pause:
             with uninterrupted():
                 self._draw()
@@ -82,7 +82,7 @@ class AnswerView:
     def end(self) -> None:
         """Prints the text not printed yet, and an empty line."""
         for kind, text in self._splitter.flush():
-            self._add(kind, harmless(text))
+            self._add(kind, strip_controls(text))
         if self._reasoning and not self._is_folded:
             self._fold()
         self._print(self._pending)

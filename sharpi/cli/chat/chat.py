@@ -19,7 +19,7 @@ from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.kept import Message
 from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.output_format import ConstrainedAnswers, OutputFormat
-from sharpi.cli.output.terminal import complain, say
+from sharpi.cli.output.terminal import print_error, print_stderr
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ class Chat:
             try:
                 self._take(text, run_command, single_turn)
             except SharpiError as error:
-                complain(str(error))
+                print_error(str(error))
             except KeyboardInterrupt:  # outside an answer, or while a model is loading
                 if not self.is_interactive:
                     raise
-                say("Interrupted.")
+                print_stderr("Interrupted.")
 
     def _take(self, text: str, run_command: Callable[[str], None], single_turn: bool) -> None:
         if is_command(text):
@@ -133,7 +133,7 @@ class Chat:
             except KeyboardInterrupt:
                 if not self.is_interactive:
                     raise
-                say("Ctrl-D or /exit leaves.")
+                print_stderr("Ctrl-D or /exit leaves.")
 
     def answer(self, question: str) -> None:
         """Answers a question and logs both; after SharpiError, the question is removed again."""
@@ -162,7 +162,7 @@ class Chat:
         note_cut_form(generation, conversation.constrained)
         if self.settings.conversation.verbose:
             for line in verbose_lines(generation.timings):
-                say(line)
+                print_stderr(line)
 
     def attach(self, name: str, text: str) -> None:
         """Stores the text of the file `name`, which the next question will begin with."""

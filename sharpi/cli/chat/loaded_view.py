@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sharpi.cli.output.terminal import harmless, say
+from sharpi.cli.output.terminal import print_stderr, strip_controls
 
 _MOST_MESSAGES = 6
 _MOST_LINES = 6  # lines shown of each message, at most
@@ -13,10 +13,10 @@ def show_messages(messages: Sequence[dict[str, str]]) -> None:
     """Prints the last six messages to stderr, and shortens long ones."""
     hidden = len(messages) - _MOST_MESSAGES
     if hidden > 0:
-        say(f"... {hidden} earlier message{'' if hidden == 1 else 's'}")
+        print_stderr(f"... {hidden} earlier message{'' if hidden == 1 else 's'}")
     for message in messages[-_MOST_MESSAGES:]:
-        lines = harmless(message["content"]).strip("\n").split("\n")
-        say(_MARKS[message["role"]] + "\n".join(lines[:_MOST_LINES]))
+        lines = strip_controls(message["content"]).strip("\n").split("\n")
+        print_stderr(_MARKS[message["role"]] + "\n".join(lines[:_MOST_LINES]))
         more = len(lines) - _MOST_LINES
         if more > 0:
-            say(f"... {more} more line{'' if more == 1 else 's'}")
+            print_stderr(f"... {more} more line{'' if more == 1 else 's'}")

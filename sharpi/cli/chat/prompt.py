@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sharpi.cli.options.conversation import ConversationOptions
-from sharpi.cli.output.terminal import note, say
+from sharpi.cli.output.terminal import note, print_stderr
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,9 +63,11 @@ def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> P
 
 def show_prompt(tokenizer: "Tokenizer", text: str, ids: list[int]) -> None:
     """Prints the prompt as the model receives it, and each of its tokens, to stderr."""
-    say(f"prompt: {text!r}, {len(ids)} tokens")
+    print_stderr(f"prompt: {text!r}, {len(ids)} tokens")
     for token_id in ids:
-        say(f"{token_id:6d} -> {tokenizer.token_bytes(token_id).decode('utf-8', 'replace')!r}")
+        print_stderr(
+            f"{token_id:6d} -> {tokenizer.token_bytes(token_id).decode('utf-8', 'replace')!r}"
+        )
 
 
 def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:

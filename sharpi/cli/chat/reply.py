@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.output.prefill_bar import watched
-from sharpi.cli.output.terminal import harmless, note
+from sharpi.cli.output.terminal import note, strip_controls
 from sharpi.cli.output.word_wrap import WordWrap
 from sharpi.system.running_notes import notes_after_answer
 
@@ -50,7 +50,7 @@ def stream(
 def _shown(before: str, piece: str, style: ReasoningStyle, wrap: WordWrap | None) -> str:
     if wrap is None:
         return before + style.feed(piece)
-    return wrap.feed(harmless(before) + style.feed(harmless(piece)))
+    return wrap.feed(strip_controls(before) + style.feed(strip_controls(piece)))
 
 
 def collect(generation: "Generation") -> bool:

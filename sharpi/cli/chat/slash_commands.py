@@ -12,7 +12,7 @@ from sharpi.cli.chat.loaded_view import show_messages
 from sharpi.cli.chat.reasoning_style import reasoning_of
 from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
 from sharpi.cli.options.inputs.source_text import text_of_file
-from sharpi.cli.output.terminal import harmless, say
+from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class SlashCommands:
 
     def _help(self, rest: str) -> None:
         for command in COMMANDS:
-            say(f"{command.usage:{_USAGE_WIDTH}}{command.purpose}", _USAGE_WIDTH)
+            print_stderr(f"{command.usage:{_USAGE_WIDTH}}{command.purpose}", _USAGE_WIDTH)
         for line in ADVICE:
-            say(line)
+            print_stderr(line)
 
     def _retry(self, rest: str) -> None:
         self._chat.answer(self._conversation.undo_last())
@@ -51,7 +51,7 @@ class SlashCommands:
     def _undo(self, rest: str) -> None:
         question = self._conversation.undo_last()
         self._chat.write_log()
-        say(f"Took back: {' '.join(question.split())[:60]}")
+        print_stderr(f"Took back: {' '.join(question.split())[:60]}")
 
     def _edit(self, rest: str) -> None:
         if not self._chat.can_edit:
@@ -61,7 +61,7 @@ class SlashCommands:
 
     def _reset(self, rest: str) -> None:
         self._chat.reset()
-        say("The conversation is empty.")
+        print_stderr("The conversation is empty.")
 
     def _save(self, rest: str) -> None:
         replaces = rest.startswith(_REPLACE)
@@ -69,24 +69,26 @@ class SlashCommands:
         if not replaces and self._chat.is_interactive and path.is_file():
             replaces = self._chat.confirm(f"{path} exists. Replace it?")
             if not replaces:
-                say("Nothing was saved.")
+                print_stderr("Nothing was saved.")
                 return
         self._conversation.save(path, replaces=replaces)
-        say(f"Saved {_messages(self._conversation)} to {path}.")
+        print_stderr(f"Saved {_messages(self._conversation)} to {path}.")
 
     def _load(self, rest: str) -> None:
         path = _path(rest, "/load")
         self._conversation.load(path)
         self._chat.begin_log()
         show_messages(self._conversation.messages)
-        say(f"Loaded {_messages(self._conversation)} from {path}.")
+        print_stderr(f"Loaded {_messages(self._conversation)} from {path}.")
 
     def _file(self, rest: str) -> None:
         path = _path(rest, "/file")
         text = text_of_file(str(path))
         self._chat.attach(path.name, text)
         lines = len(text.splitlines())
-        say(f"{path.name} ({lines} line{'' if lines == 1 else 's'}) goes with the next question.")
+        print_stderr(
+            f"{path.name} ({lines} line{'' if lines == 1 else 's'}) goes with the next question."
+        )
 
     def _image(self, rest: str) -> None:
         raise UsageError("sharpi does not read pictures yet; /file sends the text of a file")
@@ -94,43 +96,45 @@ class SlashCommands:
     def _system(self, rest: str) -> None:
         if rest:
             self._conversation.set_system(rest)
-        say(f"System message: {self._conversation.system or 'none'}")
+        print_stderr(f"System message: {self._conversation.system or 'none'}")
 
     def _set(self, rest: str) -> None:
         name, _, value = rest.partition(" ")
         if name and not value.strip():
             raise UsageError(f"/set {name} needs a value; /set lists what there is")
         if name:
-            say(self._chat.set(name, value.strip()))
+            print_stderr(self._chat.set(name, value.strip()))
             return
         for line in self._chat.settings.lines():
-            say(line, INDENT)
+            print_stderr(line, INDENT)
 
     def _model(self, rest: str) -> None:
         if rest:
             self._chat.change_model(rest)
-        say(self._chat.description)
+        print_stderr(self._chat.description)
 
     def _reasoning(self, rest: str) -> None:
         messages = self._conversation.messages
         last = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ""
         reasoning = reasoning_of(last, self._conversation.prompt)
-        say(harmless(reasoning).strip() or "There was no reasoning before the last answer.")
+        print_stderr(
+            strip_controls(reasoning).strip() or "There was no reasoning before the last answer."
+        )
 
     def _stats(self, rest: str) -> None:
         conversation = self._conversation
         used, size = conversation.num_tokens, conversation.context_size
-        say(f"{_messages(conversation)}, {used} of {size} tokens of context in use")
+        print_stderr(f"{_messages(conversation)}, {used} of {size} tokens of context in use")
         if conversation.timings is not None:
             speeds, drafts = verbose_lines(conversation.timings)
             for part in speeds.split("), "):
-                say(part if part.startswith("first") else f"{part})")
-            say(drafts)
+                print_stderr(part if part.startswith("first") else f"{part})")
+            print_stderr(drafts)
 
     def _experts(self, rest: str) -> None:
         stats = self._conversation.expert_stats()
         if stats is None:
-            say(_NOT_COUNTED)
+            print_stderr(_NOT_COUNTED)
             return
         from sharpi.cli.output.stats_table import print_stats
 

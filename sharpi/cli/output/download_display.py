@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sharpi.cli.output.terminal import note, say
+from sharpi.cli.output.terminal import note, print_stderr
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ class DownloadLines:
     def begin(self, path: str, size: int, received: int) -> None:
         """Reports a new file of `size` bytes; an earlier attempt received `received` of them."""
         self._path = path
-        say(f"fetching {path} ({format_bytes(size)}){_resumed(received)}")
+        print_stderr(f"fetching {path} ({format_bytes(size)}){_resumed(received)}")
 
     def advance(self, count: int) -> None:
         """Prints nothing, since a log file needs no progress."""
 
     def end(self) -> None:
         """Reports that the file is complete and its checksum correct."""
-        say(f"{self._path} is complete, checksum verified")
+        print_stderr(f"{self._path} is complete, checksum verified")
 
 
 class DownloadBars:

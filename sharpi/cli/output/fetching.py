@@ -7,7 +7,7 @@ import click
 
 from sharpi.cli import exit_codes
 from sharpi.cli.output.download_display import download_display
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.hub.model_name import ModelName
 
 if TYPE_CHECKING:
@@ -26,5 +26,5 @@ def fetch(name: ModelName) -> "Pulled":
         with download_display() as display:
             return Puller(cache, display).pull(name)
     except KeyboardInterrupt:
-        say(f"stopped; `sharpi pull {name}` resumes it")
+        print_stderr(f"stopped; `sharpi pull {name}` resumes it")
         raise click.exceptions.Exit(exit_codes.INTERRUPTED) from None

@@ -14,7 +14,7 @@ _CONTROLS = (*range(32), *range(127, 160))
 _WITHOUT_CONTROLS = {code: None for code in _CONTROLS if chr(code) not in "\t\n"}
 
 
-def say(text: str, indent: int = 0) -> None:
+def print_stderr(text: str, indent: int = 0) -> None:
     """Prints a text to stderr; errors of a closed terminal are ignored.
 
     Wrapped lines are indented by `indent` spaces.
@@ -44,15 +44,15 @@ def fitted(text: str, stream: TextIO, indent: int = 0) -> str:
 
 def note(text: str) -> None:
     """Prints a note about a decision, or about something that could not be done as requested."""
-    say(f"note: {text}")
+    print_stderr(f"note: {text}")
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Prints an error on one line, even if its text has several lines."""
-    say("error: " + " ".join(text.split()))
+    print_stderr("error: " + " ".join(text.split()))
 
 
-def harmless(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Removes control characters, except tab and newline, from a text for the terminal."""
     return text.translate(_WITHOUT_CONTROLS)
 

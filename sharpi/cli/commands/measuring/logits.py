@@ -10,7 +10,7 @@ from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.output_files import refuse_to_replace, written_whole
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def logits(
             np.save(file, values)
         except OSError as error:
             raise UsageError(f"cannot write {output}: {error.strerror}") from error
-    say(f"wrote {output}: float32 {values.shape}")
+    print_stderr(f"wrote {output}: float32 {values.shape}")
 
 
 def read_ids(path: Path) -> "npt.NDArray[np.integer]":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.option import argument, local_option, option
-from sharpi.cli.output.terminal import harmless, say
+from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.errors import UsageError
 from sharpi.units import format_bytes
 
@@ -55,7 +55,7 @@ def cache(
     for each in models:
         print(_line(each))
     total = sum(each.num_bytes for each in models)
-    say(f"{format_bytes(total)} in {folder.path}")
+    print_stderr(f"{format_bytes(total)} in {folder.path}")
 
 
 def _folder(path: Path | None) -> "CacheFolder":
@@ -76,7 +76,7 @@ def _remove(folder: "CacheFolder", keys: Sequence[str] | None, everything: bool)
     for each in chosen:
         folder.remove(each)
     count = sum(each.num_bytes for each in chosen)
-    say(f"Removed {format_bytes(count)}.")
+    print_stderr(f"Removed {format_bytes(count)}.")
 
 
 def _named(models: "Sequence[ModelFolder]", key: str) -> "ModelFolder":
@@ -90,7 +90,7 @@ def _named(models: "Sequence[ModelFolder]", key: str) -> "ModelFolder":
 
 def _line(model: "ModelFolder") -> str:
     used = datetime.fromtimestamp(model.last_use_ns / 1e9).strftime("%Y-%m-%d %H:%M")
-    name = harmless(str(model.about.get("model", "unknown")))[:_NAME_WIDTH]
+    name = strip_controls(str(model.about.get("model", "unknown")))[:_NAME_WIDTH]
     size = format_bytes(model.num_bytes)
     return f"{model.key[:_KEY_WIDTH]}  {used}  {size:>9}  {name}"
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from sharpi.cli.options.inputs.model_name import parse_name
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.fetching import fetch
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import UsageError
 from sharpi.hub.model_name import ModelName, require_name
 from sharpi.units import format_bytes
@@ -32,7 +32,7 @@ def pull(
     gated repositories need HF_TOKEN.
     """
     pulled = fetch(_with_revision(parse_name(name), revision))
-    say(f"{_received(pulled.received_bytes)}; now `sharpi run {pulled.name}`")
+    print_stderr(f"{_received(pulled.received_bytes)}; now `sharpi run {pulled.name}`")
     print(pulled.start)
 
 

@@ -7,7 +7,7 @@ import click
 
 from sharpi.cli.options.inputs.model_name import parse_name
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.output.terminal import say, stdin_is_terminal
+from sharpi.cli.output.terminal import print_stderr, stdin_is_terminal
 from sharpi.errors import HubError, UsageError
 from sharpi.hub.model_name import ModelName
 from sharpi.units import format_bytes
@@ -63,7 +63,7 @@ def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
 def _is_sure(name: ModelName, removal: "Removal") -> bool:
     if not stdin_is_terminal():
         raise UsageError(f"stdin is not a terminal to confirm the removal of {name}; use -y")
-    say(f"remove {name} ({_balance(removal)})? [y/N]")
+    print_stderr(f"remove {name} ({_balance(removal)})? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

@@ -16,7 +16,7 @@ from sharpi.cli.options.loading.cluster import split_port
 from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.config import ClusterConfig
 from sharpi.errors import ClusterError, LinkError
 
@@ -83,7 +83,7 @@ def _keep_joining() -> None:
         code = _join_once()
         if code > 0 and code != exit_codes.TEMPORARY:
             raise click.exceptions.Exit(code)
-        say("waiting for the first machine; Ctrl-C ends this")
+        print_stderr("waiting for the first machine; Ctrl-C ends this")
         pause = min(2 * pause, _LONGEST_PAUSE) if code == exit_codes.TEMPORARY else _FIRST_PAUSE
         time.sleep(pause)
 

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import SharpiError
 from sharpi.units import format_bytes
 
@@ -29,7 +29,7 @@ def ps(as_json: JsonOption = False) -> None:
     elif found:
         print_servers([_row(about) for about in found])
     else:
-        say("no server is running; `sharpi serve` starts one")
+        print_stderr("no server is running; `sharpi serve` starts one")
 
 
 def _about(server: "RunningServer") -> dict[str, Any]:

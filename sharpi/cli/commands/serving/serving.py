@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 
 from sharpi.cli.options.serve import ServeOptions
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
@@ -50,7 +50,7 @@ def serve_until_stopped(
         stack.callback(host.close)
         print(f"serving {host.model_id} at {url}", flush=True)
         if sys.stderr.isatty() and sys.stdout.isatty():
-            say("Open it in a browser to chat. Ctrl-C stops the server.")
+            print_stderr("Open it in a browser to chat. Ctrl-C stops the server.")
         server.run(sockets=[listener])
 
 

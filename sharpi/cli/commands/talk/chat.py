@@ -19,7 +19,7 @@ from sharpi.cli.options.log import NoLogOption
 from sharpi.cli.options.option import local_option, option
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def chat(
     with Chat(open_model, settings, open_input(), log, output_format) as chat:
         chat.open(path)
         if chat.is_interactive:
-            say(greeting(chat.description, chat.conversation.has_no_template))
+            print_stderr(greeting(chat.description, chat.conversation.has_no_template))
         if resumed is not None:
             chat.resume(resumed.messages, resumed.source)
         chat.talk(SlashCommands(chat).run, single_turn=single_turn)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.output.terminal import fitted, harmless, say
+from sharpi.cli.output.terminal import fitted, print_stderr, strip_controls
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def _switch(*, on: bool) -> None:
         log_place.switch(on=on)
     except OSError as error:
         raise SharpiError(f"cannot switch the log: {error.strerror or error}") from error
-    say(f"Conversations are {'kept' if on else 'not kept any more'}: {log_place.log_path()}")
+    print_stderr(
+        f"Conversations are {'kept' if on else 'not kept any more'}: {log_place.log_path()}"
+    )
 
 
 def _print_list(conversations: "Sequence[KeptConversation]", as_json: bool) -> None:
@@ -79,7 +81,7 @@ def _print_list(conversations: "Sequence[KeptConversation]", as_json: bool) -> N
         print(json.dumps([_record(each) for each in conversations], ensure_ascii=False))
         return
     if not conversations:
-        say("The log is empty.")
+        print_stderr("The log is empty.")
     for each in conversations:
         print(f"{each.id:>5}  {_time(each.updated)}  {each.kind:4}  {_shortened(each.title)}")
 
@@ -101,7 +103,7 @@ def _show(kept: "KeptConversation", as_json: bool) -> None:
     print(f"{kept.id}  {_time(kept.started)}  {kept.kind}  {Path(kept.model).name}")
     for message in kept.messages:
         content = message["content"].rstrip()
-        shown = fitted(harmless(content), sys.stdout) if sys.stdout.isatty() else content
+        shown = fitted(strip_controls(content), sys.stdout) if sys.stdout.isatty() else content
         print(f"\n[{message['role']}]\n{shown}")
 
 
@@ -137,7 +139,7 @@ def _remove(store: "LogStore", values: list[str] | None, everything: bool) -> No
     for number in ids:
         _found(store, number)  # removes nothing if one of them does not exist
     count = store.remove(ids)
-    say(f"Removed {count} conversation{'' if count == 1 else 's'}.")
+    print_stderr(f"Removed {count} conversation{'' if count == 1 else 's'}.")
 
 
 def _found(store: "LogStore", number: int) -> "KeptConversation":
@@ -171,12 +173,12 @@ def _excerpt(content: str, text: str) -> str:
     at = max(0, content.lower().find(text.lower()))
     around = max(_LEAST_AROUND, (_TITLE_WIDTH - 6 - len(text)) // 2)
     begin, end = max(0, at - around), at + len(text) + around
-    excerpt = harmless(" ".join(content[begin:end].split()))
+    excerpt = strip_controls(" ".join(content[begin:end].split()))
     return "..." * (begin > 0) + excerpt + "..." * (end < len(content))
 
 
 def _shortened(title: str) -> str:
-    line = harmless(" ".join(title.split()))
+    line = strip_controls(" ".join(title.split()))
     return line if len(line) <= _TITLE_WIDTH else line[: _TITLE_WIDTH - 3] + "..."
 
 

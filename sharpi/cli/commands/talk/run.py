@@ -39,7 +39,7 @@ from sharpi.cli.options.option import argument, option
 from sharpi.cli.options.output_format import ConstrainedAnswers
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import say
+from sharpi.cli.output.terminal import print_stderr
 from sharpi.cli.output.word_wrap import word_wrap
 from sharpi.config import RunConfig
 
@@ -129,7 +129,7 @@ def _print_text(
     if generation.ids or is_complete:
         timings = generation.timings
         for line in verbose_lines(timings) if is_verbose else [timings_line(timings)]:
-            say(line)
+            print_stderr(line)
     return is_complete
 
 

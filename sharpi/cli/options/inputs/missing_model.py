@@ -5,7 +5,7 @@ import sys
 import click
 
 from sharpi.cli.output.fetching import fetch
-from sharpi.cli.output.terminal import say, stdin_is_terminal
+from sharpi.cli.output.terminal import print_stderr, stdin_is_terminal
 from sharpi.errors import HubError
 from sharpi.hub.model_name import ModelName
 
@@ -30,5 +30,5 @@ def fetch_missing(context: click.Context, error: MissingModelError) -> None:
 def _is_wanted(error: MissingModelError) -> bool:
     if not stdin_is_terminal() or not sys.stderr.isatty():
         return False
-    say(f"{error.name} is not in the cache. Fetch it from the hub now? [y/N]")
+    print_stderr(f"{error.name} is not in the cache. Fetch it from the hub now? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
