@@ -7,7 +7,7 @@ from typing import Any
 
 from sharpi.cli.commands.examples import EXAMPLES
 from sharpi.cli.commands.table import NAMES, command_function
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import print_note
 from sharpi.cli.parsing.command import Command
 from sharpi.cli.parsing.variables import variables_of
 from sharpi.errors import UsageError
@@ -23,7 +23,7 @@ class VariableCheckedCommand(Command):
         refuse_conflicts(self.params, os.environ)
         line = misspelt_note(self.params, os.environ)
         if line is not None:
-            note(line)
+            print_note(line)
         return super().invoke(ctx)
 
 

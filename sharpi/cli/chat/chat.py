@@ -13,7 +13,7 @@ from sharpi.cli.chat.greeting import describe, describe_place, status_line
 from sharpi.cli.chat.line_input import Input
 from sharpi.cli.chat.loaded_view import show_messages
 from sharpi.cli.chat.prompt import note_useless_options
-from sharpi.cli.chat.reply import note_cut_form, note_early_end, note_length
+from sharpi.cli.chat.reply import note_early_end, note_incomplete_output, note_length
 from sharpi.cli.chat.slash_command import is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.kept import Message
@@ -159,7 +159,7 @@ class Chat:
         note_early_end(generation)
         if conversation.constrained is None:
             note_length(generation)
-        note_cut_form(generation, conversation.constrained)
+        note_incomplete_output(generation, conversation.constrained)
         if self.settings.conversation.verbose:
             for line in verbose_lines(generation.timings):
                 print_stderr(line)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sharpi.cli.options.conversation import ConversationOptions
-from sharpi.cli.output.terminal import note, print_stderr
+from sharpi.cli.output.terminal import print_note, print_stderr
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def note_useless_options(engine: "Engine", options: ConversationOptions) -> None
     if options.think is None or engine.chat_format.can_switch_thinking:
         return
     flag = "--think" if options.think else "--no-think"
-    note(f"{flag} has no effect: this model's chat template has no switch for reasoning")
+    print_note(f"{flag} has no effect: this model's chat template has no switch for reasoning")
 
 
 def has_no_template(engine: "Engine", options: ConversationOptions) -> bool:

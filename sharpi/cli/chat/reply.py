@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.output.prefill_bar import watched
-from sharpi.cli.output.terminal import note, strip_controls
+from sharpi.cli.output.terminal import print_note, strip_controls
 from sharpi.cli.output.word_wrap import WordWrap
 from sharpi.system.running_notes import notes_after_answer
 
@@ -69,26 +69,28 @@ def collect(generation: "Generation") -> bool:
 def note_interrupted_prefill(generation: "Generation") -> None:
     """Prints how many tokens of the prompt were computed when Ctrl-C interrupted its prefill."""
     done, total = generation.num_prefilled, generation.timings.num_prompt_tokens
-    note(f"interrupted after {done} of {total} tokens of the prompt; there is no answer yet")
+    print_note(f"interrupted after {done} of {total} tokens of the prompt; there is no answer yet")
 
 
 def note_early_end(generation: "Generation") -> None:
     """Prints a note if the answer ended because the context was full, with the flags that help."""
     if generation.finish_reason == "context":
-        note("the context is full; raise it with -c or continue with --context-shift")
+        print_note("the context is full; raise it with -c or continue with --context-shift")
 
 
 def note_length(generation: "Generation") -> None:
     """Tells the user if -n cut the answer off."""
     if generation.finish_reason == "length":
-        note("-n ended the answer; /set predict -1 lets the model end")
+        print_note("-n ended the answer; /set predict -1 lets the model end")
 
 
-def note_cut_form(generation: "Generation", constrained: "ConstrainedAnswers | None") -> None:
+def note_incomplete_output(
+    generation: "Generation", constrained: "ConstrainedAnswers | None"
+) -> None:
     """Prints a note if -n or --stop ended an answer before it matched its schema or grammar."""
     if constrained is None or constrained.is_complete:
         return
     if generation.finish_reason == "length":
-        note("-n ended the answer before its structure was complete; raise it")
+        print_note("-n ended the answer before its structure was complete; raise it")
     elif generation.finish_reason == "stop":
-        note("--stop ended the answer before its structure was complete")
+        print_note("--stop ended the answer before its structure was complete")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.log.kept import KeptConversation, Message
 from sharpi.cli.log.log_place import is_switched_off, log_path
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import print_note
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ConversationLog:
         try:
             self._write(self._path, list(messages), str(model.absolute()))
         except _failures() as error:
-            note(f"the conversation is not logged: {self._path}: {_reason(error)}")
+            print_note(f"the conversation is not logged: {self._path}: {_reason(error)}")
             self._path = None
 
     def _write(self, path: Path, messages: list[Message], model: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sharpi.cli.output.terminal import note, print_stderr
+from sharpi.cli.output.terminal import print_note, print_stderr
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class DownloadLines:
 
     def note(self, text: str) -> None:
         """Reports a decision, or something that could not be done as requested."""
-        note(text)
+        print_note(text)
 
     def begin(self, path: str, size: int, received: int) -> None:
         """Reports a new file of `size` bytes; an earlier attempt received `received` of them."""

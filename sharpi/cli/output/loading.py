@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, joined
 from sharpi.cli.termination import leaving_on_ctrl_c
 from sharpi.config import RunConfig
@@ -48,7 +48,7 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
 
 def _note_all(lines: Iterable[str]) -> None:
     for line in lines:
-        note(line)
+        print_note(line)
 
 
 class ProgressBar(Closing):

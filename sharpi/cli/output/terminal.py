@@ -42,7 +42,7 @@ def fitted(text: str, stream: TextIO, indent: int = 0) -> str:
     return "\n".join(map(wrapper.fill, text.split("\n")))
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Prints a note about a decision, or about something that could not be done as requested."""
     print_stderr(f"note: {text}")
 

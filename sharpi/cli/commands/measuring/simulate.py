@@ -159,9 +159,9 @@ def _note_short(trace: "Trace", warm_up: int | None) -> None:
     """Prints a note if a trace has no tokens after the `warm_up` tokens that count expert uses."""
     if warm_up is None or warm_up < trace.num_tokens:
         return
-    from sharpi.cli.output.terminal import note
+    from sharpi.cli.output.terminal import print_note
 
-    note(
+    print_note(
         f"--resident frequency: the trace has {trace.num_tokens} tokens, and the most used experts"
         f" are chosen for the last time after {warm_up} (--warmup-tokens N)"
     )

@@ -7,7 +7,7 @@ from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.inputs.source_text import STDIN, text_of_argument, text_of_stdin
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.output.terminal import note, stdin_is_terminal
+from sharpi.cli.output.terminal import print_note, stdin_is_terminal
 from sharpi.errors import UsageError
 
 
@@ -36,7 +36,7 @@ def tokenize(
     with open_gguf(model_path(model)) as file:
         tokenizer = load_tokenizer(file.metadata)
     for warning in tokenizer.notes:
-        note(warning)
+        print_note(warning)
     add_bos = tokenizer.add_bos and not no_bos
     ids = tokenizer.encode(content, add_bos=add_bos, parse_special=not no_special)
     print(json.dumps({"ids": ids}) if as_json else " ".join(map(str, ids)))

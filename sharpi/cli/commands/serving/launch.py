@@ -12,7 +12,7 @@ import click
 from sharpi.cli.options.inputs.inputs import find_model
 from sharpi.cli.options.inputs.source import PullOption
 from sharpi.cli.options.option import argument, count, option
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import print_note
 from sharpi.errors import UsageError
 
 ClientName = Literal["claude", "codex", "aider", "opencode"]
@@ -56,7 +56,7 @@ def launch(
         raise UsageError(f"{chosen.program} is not on PATH; install it with `{chosen.install}`")
     path = find_model(context, model)
     size = ctx_size or _context_size(path)
-    note(f"loading {path.name} with {size} tokens of context for {client}")
+    print_note(f"loading {path.name} with {size} tokens of context for {client}")
     with running_server(path, MODEL, size) as url:
         variables, arguments = chosen.configure(url)
         code = _run([program, *arguments, *(rest or ())], dict(variables))

@@ -16,7 +16,7 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.output.loading import ProgressBar, open_engine
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, join
 from sharpi.cli.termination import leave_a_thread
 from sharpi.config import RunConfig
@@ -83,7 +83,7 @@ def _start(host: "ModelHost", bar: ProgressBar) -> None:
         if host.state != "loading":
             raise
         bar.close()
-        note("stopped before the model was loaded")
+        print_note("stopped before the model was loaded")
         leave_a_thread(end)
 
 
@@ -104,7 +104,7 @@ class _Loader:
         engine = load_engine(self._config, show, cluster_loader=cluster_loader)
         if self._is_first:
             for line in engine.notes:
-                note(line)
+                print_note(line)
         self._is_first = False
         return engine
 

@@ -16,7 +16,7 @@ from sharpi.cli.chat.prompt import (
     whole_prompt,
 )
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
-from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream
+from sharpi.cli.chat.reply import collect, note_early_end, note_incomplete_output, stream
 from sharpi.cli.log.logged_run import logged_run
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.conversation import ConversationOptions
@@ -111,7 +111,7 @@ def run(
                     is_verbose=conversation.verbose,
                     is_constrained=constrained is not None,
                 )
-        note_cut_form(generation, constrained)
+        note_incomplete_output(generation, constrained)
     if not is_complete:
         raise click.exceptions.Exit(exit_codes.INTERRUPTED)
 

@@ -19,7 +19,7 @@ from sharpi.cli.options.inputs.piped_text import piped_text
 from sharpi.cli.options.inputs.source_text import STDIN, text_of_argument, text_of_file
 from sharpi.cli.options.inputs.unknown_model import unknown_model
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.output.terminal import note, stdin_is_terminal
+from sharpi.cli.output.terminal import print_note, stdin_is_terminal
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
 
@@ -62,7 +62,7 @@ def find_inputs(
     prompt = _the_one([_argument("PROMPT", text), *prompt_options], "prompt")
     if model is None and text is not None:
         what = "standard input" if text == STDIN else repr(text)
-        note(f"no MODEL among the arguments: the demo model continues {what}")
+        print_note(f"no MODEL among the arguments: the demo model continues {what}")
     path = _available(context, model.value) if model else demo_model()
     return Inputs(path, _whole(prompt) if prompt else _default_prompt(path))
 
@@ -151,7 +151,7 @@ def _default_prompt(model: Path) -> str:
         return text
     if model != demo_model():
         _refuse_empty()
-    note(f"no prompt given: the demo model continues {DEMO_PROMPT!r}")
+    print_note(f"no prompt given: the demo model continues {DEMO_PROMPT!r}")
     return DEMO_PROMPT
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from sharpi.cli.options.inputs.missing_model import MissingModelError
 from sharpi.cli.options.inputs.model_name import find_name
 from sharpi.cli.options.inputs.unknown_model import unknown_model
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import print_note
 from sharpi.errors import HubError, ModelFileError, SharpiError, UsageError
 from sharpi.hub.model_name import ModelName
 
@@ -95,5 +95,5 @@ def _named(name: ModelName, path: Path) -> Path:
             raise MissingModelError(str(error), name) from None
         raise
     if remark is not None:
-        note(remark)
+        print_note(remark)
     return model.start

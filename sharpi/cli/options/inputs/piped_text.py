@@ -10,7 +10,7 @@ import stat
 import sys
 
 from sharpi.cli.options.inputs.source_text import text_of_stdin
-from sharpi.cli.output.terminal import note, stdin_is_terminal
+from sharpi.cli.output.terminal import print_note, stdin_is_terminal
 
 LONGEST_WAIT_SECONDS = 2.0
 _WAITING = "waiting for standard input, which comes before the prompt; `</dev/null` leaves it out"
@@ -29,7 +29,7 @@ def piped_text() -> str:
         if stat.S_ISCHR(kind):  # /dev/null, or a device that never ends
             return ""
         if not select.select([descriptor], [], [], LONGEST_WAIT_SECONDS)[0]:
-            note(_WAITING)
+            print_note(_WAITING)
     return text_of_stdin()
 
 

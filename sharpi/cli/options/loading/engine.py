@@ -17,7 +17,7 @@ from sharpi.cli.options.loading.rope import RopeOptions
 from sharpi.cli.options.loading.speculation import SpeculationOptions
 from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.output.terminal import note
+from sharpi.cli.output.terminal import print_note
 from sharpi.config import GivenFlags, RunConfig, SpeculationConfig
 
 # Options that may have no effect on a model; a test compares them with the table in idle_flags.
@@ -80,7 +80,7 @@ def _without_drafts(config: RunConfig, command: str) -> RunConfig:
     if config.speculation.is_default:
         return replace(config, speculation=SpeculationConfig())
     if command != "bench":
-        note(f"drafts have no effect on {command}, whose tokens are given")
+        print_note(f"drafts have no effect on {command}, whose tokens are given")
     return config
 
 
