@@ -20,10 +20,10 @@ from sharpi.cli.commands.examples import PROGRAM
 from sharpi.cli.commands.table import SECTIONS
 from sharpi.cli.misspelt_variables import load_command
 from sharpi.cli.output.terminal import print_error
-from sharpi.cli.parsing.command import ReaderLeft
+from sharpi.cli.parsing.command import BrokenStdout
 from sharpi.cli.parsing.commands import Commands
 from sharpi.cli.parsing.usage_message import usage_message
-from sharpi.cli.termination import leave_a_thread, raise_on_termination
+from sharpi.cli.termination import exit_immediately, raise_on_termination
 from sharpi.errors import SharpiError
 from sharpi.system.native_threads import are_left
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     code = _run(arguments)
     if arguments is None and are_left():
-        leave_a_thread(SystemExit(code))
+        exit_immediately(SystemExit(code))
     return code
 
 
@@ -90,7 +90,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
-    except (BrokenPipeError, ReaderLeft):
+    except (BrokenPipeError, BrokenStdout):
         _forget_output()
         return 0  # a reader such as `head` has read all it wants
     except SharpiError as error:

@@ -49,7 +49,7 @@ def leaving_on_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def leave_a_thread(end: SystemExit | KeyboardInterrupt) -> NoReturn:
+def exit_immediately(end: SystemExit | KeyboardInterrupt) -> NoReturn:
     """Ends the process at once with the code of `end`, even if a thread is in native code.
 
     If Python exited as usual, it would unwind that thread, and C++ would abort the process.

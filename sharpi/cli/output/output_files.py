@@ -55,7 +55,7 @@ def _is_same(output: Path, path: Path) -> bool:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def atomic_output(path: Path) -> Iterator[BinaryIO]:
     """Yields a temporary file, which replaces `path` if the `with` block succeeds.
 
     Otherwise it is removed. Raises UsageError at the start of the block if `path` is not writable.
@@ -64,14 +64,14 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():
         raise UsageError(f"cannot write {path}: it is not a regular file")
     try:
-        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, new_file_mode())
             yield file
-        os.replace(draft, target)
+        os.replace(temporary, target)
     except BaseException:
-        os.unlink(draft)
+        os.unlink(temporary)
         raise

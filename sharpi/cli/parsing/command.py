@@ -13,7 +13,7 @@ from sharpi.cli.parsing.parameters import parameter
 SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
 
 
-class ReaderLeft(Exception):
+class BrokenStdout(Exception):
     """Raised if the reader of stdout closed the pipe; Click would exit with 1 instead."""
 
 
@@ -44,11 +44,11 @@ class Command(click.Command):
         return ctx.args
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Calls the command's function; turns BrokenPipeError into ReaderLeft."""
+        """Calls the command's function; turns BrokenPipeError into BrokenStdout."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise ReaderLeft from error
+            raise BrokenStdout from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options under the headings of their groups."""

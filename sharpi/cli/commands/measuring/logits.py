@@ -9,7 +9,7 @@ from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.output_files import refuse_to_replace, written_whole
+from sharpi.cli.output.output_files import atomic_output, refuse_to_replace
 from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import UsageError
 
@@ -40,7 +40,7 @@ def logits(
     path = model_path(model)
     config = engine_options.run_config(context, path, context_size=len(ids))
     refuse_to_replace("--output", output, (tokens, path))
-    with written_whole(output) as file:
+    with atomic_output(output) as file:
         with open_engine(config) as engine:
             values = engine.logits(ids.astype(np.int32))
         try:

@@ -129,7 +129,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.model.config import read_config
     from sharpi.tiers.draft_gain import draft_notes
 
-    hardware = probe_hardware(config.instruction_set, with_gpu=_asks_for_gpu(config))
+    hardware = probe_hardware(config.instruction_set, with_gpu=_needs_free_vram(config))
     hardware = _with_named_gpus(hardware, config)
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
         raise UsageError("--device cuda: no GPU was found; give --vram SIZE to plan for one")
@@ -180,7 +180,7 @@ def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") ->
     yield from idle_notes(config, expert_use(config, model, decided, None, slots, in_ram))
 
 
-def _asks_for_gpu(config: RunConfig) -> bool:
+def _needs_free_vram(config: RunConfig) -> bool:
     """Returns whether to measure the free memory of GPUs: not with --vram or --device cpu."""
     return config.device != "cpu" and config.vram is None
 

@@ -18,7 +18,7 @@ from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, join
-from sharpi.cli.termination import leave_a_thread
+from sharpi.cli.termination import exit_immediately
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 from sharpi.resources import install_command
@@ -84,7 +84,7 @@ def _start(host: "ModelHost", bar: ProgressBar) -> None:
             raise
         bar.close()
         print_note("stopped before the model was loaded")
-        leave_a_thread(end)
+        exit_immediately(end)
 
 
 class _Loader:
