@@ -11,17 +11,17 @@ _INTERRUPTED = 130  # equal to the value in exit_codes
 
 
 # Functions that are called before the process ends, such as one that restores terminal modes.
-undo: list[Callable[[], None]] = []
+exit_handlers: list[Callable[[], None]] = []
 
 
-def leave(number: int, frame: object) -> None:
-    """Handles SIGINT: runs the functions in `undo` and ends the process without a message."""
-    for each in undo:
+def exit_silently(number: int, frame: object) -> None:
+    """Handles SIGINT: runs the `exit_handlers` and ends the process without a message."""
+    for each in exit_handlers:
         each()
     os._exit(_INTERRUPTED)
 
 
-def leave_on_ctrl_c() -> None:
+def exit_on_ctrl_c() -> None:
     """Makes Ctrl-C end the process silently, unless it is ignored; call it in the main thread."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, leave)
+        signal.signal(signal.SIGINT, exit_silently)

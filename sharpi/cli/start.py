@@ -11,19 +11,19 @@ import os
 import signal
 import sys
 
-from sharpi.cli.ctrl_c import leave_on_ctrl_c
+from sharpi.cli.ctrl_c import exit_on_ctrl_c
 
 
 def main() -> int:
     """Runs the process's command line and returns its exit code."""
-    leave_on_ctrl_c()
+    exit_on_ctrl_c()
     try:
         open_missing_streams()
         from sharpi.cli.main import main as run
 
         return run()
     finally:
-        leave_on_ctrl_c()  # for the time while Python shuts down
+        exit_on_ctrl_c()  # for the time while Python shuts down
 
 
 def launched() -> int:
@@ -32,7 +32,7 @@ def launched() -> int:
     A pending SIGINT ends the process here. The process is renamed to sharpi, because the kernel
     named it after the script.
     """
-    leave_on_ctrl_c()
+    exit_on_ctrl_c()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _name_the_process()
     return main()

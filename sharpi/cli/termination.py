@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from sharpi.cli import exit_codes
-from sharpi.cli.ctrl_c import leave, undo
+from sharpi.cli.ctrl_c import exit_handlers, exit_silently
 
 _CODES = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_UP}
 
@@ -27,12 +27,12 @@ def raise_on_termination() -> None:
     for number in _CODES:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
-    if signal.getsignal(signal.SIGINT) is leave:
+    if signal.getsignal(signal.SIGINT) is exit_silently:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
-def leaving_on_ctrl_c() -> Iterator[None]:
+def exiting_on_ctrl_c() -> Iterator[None]:
     """Makes Ctrl-C end the process silently during the `with` block.
 
     It does nothing if `raise_on_termination` is not in effect, as in a program that uses sharpi as
@@ -42,7 +42,7 @@ def leaving_on_ctrl_c() -> Iterator[None]:
     if not is_own or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGINT, exit_silently)
     try:
         yield
     finally:
@@ -55,7 +55,7 @@ def exit_immediately(end: SystemExit | KeyboardInterrupt) -> NoReturn:
     If Python exited as usual, it would unwind that thread, and C++ would abort the process.
     """
     code = end.code if isinstance(end, SystemExit) else exit_codes.INTERRUPTED
-    for each in undo:
+    for each in exit_handlers:
         each()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

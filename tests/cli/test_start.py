@@ -27,7 +27,7 @@ def started(*arguments: str, **options: object) -> "subprocess.Popen[bytes]":
 
 ENDLESS = ("-p", "Once", "-n", "1000000", "--ignore-eos", "--context-shift")
 READY = (
-    "import sys; from sharpi.cli.start import leave_on_ctrl_c, main; leave_on_ctrl_c();"
+    "import sys; from sharpi.cli.start import exit_on_ctrl_c, main; exit_on_ctrl_c();"
     "print('ready', flush=True); sys.exit(main())"
 )
 

@@ -10,7 +10,7 @@ import termios
 from contextlib import suppress
 from functools import partial
 
-from sharpi.cli.ctrl_c import undo
+from sharpi.cli.ctrl_c import exit_handlers
 
 _LOCAL, _INPUT = 3, 0  # indices of a terminal's flags
 
@@ -26,7 +26,7 @@ def quiet_terminal() -> None:
         termios.tcsetattr(descriptor, termios.TCSANOW, flags)
         restore = partial(_restore, descriptor, before)
         atexit.register(restore)
-        undo.append(restore)
+        exit_handlers.append(restore)
 
 
 def _restore(descriptor: int, flags: list[int | list[bytes | int]]) -> None:

@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from sharpi.cli.parsing.fields import Function
-from sharpi.cli.termination import leaving_on_ctrl_c
+from sharpi.cli.termination import exiting_on_ctrl_c
 
 SECTIONS = {
     "Talk": ("run", "chat", "log"),
@@ -27,6 +27,6 @@ def command_function(name: str) -> Function:
     """Imports the module of a command, and returns its function of the same name."""
     module = _OTHER_MODULES.get(name, name)
     folder = next(_FOLDERS[section] for section, names in SECTIONS.items() if name in names)
-    with leaving_on_ctrl_c():
+    with exiting_on_ctrl_c():
         command: Function = getattr(import_module(f"sharpi.cli.commands.{folder}.{module}"), module)
     return command

@@ -10,7 +10,7 @@ import click
 
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, joined
-from sharpi.cli.termination import leaving_on_ctrl_c
+from sharpi.cli.termination import exiting_on_ctrl_c
 from sharpi.config import RunConfig
 from sharpi.system.closing import Closing
 
@@ -29,7 +29,7 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
     If another machine receives the requests, this process runs its layers until that machine
     closes the group, and then raises click's Exit instead of yielding. Raises SharpiError.
     """
-    with leaving_on_ctrl_c():
+    with exiting_on_ctrl_c():
         from sharpi.engine.loader import load_engine
 
     with joined(config) as cluster_loader:
