@@ -6,7 +6,7 @@ from typing import Any
 
 from sharpi.serve.anthropic.bodies import ContentBlock, CountBody, MessageBody, Texts
 from sharpi.serve.chat.chat_call import Message, call_message
-from sharpi.serve.http.body import fail
+from sharpi.serve.http.body_faults import raise_invalid
 
 _Numbered = tuple[str, ContentBlock]  # the path of a content block in the body, and the block
 
@@ -68,12 +68,14 @@ def _assistant(blocks: Sequence[_Numbered]) -> list[Message]:
 
 def _call(block: ContentBlock, path: str) -> dict[str, Any]:
     arguments = json.dumps(block.input or {}, ensure_ascii=False)
-    call_id = block.id or fail(f"{path}.id", "is required")
-    return call_message(call_id, block.name or fail(f"{path}.name", "is required"), arguments)
+    call_id = block.id or raise_invalid(f"{path}.id", "is required")
+    return call_message(
+        call_id, block.name or raise_invalid(f"{path}.name", "is required"), arguments
+    )
 
 
 def _result(block: ContentBlock, path: str) -> Message:
-    call_id = block.tool_use_id or fail(f"{path}.tool_use_id", "is required")
+    call_id = block.tool_use_id or raise_invalid(f"{path}.tool_use_id", "is required")
     text = _text_of(block.content)
     if block.is_error:
         text = f"Error: {text}"
@@ -89,5 +91,5 @@ def _text_of(content: Texts | None) -> str:
 
 def _text(block: ContentBlock, path: str) -> str:
     if block.type != "text":
-        fail(f"{path}.type", f"'{block.type}' belongs into another role's message")
-    return fail(f"{path}.text", "is required") if block.text is None else block.text
+        raise_invalid(f"{path}.type", f"'{block.type}' belongs into another role's message")
+    return raise_invalid(f"{path}.text", "is required") if block.text is None else block.text

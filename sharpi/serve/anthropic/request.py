@@ -18,7 +18,7 @@ from sharpi.serve.chat.generation_body import (
 )
 from sharpi.serve.chat.shape_body import shape_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import fail
+from sharpi.serve.http.body_faults import raise_invalid
 from sharpi.serve.http.errors import ApiError
 
 
@@ -34,7 +34,7 @@ def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
     """Translates the body to a MessagesRequest; raises ApiError for contradictory values."""
     call, shows_thinking = _call(body, host)
     if call.thinking_budget is not None and call.thinking_budget >= body.max_tokens:
-        fail("thinking", "must have budget_tokens less than max_tokens")
+        raise_invalid("thinking", "must have budget_tokens less than max_tokens")
     request = GenerationRequest(
         max_tokens=body.max_tokens,
         stop=tuple(text for text in body.stop_sequences or () if text),
@@ -92,7 +92,7 @@ def _thinking(body: CountBody, effort: Effort | None) -> tuple[Thinking, bool]:
     if asked is None:
         return otherwise, True
     if asked.type is None or (asked.type == "enabled" and asked.budget_tokens is None):
-        fail("thinking", 'must have a type, and with "enabled" also budget_tokens')
+        raise_invalid("thinking", 'must have a type, and with "enabled" also budget_tokens')
     is_shown = asked.display != "omitted"
     is_enabled = asked.type != "disabled"
     return Thinking(is_enabled, asked.budget_tokens, otherwise.template_values), is_shown
@@ -116,7 +116,7 @@ def _refuse_edits(management: ContextManagement | None) -> None:
         if not edit.type.startswith("clear_thinking_"):
             path = f"context_management.edits[{index}].type"
             message = f"'{edit.type[:40]}' cannot be honoured: sharpi edits no conversations"
-            fail(path, message)
+            raise_invalid(path, message)
 
 
 def _without_prefill(messages: list[Message]) -> tuple[list[Message], str]:

@@ -14,7 +14,8 @@ from sharpi.serve.chat.chat_call import AnswerShape
 from sharpi.serve.chat.foreign_body import ForeignBody
 from sharpi.serve.chat.shape_body import FormatBody, shape_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import Body, Ignored, fail
+from sharpi.serve.http.body import Body, Ignored
+from sharpi.serve.http.body_faults import raise_invalid
 
 MAX_ANSWERS = 16
 MAX_LOGPROBS = 20
@@ -93,7 +94,7 @@ def logit_bias_of(body: SamplingBody, vocab_size: int) -> tuple[tuple[int, float
     """Returns (token id, bias) pairs, sorted by the text of the id; raises ApiError."""
     biases = body.logit_bias or {}
     if len(biases) > _MAX_BIASES:
-        fail("logit_bias", f"must have {_MAX_BIASES} tokens at most")
+        raise_invalid("logit_bias", f"must have {_MAX_BIASES} tokens at most")
     return tuple(_biases(biases, vocab_size))
 
 
@@ -102,7 +103,7 @@ def _biases(biases: dict[str, float], vocab_size: int) -> Iterator[tuple[int, fl
         is_id = name.isascii() and name.isdigit() and len(name) < 10 and int(name) < vocab_size
         if not is_id:
             message = f"must be the id of a token, from 0 to {vocab_size - 1}"
-            fail(f"logit_bias.{name[:40]}", message)
+            raise_invalid(f"logit_bias.{name[:40]}", message)
         yield int(name), biases[name]
 
 
@@ -119,10 +120,10 @@ def thinking_of(body: SamplingBody, effort: Effort | None = None) -> Thinking:
     """Combines OpenAI's reasoning effort with the corresponding parameters of other servers."""
     values = dict(body.chat_template_kwargs or {})
     if any(name in values for name in _RESERVED):
-        fail("chat_template_kwargs", f"must not set {', '.join(_RESERVED)}")
+        raise_invalid("chat_template_kwargs", f"must not set {', '.join(_RESERVED)}")
     said = values.pop("enable_thinking", None)
     if not isinstance(said, bool | None):
-        fail("chat_template_kwargs", "must have a boolean as its enable_thinking")
+        raise_invalid("chat_template_kwargs", "must have a boolean as its enable_thinking")
     is_enabled = said if body.enable_thinking is None else body.enable_thinking
     if effort is not None:
         known = _EFFORTS[effort]
@@ -187,5 +188,5 @@ def answer_shape(body: GenerationBody) -> AnswerShape:
     if body.grammar is None or (body.grammar == "" and shape.kind != "text"):
         return shape
     if shape.kind != "text":
-        fail("grammar", "and 'response_format' exclude each other")
+        raise_invalid("grammar", "and 'response_format' exclude each other")
     return AnswerShape("grammar", body.grammar, "grammar")

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from sharpi.serve.chat.chat_call import AnswerShape
-from sharpi.serve.http.body import Body, Ignored, fail
+from sharpi.serve.http.body import Body, Ignored
+from sharpi.serve.http.body_faults import raise_invalid
 
 # A JSON schema, which may be true or false.
 Schema = Annotated[dict[str, Any] | bool, Meta(extra={"must": "must be an object"})]
@@ -41,12 +42,12 @@ def shape_of(form: FormatBody, path: str, *, nested: bool) -> AnswerShape:
     schema = form.schema
     if form.type == "json_schema" and nested:
         if form.json_schema is None:
-            fail(f"{path}.json_schema", "is required")
+            raise_invalid(f"{path}.json_schema", "is required")
         schema = form.json_schema.schema
         if schema is None:
-            fail(f"{path}.json_schema.schema", "is required")
+            raise_invalid(f"{path}.json_schema.schema", "is required")
     if form.type == "json_schema" and schema is None:
-        fail(f"{path}.schema", "is required")
+        raise_invalid(f"{path}.schema", "is required")
     if schema is not None:  # llama.cpp's server accepts a schema with json_object, too
         return AnswerShape("json_schema", schema, path)
     return AnswerShape("json_object", None, path)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from sharpi.serve.http.body_faults import checked, is_same, refuse
+from sharpi.serve.http.body_faults import checked, is_same
 from sharpi.serve.http.errors import invalid_request
 
 T = TypeVar("T", bound="Body")
@@ -54,11 +54,6 @@ def decode_body(data: bytes, kind: type[T]) -> T:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:
         raise invalid_request(f"the body cannot be read: {str(error)[:200]}") from None
-
-
-def fail(name: str, message: str) -> NoReturn:
-    """Raises ApiError 400 with the text "'NAME' MESSAGE" for an invalid member."""
-    refuse(name, message)
 
 
 @cache

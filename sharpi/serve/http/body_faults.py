@@ -28,7 +28,7 @@ def checked(kind: type, value: object) -> object:
     return _checked(inspect.type_info(kind), value, "", {})
 
 
-def refuse(path: str, message: str) -> NoReturn:
+def raise_invalid(path: str, message: str) -> NoReturn:
     """Raises ApiError 400 with the text "'PATH' MESSAGE" for an invalid member."""
     raise invalid_request(f"'{path}' {message}", param=path)
 
@@ -67,7 +67,7 @@ def _of_union(
     if len(kinds) == 1:
         return _checked(kinds[0], value, path, extra)
     names = [_named(_bare(kind)) for kind in kinds]
-    refuse(path, extra.get("must") or f"must be {' or '.join(names)}")
+    raise_invalid(path, extra.get("must") or f"must be {' or '.join(names)}")
 
 
 def _object(kind: inspect.StructType, value: Any, path: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _object(kind: inspect.StructType, value: Any, path: str) -> dict[str, Any]:
         if name in given:
             found[name] = _checked(field.type, given.pop(name), _member(path, name), {})
         elif field.required:
-            refuse(_member(path, name), "is required")
+            raise_invalid(_member(path, name), "is required")
     for name in sorted(given):
         unknown = _member(path, name)[:80]
         message = f"unknown parameter: '{unknown}'"
@@ -91,13 +91,13 @@ def _object(kind: inspect.StructType, value: Any, path: str) -> dict[str, Any]:
 
 def _list(kind: inspect.ListType, value: Any, path: str, extra: Mapping[str, Any]) -> list[Any]:
     if not isinstance(value, list):
-        refuse(path, extra.get("must") or "must be a list")
+        raise_invalid(path, extra.get("must") or "must be a list")
     if kind.max_length is not None and len(value) > kind.max_length:
-        refuse(path, f"must have {kind.max_length} {extra.get('items', 'items')} at most")
+        raise_invalid(path, f"must have {kind.max_length} {extra.get('items', 'items')} at most")
     if kind.min_length is not None and len(value) < kind.min_length:
-        refuse(path, extra.get("must_have") or f"must have {kind.min_length} items at least")
+        raise_invalid(path, extra.get("must_have") or f"must have {kind.min_length} items at least")
     if "must" in extra and not all(_is_of(_bare(kind.item_type), each) for each in value):
-        refuse(path, extra["must"])
+        raise_invalid(path, extra["must"])
     return [
         _checked(kind.item_type, each, f"{path}[{index}]", {}) for index, each in enumerate(value)
     ]
@@ -105,7 +105,7 @@ def _list(kind: inspect.ListType, value: Any, path: str, extra: Mapping[str, Any
 
 def _mapping(kind: inspect.DictType, value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        refuse(path, "must be an object")
+        raise_invalid(path, "must be an object")
     if isinstance(_bare(kind.value_type), inspect.AnyType):
         return value
     return {
@@ -116,28 +116,28 @@ def _mapping(kind: inspect.DictType, value: Any, path: str) -> dict[str, Any]:
 
 def _choice(kind: inspect.LiteralType, value: Any, path: str, extra: Mapping[str, Any]) -> Any:
     if not isinstance(value, str):
-        refuse(path, "must be a string")
+        raise_invalid(path, "must be a string")
     if value in kind.values:
         return value
     if "why" in extra:
-        refuse(path, f"'{value[:40]}' cannot be honoured: {extra['why']}")
-    refuse(path, f"must be one of {', '.join(map(str, kind.values))}, not '{value[:40]}'")
+        raise_invalid(path, f"'{value[:40]}' cannot be honoured: {extra['why']}")
+    raise_invalid(path, f"must be one of {', '.join(map(str, kind.values))}, not '{value[:40]}'")
 
 
 def _neutral(value: Any, path: str, extra: Mapping[str, Any]) -> Any:
     neutral = json.loads(extra.get("neutral", "null"))
     if neutral is not None and not any(is_same(value, each) for each in neutral):
-        refuse(path, f"cannot be honoured: {extra['why']}")
+        raise_invalid(path, f"cannot be honoured: {extra['why']}")
     return value
 
 
 def _scalar(kind: inspect.Type, value: Any, path: str, extra: Mapping[str, Any]) -> Any:
     if not _is_of(kind, value):
-        refuse(path, extra.get("must") or f"must be {_named(kind)}")
+        raise_invalid(path, extra.get("must") or f"must be {_named(kind)}")
     if isinstance(kind, inspect.IntType | inspect.FloatType):
         low, high = kind.ge, kind.le
         if (low is not None and value < low) or (high is not None and value > high):
-            refuse(path, f"must be from {low:g} to {high:g}")
+            raise_invalid(path, f"must be from {low:g} to {high:g}")
         return int(value) if isinstance(kind, inspect.IntType) else value
     return value
 

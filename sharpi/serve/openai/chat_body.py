@@ -12,7 +12,8 @@ from sharpi.serve.chat.generation_body import (
     NumLogprobs,
     StreamOptions,
 )
-from sharpi.serve.http.body import Body, Ignored, fail, only
+from sharpi.serve.http.body import Body, Ignored, only
+from sharpi.serve.http.body_faults import raise_invalid
 from sharpi.serve.openai.tools import MAX_TOOLS, ChoiceBody, Mode, ToolBody
 
 _TEXT_ONLY = "the model writes text only"
@@ -119,4 +120,4 @@ def text_of(content: Content | None, path: str) -> str | None:
 def _part_text(part: TextPart, path: str) -> str:
     name = "refusal" if part.type == "refusal" else "text"
     text = part.refusal if name == "refusal" else part.text
-    return fail(f"{path}.{name}", "is required") if text is None else text
+    return raise_invalid(f"{path}.{name}", "is required") if text is None else text

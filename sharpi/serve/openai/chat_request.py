@@ -13,7 +13,7 @@ from sharpi.serve.chat.chat_call import ChatCall, Message, call_message
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import fail
+from sharpi.serve.http.body_faults import raise_invalid
 from sharpi.serve.http.endpoint import prepared
 from sharpi.serve.http.event_stream import event_stream
 from sharpi.serve.openai.chat import chat_chunks, chat_completion, error_event
@@ -89,7 +89,7 @@ def _num_logprobs(body: ChatBody) -> int | None:
     if body.logprobs:
         return body.top_logprobs or 0
     if body.top_logprobs:
-        fail("top_logprobs", "needs 'logprobs': true")
+        raise_invalid("top_logprobs", "needs 'logprobs': true")
     return None
 
 
@@ -102,12 +102,12 @@ def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
     continues = bool(body.continue_final_message)
     if body.add_generation_prompt is continues:
         why = "it goes with 'continue_final_message'"
-        fail("add_generation_prompt", f"cannot be honoured: {why}")
+        raise_invalid("add_generation_prompt", f"cannot be honoured: {why}")
     if not continues:
         return messages, ""
     last = messages[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
-        fail("continue_final_message", "needs an assistant's text as the last message")
+        raise_invalid("continue_final_message", "needs an assistant's text as the last message")
     return messages[:-1], last["content"]
 
 
@@ -120,7 +120,7 @@ def _message(body: MessageBody, path: str) -> Message:
     if body.role == "assistant":
         message |= _assistant(body)
     elif content is None:
-        fail(f"{path}.content", "is required")
+        raise_invalid(f"{path}.content", "is required")
     if body.role in ("tool", "function") and body.tool_call_id:
         message["tool_call_id"] = body.tool_call_id
     return message | {"content": content or ""} | ({"name": body.name} if body.name else {})

@@ -11,7 +11,7 @@ from sharpi.serve.chat.chat_call import AnswerShape
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of
 from sharpi.serve.chat.prompt_tokens import PromptLimit
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import fail
+from sharpi.serve.http.body_faults import raise_invalid
 from sharpi.serve.openai.completions_body import MAX_PROMPTS, CompletionsBody
 
 _DEFAULT_TOKENS = 16  # OpenAI's default
@@ -45,7 +45,7 @@ def completions_request(
     """
     num_answers = body.n or 1
     if body.best_of not in (None, num_answers):
-        fail("best_of", "cannot be honoured: every answer is sent; leave it out")
+        raise_invalid("best_of", "cannot be honoured: every answer is sent; leave it out")
     if body.logprobs is None or isinstance(body.logprobs, bool):
         num_logprobs = 0 if body.logprobs else None
     else:
@@ -70,9 +70,9 @@ def _prompts(value: Any) -> list[str | list[int]]:
     if isinstance(value, str) or (value and isinstance(value[0], int)):
         value = [value]
     if not value:
-        fail("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
+        raise_invalid("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
     if len(value) > MAX_PROMPTS:
-        fail("prompt", f"must have {MAX_PROMPTS} prompts at most")
+        raise_invalid("prompt", f"must have {MAX_PROMPTS} prompts at most")
     return list(value)
 
 
@@ -83,9 +83,9 @@ def _prompt(value: str | list[Any], limit: PromptLimit) -> tuple[str, list[int]]
     elif isinstance(value, list) and all(isinstance(each, int) for each in value):
         ids = value
     else:
-        fail("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
+        raise_invalid("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
     if not ids:
-        fail("prompt", "is empty, and the model has no BOS token")
+        raise_invalid("prompt", "is empty, and the model has no BOS token")
     if not all(0 <= token_id < tokenizer.vocab_size for token_id in ids):
-        fail("prompt", f"has ids that are not from 0 to {tokenizer.vocab_size - 1}")
+        raise_invalid("prompt", f"has ids that are not from 0 to {tokenizer.vocab_size - 1}")
     return value if isinstance(value, str) else tokenizer.decode(ids), ids

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sharpi.serve.chat.chat_call import Message, call_message
-from sharpi.serve.http.body import fail
+from sharpi.serve.http.body_faults import raise_invalid
 from sharpi.serve.openai.chat_body import text_of
 from sharpi.serve.openai.responses_body import InputItem, ResponsesBody
 
@@ -16,7 +16,7 @@ def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
     if isinstance(body.input, str):
         return (*messages, {"role": "user", "content": body.input})
     if not body.input:
-        fail("input", "must be a text or a list of items")
+        raise_invalid("input", "must be a text or a list of items")
     for index, item in enumerate(body.input):
         _add(messages, item, f"input[{index}]")
     return tuple(messages)
@@ -32,16 +32,16 @@ def _add(messages: list[Message], item: InputItem, path: str) -> None:
         case "function_call":
             _add_call(messages, item, path)
         case "function_call_output":
-            call_id = item.call_id or fail(f"{path}.call_id", "is required")
+            call_id = item.call_id or raise_invalid(f"{path}.call_id", "is required")
             output = text_of(item.output, f"{path}.output")
             message = {"role": "tool", "tool_call_id": call_id, "content": output or ""}
             messages.append(message)
         case kind:
-            fail(f"{path}.type", f"'{kind[:40]}' cannot be honoured")
+            raise_invalid(f"{path}.type", f"'{kind[:40]}' cannot be honoured")
 
 
 def _add_message(messages: list[Message], item: InputItem, path: str) -> None:
-    role = item.role or fail(f"{path}.role", "is required")
+    role = item.role or raise_invalid(f"{path}.role", "is required")
     content = text_of(item.content, f"{path}.content") or ""
     if role == "assistant":
         _assistant(messages, "content", content)
@@ -56,8 +56,8 @@ def _reasoning(item: InputItem, path: str) -> str:
 
 
 def _add_call(messages: list[Message], item: InputItem, path: str) -> None:
-    call_id = item.call_id or fail(f"{path}.call_id", "is required")
-    name = item.name or fail(f"{path}.name", "is required")
+    call_id = item.call_id or raise_invalid(f"{path}.call_id", "is required")
+    name = item.name or raise_invalid(f"{path}.name", "is required")
     call = call_message(call_id, name, item.arguments or "{}")
     _turn(messages).setdefault("tool_calls", []).append(call)
 

@@ -11,7 +11,7 @@ from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.chat.shape_body import shape_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import fail
+from sharpi.serve.http.body_faults import raise_invalid
 from sharpi.serve.openai.response_input import messages_of
 from sharpi.serve.openai.responses_body import ResponsesBody
 from sharpi.serve.openai.tools import choice_of, has_strict_tool, tools_of
@@ -71,7 +71,7 @@ def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
 def _num_logprobs(body: ResponsesBody) -> int | None:
     for each in body.include or ():
         if each not in _INCLUDED:
-            fail("include", f"cannot be honoured: '{each[:60]}'")
+            raise_invalid("include", f"cannot be honoured: '{each[:60]}'")
     if _LOGPROBS in (body.include or ()):
         return body.top_logprobs or 0
     return body.top_logprobs

@@ -11,7 +11,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.http.body import Body, Ignored, fail
+from sharpi.serve.http.body import Body, Ignored
+from sharpi.serve.http.body_faults import raise_invalid
 
 MAX_TOOLS = 256
 Mode = Literal["auto", "none", "required"]
@@ -87,11 +88,13 @@ def tools_of(bodies: Sequence[ToolBody | FlatToolBody] | None) -> tuple[Tool, ..
         nested = isinstance(body, ToolBody)
         function = body.function if isinstance(body, ToolBody) else body
         if not function.name.strip():
-            fail(f"tools[{index}].{'function.' if nested else ''}name", "must not be empty")
+            raise_invalid(
+                f"tools[{index}].{'function.' if nested else ''}name", "must not be empty"
+            )
         schema = function.parameters or {"type": "object", "properties": {}}
         tools.append(Tool(function.name, function.description or "", schema))
     if len({tool.name for tool in tools}) < len(tools):
-        fail("tools", "has two tools with the same name")
+        raise_invalid("tools", "has two tools with the same name")
     return tuple(tools)
 
 
@@ -115,9 +118,9 @@ def choice_of(
         missing = wanted - {tool.name for tool in tools}
         if missing:
             message = f"names the tool '{min(missing)[:64]}', which is not among the tools"
-            fail("tool_choice", message)
+            raise_invalid("tool_choice", message)
     if choice.mode == "required" and not tools:
-        fail("tool_choice", "requires a call, but there are no tools")
+        raise_invalid("tool_choice", "requires a call, but there are no tools")
     if allowed is not None:
         tools = tuple(tool for tool in tools if tool.name in allowed)
     return choice, tools
@@ -128,14 +131,16 @@ def _mode_or_tool(body: Mode | ChoiceBody | None) -> tuple[ToolChoice, set[str] 
         return ToolChoice(body or "auto"), None
     if body.type == "function":
         name = body.function.name if body.function is not None else body.name
-        return ToolChoice("required", name or fail("tool_choice", "must have a tool's name")), None
+        return ToolChoice(
+            "required", name or raise_invalid("tool_choice", "must have a tool's name")
+        ), None
     mode, tools = body.mode, body.tools
     if body.allowed_tools is not None:
         mode, tools = body.allowed_tools.mode, body.allowed_tools.tools
     if tools is None:
-        fail("tool_choice", "must have a type and a tool")
+        raise_invalid("tool_choice", "must have a type and a tool")
     names = {each.name if each.function is None else each.function.name for each in tools}
     if None in names:
-        fail("tool_choice", "has a tool without a name")
+        raise_invalid("tool_choice", "has a tool without a name")
     allowed = {name for name in names if name is not None}
     return ToolChoice("required" if mode == "required" else "auto"), allowed
