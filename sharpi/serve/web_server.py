@@ -1,8 +1,8 @@
 """WebServer: uvicorn on a bound socket, without its logs and with a graceful shutdown.
 
 After the first SIGTERM, SIGHUP or Ctrl-C, new answers are refused, and open answers have a grace
-period to finish. Then they are cut off, and their clients receive a finish reason or an error. The
-second signal cuts them off at once; after the third, the server exits without doing so.
+period to finish. Then they are cancelled, and their clients receive a finish reason or an error.
+The second signal cuts them off at once; after the third, the server exits without doing so.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ _OBJECTS_BETWEEN_COLLECTIONS = 5_000  # new objects between two garbage collecti
 # Connections that asyncio accepts in one call, before WatchedProtocol can limit their number; fewer
 # than the reserved file descriptors.
 _NUM_ACCEPTED = 16
-_NUM_KNOCKING = 2048  # the system's backlog of connections to accept
+_BACKLOG = 2048  # the system's backlog of connections to accept
 _TICKS_BETWEEN_TRIMS = 100  # of uvicorn's ticks, ten per second
-_CUT_SECONDS = 5.0  # time for clients to read the end of cut answers
+_CANCEL_SECONDS = 5.0  # time for clients to read the end of cancelled answers
 
 
 class WebServer(uvicorn.Server):
@@ -55,7 +55,7 @@ class WebServer(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 backlog=_NUM_ACCEPTED,
-                timeout_graceful_shutdown=max(1, round(grace_seconds + _CUT_SECONDS)),
+                timeout_graceful_shutdown=max(1, round(grace_seconds + _CANCEL_SECONDS)),
             )
         )
         self._host, self._grace_seconds = host, grace_seconds
@@ -83,23 +83,23 @@ class WebServer(uvicorn.Server):
         """Begins to listen; the backlog is longer than what asyncio accepts at once."""
         await super().startup(sockets)
         for each in sockets or ():
-            each.listen(_NUM_KNOCKING)
+            each.listen(_BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
         """Returns whether the server should end; frees unused memory every 10 seconds."""
         if counter % _TICKS_BETWEEN_TRIMS == 0:
-            asyncio.get_running_loop().run_in_executor(None, _give_back)
+            asyncio.get_running_loop().run_in_executor(None, _trim_memory)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuses new answers, and ends open ones after the grace period; called by uvicorn."""
         self._host.stop()
         self._loop = asyncio.get_running_loop()
-        cut = self._loop.call_later(self._grace_seconds, self._host.cut)
+        cancel = self._loop.call_later(self._grace_seconds, self._host.cancel_all)
         try:
             await super().shutdown(sockets)
         finally:
-            cut.cancel()
+            cancel.cancel()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -125,11 +125,11 @@ class WebServer(uvicorn.Server):
         if self._num_signals == 2:
             self._grace_seconds = 0.0
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._host.cut)
+                self._loop.call_soon_threadsafe(self._host.cancel_all)
         self.force_exit = self._num_signals > 2
 
 
-def _give_back() -> None:
+def _trim_memory() -> None:
     """Frees reference cycles that requests left, and returns free pages to the system."""
     gc.collect()
     trim_heaps()

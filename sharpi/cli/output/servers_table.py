@@ -20,12 +20,12 @@ _COLUMNS = (
     Column("IDLE", rank=2),
     Column("PID"),
 )
-_PLACES = Remark("PLACES")
+_TIERS = Remark("TIERS")
 
 
 def print_servers(rows: Iterable[Sequence[str]]) -> None:
     """Prints a row for each server, with the bytes of its model by tier at the end."""
-    table = FittedTable(_COLUMNS, (_PLACES,))
+    table = FittedTable(_COLUMNS, (_TIERS,))
     for row in rows:
         table.add(*row)
     print_table(output_console(), table)

@@ -1,4 +1,4 @@
-"""MessageEvents turns an answer into stream events of Anthropic's API; WholeMessage joins them."""
+"""MessageEvents turns an answer into events of Anthropic's API, and MessageBuilder joins them."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _PING = named_event({"type": "ping"})
 Event: TypeAlias = dict[str, Any]
 
 
-class WholeMessage:
+class MessageBuilder:
     """Builds the message of an answer that is not streamed, from its stream events."""
 
     def __init__(self) -> None:
@@ -89,13 +89,13 @@ async def whole_message(
 ) -> Event:
     """Generates an answer that is not streamed, and returns its message."""
     writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
-    whole = WholeMessage()
+    builder = MessageBuilder()
     async with answers(host, [prompt_request]) as items:
         async for numbered in items:
             if numbered is not None:
                 for event in writer.of(numbered[1]):
-                    whole.take(event)
-    return whole.message
+                    builder.take(event)
+    return builder.message
 
 
 class MessageEvents:

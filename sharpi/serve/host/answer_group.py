@@ -143,7 +143,7 @@ class AnswerGroup:
             self._stop(answer)
         self._begin(self._max_parallel)
 
-    def cut(self) -> None:
+    def cancel_all(self) -> None:
         """Ends all answers at once with the reason "cancelled".
 
         Answers that have produced text receive their end first.

@@ -1,6 +1,6 @@
 """EngineThread: the only thread that uses the engine, from loading to closing it.
 
-Other threads queue functions (orders), which it calls between two steps.
+Other threads queue functions, which it calls between two steps.
 """
 
 import threading
@@ -41,7 +41,7 @@ class EngineThread:
     ) -> None:
         self.model = HostedModel(load, max_parallel, log)
         self._idle_seconds, self._log = idle_seconds, log
-        self._orders: deque[Callable[[], None]] = deque()
+        self._queued_calls: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_closing = self._has_ended = False
         self._request_ids: dict[QueuedAnswer, RequestId] = {}
@@ -53,7 +53,7 @@ class EngineThread:
         """Starts the thread and loads the model; raises the error if loading fails."""
         self._thread.start()
         try:
-            self._ask(self._load_now).result()
+            self._call(self._load_now).result()
         except BaseException:
             # An interrupt during loading does not wait for loading to end.
             if not self.model.is_loading:
@@ -62,25 +62,25 @@ class EngineThread:
 
     def load(self) -> "Future[Loaded]":
         """Loads the model unless it is loaded; the future fails with ApiError if that fails."""
-        return self._ask(self._need)
+        return self._call(self._ensure_loaded)
 
-    def look(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
+    def inspect_if_loaded(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
         """Calls `view` with the loaded model between two steps; the future has its result.
 
         The result is None if no model is loaded.
         """
-        return self._ask(lambda: view(self.model.loaded) if self.model.loaded else None)
+        return self._call(lambda: view(self.model.loaded) if self.model.loaded else None)
 
     def submit(self, answer: QueuedAnswer) -> None:
         """Submits an answer to the scheduler before the next step.
 
         If that fails, `answer` receives a FinishInfo with the error.
         """
-        self._order(lambda: self._begin(answer))
+        self._call_soon(lambda: self._begin(answer))
 
     def cancel(self, answer: QueuedAnswer) -> None:
         """Cancels an answer before the next step; does nothing if it has ended."""
-        self._order(lambda: self._cancel(answer))
+        self._call_soon(lambda: self._cancel(answer))
 
     def close(self) -> None:
         """Cancels all answers, closes the engine and joins the thread; may be called twice."""
@@ -90,41 +90,41 @@ class EngineThread:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _ask(self, question: Callable[[], T]) -> "Future[T]":
+    def _call(self, function: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
 
-        def answer() -> None:
+        def run() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(question())
+                future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
 
-        self._order(answer)
+        self._call_soon(run)
         return future
 
-    def _order(self, order: Callable[[], None]) -> None:
+    def _call_soon(self, call: Callable[[], None]) -> None:
         with self._wake:
             if not self._has_ended:
-                self._orders.append(order)
+                self._queued_calls.append(call)
                 self._wake.notify()
                 return
-        order()
+        call()
 
     def _run(self) -> None:
         while not self._is_closing:
-            self._carry_out_orders()
+            self._run_queued_calls()
             if not self._step():
-                self._rest()
+                self._wait_idle()
         self._unload(FinishInfo("cancelled"))
         with self._wake:
             self._has_ended = True
-        self._carry_out_orders()
+        self._run_queued_calls()
 
-    def _carry_out_orders(self) -> None:
-        while self._orders:
-            self._orders.popleft()()
+    def _run_queued_calls(self) -> None:
+        while self._queued_calls:
+            self._queued_calls.popleft()()
 
     def _step(self) -> bool:
         """Runs a step, and returns whether it computed anything; if it fails, ends all answers."""
@@ -140,21 +140,21 @@ class EngineThread:
                 raise self.model.take_fatal()
         except Exception as error:
             del loaded  # its memory is released now
-            self._unload(self.model.give_up(error, len(self._request_ids)))
+            self._unload(self.model.record_step_error(error, len(self._request_ids)))
             return True
         if has_worked:
             self.last_use = time.monotonic()
         return has_worked
 
-    def _rest(self) -> None:
-        """Waits for an order; unloads the model if it was idle for `idle_seconds`.
+    def _wait_idle(self) -> None:
+        """Waits for a call; unloads the model if it was idle for `idle_seconds`.
 
         A model is also unloaded if its file was written to.
         """
         with self._wake:
-            if not self._orders and not self._is_closing:
-                self._wake.wait(self._rest_seconds())
-            is_idle = not self._orders and not self._request_ids
+            if not self._queued_calls and not self._is_closing:
+                self._wake.wait(self._wait_seconds())
+            is_idle = not self._queued_calls and not self._request_ids
         self._watch_file()
         if self.num_users:
             self.last_use = time.monotonic()
@@ -163,7 +163,7 @@ class EngineThread:
             self._log("idle: the model is unloaded, and loaded again at the next request")
             self._unload(FinishInfo("cancelled"))
 
-    def _rest_seconds(self) -> float | None:
+    def _wait_seconds(self) -> float | None:
         left = self._idle_left()
         if self.model.loaded is None:
             return left
@@ -176,7 +176,7 @@ class EngineThread:
         try:
             self.model.loaded.file.check_sometimes()
         except ModelFileError as error:
-            self._unload(self.model.distrust_file(error))
+            self._unload(self.model.mark_file_changed(error))
 
     def _idle_left(self) -> float | None:
         """Returns the seconds until the model is unloaded; None if it stays loaded."""
@@ -184,7 +184,7 @@ class EngineThread:
             return None
         return max(0.0, self.last_use + self._idle_seconds - time.monotonic())
 
-    def _need(self) -> Loaded:
+    def _ensure_loaded(self) -> Loaded:
         """Returns the loaded model, and loads it first if necessary; raises ApiError."""
         if self._is_closing:
             raise stopping()
@@ -193,7 +193,7 @@ class EngineThread:
             try:
                 self.model.loaded.file.check_content()
             except ModelFileError as error:
-                self._unload(self.model.give_up(error, len(self._request_ids)))
+                self._unload(self.model.record_step_error(error, len(self._request_ids)))
         if self.model.loaded is not None:
             return self.model.loaded
         try:
@@ -213,7 +213,7 @@ class EngineThread:
         if answer.is_closed:
             return
         try:
-            self._request_ids[answer] = self._submitted(answer, self._need())
+            self._request_ids[answer] = self._submitted(answer, self._ensure_loaded())
         except Exception as error:
             answer.put(FinishInfo("error", error=error))
 

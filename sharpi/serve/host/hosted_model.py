@@ -49,11 +49,11 @@ class HostedModel:
             self.is_loading = False
         return self.loaded
 
-    def give_up(self, error: Exception, num_answers: int) -> FinishInfo:
+    def record_step_error(self, error: Exception, num_answers: int) -> FinishInfo:
         """Records an error that ends all answers; returns the FinishInfo for them."""
         if isinstance(error, ModelFileError):
             self.failure = "the model's file was changed or cannot be read"
-            return self.distrust_file(error)
+            return self.mark_file_changed(error)
         if isinstance(error, ClusterError):  # the next request loads the model again
             self.failure = "a machine that runs part of the model is lost"
             self._log(f"the model is unloaded: {error}")
@@ -82,7 +82,7 @@ class HostedModel:
         fatal, self.fatal = self.fatal, None
         return fatal
 
-    def distrust_file(self, error: ModelFileError) -> FinishInfo:
+    def mark_file_changed(self, error: ModelFileError) -> FinishInfo:
         """Records that the model's file changed; returns the FinishInfo for open answers.
 
         The next request loads the file again, and fails if the file holds only zeros.

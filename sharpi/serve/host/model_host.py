@@ -88,12 +88,12 @@ class ModelHost:
             return self._thread.model.loaded
         return await asyncio.wrap_future(self._thread.load())
 
-    async def look(self, view: Callable[[Loaded], T]) -> T | None:
+    async def inspect_if_loaded(self, view: Callable[[Loaded], T]) -> T | None:
         """Calls `view` with the loaded model between two steps, and returns its result.
 
         Returns None if no model is loaded.
         """
-        return await asyncio.wrap_future(self._thread.look(view))
+        return await asyncio.wrap_future(self._thread.inspect_if_loaded(view))
 
     @property
     def is_loaded(self) -> bool:
@@ -174,7 +174,7 @@ class ModelHost:
                 await self._required(lambda loaded: scores.step())
         finally:
             # Closed on the engine's thread, even if the client has disconnected.
-            self._thread.look(lambda loaded: scores.close())
+            self._thread.inspect_if_loaded(lambda loaded: scores.close())
         return scores.tokens
 
     async def between_steps(self, view: Callable[[Loaded], T]) -> T:
@@ -187,7 +187,7 @@ class ModelHost:
 
     async def _required(self, view: Callable[[Loaded], T]) -> T:
         """Calls `view` with the model between two steps; raises ApiError 503 if none is loaded."""
-        found = await self.look(lambda loaded: (view(loaded),))
+        found = await self.inspect_if_loaded(lambda loaded: (view(loaded),))
         if found is None:
             raise ApiError(503, "the model was unloaded; try again", "unavailable")
         return found[0]
@@ -196,8 +196,8 @@ class ModelHost:
         """Makes new requests fail with ApiError 503; open answers continue."""
         self._is_stopping = True
 
-    def cut(self) -> None:
+    def cancel_all(self) -> None:
         """Ends all open answers at once; answers that have not begun raise ApiError 503."""
         self._is_stopping = True
         for answers in self._open:
-            answers.cut()
+            answers.cancel_all()

@@ -29,7 +29,7 @@ class RunningServer(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def announced(server: RunningServer) -> Iterator[None]:
+def registered(server: RunningServer) -> Iterator[None]:
     """Keeps a locked file for the server during the `with` block; raises OSError.
 
     `running_servers` finds the server by that file.

@@ -47,7 +47,7 @@ class LiveExperts:
         """Reads a new view; keeps the last view if a step of the model takes longer than 2 s."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                self._latest = as_json(await self._host.look(_look), time.monotonic())
+                self._latest = as_json(await self._host.inspect_if_loaded(_look), time.monotonic())
         except TimeoutError:
             return
         self._fresh_until = time.monotonic() + _FRESH_SECONDS

@@ -81,7 +81,9 @@ class Status:
         """Takes a new snapshot; keeps the last one if a step of the model takes longer than 2 s."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                look = await self._host.look(lambda each: (take_snapshot(each), model_facts(each)))
+                look = await self._host.inspect_if_loaded(
+                    lambda each: (take_snapshot(each), model_facts(each))
+                )
         except TimeoutError:
             return
         self._latest, self._facts = look or (ModelSnapshot(), self._facts)

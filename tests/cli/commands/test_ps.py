@@ -31,7 +31,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipe_has_every_column(sharpi: CommandLine) -> None:
     heading, row = sharpi("ps").out.splitlines()
     assert heading.split() == [
-        "MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "IDLE", "PID", "PLACES"
+        "MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "IDLE", "PID", "TIERS"
     ]  # fmt: skip
     words = ["stories-moe", URL, "loaded", "3+4", "135.4", "249.0 MiB", "2 min", "18326"]
     assert all(word in row for word in [*words, "ram 118.0 MiB"])

@@ -71,7 +71,7 @@ def test_cutting_ends_what_has_begun_and_then_refuses_what_has_not() -> None:
         group = group_of(3, thread)
         thread.begun[0].put(TextDelta("a"))
         await group.next()
-        group.cut()
+        group.cancel_all()
         assert await group.next() == (0, FinishInfo("cancelled"))
         with pytest.raises(ApiError, match="stopping") as caught:
             await group.next()

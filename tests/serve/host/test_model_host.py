@@ -69,7 +69,10 @@ async def answer(host: ModelHost, request: GenerationRequest = GREEDY) -> tuple[
 
 
 async def num_busy(host: ModelHost) -> int:
-    return await host.look(lambda m: m.scheduler.num_running + m.scheduler.num_waiting) or 0
+    return (
+        await host.inspect_if_loaded(lambda m: m.scheduler.num_running + m.scheduler.num_waiting)
+        or 0
+    )
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -202,7 +205,7 @@ class TestCancelling:
             slow_down(host, 0.1)
             tasks = [asyncio.create_task(answer(host, ENDLESS)) for _ in range(4)]
             await until(lambda: _two_run_and_two_wait(host))
-            host.cut()
+            host.cancel_all()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             refused = [each for each in ends if isinstance(each, ApiError)]
             assert [error.status for error in refused] == [503, 503]
@@ -215,7 +218,9 @@ class TestCancelling:
 
 
 async def _two_run_and_two_wait(host: ModelHost) -> bool:
-    counts = await host.look(lambda m: (m.scheduler.num_running, m.scheduler.num_waiting))
+    counts = await host.inspect_if_loaded(
+        lambda m: (m.scheduler.num_running, m.scheduler.num_waiting)
+    )
     return counts == (2, 2)
 
 
@@ -238,7 +243,7 @@ class TestIdling:
             assert is_mapped(own)
             await until(lambda: _is_idle(host))
             await until(is_unmapped)
-            assert await host.look(lambda model: model) is None
+            assert await host.inspect_if_loaded(lambda model: model) is None
             again = await asyncio.gather(*(answer(host) for _ in range(3)))
             assert [each for each, _ in again] == [text] * 3
             assert host.state == "loaded"

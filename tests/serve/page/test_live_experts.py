@@ -125,5 +125,5 @@ def test_a_busy_model_is_not_waited_for(
         await asyncio.sleep(60)
 
     monkeypatch.setattr(live_experts, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(host, "look", never)
+    monkeypatch.setattr(host, "inspect_if_loaded", never)
     assert client.get("/experts/live").json()["kind"] == "busy"

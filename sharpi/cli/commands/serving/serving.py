@@ -14,7 +14,7 @@ from sharpi.cli.output.terminal import print_stderr
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.host.running_servers import RunningServer, announced
+from sharpi.serve.host.running_servers import RunningServer, registered
 from sharpi.serve.http.access import Access
 from sharpi.serve.http.listener import is_loopback, url_of
 from sharpi.serve.http.request_guard import RequestLimits
@@ -43,7 +43,7 @@ def serve_until_stopped(
     with ExitStack() as stack:
         about = RunningServer(os.getpid(), url, host.model_id, int(time.time()), status_key)
         try:
-            stack.enter_context(announced(about))
+            stack.enter_context(registered(about))
         except OSError as error:
             log.note(f"`sharpi ps` will not list this server: {error}")
         stack.enter_context(server.capture_signals())
