@@ -37,25 +37,25 @@ class ChildProcesses:
     """Limits child processes to one at a time; thread-safe."""
 
     def __init__(self) -> None:
-        self._places = threading.BoundedSemaphore(_MAX_WAITING)
+        self._waiting = threading.BoundedSemaphore(_MAX_WAITING)
         self._lock = threading.Lock()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Waits for and holds the lock for running a child process.
 
         Raises BusyError if six threads already hold or await the lock.
         """
-        if not self._places.acquire(blocking=False):
+        if not self._waiting.acquire(blocking=False):
             raise BusyError("too many grammars and schemas are being compiled")
         try:
             with self._lock:
                 yield
         finally:
-            self._places.release()
+            self._waiting.release()
 
 
-class ChildAnswers(Generic[T]):
+class ChildResultCache(Generic[T]):
     """Caches the newest `most` results of child processes by the hash of their input text.
 
     Thread-safe.
@@ -68,29 +68,29 @@ class ChildAnswers(Generic[T]):
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, question: str, ask: Callable[[str], T]) -> T:
-        """Returns the cached result for the input text `question`, or else `ask(question)`.
+    def get(self, text: str, run: Callable[[str], T]) -> T:
+        """Returns the cached result for the input `text`, or else `run(text)`.
 
-        Only one thread at a time calls `ask`. Raises BusyError if too many threads wait.
+        Only one thread at a time calls `run`. Raises BusyError if too many threads wait.
         """
-        key = sha256(question.encode()).digest()
+        key = sha256(text.encode()).digest()
         known = self._known.get(key)
-        return self._asked(key, question, ask) if known is None else known
+        return self._computed(key, text, run) if known is None else known
 
-    def _asked(self, key: bytes, question: str, ask: Callable[[str], T]) -> T:
-        with self._children.turn():
+    def _computed(self, key: bytes, text: str, run: Callable[[str], T]) -> T:
+        with self._children.exclusive():
             known = self._known.get(key)
             if known is None:
-                known = self._known[key] = ask(question)
+                known = self._known[key] = run(text)
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
             return known
 
 
-def ask_child(module: str, text: str) -> Any:
+def run_child(module: str, text: str) -> Any:
     """Runs a module in a child process and returns its result for `text`, decoded from JSON.
 
-    The module has to call `answer_parent`. Returns None if the child fails or exceeds its limits.
+    The module has to call `serve_parent`. Returns None if the child fails or exceeds its limits.
     Raises BusyError if the child gets no CPU time for a minute, or has not ended after ten minutes.
     """
     command = [sys.executable, "-P", "-m", module]
@@ -100,14 +100,14 @@ def ask_child(module: str, text: str) -> Any:
         command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
     ) as child:
         try:
-            answer = _answer_of(child, text.encode())
+            output = _output_of(child, text.encode())
         except BaseException:
             child.kill()
             raise
-    return _decoded(answer) if child.returncode == 0 else None
+    return _decoded(output) if child.returncode == 0 else None
 
 
-def _answer_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
+def _output_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
     """Passes `text` to a child's standard input and returns the child's standard output.
 
     Raises BusyError if the child gets no CPU time for a minute, or has not ended after ten minutes.
@@ -130,18 +130,18 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _decoded(answer: bytes) -> Any:
+def _decoded(output: bytes) -> Any:
     try:
-        return json.loads(answer)
+        return json.loads(output)
     except ValueError:
         return None
 
 
-def answer_parent(answer: Callable[[str], Any]) -> None:
-    """Sets this child process's resource limits and prints `answer(text of stdin)` as JSON."""
+def serve_parent(compute: Callable[[str], Any]) -> None:
+    """Sets this child process's resource limits and prints `compute(text of stdin)` as JSON."""
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    print(json.dumps(answer(sys.stdin.buffer.read().decode())))
+    print(json.dumps(compute(sys.stdin.buffer.read().decode())))

@@ -9,10 +9,10 @@ import re
 
 from sharpi.constraints.child_processes import (
     CPU_SECONDS,
-    ChildAnswers,
     ChildProcesses,
-    answer_parent,
-    ask_child,
+    ChildResultCache,
+    run_child,
+    serve_parent,
 )
 from sharpi.constraints.grammar_error import worded
 from sharpi.constraints.plain_bytes import PlainBytes
@@ -32,7 +32,7 @@ class Trials:
     """
 
     def __init__(self, children: ChildProcesses) -> None:
-        self._outcomes = ChildAnswers[str](children, _MAX_REMEMBERED)
+        self._outcomes = ChildResultCache[str](children, _MAX_REMEMBERED)
 
     def check(self, grammar: str) -> None:
         """Raises GrammarError for a grammar that cannot be compiled within the limits.
@@ -49,7 +49,7 @@ class Trials:
 
 def _tried(grammar: str) -> str:
     """Compiles a grammar in a child process; returns its error message, empty without an error."""
-    complaint = ask_child(__spec__.name, grammar)
+    complaint = run_child(__spec__.name, grammar)
     return _TOO_COMPLEX if complaint is None else str(complaint)
 
 
@@ -66,4 +66,4 @@ def _complaint(grammar: str) -> str:
 
 
 if __name__ == "__main__":
-    answer_parent(_complaint)
+    serve_parent(_complaint)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sharpi.constraints import child_processes, trial
-from sharpi.constraints.child_processes import ChildProcesses, ask_child
+from sharpi.constraints.child_processes import ChildProcesses, run_child
 from sharpi.constraints.trial import Trials
 from sharpi.errors import BusyError, GrammarError
 
@@ -103,7 +103,7 @@ def test_a_trial_that_gets_no_processor_time_is_not_remembered(
 def test_a_child_that_is_given_little_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count(1)
     monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: float(next(looks)))
-    assert ask_child("sharpi.constraints.trial", GRAMMAR) == ""
+    assert run_child("sharpi.constraints.trial", GRAMMAR) == ""
     assert next(looks) > child_processes._MAX_IDLE_WAITS
 
 
@@ -113,7 +113,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: float(next(looks)))
     monkeypatch.setattr(child_processes, "_MAX_WAITS", 5)
     with pytest.raises(BusyError, match="too busy"):
-        ask_child("sharpi.constraints.trial", GRAMMAR)
+        run_child("sharpi.constraints.trial", GRAMMAR)
     assert next(looks) == 6
 
 
@@ -141,7 +141,7 @@ def test_a_child_that_works_for_ever_is_ended_by_its_own_processor_time(
         "child_processes.CPU_SECONDS = 1\n"
         "def work(text):\n"
         "    while True: pass\n"
-        "child_processes.answer_parent(work)\n"
+        "child_processes.serve_parent(work)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert ask_child("endless", "") is None
+    assert run_child("endless", "") is None

@@ -12,10 +12,10 @@ from msgspec.structs import asdict
 
 from sharpi.constraints.child_processes import (
     CPU_SECONDS,
-    ChildAnswers,
     ChildProcesses,
-    answer_parent,
-    ask_child,
+    ChildResultCache,
+    run_child,
+    serve_parent,
 )
 from sharpi.constraints.schema.budget import MAX_SCHEMAS
 from sharpi.constraints.schema.json_schema import RewritingOptions, as_json, grammar_of_schema
@@ -29,7 +29,7 @@ class CostlySchemas:
     """Rewrites costly schemas and caches the newest 64 results; any thread may call it."""
 
     def __init__(self, children: ChildProcesses) -> None:
-        self._known = ChildAnswers[dict[str, str]](children, _MAX_REMEMBERED)
+        self._known = ChildResultCache[dict[str, str]](children, _MAX_REMEMBERED)
 
     def grammar(self, schema: Mapping[str, Any], options: RewritingOptions) -> str:
         """Returns llguidance's grammar of a schema.
@@ -45,7 +45,7 @@ class CostlySchemas:
 
 def _rewritten(text: str) -> dict[str, str]:
     """Returns a child process's result: a `grammar`, or the error message as `refusal`."""
-    found: dict[str, str] | None = ask_child(__spec__.name, text)
+    found: dict[str, str] | None = run_child(__spec__.name, text)
     return found or {"refusal": _TOO_COMPLEX}
 
 
@@ -61,4 +61,4 @@ def _answer(text: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    answer_parent(_answer)
+    serve_parent(_answer)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from walks import follows, may_end, random_answer
 
-from sharpi.constraints.child_processes import ask_child
+from sharpi.constraints.child_processes import run_child
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.schema import costly
 from sharpi.constraints.schema.budget import Budget
@@ -648,9 +648,9 @@ def test_a_schema_that_becomes_many_is_rewritten_in_a_child(
 
     def ask(module: str, text: str) -> Any:
         asked.append(module)
-        return ask_child(module, text)
+        return run_child(module, text)
 
-    monkeypatch.setattr(costly, "ask_child", ask)
+    monkeypatch.setattr(costly, "run_child", ask)
     first, second = grammars.json_schema(schema), grammars.json_schema(schema)
     assert asked == ["sharpi.constraints.schema.costly"]
     assert np.array_equal(first.allowed(), second.allowed())
@@ -661,7 +661,7 @@ def test_a_refusal_by_a_child_is_kept(demo: Tokenizer, monkeypatch: pytest.Monke
     grammars = Grammars(demo)
     with pytest.raises(GrammarError, match="more than 100000 others"):
         grammars.json_schema(bombs()["recursive"])
-    monkeypatch.setattr(costly, "ask_child", lambda module, text: pytest.fail("asked again"))
+    monkeypatch.setattr(costly, "run_child", lambda module, text: pytest.fail("asked again"))
     with pytest.raises(GrammarError, match="more than 100000 others"):
         grammars.json_schema(bombs()["recursive"])
 
@@ -669,7 +669,7 @@ def test_a_refusal_by_a_child_is_kept(demo: Tokenizer, monkeypatch: pytest.Monke
 def test_a_child_that_breaks_its_bounds_is_a_refusal(
     demo: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costly, "ask_child", lambda module, text: None)
+    monkeypatch.setattr(costly, "run_child", lambda module, text: None)
     with pytest.raises(GrammarError, match="within 2 s and 1 GiB"):
         Grammars(demo).json_schema(bombs()["recursive"])
 
