@@ -3,7 +3,7 @@
 from llguidance import LLMatcher
 
 from sharpi.constraints.constraint import TokenMask
-from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.grammar_error import short_message
 from sharpi.constraints.mask import empty_mask
 from sharpi.errors import GrammarError
 
@@ -45,4 +45,4 @@ class GrammarConstraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise GrammarError(worded(self._matcher.get_error()))
+            raise GrammarError(short_message(self._matcher.get_error()))

@@ -12,9 +12,9 @@ _REASONS = {
 }
 
 
-def worded(complaint: str) -> str:
+def short_message(message: str) -> str:
     """Returns llguidance's message on one line, without parser state, in up to 300 characters."""
-    line = " ".join(_APPENDIX.sub("", complaint).split())
+    line = " ".join(_APPENDIX.sub("", message).split())
     line = _REASONS.get(line, line) or "the grammar cannot be used"
     if line.startswith("oneOf constraints are not supported"):
         return "oneOf is supported only where no answer fits two of its branches; try anyOf"

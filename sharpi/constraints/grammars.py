@@ -13,7 +13,7 @@ from sharpi.constraints.byte_vocabulary import ByteVocabulary
 from sharpi.constraints.child_processes import ChildProcesses
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
-from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.grammar_error import short_message
 from sharpi.constraints.schema.budget import MAX_SCHEMAS_HERE, TooManySchemas
 from sharpi.constraints.schema.costly import CostlySchemas
 from sharpi.constraints.schema.json_schema import PLAIN, RewritingOptions, grammar_of_schema
@@ -60,8 +60,8 @@ class Grammars:
                     else self._only(matcher)
                 )
             except GrammarError as error:
-                options, complaint = options.after(str(error)), error
-        raise complaint
+                options, last_error = options.after(str(error)), error
+        raise last_error
 
     def _rewritten(self, schema: Mapping[str, Any] | bool, options: RewritingOptions) -> str:
         try:
@@ -111,7 +111,7 @@ class Grammars:
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=limits)
         if matcher.is_error():
-            raise GrammarError(worded(matcher.get_error()))
+            raise GrammarError(short_message(matcher.get_error()))
         GrammarConstraint(matcher, self._tokenizer.vocab_size).allowed()  # fails if nothing fits
         return matcher
 

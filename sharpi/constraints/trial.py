@@ -14,7 +14,7 @@ from sharpi.constraints.child_processes import (
     run_child,
     serve_parent,
 )
-from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.grammar_error import short_message
 from sharpi.constraints.plain_bytes import PlainBytes
 from sharpi.errors import GrammarError
 
@@ -42,18 +42,18 @@ class Trials:
         """
         if len(grammar) <= _MAX_UNTRIED and not _RISKY.search(grammar):
             return
-        complaint = self._outcomes.get(grammar, _tried)
-        if complaint:
-            raise GrammarError(worded(complaint))
+        message = self._outcomes.get(grammar, _tried)
+        if message:
+            raise GrammarError(short_message(message))
 
 
 def _tried(grammar: str) -> str:
     """Compiles a grammar in a child process; returns its error message, empty without an error."""
-    complaint = run_child(__spec__.name, grammar)
-    return _TOO_COMPLEX if complaint is None else str(complaint)
+    message = run_child(__spec__.name, grammar)
+    return _TOO_COMPLEX if message is None else str(message)
 
 
-def _complaint(grammar: str) -> str:
+def _error_of(grammar: str) -> str:
     """Compiles a grammar in this process; returns its error message, empty without an error."""
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
@@ -66,4 +66,4 @@ def _complaint(grammar: str) -> str:
 
 
 if __name__ == "__main__":
-    serve_parent(_complaint)
+    serve_parent(_error_of)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.grammar_error import short_message
 
 
 @pytest.mark.parametrize(
-    ("complaint", "line"),
+    ("message", "line"),
     [
         ("two\n  lines", "two lines"),
         ("short <state>\nTokens: ...\n</state>", "short"),
@@ -20,9 +20,9 @@ from sharpi.constraints.grammar_error import worded
         ('Unimplemented keys: ["not", "if"]', 'not supported in a JSON schema: "not", "if"'),
     ],
 )
-def test_one_line(complaint: str, line: str) -> None:
-    assert worded(complaint) == line
+def test_one_line(message: str, line: str) -> None:
+    assert short_message(message) == line
 
 
 def test_a_long_one_is_cut() -> None:
-    assert len(worded("x" * 1000)) == 300
+    assert len(short_message("x" * 1000)) == 300

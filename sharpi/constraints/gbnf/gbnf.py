@@ -161,8 +161,8 @@ class _Parser:
                 self._next = found
                 return
 
-    def _fault(self, complaint: str) -> GrammarError:
+    def _fault(self, message: str) -> GrammarError:
         at = self._at if self._next is None else self._next.start()
         line = self._text.count("\n", 0, at) + 1
         seen = self._text[at : at + 20].split("\n")[0]
-        return GrammarError(f"GBNF grammar, line {line}: {complaint}, at {seen!r}")
+        return GrammarError(f"GBNF grammar, line {line}: {message}, at {seen!r}")

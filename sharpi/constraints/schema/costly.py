@@ -49,7 +49,7 @@ def _rewritten(text: str) -> dict[str, str]:
     return found or {"refusal": _TOO_COMPLEX}
 
 
-def _answer(text: str) -> dict[str, str]:
+def _compute(text: str) -> dict[str, str]:
     asked = json.loads(text)
     try:
         grammar = grammar_of_schema(
@@ -61,4 +61,4 @@ def _answer(text: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    serve_parent(_answer)
+    serve_parent(_compute)

@@ -33,14 +33,14 @@ class RewritingOptions(Struct, frozen=True):
     splits_one_of: bool = False  # makes the branches of each `oneOf` exclude each other
     inlines: bool = False  # copies schemas to where other keywords are beside their references
 
-    def after(self, complaint: str) -> "RewritingOptions | None":
+    def after(self, message: str) -> "RewritingOptions | None":
         """Returns options with rewritings that may avoid an error message of llguidance.
 
         Returns None if the message calls for no further rewriting.
         """
         found = RewritingOptions(
-            self.splits_one_of or "oneOf" in complaint,
-            self.inlines or "circular references" in complaint,
+            self.splits_one_of or "oneOf" in message,
+            self.inlines or "circular references" in message,
         )
         return None if found == self else found
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from sharpi.constraints.grammar_error import worded
+from sharpi.constraints.grammar_error import short_message
 from sharpi.constraints.plain_bytes import PlainBytes
 from sharpi.errors import GrammarError
 
@@ -25,7 +25,7 @@ class Pattern:
         limits = LLParserLimits(verbose_errors=False)
         self._matcher = LLMatcher(_vocabulary(), grammar, log_level=0, limits=limits)
         if self._matcher.is_error():
-            raise GrammarError(worded(self._matcher.get_error()))
+            raise GrammarError(short_message(self._matcher.get_error()))
 
     def matches(self, text: str) -> bool:
         """Returns whether the pattern matches some part of the text."""

@@ -66,7 +66,7 @@ def test_a_token_by_its_id(gemma: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grammar", "complaint"),
+    ("grammar", "message"),
     [
         ("", "no rule `root`"),
         ('other ::= "a"', "no rule `root`"),
@@ -94,8 +94,8 @@ def test_a_token_by_its_id(gemma: Tokenizer) -> None:
         ),
     ],
 )
-def test_what_is_refused(grammars: Grammars, grammar: str, complaint: str) -> None:
+def test_what_is_refused(grammars: Grammars, grammar: str, message: str) -> None:
     with pytest.raises(GrammarError) as caught:
         grammars.gbnf(grammar)
-    assert complaint in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
