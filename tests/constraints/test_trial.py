@@ -57,8 +57,8 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         return ""
 
     monkeypatch.setattr(trial, "_tried", wait)
-    turns = ChildProcesses()
-    trials = Trials(turns)
+    children = ChildProcesses()
+    trials = Trials(children)
 
     def check(number: int) -> Callable[[], None]:
         return lambda: trials.check(f'{{"pattern": "{number}"}}')
@@ -70,7 +70,7 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     has_begun.wait(60)
     for thread in threads[1:]:
         thread.start()
-    while turns._places._value:  # type: ignore[attr-defined]
+    while children._waiting._value:  # type: ignore[attr-defined]
         threading.Event().wait(0.01)
     with pytest.raises(BusyError, match="being compiled"):
         trials.check('{"pattern": "one more"}')

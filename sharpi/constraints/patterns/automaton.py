@@ -58,13 +58,13 @@ def next_state(transitions: Mapping[int, Characters], code: int) -> int:
 def automaton_of(
     pattern: str,
     *,
-    is_wide: bool = True,
+    is_union: bool = True,
     ends_strictly: bool = False,
     most_steps: int = MAX_STEPS,
 ) -> Automaton:
     """Returns an automaton of the strings in which `pattern` matches some part.
 
-    JSON Schema validators differ on classes such as `\\w`. With `is_wide`, a class is the union of
+    JSON Schema validators differ on classes such as `\\w`. With `is_union`, a class is the union of
     the validators' meanings, else their intersection. With `ends_strictly`, `$` does not match
     before a final line end. Raises GrammarError for patterns that are invalid or too complex.
     """
@@ -76,7 +76,7 @@ def automaton_of(
         raise GrammarError(f"not supported in a pattern that must not match: {error}") from error
     if parsed.state.flags & ~re.UNICODE.value:
         raise GrammarError("not supported in a pattern that must not match: flags")
-    graph = Nfa(is_wide=is_wide, ends_strictly=ends_strictly, most_steps=most_steps)
+    graph = Nfa(is_union=is_union, ends_strictly=ends_strictly, most_steps=most_steps)
     begin = graph.node()
     graph.reading[begin].append((ALL, begin))
     end = graph.add(parsed, begin)

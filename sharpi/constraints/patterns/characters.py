@@ -60,34 +60,34 @@ def has(characters: Characters, code: int) -> bool:
     return any(first <= code <= last for first, last in characters)
 
 
-def in_class(parts: Sequence[tuple[Any, Any]], *, is_wide: bool = True) -> Characters:
+def in_class(parts: Sequence[tuple[Any, Any]], *, is_union: bool = True) -> Characters:
     """Returns the characters of a class such as `[a-z\\d]`, which Python's `re` has parsed.
 
-    `is_wide`: the union of all validators' meanings of the class, else their intersection.
+    `is_union`: the union of all validators' meanings of the class, else their intersection.
     """
     if parts and str(parts[0][0]) == "NEGATE":
-        return complement(in_class(parts[1:], is_wide=not is_wide))
-    return union(each for part in parts for each in _part(*part, is_wide=is_wide))
+        return complement(in_class(parts[1:], is_union=not is_union))
+    return union(each for part in parts for each in _part(*part, is_union=is_union))
 
 
-def _part(kind: Any, value: Any, *, is_wide: bool) -> Characters:
+def _part(kind: Any, value: Any, *, is_union: bool) -> Characters:
     match str(kind):
         case "LITERAL":
             return ((value, value),)
         case "RANGE":
             return (value,)
         case "CATEGORY":
-            return _category(str(value), is_wide=is_wide)
+            return _category(str(value), is_union=is_union)
     raise GrammarError(f"not supported in a pattern that must not match: {kind}")
 
 
-def _category(name: str, *, is_wide: bool) -> Characters:
+def _category(name: str, *, is_union: bool) -> Characters:
     is_negated, base = "NOT_" in name, name.rpartition("_")[2]
     known = _CLASSES[base]
-    if base == "SPACE" and is_negated == is_wide:
+    if base == "SPACE" and is_negated == is_union:
         known = _NARROW_SPACE
     ascii_part = complement((*known, (_LAST_ASCII + 1, LAST))) if is_negated else known
-    return union((*ascii_part, (_LAST_ASCII + 1, LAST))) if is_wide else ascii_part
+    return union((*ascii_part, (_LAST_ASCII + 1, LAST))) if is_union else ascii_part
 
 
 def sample_character(characters: Characters) -> str:

@@ -17,13 +17,14 @@ def is_infinite(pattern: str) -> bool:
     if len(pattern) > _MAX_CHARACTERS:
         return False
     return all(
-        _has_no_dead_end(_short_automaton_of(pattern, is_wide=is_wide)) for is_wide in (True, False)
+        _has_no_dead_end(_short_automaton_of(pattern, is_union=is_union))
+        for is_union in (True, False)
     )
 
 
-def _short_automaton_of(pattern: str, *, is_wide: bool) -> Automaton:
+def _short_automaton_of(pattern: str, *, is_union: bool) -> Automaton:
     most = MAX_STEPS // 20
-    return automaton_of(pattern, is_wide=is_wide, ends_strictly=True, most_steps=most)
+    return automaton_of(pattern, is_union=is_union, ends_strictly=True, most_steps=most)
 
 
 def _has_no_dead_end(found: Automaton) -> bool:

@@ -16,9 +16,9 @@ class Nfa:
     Some epsilon edges apply only at the beginning or at the end of the string.
     """
 
-    def __init__(self, *, is_wide: bool, ends_strictly: bool, most_steps: int) -> None:
+    def __init__(self, *, is_union: bool, ends_strictly: bool, most_steps: int) -> None:
         self.most_steps = most_steps
-        self._is_wide, self._ends_strictly = is_wide, ends_strictly
+        self._is_wide, self._ends_strictly = is_union, ends_strictly
         self.num_steps = 0
         self.free: list[list[tuple[str, int]]] = []
         self.reading: list[list[tuple[Characters, int]]] = []
@@ -46,7 +46,7 @@ class Nfa:
             case "ANY":
                 return self._read(_ANY_BUT_LINE_END, begin)
             case "IN":
-                return self._read(in_class(value, is_wide=self._is_wide), begin)
+                return self._read(in_class(value, is_union=self._is_wide), begin)
             case "AT":
                 return self._at(str(value), begin)
             case "BRANCH":

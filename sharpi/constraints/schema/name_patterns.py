@@ -26,9 +26,9 @@ class _Product:
     def __init__(self, patterns: Sequence[str]) -> None:
         # Each pattern in its wide and narrow meaning: validators differ on classes and `$`.
         self._automata = [
-            automaton_of(each, is_wide=is_wide, ends_strictly=not is_wide)
+            automaton_of(each, is_union=is_union, ends_strictly=not is_union)
             for each in patterns
-            for is_wide in (True, False)
+            for is_union in (True, False)
         ]
         states = {(0,) * len(self._automata): 0}
         self.transitions: _Transitions = []

@@ -113,8 +113,8 @@ class ScalarCollector:
         self._patterns.add(plain)
         if len(self._patterns) > _MAX_PATTERNS:
             raise unsupported(f"of texts with more than {_MAX_PATTERNS} patterns")
-        wide, narrow = (_automaton(plain, is_wide=each) for each in (True, False))
-        if wide != narrow:
+        union, intersection = (_automaton(plain, is_union=each) for each in (True, False))
+        if union != intersection:
             if low == 0 and high is None and is_infinite(pattern):
                 return StringSet(is_infinite=True)
             raise unsupported(
@@ -122,14 +122,14 @@ class ScalarCollector:
             )
         if plain != pattern:
             self._patches.setdefault(id(merged.sources["pattern"]), {})["pattern"] = plain
-        return StringSet(narrow, low, high)
+        return StringSet(intersection, low, high)
 
 
 @lru_cache(maxsize=128)
-def _automaton(pattern: str, *, is_wide: bool) -> Automaton:
+def _automaton(pattern: str, *, is_union: bool) -> Automaton:
     try:
         most = MAX_STEPS // 4
-        return automaton_of(pattern, is_wide=is_wide, ends_strictly=True, most_steps=most)
+        return automaton_of(pattern, is_union=is_union, ends_strictly=True, most_steps=most)
     except GrammarError as error:
         reason = str(error).removeprefix("not supported in a pattern that must not match: ")
         raise unsupported(f"of texts with a pattern: {reason}") from None
