@@ -72,18 +72,18 @@ class Grammars:
 
     def gbnf(self, text: str) -> GrammarConstraint:
         """Returns a constraint from a grammar in llama.cpp's GBNF; its start rule is `root`."""
-        return self.lark(lark_of_gbnf(_fit(text)))
+        return self.lark(lark_of_gbnf(_checked(text)))
 
     def lark(self, text: str) -> GrammarConstraint:
         """Returns a constraint from a Lark grammar of llguidance; its start rule is `start`."""
-        return self._constraint(LLMatcher.grammar_from_lark(_fit(text)))
+        return self._constraint(LLMatcher.grammar_from_lark(_checked(text)))
 
     def regex(self, text: str) -> GrammarConstraint:
         """Returns a constraint that allows the texts which a regular expression matches as a whole.
 
         Look-around and back references are not supported.
         """
-        return self._constraint(LLMatcher.grammar_from_regex(_fit(text)))
+        return self._constraint(LLMatcher.grammar_from_regex(_checked(text)))
 
     def _constraint(self, grammar: str) -> GrammarConstraint:
         return self._only(self._matcher(grammar))
@@ -93,7 +93,7 @@ class Grammars:
 
     def _matcher(self, grammar: str) -> LLMatcher:
         """Returns a matcher in its initial state for one answer; compiled grammars are cached."""
-        key = sha256(_fit(grammar).encode()).digest()
+        key = sha256(_checked(grammar).encode()).digest()
         with self._lock:
             matcher = self._compiled.get(key)
             if matcher is not None:
@@ -137,7 +137,7 @@ class Grammars:
         )
 
 
-def _fit(text: str) -> str:
+def _checked(text: str) -> str:
     """Returns `text` unchanged; raises GrammarError if it is too long or has lone surrogates."""
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the grammar has {len(text)} characters; the limit is {MAX_BYTES}")

@@ -34,13 +34,13 @@ def facts_of(schema: Schema, references: References, depth: int = 0) -> Facts:
     schema = references.resolved(schema)
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return Facts(_TYPES if schema else frozenset(), frozenset(), {}, None, [])
-    found = _own(schema)
+    found = _facts_without_all_of(schema)
     for each in schema.get("allOf", ()):
         found = _both(found, facts_of(each, references, depth + 1))
     return found
 
 
-def _own(schema: dict[str, Any]) -> Facts:
+def _facts_without_all_of(schema: dict[str, Any]) -> Facts:
     properties, required = schema.get("properties", {}), schema.get("required", ())
     is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     return Facts(
@@ -106,15 +106,15 @@ def _values(facts: Facts, references: References) -> list[set[str]]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(_whole(value), sort_keys=True)
+    return json.dumps(_normalised(value), sort_keys=True)
 
 
-def _whole(value: Any) -> Any:
+def _normalised(value: Any) -> Any:
     """Returns a JSON value with 1.0 replaced by 1 at every depth; JSON does not tell them apart."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_whole(each) for each in value]
+        return [_normalised(each) for each in value]
     if isinstance(value, dict):
-        return {name: _whole(each) for name, each in value.items()}
+        return {name: _normalised(each) for name, each in value.items()}
     return value

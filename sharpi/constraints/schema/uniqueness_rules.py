@@ -62,7 +62,7 @@ class UniquenessRules:
     def __init__(self, references: References) -> None:
         self._alternatives = Alternatives(references)
         self._patterns: set[str] = set()
-        # by a schema's id and `is_few`
+        # by a schema's id and `allows_few`
         self._known: dict[tuple[int, bool], _UniqueScalar | None] = {}
         self.patches: Patches = {}
 
@@ -71,7 +71,7 @@ class UniquenessRules:
 
         Raises GrammarError if no rule can keep the items unique.
         """
-        rule, needed = self._rule(items, 0, is_few=True)
+        rule, needed = self._rule(items, 0, allows_few=True)
         if needed:
             patched = items if isinstance(items, dict) else {}
             self.patches.setdefault(id(schema), {})["items"] = {"allOf": [patched], **needed}
@@ -83,11 +83,11 @@ class UniquenessRules:
         return rule
 
     def _rule(
-        self, items: Schema, depth: int, *, is_few: bool
+        self, items: Schema, depth: int, *, allows_few: bool
     ) -> tuple[UniquenessRule, dict[str, Any]]:
         """Returns the rule of an array, and the keywords that the rule adds to the items' schema.
 
-        If `is_few`, a scalar of few values may tell objects apart.
+        If `allows_few`, a scalar of few values may tell objects apart.
         """
         if depth > _MAX_DEPTH:
             raise unsupported("of items that nest too deeply")
@@ -105,7 +105,7 @@ class UniquenessRules:
                 else:
                     collector.add(alternative, kind)
         scalars, needed = collector.scalars(), dict[str, Any]()
-        by_object = self._key_of_objects(objects, needed, depth, is_few) if objects else None
+        by_object = self._key_of_objects(objects, needed, depth, allows_few) if objects else None
         by_array = self._key_of_arrays(arrays, needed, depth) if arrays else None
         counted = [key.scalars for key in (by_object, by_array) if key is not None and key.scalars]
         if not objects and not arrays:
@@ -115,16 +115,16 @@ class UniquenessRules:
         return UniquenessRule(scalars, by_object, by_array, num), needed
 
     def _key_of_objects(
-        self, alternatives: list[Alternative], needed: dict[str, Any], depth: int, is_few: bool
+        self, alternatives: list[Alternative], needed: dict[str, Any], depth: int, allows_few: bool
     ) -> UniqueKey:
         always = self._by_name(alternatives, depth, is_required=True)
         if always is not None:
             return self._key_by(always, alternatives)
         if all(_is_open(alternative) for alternative in alternatives):
             return UniqueKey()
-        tries = ((False, False), (True, True), (True, False)) if is_few else ((False, False),)
+        tries = ((False, False), (True, True), (True, False)) if allows_few else ((False, False),)
         for has_few, is_required in tries:
-            found = self._by_name(alternatives, depth, is_required=is_required, is_few=has_few)
+            found = self._by_name(alternatives, depth, is_required=is_required, allows_few=has_few)
             if found is not None:
                 if not is_required:
                     needed["required"] = [found.name]
@@ -137,7 +137,7 @@ class UniquenessRules:
         depth: int,
         *,
         is_required: bool,
-        is_few: bool = False,
+        allows_few: bool = False,
     ) -> _Property | None:
         """Returns a property that tells apart the objects of all alternatives; None without one.
 
@@ -150,7 +150,7 @@ class UniquenessRules:
             ):
                 continue
             found = [
-                self._property(alternative, name, depth, is_few=is_few)
+                self._property(alternative, name, depth, allows_few=allows_few)
                 for alternative in alternatives
             ]
             each = _Property(name, [value for value in found if value is not None])
@@ -175,29 +175,30 @@ class UniquenessRules:
             self.patches.setdefault(id(properties), {})[name] = patched
 
     def _property(
-        self, alternative: Alternative, name: str, depth: int, *, is_few: bool
+        self, alternative: Alternative, name: str, depth: int, *, allows_few: bool
     ) -> _UniqueScalar | None:
         given = alternative.keywords
         if name not in given.get("properties", {}) or given.get("patternProperties"):
             return None
-        return self._differing(given["properties"][name], depth, is_few=is_few)
+        return self._differing(given["properties"][name], depth, allows_few=allows_few)
 
     def _differing(
-        self, schema: Schema, depth: int, *, is_few: bool = False
+        self, schema: Schema, depth: int, *, allows_few: bool = False
     ) -> _UniqueScalar | None:
         """Returns a scalar that tells values of the schema apart; None if no scalar does.
 
-        If `is_few`, a scalar with two values is enough; otherwise unused values must always remain.
+        If `allows_few`, a scalar with two values is enough; otherwise unused values must always
+        remain.
         """
-        key = id(schema), is_few
+        key = id(schema), allows_few
         if key not in self._known:
-            self._known[key] = self._found(schema, depth, is_few=is_few)
+            self._known[key] = self._found(schema, depth, allows_few=allows_few)
         return self._known[key]
 
-    def _found(self, schema: Schema, depth: int, *, is_few: bool) -> _UniqueScalar | None:
+    def _found(self, schema: Schema, depth: int, *, allows_few: bool) -> _UniqueScalar | None:
         before = dict(self.patches)
         try:
-            rule, needed = self._rule(schema, depth + 1, is_few=is_few)
+            rule, needed = self._rule(schema, depth + 1, allows_few=allows_few)
         except GrammarError:
             self.patches = before
             return None
@@ -206,10 +207,12 @@ class UniquenessRules:
         if keys:
             key = keys[0] if len(keys) == 1 and rule.scalars == ScalarSet() else UniqueKey()
         scalars = key.scalars
-        if scalars is None or not scalars.has_more(b"", 1 if is_few else MANY - 1):
+        if scalars is None or not scalars.has_more(b"", 1 if allows_few else MANY - 1):
             self.patches = before
             return None
-        return _UniqueScalar(key.path, scalars, needed, _num_values(scalars) if is_few else None)
+        return _UniqueScalar(
+            key.path, scalars, needed, _num_values(scalars) if allows_few else None
+        )
 
     def _key_of_arrays(
         self, alternatives: list[Alternative], needed: dict[str, Any], depth: int

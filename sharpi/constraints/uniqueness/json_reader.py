@@ -209,10 +209,10 @@ def _is_alive(state: State) -> bool:
     """Returns whether a scalar that has begun can still become an unused value."""
     if state.choice is None:
         return True
-    scalars, taken = state.choice
-    if state.is_in_string and not any(each.startswith(state.text) for each in taken):
+    scalars, used = state.choice
+    if state.is_in_string and not any(each.startswith(state.text) for each in used):
         return True
-    return scalars.has_other(state.text, taken)
+    return scalars.has_other(state.text, used)
 
 
 def _choice(frame: Frame | None) -> ScalarChoice | None:
@@ -223,7 +223,7 @@ def _choice(frame: Frame | None) -> ScalarChoice | None:
     if frame is None or not frame.is_in_unique_array:
         return None
     scalars: ScalarSet | None = None
-    taken: set[bytes] = set()
+    used: set[bytes] = set()
     path: tuple[Frame, ...] = ()  # from the item to the scalar
     each: Frame | None = frame
     while each is not None and each.is_in_unique_array:
@@ -231,10 +231,10 @@ def _choice(frame: Frame | None) -> ScalarChoice | None:
             found = _own_scalars(each.rule, path)
             if found is not None:
                 scalars = scalars or found
-                taken |= {spelled for key in each.members for spelled in _taken(key, path)}
+                used |= {spelled for key in each.members for spelled in _used_value(key, path)}
         path = (each, *path)
         each = each.parent
-    return None if scalars is None else (scalars, frozenset(taken))
+    return None if scalars is None else (scalars, frozenset(used))
 
 
 def _own_scalars(rule: UniquenessRule, path: tuple[Frame, ...]) -> ScalarSet | None:
@@ -245,7 +245,7 @@ def _own_scalars(rule: UniquenessRule, path: tuple[Frame, ...]) -> ScalarSet | N
     return key.scalars if key is not None and key.path == steps else None
 
 
-def _taken(key: object, path: tuple[Frame, ...]) -> list[bytes]:
+def _used_value(key: object, path: tuple[Frame, ...]) -> list[bytes]:
     """Returns a list with the JSON text of the scalar at `path` in an earlier item.
 
     `key`: the canonical form of that item. `path`: the frames from the new item to its scalar that

@@ -58,9 +58,11 @@ class UniqueItemsConstraint(GrammarConstraint):
         if state.is_escaped:
             return ids_in(mask & (sets.quotes | sets.after_backslash))
         if self._reader.has_few_values(state):
-            return ids_in(mask & (sets.quotes | sets.redundant_escapes)) + self._taken(choice)
+            return ids_in(mask & (sets.quotes | sets.redundant_escapes)) + self._used_value_tokens(
+                choice
+            )
         matter = sets.run_on | sets.redundant_escapes if choice else sets.run_on
-        return ids_in(mask & matter) + self._taken(choice)
+        return ids_in(mask & matter) + self._used_value_tokens(choice)
 
     def _outside(self, mask: TokenMask, choice: ScalarChoice | None) -> list[int]:
         sets, text = self._sets, self._state.text
@@ -74,9 +76,9 @@ class UniqueItemsConstraint(GrammarConstraint):
         else:
             mask &= ~sets.long_digits
             rest = mask & ~sets.string_starts
-        return ids_in(rest) + self._taken(choice)
+        return ids_in(rest) + self._used_value_tokens(choice)
 
-    def _taken(self, choice: ScalarChoice | None) -> list[int]:
+    def _used_value_tokens(self, choice: ScalarChoice | None) -> list[int]:
         """Returns the tokens that continue the current scalar towards a used value."""
         text, found = self._state.text, list[int]()
         for each in choice[1] if choice else ():

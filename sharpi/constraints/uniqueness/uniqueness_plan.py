@@ -18,9 +18,9 @@ class ScalarSet(Struct, frozen=True):
     numbers: tuple[NumberRange, ...] = ()
     listed: frozenset[bytes] = frozenset()
 
-    def has_other(self, prefix: bytes, taken: Iterable[bytes]) -> bool:
-        """Returns whether a value that is not in `taken` begins with `prefix`."""
-        num = sum(each.startswith(prefix) for each in taken)
+    def has_other(self, prefix: bytes, used: Iterable[bytes]) -> bool:
+        """Returns whether a value that is not in `used` begins with `prefix`."""
+        num = sum(each.startswith(prefix) for each in used)
         return self.has_more(prefix, num)
 
     def has_more(self, prefix: bytes, most: int) -> bool:
