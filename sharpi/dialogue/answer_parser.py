@@ -135,7 +135,7 @@ class MarkedAnswer(ABC):
         if calls.tools:
             yield from self._or_text(source, self.read_bare_call(source, calls), "")
         openings = self.openings if calls.tools else ()
-        while (opening := (yield from source.pass_until(openings, Text))) is not None:
+        while (opening := (yield from source.emit_until(openings, Text))) is not None:
             yield from self._or_text(source, self.read_call(source, opening, calls), opening)
 
     def _or_text(self, source: AnswerText, reading: Steps[bool], opening: str) -> Steps[None]:
@@ -158,7 +158,7 @@ def _read_reasoning(
     while True:
         if is_inside:
             yield Reasoning("")
-            yield from source.pass_until((markers.closing,), Reasoning)
+            yield from source.emit_until((markers.closing,), Reasoning)
         start = source.at
         yield from source.skip_blanks()
         is_inside = yield from source.accept(markers.opening)

@@ -44,7 +44,7 @@ class AnswerText:
         start, self.at = self.at, self.at + count
         return self._text[start : self.at]
 
-    def pass_until(
+    def emit_until(
         self, marks: Collection[str], event: Callable[[str], AnswerEvent]
     ) -> Steps[str | None]:
         """Yields the text up to the first of `marks` as events, and returns that mark.
@@ -102,7 +102,7 @@ class AnswerText:
             self.take(len(literal))
         return found
 
-    def accept_mark(self, mark: str) -> Steps[bool]:
+    def accept_marker(self, mark: str) -> Steps[bool]:
         """Skips white space and reads the marker if it follows; returns whether it does.
 
         A marker that the end of the answer cuts off is dropped.

@@ -39,5 +39,5 @@ class BracketedCalls(MarkedAnswer):
             if not (yield from self.read_one(source, calls)):
                 source.at = start
                 break
-        yield from source.accept_mark(self.section[1])
+        yield from source.accept_marker(self.section[1])
         return True

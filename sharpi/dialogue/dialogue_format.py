@@ -9,7 +9,7 @@ from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.choose_format import choose_format
 from sharpi.dialogue.history import prepare
-from sharpi.dialogue.template_habits import TemplateHabits, observe
+from sharpi.dialogue.template_capabilities import TemplateCapabilities, probe_template
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tool_instruction import tool_instruction, tool_object
 from sharpi.dialogue.tools import Tool, ToolChoice
@@ -52,8 +52,8 @@ class DialogueFormat:
         TemplateError, with the template's own error message if it raises one.
         """
         shown = () if choice is not None and choice.mode == "none" else tools
-        instruction = "" if self._habits.shows_tools else self._instruction(shown)
-        prepared = prepare(messages, self._habits, self.form, instruction)
+        instruction = "" if self._capabilities.shows_tools else self._instruction(shown)
+        prepared = prepare(messages, self._capabilities, self.form, instruction)
         thinking = {} if enable_thinking is None else {"thinking": enable_thinking}
         return self._chat_format.render(
             prepared,
@@ -100,5 +100,5 @@ class DialogueFormat:
         )
 
     @cached_property
-    def _habits(self) -> TemplateHabits:
-        return observe(self._chat_format)
+    def _capabilities(self) -> TemplateCapabilities:
+        return probe_template(self._chat_format)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sharpi.dialogue.template_calls import Message, arguments_of, in_format, name_of
-from sharpi.dialogue.template_habits import TemplateHabits
+from sharpi.dialogue.template_capabilities import TemplateCapabilities
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.errors import TemplateError
 
@@ -18,7 +18,7 @@ _RESULT, _RESULT_END = "<tool_response>", "</tool_response>"
 
 def prepare(
     messages: Iterable[Mapping[str, Any]],
-    habits: TemplateHabits,
+    capabilities: TemplateCapabilities,
     form: ToolFormat,
     instruction: str = "",
 ) -> list[Message]:
@@ -26,26 +26,26 @@ def prepare(
 
     `instruction`: text to prepend to the system message, which is created if it is missing.
     """
-    prepared = [_plain(message, habits) for message in messages]
+    prepared = [_plain(message, capabilities) for message in messages]
     if instruction:
         prepared = _instructed(prepared, instruction)
-    if not habits.shows_system:
+    if not capabilities.shows_system:
         prepared = _without_system(prepared)
-    if habits.calls is None:
+    if capabilities.calls is None:
         return list(_merged(_written(message, form) for message in prepared))
-    return list(in_format(prepared, habits.calls))
+    return list(in_format(prepared, capabilities.calls))
 
 
-def _plain(message: Mapping[str, Any], habits: TemplateHabits) -> Message:
+def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Message:
     """Returns a copy of a message with text content, without None and empty lists.
 
     The role `developer` and the reasoning are changed to what the template supports.
     """
     plain = {key: value for key, value in message.items() if value is not None and value != []}
     plain["content"] = content_text(message.get("content"))
-    if plain.get("role") == "developer" and not habits.knows_developer:
+    if plain.get("role") == "developer" and not capabilities.knows_developer:
         plain["role"] = "system"
-    if habits.thinks_aside and "reasoning_content" in plain:
+    if capabilities.uses_thinking_key and "reasoning_content" in plain:
         reasoning = plain.pop("reasoning_content")
         if not (plain["content"] and "tool_calls" in plain):
             plain["thinking"] = reasoning

@@ -76,7 +76,7 @@ def pass_text(
     Returns False if the answer ends before a closing tag.
     """
     yield event('"')
-    closing = yield from source.pass_until(
+    closing = yield from source.emit_until(
         closings, lambda text: event(json.dumps(text, ensure_ascii=False)[1:-1])
     )
     if closing is None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sharpi.dialogue.template_habits import CallHabits
+from sharpi.dialogue.template_capabilities import CallStyle
 from sharpi.errors import TemplateError
 
 Message = dict[str, Any]
@@ -13,16 +13,16 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NUM_DIGITS = 9
 
 
-def in_format(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
+def in_format(messages: Iterable[Message], style: CallStyle) -> Iterator[Message]:
     """Yields messages with calls in the template's form, and with the tool's name in each result.
 
     If the template renders only one call per message, further calls become separate messages.
     """
     ids: dict[Any, str] = {}
-    for message in _split(_named(messages)) if habits.one_each else _named(messages):
+    for message in _split(_named(messages)) if style.one_call_per_message else _named(messages):
         for call in message.get("tool_calls", ()):
-            ids[call.get("id")] = _styled(call, len(ids), habits)
-        yield _in_format(message, ids, habits)
+            ids[call.get("id")] = _formatted_id(call, len(ids), style)
+        yield _in_format(message, ids, style)
 
 
 def _named(messages: Iterable[Message]) -> Iterator[Message]:
@@ -43,7 +43,7 @@ def _split(messages: Iterable[Message]) -> Iterator[Message]:
     """
     waiting: list[Message] = []
     for message in messages:
-        ready = _due(message, waiting)
+        ready = _calls_before(message, waiting)
         waiting = [call for call in waiting if call not in ready]
         yield from ready
         calls = message.get("tool_calls", [])
@@ -52,7 +52,7 @@ def _split(messages: Iterable[Message]) -> Iterator[Message]:
     yield from waiting
 
 
-def _due(message: Message, waiting: list[Message]) -> list[Message]:
+def _calls_before(message: Message, waiting: list[Message]) -> list[Message]:
     """Returns the calls in `waiting` to be yielded before `message`.
 
     If the message is a tool result, only its call is returned, otherwise all calls.
@@ -63,30 +63,33 @@ def _due(message: Message, waiting: list[Message]) -> list[Message]:
     return [call for call in waiting if call["tool_calls"][0].get("id") == answered]
 
 
-def _in_format(message: Message, ids: Mapping[Any, str], habits: CallHabits) -> Message:
+def _in_format(message: Message, ids: Mapping[Any, str], style: CallStyle) -> Message:
     if message.get("role") == "tool":
         call_id = message.get("tool_call_id")
         orphan = {"id": call_id, "function": {"name": message["name"]}}
-        return {**message, "tool_call_id": ids.get(call_id) or _styled(orphan, len(ids), habits)}
+        return {
+            **message,
+            "tool_call_id": ids.get(call_id) or _formatted_id(orphan, len(ids), style),
+        }
     if not message.get("tool_calls"):
         return message
-    calls = [_call_in_format(call, ids, habits) for call in message["tool_calls"]]
-    content = message["content"] or habits.empty_content
+    calls = [_call_in_format(call, ids, style) for call in message["tool_calls"]]
+    content = message["content"] or style.empty_content
     return {**message, "content": content, "tool_calls": calls}
 
 
-def _call_in_format(call: Mapping[str, Any], ids: Mapping[Any, str], habits: CallHabits) -> Message:
+def _call_in_format(call: Mapping[str, Any], ids: Mapping[Any, str], style: CallStyle) -> Message:
     arguments: Any = arguments_of(call)
-    if habits.as_text:
+    if style.as_text:
         arguments = json.dumps(arguments, ensure_ascii=False)
     function = {"name": name_of(call), "arguments": arguments}
     return {"id": ids[call.get("id")], "type": "function", "function": function}
 
 
-def _styled(call: Mapping[str, Any], number: int, habits: CallHabits) -> str:
+def _formatted_id(call: Mapping[str, Any], number: int, style: CallStyle) -> str:
     """Returns a call's id in the form that the template requires."""
     call_id = str(call.get("id", ""))
-    match habits.ids:
+    match style.ids:
         case "short":
             return _short(call_id)
         case "named":

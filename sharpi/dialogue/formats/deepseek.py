@@ -50,8 +50,8 @@ class DeepSeek(BracketedCalls):
         yield calls.begin(name.strip())
         yield from pass_value(source, calls.arguments)
         if is_block:
-            yield from source.accept_mark(_BLOCK_END)
-        yield from source.accept_mark(_END)
+            yield from source.accept_marker(_BLOCK_END)
+        yield from source.accept_marker(_END)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:

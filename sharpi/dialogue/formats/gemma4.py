@@ -39,7 +39,7 @@ class Gemma4(MarkedAnswer):
         source.at -= 1
         yield calls.begin(name.strip())
         yield from pass_object(source, calls)
-        yield from source.accept_mark(_CALL_END)
+        yield from source.accept_marker(_CALL_END)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:

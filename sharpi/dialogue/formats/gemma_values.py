@@ -29,7 +29,7 @@ def _pass_items(
         return False
     yield calls.arguments(opening)
     between = ""
-    while not (yield from source.accept_mark(end)):
+    while not (yield from source.accept_marker(end)):
         if between and not (yield from source.accept(",")):
             return False
         yield from source.skip_blanks()

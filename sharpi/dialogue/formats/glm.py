@@ -57,11 +57,11 @@ class Glm(MarkedAnswer):
 
 
 def _read_arguments(source: AnswerText, arguments: KeyedArguments) -> Steps[None]:
-    while (yield from source.accept_mark(_KEY)):
+    while (yield from source.accept_marker(_KEY)):
         key, _ = yield from source.read_until((_KEY_END,))
-        if not (yield from source.accept_mark(_VALUE)):
+        if not (yield from source.accept_marker(_VALUE)):
             break
         if not (yield from arguments.pass_value(source, key, (_VALUE_END,))):
             return
-    yield from source.accept_mark(_CLOSING)
+    yield from source.accept_marker(_CLOSING)
     yield from arguments.end()

@@ -39,7 +39,7 @@ class Harmony:
         starts_inside: bool,
     ) -> Steps[None]:
         event: Callable[[str], AnswerEvent] = Reasoning if starts_inside else Text
-        mark = yield from source.pass_until((*_BODY_MARKS, MESSAGE), event)
+        mark = yield from source.emit_until((*_BODY_MARKS, MESSAGE), event)
         while mark is not None:
             if mark in _HEADER_MARKS:
                 header = yield from _read_header(source, mark)
@@ -47,7 +47,7 @@ class Harmony:
                     return
                 mark = yield from _read_message(source, calls, header)
             else:
-                mark = yield from source.pass_until((*_BODY_MARKS, MESSAGE), Text)
+                mark = yield from source.emit_until((*_BODY_MARKS, MESSAGE), Text)
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
         return f"{_CALL}{START}assistant".join(
@@ -90,7 +90,7 @@ def _read_message(source: AnswerText, calls: Calls, header: str) -> Steps[str | 
             yield calls.begin(name)
             yield from pass_value(source, calls.arguments)
     event = Reasoning if f"{CHANNEL}analysis" in header else Text
-    return (yield from source.pass_until(_BODY_MARKS, event))
+    return (yield from source.emit_until(_BODY_MARKS, event))
 
 
 def _begins_object(source: AnswerText) -> Steps[bool]:

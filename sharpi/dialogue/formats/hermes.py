@@ -25,7 +25,7 @@ class Hermes(MarkedAnswer):
         yield from source.skip_blanks()
         if not (yield from read_call(source, calls)):
             return False
-        yield from source.accept_mark(_CLOSING)
+        yield from source.accept_marker(_CLOSING)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:

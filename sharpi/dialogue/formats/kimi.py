@@ -35,7 +35,7 @@ class Kimi(BracketedCalls):
             return False
         yield calls.begin(found[1])
         yield from pass_value(source, calls.arguments)
-        yield from source.accept_mark(_END)
+        yield from source.accept_marker(_END)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:

@@ -28,7 +28,7 @@ class Lfm2(MarkedAnswer):
         yield from source.skip_blanks()
         if not (yield from read_python_calls(source, calls)):
             return False
-        yield from source.accept_mark(_LIST_END)
+        yield from source.accept_marker(_LIST_END)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:

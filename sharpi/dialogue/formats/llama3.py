@@ -32,7 +32,7 @@ class Llama3(MarkedAnswer):
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         is_call = yield from self.read_bare_call(source, calls)
         if is_call and opening == _PYTHON_BEGIN:
-            yield from source.accept_mark(_PYTHON_END)
+            yield from source.accept_marker(_PYTHON_END)
         return is_call
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:

@@ -32,13 +32,13 @@ class MiniMax(BracketedCalls):
             return False
         yield calls.begin(name)
         arguments = KeyedArguments(calls, name)
-        while (yield from source.accept_mark(_PARAMETER)):
+        while (yield from source.accept_marker(_PARAMETER)):
             key, end = yield from source.read_until(('">',))
             if end is None:
                 break
             if not (yield from arguments.pass_value(source, key, (_PARAMETER_END,))):
                 return True
-        yield from source.accept_mark(_INVOKE_END)
+        yield from source.accept_marker(_INVOKE_END)
         yield from arguments.end()
         return True
 

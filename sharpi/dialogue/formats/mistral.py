@@ -81,7 +81,7 @@ def _read_list(source: AnswerText, calls: Calls) -> Steps[bool]:
             return calls.count > count
         yield from source.skip_blanks()
         if not (yield from source.accept(",")):
-            yield from source.accept_mark("]")
+            yield from source.accept_marker("]")
             return True
 
 

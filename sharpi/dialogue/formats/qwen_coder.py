@@ -68,7 +68,7 @@ class QwenCoder(MarkedAnswer):
 
 
 def _read_parameters(source: AnswerText, arguments: KeyedArguments) -> Steps[None]:
-    while (yield from source.accept_mark(_PARAMETER)):
+    while (yield from source.accept_marker(_PARAMETER)):
         key, end = yield from source.read_until((">",))
         if end is None:
             break
@@ -76,10 +76,10 @@ def _read_parameters(source: AnswerText, arguments: KeyedArguments) -> Steps[Non
         closings = (f"\n{_PARAMETER_END}", _PARAMETER_END)
         if not (yield from arguments.pass_value(source, key, closings)):
             return
-    yield from source.accept_mark(_FUNCTION_END)
+    yield from source.accept_marker(_FUNCTION_END)
     yield from arguments.end()
 
 
 def _close(source: AnswerText) -> Steps[bool]:
-    yield from source.accept_mark(_CLOSING)
+    yield from source.accept_marker(_CLOSING)
     return True

@@ -1,4 +1,4 @@
-"""TemplateHabits: how a chat template handles tools, calls and results, found by test renderings.
+"""TemplateCapabilities: how a chat template renders tools, calls and results, by test renderings.
 
 Templates differ in the messages they accept, and silently ignore parts that they do not support. So
 each template renders small test conversations, and the output is searched for their words.
@@ -35,51 +35,51 @@ _TOOLS = [
 ]
 
 
-class CallHabits(Struct, frozen=True):
+class CallStyle(Struct, frozen=True):
     """The form in which a template renders tool calls."""
 
     # "any": unchanged; "short": nine letters and digits; "named": `functions.name:0`.
     ids: IdStyle
     as_text: bool  # passes arguments as JSON text rather than an object
     empty_content: str | None  # the content that a message with only calls must have
-    one_each: bool  # the template shows at most one call per message
+    one_call_per_message: bool  # the template shows at most one call per message
 
 
-class TemplateHabits(Struct, frozen=True):
+class TemplateCapabilities(Struct, frozen=True):
     """The parts of a conversation that a template renders."""
 
     shows_system: bool
     shows_tools: bool
     knows_developer: bool  # has a developer role as well as the system role
     # Renders reasoning in the key `thinking`, but not in a message with both content and calls.
-    thinks_aside: bool
-    calls: CallHabits | None  # None if no form of calls and results is rendered
+    uses_thinking_key: bool
+    calls: CallStyle | None  # None if no form of calls and results is rendered
 
 
-def observe(chat_format: ChatFormat) -> TemplateHabits:
+def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
     """Renders test conversations and returns which of their parts the template renders."""
     system, source = {"role": "system", "content": _SYSTEM}, chat_format.source
-    return TemplateHabits(
+    return TemplateCapabilities(
         shows_system=_SYSTEM in _render(chat_format, [system, _USER]),
         shows_tools=_TOOL in _render(chat_format, [_USER], tools=_TOOLS),
         knows_developer="developer" in source,
-        thinks_aside="message.thinking" in source and "reasoning_content" not in source,
-        calls=_call_habits(chat_format),
+        uses_thinking_key="message.thinking" in source and "reasoning_content" not in source,
+        calls=_call_style(chat_format),
     )
 
 
-def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
+def _call_style(chat_format: ChatFormat) -> CallStyle | None:
     """Returns the first form of calls whose name, arguments and result the template renders.
 
     Returns None if no form works.
     """
     for ids, as_text, empty in itertools.product(_IDS, (False, True), (None, "")):
-        habits = CallHabits(ids, as_text, empty, one_each=False)
-        text = _render(chat_format, _conversation(habits, [_TOOL]))
+        style = CallStyle(ids, as_text, empty, one_call_per_message=False)
+        text = _render(chat_format, _conversation(style, [_TOOL]))
         if all(word in text for word in (_TOOL, _KEY, _VALUE, _RESULT)) and not _is_odd(text):
-            several = _render(chat_format, _conversation(habits, [_TOOL, _SECOND]))
+            several = _render(chat_format, _conversation(style, [_TOOL, _SECOND]))
             shown = _TOOL in several and _SECOND in several
-            return replace(habits, one_each=not shown)
+            return replace(style, one_call_per_message=not shown)
     return None
 
 
@@ -88,10 +88,10 @@ def _is_odd(text: str) -> bool:
     return f"'{_KEY}'" in text or f'\\"{_KEY}' in text or "None" in text
 
 
-def _conversation(habits: CallHabits, names: Sequence[str]) -> list[dict[str, Any]]:
-    form = _IDS[habits.ids]
+def _conversation(style: CallStyle, names: Sequence[str]) -> list[dict[str, Any]]:
+    form = _IDS[style.ids]
     ids = [form.format(name=name, number=number) for number, name in enumerate(names)]
-    arguments: Any = f'{{"{_KEY}": "{_VALUE}"}}' if habits.as_text else {_KEY: _VALUE}
+    arguments: Any = f'{{"{_KEY}": "{_VALUE}"}}' if style.as_text else {_KEY: _VALUE}
     calls = [
         {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         for call_id, name in zip(ids, names, strict=True)
@@ -100,7 +100,7 @@ def _conversation(habits: CallHabits, names: Sequence[str]) -> list[dict[str, An
         {"role": "tool", "tool_call_id": call_id, "name": name, "content": _RESULT}
         for call_id, name in zip(ids, names, strict=True)
     ]
-    message = {"role": "assistant", "content": habits.empty_content, "tool_calls": calls}
+    message = {"role": "assistant", "content": style.empty_content, "tool_calls": calls}
     return [_USER, message, *results]
 
 
