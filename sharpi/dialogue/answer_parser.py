@@ -126,12 +126,12 @@ class MarkedAnswer(ABC):
         self,
         source: AnswerText,
         calls: Calls,
-        markers: ReasoningMarkers | None,
+        reasoning: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
         """Yields the events of an answer's reasoning, text and calls, until the answer ends."""
-        if markers is not None:
-            yield from _read_reasoning(source, markers, starts_inside)
+        if reasoning is not None:
+            yield from _read_reasoning(source, reasoning, starts_inside)
         if calls.tools:
             yield from self._or_text(source, self.read_bare_call(source, calls), "")
         openings = self.openings if calls.tools else ()
@@ -151,17 +151,17 @@ class MarkedAnswer(ABC):
 
 
 def _read_reasoning(
-    source: AnswerText, markers: ReasoningMarkers, starts_inside: bool
+    source: AnswerText, reasoning: ReasoningMarkers, starts_inside: bool
 ) -> Steps[None]:
     """Yields the events of the reasoning before the answer, which may have several blocks."""
     is_inside = starts_inside
     while True:
         if is_inside:
             yield Reasoning("")
-            yield from source.emit_until((markers.closing,), Reasoning)
+            yield from source.emit_until((reasoning.closing,), Reasoning)
         start = source.at
         yield from source.skip_blanks()
-        is_inside = yield from source.accept(markers.opening)
+        is_inside = yield from source.accept(reasoning.opening)
         if not is_inside:
             source.at = start
             return

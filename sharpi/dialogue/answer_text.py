@@ -45,35 +45,35 @@ class AnswerText:
         return self._text[start : self.at]
 
     def emit_until(
-        self, marks: Collection[str], event: Callable[[str], AnswerEvent]
+        self, markers: Collection[str], event: Callable[[str], AnswerEvent]
     ) -> Steps[str | None]:
-        """Yields the text up to the first of `marks` as events, and returns that mark.
+        """Yields the text up to the first of `markers` as events, and returns that marker.
 
-        Returns None if the answer ends before a mark.
+        Returns None if the answer ends before a marker.
         """
         while True:
-            before, mark = _cut(self.rest, marks)
-            if mark is None and not self.is_ended:
-                before = before[: len(before) - _unfinished(before, marks)]
+            before, marker = _cut(self.rest, markers)
+            if marker is None and not self.is_ended:
+                before = before[: len(before) - _unfinished(before, markers)]
             if before:
                 yield event(self.take(len(before)))
-            if mark is not None:
-                return self.take(len(mark))
+            if marker is not None:
+                return self.take(len(marker))
             if self.is_ended:
                 return None
             self.release()
             yield None
 
-    def read_until(self, marks: Collection[str]) -> Steps[tuple[str, str | None]]:
-        """Reads up to and including the first of `marks`; returns the text before it and the mark.
+    def read_until(self, markers: Collection[str]) -> Steps[tuple[str, str | None]]:
+        """Reads up to and including the first of `markers`; returns the text before and the marker.
 
-        The mark is None if the answer ends before one.
+        The marker is None if the answer ends before one.
         """
         while True:
-            before, mark = _cut(self.rest, marks)
-            if mark is not None or self.is_ended:
-                self.take(len(before) + len(mark or ""))
-                return before, mark
+            before, marker = _cut(self.rest, markers)
+            if marker is not None or self.is_ended:
+                self.take(len(before) + len(marker or ""))
+                return before, marker
             yield None
 
     def skip_blanks(self) -> Steps[None]:
@@ -102,15 +102,15 @@ class AnswerText:
             self.take(len(literal))
         return found
 
-    def accept_marker(self, mark: str) -> Steps[bool]:
+    def accept_marker(self, marker: str) -> Steps[bool]:
         """Skips white space and reads the marker if it follows; returns whether it does.
 
         A marker that the end of the answer cuts off is dropped.
         """
         yield from self.skip_blanks()
-        if (yield from self.accept(mark)):
+        if (yield from self.accept(marker)):
             return True
-        if self.is_ended and mark.startswith(self.rest):
+        if self.is_ended and marker.startswith(self.rest):
             self.take(len(self.rest))
         return False
 
@@ -139,22 +139,22 @@ class Calls:
         return CallArguments(self.count - 1, text)
 
 
-def _cut(text: str, marks: Collection[str]) -> tuple[str, str | None]:
-    """Returns the text before the first of `marks` in it, and that mark; None without a mark.
+def _cut(text: str, markers: Collection[str]) -> tuple[str, str | None]:
+    """Returns the text before the first of `markers` in it, and that marker; None without a marker.
 
-    Of two marks at the same position, the longer one counts.
+    Of two markers at the same position, the longer one counts.
     """
-    found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
+    found = [(at, -len(marker), marker) for marker in markers if (at := text.find(marker)) >= 0]
     if not found:
         return text, None
-    at, _, mark = min(found)
-    return text[:at], mark
+    at, _, marker = min(found)
+    return text[:at], marker
 
 
-def _unfinished(text: str, marks: Collection[str]) -> int:
-    """Returns the length of the longest suffix of the text that is a prefix of a mark."""
-    longest = max(map(len, marks), default=1) - 1
+def _unfinished(text: str, markers: Collection[str]) -> int:
+    """Returns the length of the longest suffix of the text that is a prefix of a marker."""
+    longest = max(map(len, markers), default=1) - 1
     for length in range(min(len(text), longest), 0, -1):
-        if any(mark.startswith(text[-length:]) for mark in marks):
+        if any(marker.startswith(text[-length:]) for marker in markers):
             return length
     return 0

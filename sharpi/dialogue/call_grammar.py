@@ -17,25 +17,25 @@ _COMBINED = ("additionalProperties", "patternProperties", "allOf", "anyOf", "one
 class CallGrammar:
     """Collects grammar rules; most methods return an expression that others can contain.
 
-    `marks`: the markers of the tool format. A marker that is a token of the vocabulary is written
+    `markers`: the markers of the tool format. A marker that is a token of the vocabulary is written
     as this token, not as text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, marks: Iterable[str]) -> None:
-        tokens = {mark: tokenizer.id_of(mark) for mark in marks}
-        self._tokens = {mark: token for mark, token in tokens.items() if token is not None}
+    def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
+        tokens = {marker: tokenizer.id_of(marker) for marker in markers}
+        self._tokens = {marker: token for marker, token in tokens.items() if token is not None}
         self._control = {m for m, token in self._tokens.items() if tokenizer.is_hidden(token)}
         self._rules: list[str] = []
 
     def literal(self, text: str) -> str:
         """Returns an expression for exactly this text, with markers as tokens."""
-        any_mark = "|".join(map(re.escape, sorted(self._tokens, reverse=True)))
-        parts = re.split(f"({any_mark})", text) if any_mark else [text]
+        any_marker = "|".join(map(re.escape, sorted(self._tokens, reverse=True)))
+        parts = re.split(f"({any_marker})", text) if any_marker else [text]
         return " ".join(self._part(part) for part in parts if part)
 
     def text_until(self, closing: str) -> str:
         """Returns an expression for any text up to and including the first `closing`."""
-        if any(closing.startswith(mark) for mark in self._control):
+        if any(closing.startswith(marker) for marker in self._control):
             return f"/(?s:.*)/ {self.literal(closing)}"
         return self.rule("/(?s:.*)/", f"[suffix={_quoted(closing)}]")
 

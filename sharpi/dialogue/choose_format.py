@@ -20,8 +20,8 @@ def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
     """Returns the tool format whose markers the chat template has; Hermes if it has none."""
     template = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
 
-    def is_known(mark: str) -> bool:
-        return mark in template or tokenizer.id_of(mark) is not None
+    def is_known(marker: str) -> bool:
+        return marker in template or tokenizer.id_of(marker) is not None
 
     if "<|channel|>" in template and is_known("<|message|>"):
         return Harmony()

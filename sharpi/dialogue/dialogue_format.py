@@ -34,7 +34,7 @@ class DialogueFormat:
 
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
         self._tokenizer, self._chat_format, self.form = tokenizer, chat_format, form
-        self.shows_special = any(self._is_control(mark) for mark in form.marks)
+        self.shows_special = any(self._is_control(marker) for marker in form.markers)
         self.reasoning: ReasoningMarkers | None = form.reasoning or find_markers(tokenizer)
 
     def render(
@@ -83,7 +83,7 @@ class DialogueFormat:
         named = [tool for tool in tools if choice.name in (None, tool.name)]
         if choice.mode != "required" or not named:
             return None
-        grammar = CallGrammar(self._tokenizer, self.form.marks)
+        grammar = CallGrammar(self._tokenizer, self.form.markers)
         expression = self.form.expression(grammar, named, choice.parallel)
         blank = f"{_BLANK_LINE} " if self.reasoning and not self.form.reasoning else ""
         return grammar.text(f"{blank}{expression}")
@@ -91,8 +91,8 @@ class DialogueFormat:
     def _instruction(self, tools: Sequence[Tool]) -> str:
         return tool_instruction(self.form, tools) if tools else ""
 
-    def _is_control(self, mark: str) -> bool:
-        token_id = self._tokenizer.id_of(mark)
+    def _is_control(self, marker: str) -> bool:
+        token_id = self._tokenizer.id_of(marker)
         return (
             token_id is not None
             and self._tokenizer.is_hidden(token_id)

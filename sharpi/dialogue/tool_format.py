@@ -15,7 +15,7 @@ WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
 class ToolFormat(Protocol):
     """A stateless reader and writer of one notation of tool calls.
 
-    `marks`: the markers of the format, some of which may be control tokens. `reasoning`: the
+    `markers`: the markers of the format, some of which may be control tokens. `reasoning`: the
     markers around reasoning, if the format defines them; else None.
     """
 
@@ -23,13 +23,13 @@ class ToolFormat(Protocol):
     def reasoning(self) -> ReasoningMarkers | None: ...
 
     @property
-    def marks(self) -> tuple[str, ...]: ...
+    def markers(self) -> tuple[str, ...]: ...
 
     def read_answer(
         self,
         source: AnswerText,
         calls: Calls,
-        markers: ReasoningMarkers | None,
+        reasoning: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
         """Yields the events of an answer from its beginning to its end.

@@ -60,7 +60,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def grammar_of(case: Case, tools: tuple[Tool, ...] = TOOLS, parallel: bool = True) -> tuple:
-    marks = case.form.marks
+    marks = case.form.markers
     tokenizer = small_tokenizer(control=marks) if case.is_control else small_tokenizer(shown=marks)
     grammar = CallGrammar(tokenizer, marks)
     return tokenizer, grammar.text(case.form.expression(grammar, tools, parallel))
@@ -133,7 +133,7 @@ def test_stray_markers_lose_no_text(name: str, data: st.DataObject) -> None:
     form = CASES[name].form
     if name == "harmony":
         return
-    words = [*form.marks, "so ", "{", '{"name": ', "\n", "}", "[", "x"]
+    words = [*form.markers, "so ", "{", '{"name": ', "\n", "}", "[", "x"]
     text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=7)))
     events = read(form, [text], tools=TOOLS, markers=None)
     if not any(event[0] == "call" for event in events):

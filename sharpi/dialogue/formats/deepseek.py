@@ -27,7 +27,7 @@ class DeepSeek(BracketedCalls):
     openings: ClassVar = (CALLS_BEGIN, _BEGIN)
     section: ClassVar = (CALLS_BEGIN, _CALLS_END)
     beginning: ClassVar = _BEGIN
-    marks = (CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
+    markers = (CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
 
     def __init__(self, *, has_blocks: bool) -> None:
         self._has_blocks = has_blocks

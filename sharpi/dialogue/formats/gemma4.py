@@ -27,14 +27,14 @@ class Gemma4(MarkedAnswer):
 
     openings: ClassVar = (CALL_BEGIN,)
     reasoning: ClassVar = THOUGHT
-    marks = (CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
+    markers = (CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
         if not (yield from source.accept("call:")):
             return False
-        name, mark = yield from source.read_until(("{", _CALL_END))
-        if mark != "{" or not _NAME.fullmatch(name.strip()):
+        name, marker = yield from source.read_until(("{", _CALL_END))
+        if marker != "{" or not _NAME.fullmatch(name.strip()):
             return False
         source.at -= 1
         yield calls.begin(name.strip())

@@ -46,10 +46,10 @@ def _pass_items(
 
 
 def _pass_key(source: AnswerText, calls: Calls) -> Steps[bool]:
-    key, mark = yield from source.read_until((":",))
+    key, marker = yield from source.read_until((":",))
     key = key.strip().removeprefix(QUOTE).removesuffix(QUOTE).strip('"')
     yield calls.arguments(f"{json.dumps(key, ensure_ascii=False)}: ")
-    return mark is not None
+    return marker is not None
 
 
 def _pass_value(source: AnswerText, calls: Calls, depth: int) -> Steps[bool]:
@@ -63,11 +63,11 @@ def _pass_value(source: AnswerText, calls: Calls, depth: int) -> Steps[bool]:
         return (yield from pass_object(source, calls, depth))
     if character == "[":
         return (yield from _pass_items(source, calls, depth, "[", "]"))
-    word, mark = yield from source.read_until(_ENDS)
+    word, marker = yield from source.read_until(_ENDS)
     yield calls.arguments(json_text(word.strip(), {}))
-    if mark is not None:
-        source.at -= len(mark)
-    return mark is not None
+    if marker is not None:
+        source.at -= len(marker)
+    return marker is not None
 
 
 def written_value(value: object) -> str:

@@ -22,7 +22,7 @@ class Glm(MarkedAnswer):
     """Reads and writes `<tool_call>name`, then lines with `<arg_key>` and `<arg_value>` in turn."""
 
     openings: ClassVar = (_OPENING,)
-    marks = (_OPENING, _CLOSING, _KEY, _KEY_END, _VALUE, _VALUE_END)
+    markers = (_OPENING, _CLOSING, _KEY, _KEY_END, _VALUE, _VALUE_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()

@@ -15,8 +15,8 @@ from sharpi.tokenizer.reasoning import ReasoningMarkers
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 _CONSTRAIN, _CALL, _RETURN = "<|constrain|>", "<|call|>", "<|return|>"
 ANALYSIS = ReasoningMarkers(f"{CHANNEL}analysis{MESSAGE}", END)
-_HEADER_MARKS = (START, CHANNEL, MESSAGE)
-_BODY_MARKS = (START, CHANNEL, END, _CALL, _RETURN)
+_HEADER_MARKERS = (START, CHANNEL, MESSAGE)
+_BODY_MARKERS = (START, CHANNEL, END, _CALL, _RETURN)
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
 _FUNCTIONS = "functions."
 
@@ -29,25 +29,25 @@ class Harmony:
     """
 
     reasoning = ANALYSIS
-    marks = (START, CHANNEL, MESSAGE, END, _CONSTRAIN)
+    markers = (START, CHANNEL, MESSAGE, END, _CONSTRAIN)
 
     def read_answer(
         self,
         source: AnswerText,
         calls: Calls,
-        markers: ReasoningMarkers | None,
+        reasoning: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
         event: Callable[[str], AnswerEvent] = Reasoning if starts_inside else Text
-        mark = yield from source.emit_until((*_BODY_MARKS, MESSAGE), event)
-        while mark is not None:
-            if mark in _HEADER_MARKS:
-                header = yield from _read_header(source, mark)
+        marker = yield from source.emit_until((*_BODY_MARKERS, MESSAGE), event)
+        while marker is not None:
+            if marker in _HEADER_MARKERS:
+                header = yield from _read_header(source, marker)
                 if header is None:
                     return
-                mark = yield from _read_message(source, calls, header)
+                marker = yield from _read_message(source, calls, header)
             else:
-                mark = yield from source.emit_until((*_BODY_MARKS, MESSAGE), Text)
+                marker = yield from source.emit_until((*_BODY_MARKERS, MESSAGE), Text)
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
         return f"{_CALL}{START}assistant".join(
@@ -65,23 +65,23 @@ def _begun(name: str) -> str:
     return f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
 
 
-def _read_header(source: AnswerText, mark: str) -> Steps[str | None]:
-    """Reads a message's header, from `mark` to `<|message|>`, and returns it with both marks.
+def _read_header(source: AnswerText, marker: str) -> Steps[str | None]:
+    """Reads a message's header, from `marker` to `<|message|>`, and returns it with both markers.
 
     Returns None if the answer ends within the header.
     """
-    header = mark
-    while mark != MESSAGE:
-        text, found = yield from source.read_until(_HEADER_MARKS)
+    header = marker
+    while marker != MESSAGE:
+        text, found = yield from source.read_until(_HEADER_MARKERS)
         if found is None:
             return None
-        mark = found
-        header += text + mark
+        marker = found
+        header += text + marker
     return header
 
 
 def _read_message(source: AnswerText, calls: Calls, header: str) -> Steps[str | None]:
-    """Yields the events of a message after its header, and returns the mark that ended it."""
+    """Yields the events of a message after its header, and returns the marker that ended it."""
     recipient = _RECIPIENT.search(header)
     if recipient and calls.tools:
         name = recipient[1].removeprefix(_FUNCTIONS)
@@ -90,7 +90,7 @@ def _read_message(source: AnswerText, calls: Calls, header: str) -> Steps[str | 
             yield calls.begin(name)
             yield from pass_value(source, calls.arguments)
     event = Reasoning if f"{CHANNEL}analysis" in header else Text
-    return (yield from source.emit_until(_BODY_MARKS, event))
+    return (yield from source.emit_until(_BODY_MARKERS, event))
 
 
 def _begins_object(source: AnswerText) -> Steps[bool]:

@@ -19,7 +19,7 @@ class Hermes(MarkedAnswer):
     """Reads and writes calls as `<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>`."""
 
     openings: ClassVar = (_OPENING,)
-    marks = (_OPENING, _CLOSING)
+    markers = (_OPENING, _CLOSING)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()

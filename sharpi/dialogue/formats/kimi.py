@@ -25,13 +25,13 @@ class Kimi(BracketedCalls):
     openings: ClassVar = (SECTION_BEGIN, _BEGIN)
     section: ClassVar = (SECTION_BEGIN, _SECTION_END)
     beginning: ClassVar = _BEGIN
-    marks = (SECTION_BEGIN, _SECTION_END, _BEGIN, _ARGUMENTS, _END)
+    markers = (SECTION_BEGIN, _SECTION_END, _BEGIN, _ARGUMENTS, _END)
 
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        call_id, mark = yield from source.read_until((_ARGUMENTS, _END))
+        call_id, marker = yield from source.read_until((_ARGUMENTS, _END))
         found = _ID.fullmatch(call_id.strip())
         yield from source.skip_blanks()
-        if mark != _ARGUMENTS or found is None or (yield from source.next()) != "{":
+        if marker != _ARGUMENTS or found is None or (yield from source.next()) != "{":
             return False
         yield calls.begin(found[1])
         yield from pass_value(source, calls.arguments)

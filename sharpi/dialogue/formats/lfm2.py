@@ -22,7 +22,7 @@ class Lfm2(MarkedAnswer):
     """
 
     openings: ClassVar = (LIST_BEGIN,)
-    marks = (LIST_BEGIN, _LIST_END)
+    markers = (LIST_BEGIN, _LIST_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()

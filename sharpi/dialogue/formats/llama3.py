@@ -27,7 +27,7 @@ class Llama3(MarkedAnswer):
     """
 
     openings: ClassVar = (_PYTHON, _PYTHON_BEGIN)
-    marks = (_PYTHON, _PYTHON_BEGIN, _PYTHON_END)
+    markers = (_PYTHON, _PYTHON_BEGIN, _PYTHON_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         is_call = yield from self.read_bare_call(source, calls)

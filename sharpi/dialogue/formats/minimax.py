@@ -24,7 +24,7 @@ class MiniMax(BracketedCalls):
     openings: ClassVar = (OPENING,)
     section: ClassVar = (OPENING, _CLOSING)
     beginning: ClassVar = _INVOKE
-    marks = (OPENING, _CLOSING)
+    markers = (OPENING, _CLOSING)
 
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         name, end = yield from source.read_until(('">', "\n"))

@@ -29,7 +29,7 @@ class Mistral(MarkedAnswer):
 
     def __init__(self, *, is_newer: bool = False, has_ids: bool = False) -> None:
         self._is_newer, self._has_ids = is_newer, has_ids
-        self.marks = (_OPENING, _ARGUMENTS, _ID) if is_newer else (_OPENING,)
+        self.markers = (_OPENING, _ARGUMENTS, _ID) if is_newer else (_OPENING,)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()

@@ -27,7 +27,7 @@ class QwenCoder(MarkedAnswer):
     """
 
     openings: ClassVar = (_OPENING, _FUNCTION)
-    marks = (_OPENING, _CLOSING)
+    markers = (_OPENING, _CLOSING)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         if opening == _OPENING:

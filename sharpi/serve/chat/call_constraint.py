@@ -114,7 +114,7 @@ def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
     """
     form = model.dialogue.form
     written = form.write([(call.tools[0].name, {})])
-    marker = next((mark for mark in form.marks if written.startswith(mark)), None)
+    marker = next((mark for mark in form.markers if written.startswith(mark)), None)
     if marker is None:
         return None
     grammar = _grammar(model, call, parallel=False)

@@ -120,7 +120,7 @@ def test_references_in_a_schema() -> None:
     (event,) = read(Glm(), text, tools=[REFERRING])
     assert event == ("call", "plan", '{"step": {}, "note": "{}"}')
     tokenizer = small_tokenizer()
-    grammar = CallGrammar(tokenizer, Glm().marks)
+    grammar = CallGrammar(tokenizer, Glm().markers)
     lark = grammar.text(Glm().expression(grammar, [REFERRING], False))
     assert is_accepted(tokenizer, lark, Glm().write([("plan", {"step": {"to": "x"}})]))
     assert not is_accepted(tokenizer, lark, Glm().write([("plan", {"step": "x"})]))
@@ -131,7 +131,7 @@ def test_what_may_be_a_string_needs_no_quotes() -> None:
     tool = Tool("keep", "", schema)
     for form in (QwenCoder(), Glm(), MiniMax()):
         tokenizer = small_tokenizer()
-        grammar = CallGrammar(tokenizer, form.marks)
+        grammar = CallGrammar(tokenizer, form.markers)
         lark = grammar.text(form.expression(grammar, [tool], False))
         for text, value in (("so", "so"), ("null", None), ('"so"', '"so"')):
             written = form.write([("keep", {"note": text})])
@@ -150,8 +150,8 @@ def test_minimax() -> None:
 
 
 def test_grammar_keeps_strings_free() -> None:
-    tokenizer = small_tokenizer(shown=QwenCoder().marks)
-    grammar = CallGrammar(tokenizer, QwenCoder().marks)
+    tokenizer = small_tokenizer(shown=QwenCoder().markers)
+    grammar = CallGrammar(tokenizer, QwenCoder().markers)
     lark = grammar.text(QwenCoder().expression(grammar, TOOLS, False))
     call = ("get_weather", {"city": 'def f():\n\treturn "<b>" # </param\n', "days": 2})
     assert is_accepted(tokenizer, lark, QwenCoder().write([call]))
