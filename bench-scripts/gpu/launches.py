@@ -193,7 +193,7 @@ def _file(name: str, layers: int) -> GgufFile:
     path = Path(f"{name}.gguf")
     metadata = Metadata(path, {"general.architecture": name} | values)
     empty = GgufFile(path, 3, metadata, MappingProxyType({}), (path,), 0, {}, frozenset({0}))
-    return empty.with_elsewhere({0: [_info(*each) for each in shapes.items()]})
+    return empty.with_missing_parts({0: [_info(*each) for each in shapes.items()]})
 
 
 def _info(name: str, of: tuple[QuantType, tuple[int, ...]]) -> TensorInfo:

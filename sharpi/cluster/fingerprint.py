@@ -25,7 +25,7 @@ class Fingerprint(Struct, frozen=True):
     header: bytes
     tensors: dict[str, bytes]
     # Names of tensors in parts that are not on this machine.
-    elsewhere: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
 
 def fingerprint(file: GgufFile) -> Fingerprint:
@@ -34,13 +34,13 @@ def fingerprint(file: GgufFile) -> Fingerprint:
     start = min(first, default=-1)  # a part without tensors is all header
     with file.parts[0].open("rb") as content:
         header = hashlib.blake2b(content.read(start), digest_size=_DIGEST_BYTES)
-    here, elsewhere = {}, set()
+    here, missing = {}, set()
     for name, tensor in file.tensors.items():
-        if tensor.part in file.lacking:
-            elsewhere.add(name)
+        if tensor.part in file.missing_parts:
+            missing.add(name)
         else:
             here[name] = _digest(tensor)
-    return Fingerprint(header.digest(), here, frozenset(elsewhere))
+    return Fingerprint(header.digest(), here, frozenset(missing))
 
 
 def require_same(fingerprints: Sequence[Fingerprint], hosts: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ def require_same(fingerprints: Sequence[Fingerprint], hosts: Sequence[str]) -> N
 
 def _difference(first: Fingerprint, own: Fingerprint) -> str | None:
     names = first.tensors.keys() | own.tensors.keys()
-    for name in sorted(names - first.elsewhere - own.elsewhere):
+    for name in sorted(names - first.missing - own.missing):
         if name not in own.tensors or name not in first.tensors:
             return f"only one of them has the tensor {name}"
         if own.tensors[name] != first.tensors[name]:

@@ -53,7 +53,7 @@ def load_engine(
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
-    file = open_gguf(config.model, may_lack_parts=cluster_loader is not None)
+    file = open_gguf(config.model, allows_missing_parts=cluster_loader is not None)
     try:
         return _load(file, config, report, open_device, cluster_loader)
     except BaseException:

@@ -68,25 +68,27 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
     parts: tuple[Path, ...]
     num_bytes: int  # the size of all parts on disk
     _tensors: dict[str, Tensor]
-    lacking: frozenset[int] = frozenset()  # indices of parts that only other machines have
+    missing_parts: frozenset[int] = frozenset()  # indices of parts that only other machines have
 
     @property
     def openable_parts(self) -> tuple[Path, ...]:
         """The paths of all parts; the first part's path stands for each missing part."""
         parts = enumerate(self.parts)
-        return tuple(self.parts[0] if index in self.lacking else path for index, path in parts)
+        return tuple(
+            self.parts[0] if index in self.missing_parts else path for index, path in parts
+        )
 
     def infos(self) -> dict[int, list[TensorInfo]]:
         """Returns the infos of the tensors in each part that this machine has, by part index."""
         found: dict[int, list[TensorInfo]] = {
-            index: [] for index in range(len(self.parts)) if index not in self.lacking
+            index: [] for index in range(len(self.parts)) if index not in self.missing_parts
         }
         for tensor in self.tensors.values():
             if tensor.part in found:
                 found[tensor.part].append(tensor.info)
         return found
 
-    def with_elsewhere(self, infos: Mapping[int, Sequence[TensorInfo]]) -> "GgufFile":
+    def with_missing_parts(self, infos: Mapping[int, Sequence[TensorInfo]]) -> "GgufFile":
         """Returns the file with the tensors of its missing parts added.
 
         `infos`: the tensors by part index. Their data are zeros that take no memory, and must not
@@ -147,22 +149,24 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         self._tensors.clear()
 
 
-def open_gguf(path: Path, *, may_lack_parts: bool = False) -> GgufFile:
+def open_gguf(path: Path, *, allows_missing_parts: bool = False) -> GgufFile:
     """Opens and maps a model's file; if it is a part of a split model, maps all parts.
 
-    With `may_lack_parts`, parts other than the first may be missing, since other machines of a
-    cluster have them. Raises ModelFileError, which names the file and what is wrong.
+    With `allows_missing_parts`, parts other than the first may be missing, since other machines of
+    a cluster have them. Raises ModelFileError, which names the file and what is wrong.
     """
     path = Path(path)
-    parts = split_parts(path, may_lack=may_lack_parts)
-    lacking = frozenset(i for i, part in enumerate(parts) if may_lack_parts and not part.exists())
+    parts = split_parts(path, allows_missing=allows_missing_parts)
+    missing_parts = frozenset(
+        i for i, part in enumerate(parts) if allows_missing_parts and not part.exists()
+    )
     if len(parts) == 1:
-        lacking = frozenset()
+        missing_parts = frozenset()
     headers: list[Header] = []
     tensors: dict[str, Tensor] = {}
     num_bytes = 0
     for index, part in enumerate(parts):
-        if index in lacking:
+        if index in missing_parts:
             continue
         header, data = _map(part)
         check_part(part, header.metadata, index, len(parts))
@@ -170,12 +174,13 @@ def open_gguf(path: Path, *, may_lack_parts: bool = False) -> GgufFile:
         headers.append(header)
         num_bytes += len(data)
     first = headers[0]
-    if not lacking:
+    if not missing_parts:
         check_total(parts[0], first.metadata, len(tensors))
     read_only = MappingProxyType(tensors)
     return GgufFile(
-        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors, lacking
-    )
+        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors,
+        missing_parts,
+    )  # fmt: skip
 
 
 def _nothing(num_bytes: int) -> npt.NDArray[np.uint8]:

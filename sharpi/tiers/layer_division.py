@@ -90,17 +90,17 @@ def divide_layers(
     machines: Sequence[Machine],
     starts: Sequence[int],
     output: LayerLoad,
-    lacking: Sequence[Set[int]] = (),
+    missing_layers: Sequence[Set[int]] = (),
 ) -> Division:
     """Divides layers among the machines in their order; the first also has the output.
 
-    It minimizes, in this order: the number of layers on ranks whose file lacks them, by `lacking`;
-    the bytes that do not fit into RAM and VRAM; and the seconds of the slowest rank. The first
-    layer of each rank is one of `starts`. Raises UsageError if there are more machines than
-    `starts`.
+    It minimizes, in this order: the number of layers on ranks whose file lacks them, by
+    `missing_layers`; the bytes that do not fit into RAM and VRAM; and the seconds of the slowest
+    rank. The first layer of each rank is one of `starts`. Raises UsageError if there are more
+    machines than `starts`.
     """
     count = len(machines)
-    absent = [*lacking, *[frozenset[int]()] * (count - len(lacking))]
+    missing_by_rank = [*missing_layers, *[frozenset[int]()] * (count - len(missing_layers))]
     if count > len(starts):
         raise UsageError(f"{count} machines cannot share a model of {len(starts)} separable layers")
 
@@ -110,9 +110,9 @@ def divide_layers(
 
     def cost(rank: int, first: int, end: int) -> tuple[int, int, float]:
         own, machine = needs(rank, first, end), machines[rank]
-        num_absent = sum(layer in absent[rank] for layer in range(first, end))
+        num_missing = sum(layer in missing_by_rank[rank] for layer in range(first, end))
         overflow = max(0, own.num_bytes - machine.ram - machine.vram)
-        return num_absent, overflow, token_seconds(own, machine)
+        return num_missing, overflow, token_seconds(own, machine)
 
     @cache
     def best(rank: int, first: int) -> _Best:

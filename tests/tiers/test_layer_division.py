@@ -80,8 +80,8 @@ def test_layers_that_share_keys_stay_together() -> None:
 
 def test_a_machine_gets_layers_whose_parts_it_has() -> None:
     loads, machines = [LayerLoad(GB, GB)] * 6, [Machine(100 * GB, 1.0 * GB)] * 2
-    lacking = [{4, 5}, {0, 1, 2, 3}]
-    assert divide_layers(loads, machines, range(6), NOTHING, lacking).layers == ((0, 4), (4, 6))
+    missing = [{4, 5}, {0, 1, 2, 3}]
+    assert divide_layers(loads, machines, range(6), NOTHING, missing).layers == ((0, 4), (4, 6))
 
 
 def test_too_many_machines_are_refused() -> None:

@@ -121,11 +121,11 @@ class ClusterLoader(Closing):
         try:
             working = [each for each in ranks if not each.only_lends]
             machines = [each.machine for each in working]
-            lacking = [each.lacking_parts for each in working]
-            division = divide(file, model, settings, machines, lacking)
+            missing = [each.missing_parts for each in working]
+            division = divide(file, model, settings, machines, missing)
             layers = layers_of_all(division, [each.only_lends for each in ranks])
             for rank, (own, ends) in enumerate(zip(ranks, layers, strict=True)):
-                require_parts(file, own.lacking_parts, range(*ends), rank, group.hosts[rank])
+                require_parts(file, own.missing_parts, range(*ends), rank, group.hosts[rank])
         except SharpiError as error:
             group.publish("settings", SettingsReply(refusal=str(error)))
             raise

@@ -44,9 +44,9 @@ def gpu_edges(ring: Sequence[int], ends: Sequence[GpuEnds]) -> list[Edge]:
         for place, rank in enumerate(ring)
         if ends[rank].sends_from_gpu and ends[ring[(place + 1) % len(ring)]].receives_on_gpu
     ]
-    lacking = sorted({rank for edge in edges for rank in edge if not ends[rank].has_nccl})
-    if lacking and any(ends[rank].link_mode == "nccl" for rank in ring):
-        raise ClusterError(f"--gpu-link nccl: torch has no NCCL on rank {lacking[0]}")
+    missing = sorted({rank for edge in edges for rank in edge if not ends[rank].has_nccl})
+    if missing and any(ends[rank].link_mode == "nccl" for rank in ring):
+        raise ClusterError(f"--gpu-link nccl: torch has no NCCL on rank {missing[0]}")
     return [edge for edge in edges if ends[edge[0]].has_nccl and ends[edge[1]].has_nccl]
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from sharpi.cluster.group import Group
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.cluster.split_model import lacking_layers
+from sharpi.engine.cluster.split_model import layers_of_parts
 from sharpi.engine.lending.expert_client import ExpertClient
 from sharpi.engine.lending.expert_programs import ExpertPrograms
 from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
@@ -36,9 +36,9 @@ def lending_offer(
         return LendingOffer(0, (), instruction_set, mode, missing_layers)
     spare = plan.ram_budget - plan.bytes_in(Tier.RAM) if plan.is_mapped else 0
     slots = () if plan.is_mapped or plan.gpus else plan.layers  # a GPU has misses of its own
-    lacking = (each.index for each in slots if each.ram_slots < each.num_experts)
+    indices = (each.index for each in slots if each.ram_slots < each.num_experts)
     own = range(num_layers)  # an MTP head has slots of its own
-    short = tuple(index for index in lacking if index in own)
+    short = tuple(index for index in indices if index in own)
     return LendingOffer(max(0, spare), short, instruction_set, mode, missing_layers)
 
 
@@ -89,7 +89,7 @@ class LendingRound:
 
     def _offer(self) -> LendingOffer:
         model = self._model
-        missing_layers = lacking_layers(model.file, model.file.lacking)
+        missing_layers = layers_of_parts(model.file, model.file.missing_parts)
         kernels = model.settings.instruction_set
         return lending_offer(
             model.plan, model.config.num_layers, kernels, self._mode, missing_layers

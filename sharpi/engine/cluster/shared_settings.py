@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sharpi import __version__
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
 from sharpi.config import KvTypes, RopeRequest, RunConfig
-from sharpi.engine.cluster.split_model import lacking_layers
+from sharpi.engine.cluster.split_model import layers_of_parts
 from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError
@@ -41,7 +41,7 @@ class RankInfo(Struct, frozen=True):
     machine: Machine
     fingerprint: Fingerprint
     rope: RopeRequest
-    lacking_parts: frozenset[int] = frozenset()  # the indices of a split model's missing parts
+    missing_parts: frozenset[int] = frozenset()  # the indices of a split model's missing parts
     only_lends: bool = False  # runs no layers, and holds experts in memory for other ranks
 
 
@@ -89,7 +89,7 @@ def own_rank_info(
         machine,
         fingerprint(file),
         config.rope,
-        file.lacking,
+        file.missing_parts,
         only_lends,
     )
 
@@ -116,14 +116,14 @@ def divide(
     model: ModelConfig,
     settings: EngineSettings,
     machines: list[Machine],
-    lacking_parts: Sequence[Set[int]] = (),
+    missing_parts: Sequence[Set[int]] = (),
 ) -> Division:
     """Divides the layers by the ranks' memory and speed; raises UsageError for too many ranks."""
     facts = read_facts(file, model, settings.kv_types)
     states = num_states(settings.num_parallel, settings.max_drafts)
     loads = layer_loads(facts, settings.num_pages, states, settings.window_pages)
-    lacking = [lacking_layers(file, parts) for parts in lacking_parts]
-    return divide_layers(loads, _alike(machines), first_layers(facts), _output(facts), lacking)
+    missing = [layers_of_parts(file, parts) for parts in missing_parts]
+    return divide_layers(loads, _alike(machines), first_layers(facts), _output(facts), missing)
 
 
 def _alike(machines: list[Machine]) -> list[Machine]:

@@ -37,23 +37,25 @@ def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> G
                 f" has {len(file.parts)}"
             )
     infos = {}
-    for part in sorted(file.lacking):
+    for part in sorted(file.missing_parts):
         found = next((each.tensors[part] for each in ranks if part in each.tensors), None)
         if found is None:
             raise ClusterError(f"{file.parts[part]}: no machine has this part")
         infos[part] = found
-    return file.with_elsewhere(infos) if infos else file
+    return file.with_missing_parts(infos) if infos else file
 
 
-def lacking_layers(file: GgufFile, lacking: Set[int]) -> frozenset[int]:
-    """Returns the layers that have a tensor in one of the parts `lacking`."""
+def layers_of_parts(file: GgufFile, parts: Set[int]) -> frozenset[int]:
+    """Returns the layers that have a tensor in one of these parts."""
     tensors = file.tensors.values()
-    layers = (layer_of(tensor.name) for tensor in tensors if tensor.part in lacking)
+    layers = (layer_of(tensor.name) for tensor in tensors if tensor.part in parts)
     return frozenset(layer for layer in layers if layer is not None)
 
 
-def require_parts(file: GgufFile, lacking: Set[int], layers: range, rank: int, host: str) -> None:
-    """Raises UsageError if a rank needs one of the parts `lacking` for its layers."""
+def require_parts(
+    file: GgufFile, missing_parts: Set[int], layers: range, rank: int, host: str
+) -> None:
+    """Raises UsageError if a rank needs a missing part for its layers."""
     for tensor in file.tensors.values():
         layer = layer_of(tensor.name)
         is_needed = (
@@ -61,7 +63,7 @@ def require_parts(file: GgufFile, lacking: Set[int], layers: range, rank: int, h
             if layer is not None
             else rank == 0 or not tensor.name.startswith(_OF_FIRST_RANK)
         )
-        if is_needed and tensor.part in lacking:
+        if is_needed and tensor.part in missing_parts:
             raise UsageError(
                 f"rank {rank} on {host} needs {tensor.name} and does not have the part that holds"
                 f" it, {file.parts[tensor.part].name}: copy it there"

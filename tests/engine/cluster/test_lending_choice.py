@@ -67,7 +67,7 @@ class TimedClient:
 def model_with_few_slots() -> Any:
     layers = [SimpleNamespace(index=0, ram_slots=4, num_experts=8)]
     return SimpleNamespace(
-        file=SimpleNamespace(parts=[Path("model.gguf")], lacking=frozenset()),
+        file=SimpleNamespace(parts=[Path("model.gguf")], missing_parts=frozenset()),
         config=SimpleNamespace(num_layers=1, num_experts=8, num_experts_per_token=2),
         weights=None,
         settings=SimpleNamespace(instruction_set="avx2"),
@@ -88,7 +88,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
         layout = SimpleNamespace(layers=[layer])
         monkeypatch.setattr(lending_round, "measure_disk", lambda path, seconds: rate)
         monkeypatch.setattr(lending_round, "read_layout", lambda file, num_layers: layout)
-        monkeypatch.setattr(lending_round, "lacking_layers", lambda file, lacking: frozenset())
+        monkeypatch.setattr(lending_round, "layers_of_parts", lambda file, parts: frozenset())
         monkeypatch.setattr(lending_round, "ExpertPrograms", lambda *arguments: None)
         monkeypatch.setattr(lending_round, "ExpertClient", TimedClient)
         monkeypatch.setattr(TimedClient, "seconds", request_ms / 1e3)

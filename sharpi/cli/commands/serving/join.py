@@ -54,7 +54,7 @@ def join(
     config = engine_options.run_config(context, path)
     address, port = split_port(first)
     # Finds an unusable file before the other machines connect.
-    open_gguf(path, may_lack_parts=True).close()
+    open_gguf(path, allows_missing_parts=True).close()
     if not once:
         refuse_unknown_name(address)
         _keep_joining()
