@@ -24,15 +24,15 @@ class Cursor:
         self.file_bytes = file_bytes
         self.at = 0
 
-    def fault(self, what: str) -> ModelFileError:
+    def error(self, what: str) -> ModelFileError:
         """Returns an error whose message is the file's path and `what` is wrong with the file."""
         return file_error(self.path, what)
 
-    def overrun(self, what: str, end: int) -> ModelFileError:
+    def out_of_bounds(self, what: str, end: int) -> ModelFileError:
         """Returns the error for the item `what`, which would end beyond the head, at byte `end`."""
         if end <= self.file_bytes:
-            return self.fault(f"{what} ends beyond the {len(self.head)} bytes that a head may have")
-        return self.fault(
+            return self.error(f"{what} ends beyond the {len(self.head)} bytes that a head may have")
+        return self.error(
             f"truncated or corrupt: {what} would end at byte {end}, the file at {self.file_bytes}"
         )
 
@@ -40,7 +40,7 @@ class Cursor:
         """Returns a view of the next `count` bytes and moves past them; errors call them `what`."""
         end = self.at + count
         if end > len(self.head):
-            raise self.overrun(what, end)
+            raise self.out_of_bounds(what, end)
         part = self.head[self.at : end]
         self.at = end
         return part
@@ -65,20 +65,20 @@ class Cursor:
         """
         count = self.uint64(f"the number of {what}")
         if count * least_bytes > len(self.head) - self.at:
-            raise self.fault(f"truncated or corrupt: {count} {what} do not fit into the file")
+            raise self.error(f"truncated or corrupt: {count} {what} do not fit into the file")
         if count > limit:
-            raise self.fault(f"corrupt: {count} {what}, more than the {limit} that sharpi accepts")
+            raise self.error(f"corrupt: {count} {what}, more than the {limit} that sharpi accepts")
         return count
 
     def name(self, what: str) -> str:
         """Reads a metadata key or a tensor's name, which must be short printable UTF-8."""
         length = self.uint64(f"the length of {what}")
         if not 0 < length <= _MAX_NAME_BYTES:
-            raise self.fault(f"corrupt: {what} has {length} bytes, not 1 to {_MAX_NAME_BYTES}")
+            raise self.error(f"corrupt: {what} has {length} bytes, not 1 to {_MAX_NAME_BYTES}")
         start = self.at
         name = str(self.take(length, what), "utf-8", "replace")
         if not name.isprintable() or "\ufffd" in name:
-            raise self.fault(f"corrupt: {what} at byte {start} is not printable UTF-8")
+            raise self.error(f"corrupt: {what} at byte {start} is not printable UTF-8")
         return name
 
     def text(self, what: str) -> str:

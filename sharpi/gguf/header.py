@@ -64,9 +64,9 @@ def parse_header(path: Path, head: memoryview, file_bytes: int) -> Header:
 def _check_magic(cursor: Cursor) -> None:
     start = bytes(cursor.head[:64])
     if start[:4] == _MAGIC[::-1]:
-        raise cursor.fault(_BIG_ENDIAN)
+        raise cursor.error(_BIG_ENDIAN)
     if start[:4] != _MAGIC:
-        raise cursor.fault(describe_mistake(start))
+        raise cursor.error(describe_mistake(start))
     cursor.at = len(_MAGIC)
 
 
@@ -75,16 +75,16 @@ def _version(cursor: Cursor) -> int:
     if version in (2, 3):
         return version
     if version == 1:
-        raise cursor.fault("GGUF version 1 is not supported; convert the model again")
+        raise cursor.error("GGUF version 1 is not supported; convert the model again")
     if int.from_bytes(version.to_bytes(4, "big"), "little") in (1, 2, 3):
-        raise cursor.fault(_BIG_ENDIAN)
-    raise cursor.fault(f"GGUF version {version} is not supported; sharpi reads 2 and 3")
+        raise cursor.error(_BIG_ENDIAN)
+    raise cursor.error(f"GGUF version {version} is not supported; sharpi reads 2 and 3")
 
 
 def _alignment(cursor: Cursor, metadata: Metadata) -> int:
     alignment = metadata.get_int("general.alignment", _DEFAULT_ALIGNMENT)
     if not 0 < alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):
-        raise cursor.fault(
+        raise cursor.error(
             f"corrupt: general.alignment is {alignment}, not a power of two up to {_MAX_ALIGNMENT}"
         )
     return alignment

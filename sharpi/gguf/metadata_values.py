@@ -39,7 +39,7 @@ def read_pairs(cursor: Cursor, count: int) -> dict[str, MetadataValue]:
     for _ in range(count):
         key = cursor.name("a metadata key")
         if key in pairs:
-            raise cursor.fault(f"corrupt: the metadata key {key} appears twice")
+            raise cursor.error(f"corrupt: the metadata key {key} appears twice")
         pairs[key] = values.read(cursor.uint32(f"the type of {key}"), key)
     return pairs
 
@@ -59,19 +59,19 @@ class _Values:
             return self._cursor.text(key)
         if code == _ARRAY:
             return self._array(key, depth)
-        raise self._cursor.fault(f"corrupt: {key} has the unknown value type {code}")
+        raise self._cursor.error(f"corrupt: {key} has the unknown value type {code}")
 
     def _numbers(self, code: int, key: str, count: int) -> np.ndarray:
         dtype = _SCALARS[code]
         data = self._cursor.take(count * dtype.itemsize, key)
         if code == _BOOL and np.frombuffer(data, np.uint8).max(initial=0) > 1:
-            raise self._cursor.fault(f"corrupt: {key} holds a boolean that is neither 0 nor 1")
+            raise self._cursor.error(f"corrupt: {key} holds a boolean that is neither 0 nor 1")
         return np.frombuffer(data, dtype)
 
     def _array(self, key: str, depth: int) -> MetadataValue:
         code = self._cursor.uint32(f"the type of {key}")
         if code not in _SCALARS and code not in _LEAST_BYTES:
-            raise self._cursor.fault(f"corrupt: {key} has the unknown value type {code}")
+            raise self._cursor.error(f"corrupt: {key} has the unknown value type {code}")
         if code in _SCALARS:
             count = self._cursor.uint64(f"the length of {key}")
             return self._numbers(code, key, count)
@@ -84,5 +84,5 @@ class _Values:
     def _nested(self, key: str, count: int, depth: int) -> list[MetadataValue]:
         self._num_nested += count
         if depth >= _MAX_DEPTH or self._num_nested > _MAX_NESTED_ARRAYS:
-            raise self._cursor.fault(f"corrupt: {key} nests too many arrays")
+            raise self._cursor.error(f"corrupt: {key} nests too many arrays")
         return [self._array(key, depth) for _ in range(count)]

@@ -113,7 +113,7 @@ def _overrun(cursor: Cursor, key: str, start: int) -> ModelFileError:
     end = start + LENGTH_BYTES
     if end <= len(cursor.head):
         end += int.from_bytes(cursor.head[start:end], "little")
-    return cursor.overrun(f"a string of {key}", end)
+    return cursor.out_of_bounds(f"a string of {key}", end)
 
 
 @cache

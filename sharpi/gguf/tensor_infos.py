@@ -43,9 +43,9 @@ def read_tensor_infos(cursor: Cursor, count: int, alignment: int) -> tuple[Tenso
     for _ in range(count):
         info = _read_info(cursor)
         if info.name in infos:
-            raise cursor.fault(f"corrupt: tensor {info.name} appears twice")
+            raise cursor.error(f"corrupt: tensor {info.name} appears twice")
         if info.offset % alignment:
-            raise cursor.fault(f"corrupt: tensor {info.name} is not aligned to {alignment} bytes")
+            raise cursor.error(f"corrupt: tensor {info.name} is not aligned to {alignment} bytes")
         infos[info.name] = info
     start = -(-cursor.at // alignment) * alignment
     placed = tuple(replace(info, offset=start + info.offset) for info in infos.values())
@@ -68,7 +68,7 @@ def _read_info(cursor: Cursor) -> TensorInfo:
     try:
         num_bytes = row_bytes(quant_type, columns) * num_rows
     except ValueError as error:
-        raise cursor.fault(f"corrupt: tensor {name}: {error}") from None
+        raise cursor.error(f"corrupt: tensor {name}: {error}") from None
     return TensorInfo(name, quant_type, tuple(reversed(sizes)), offset, num_bytes)
 
 
@@ -76,7 +76,7 @@ def _quant_type(cursor: Cursor, name: str) -> QuantType:
     code = cursor.uint32(f"tensor {name}")
     if code in WITHDRAWN_TYPES:
         withdrawn = WITHDRAWN_TYPES[code]
-        raise cursor.fault(
+        raise cursor.error(
             f"tensor {name} is {withdrawn}, a withdrawn type; quantise the model again"
         )
     if code not in _TYPES:
@@ -85,14 +85,14 @@ def _quant_type(cursor: Cursor, name: str) -> QuantType:
 
 
 def _fault(cursor: Cursor, name: str, what: str) -> ModelFileError:
-    return cursor.fault(f"corrupt: tensor {name} {what}")
+    return cursor.error(f"corrupt: tensor {name} {what}")
 
 
 def _check_places(cursor: Cursor, infos: tuple[TensorInfo, ...]) -> None:
     """Checks that all tensors lie inside the file, and that none overlaps another."""
     for info in infos:
         if info.end > cursor.file_bytes:
-            raise cursor.overrun(f"tensor {info.name}", info.end)
+            raise cursor.out_of_bounds(f"tensor {info.name}", info.end)
     for before, after in pairwise(sorted(infos, key=lambda info: info.offset)):
         if before.end > after.offset:
-            raise cursor.fault(f"corrupt: tensors {before.name} and {after.name} overlap")
+            raise cursor.error(f"corrupt: tensors {before.name} and {after.name} overlap")
