@@ -54,7 +54,7 @@ class Blobs:
 
         Raises HubError and deletes the file if its checksum is wrong.
         """
-        if not received.is_sound:
+        if not received.is_verified:
             self._forget(file)
             raise HubError(f"{file.path} arrived with a wrong checksum and was removed; pull again")
         blob = self._blob(file)

@@ -26,8 +26,8 @@ def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Va
         return _usual(name, variants)
     found = matching(name.quant, variants)
     if len(found) == 1:
-        is_called_so = called(name.quant, found)
-        return found[0], None if is_called_so else f"{name} is {found[0].label} {place}"
+        is_variant = variants_named(name.quant, found)
+        return found[0], None if is_variant else f"{name} is {found[0].label} {place}"
     if found:
         listed = _listed(variant.label for variant in found)
         raise HubError(f"{name} may be any of {listed} {place}; name one")
@@ -41,10 +41,10 @@ def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
     """
     bounded = re.compile(rf"(?<![a-z0-9_]){re.escape(_bare(quant))}(?![a-z0-9_])")
     parts = [each for each in variants if bounded.search(each.stem.lower())]
-    return called(quant, variants) or parts
+    return variants_named(quant, variants) or parts
 
 
-def called(quant: str, variants: Iterable[Variant]) -> list[Variant]:
+def variants_named(quant: str, variants: Iterable[Variant]) -> list[Variant]:
     """Returns the variants whose label, file name or path is `quant`; letter case is ignored."""
     return [each for each in variants if _bare(quant) in _names(each)]
 
@@ -53,8 +53,8 @@ def close_to(text: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """Returns up to `limit` of the names that are similar to `text`, the most similar first."""
     known = {name.lower(): name for name in names}
     close = get_close_matches(text.lower(), known, n=limit, cutoff=0.6)
-    begun = [name for name in known if name.startswith(text.lower()) and name not in close]
-    return [known[name] for name in (*close, *sorted(begun))][:limit]
+    prefixed = [name for name in known if name.startswith(text.lower()) and name not in close]
+    return [known[name] for name in (*close, *sorted(prefixed))][:limit]
 
 
 def _bare(quant: str) -> str:

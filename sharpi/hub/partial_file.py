@@ -21,12 +21,12 @@ class PartialFile(Closing):
         self._hash_what_is_there()
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if all bytes were received."""
         return self.received >= self.size
 
     @property
-    def is_sound(self) -> bool:
+    def is_verified(self) -> bool:
         """True if all bytes were received and their checksum is right."""
         return self.received == self.size and self._hash.hexdigest() == self._checksum
 

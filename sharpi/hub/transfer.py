@@ -54,7 +54,7 @@ def receive(
     HubError if the hub rejects the request, or if all retries receive nothing.
     """
     fruitless = 0
-    while not target.is_whole:
+    while not target.is_complete:
         before, error = target.received, None
         try:
             _receive_range(source, target, on_bytes)

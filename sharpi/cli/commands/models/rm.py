@@ -44,12 +44,12 @@ def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
 
     Raises HubError if it matches no model or several.
     """
-    from sharpi.hub.choice import called, close_to
+    from sharpi.hub.choice import close_to, variants_named
     from sharpi.hub.look_up import models_of
 
     models = models_of(cache, name)
     if name.quant is not None:
-        models = [model for model in models if called(name.quant, [model.variant])]
+        models = [model for model in models if variants_named(name.quant, [model.variant])]
     names = list(dict.fromkeys(str(model.name) for model in models))
     if len(names) > 1:
         raise HubError(f"{name} may be any of {', '.join(names)}; name one")
