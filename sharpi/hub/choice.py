@@ -26,8 +26,8 @@ def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Va
         return _usual(name, variants)
     found = matching(name.quant, variants)
     if len(found) == 1:
-        is_variant = variants_named(name.quant, found)
-        return found[0], None if is_variant else f"{name} is {found[0].label} {place}"
+        is_exact = variants_named(name.quant, found)
+        return found[0], None if is_exact else f"{name} is {found[0].label} {place}"
     if found:
         listed = _listed(variant.label for variant in found)
         raise HubError(f"{name} may be any of {listed} {place}; name one")

@@ -32,7 +32,7 @@ class TemplateBudget:
         if self._steps > _MAX_STEPS:
             raise TemplateError("the chat template takes too many steps")
 
-    def admit(self, size: float, limit: int = MAX_SIZE) -> None:
+    def check_size(self, size: float, limit: int = MAX_SIZE) -> None:
         """Raises TemplateError if a value of `size` characters would exceed `limit`."""
         if size > limit:
             raise TemplateError("the chat template builds an enormous value")
@@ -56,29 +56,29 @@ class TemplateBudget:
                 pending += value
             elif isinstance(value, Namespace):
                 pending.append(vars(value)["_Namespace__attrs"])
-            self.admit(total + _ENTRY_SIZE * len(pending))
+            self.check_size(total + _ENTRY_SIZE * len(pending))
         self.spend(total)
         return total
 
-    def counted(self, values: Iterable[Any]) -> Iterator[Any]:
+    def count_items(self, values: Iterable[Any]) -> Iterator[Any]:
         """Yields the values and counts each as a step, as in a loop."""
         for value in values:
             self.spend()
             yield value
 
-    def gathered(self, values: Iterable[Any]) -> list[Any]:
+    def measured_list(self, values: Iterable[Any]) -> list[Any]:
         """Returns the values as a list; raises TemplateError as soon as their size is too large."""
         found, total = [], 0
         for value in values:
             total += self.measure(value)
-            self.admit(total)
+            self.check_size(total)
             found.append(value)
         return found
 
-    def admit_operation(self, operator: str, left: Any, right: Any) -> None:
+    def check_operation(self, operator: str, left: Any, right: Any) -> None:
         """Raises TemplateError if the result of a binary operation would be too large."""
         if operator == "%" and isinstance(left, str):
-            self.admit_format(left, right)
+            self.check_format(left, right)
         elif isinstance(left, int) and isinstance(right, int):
             self._admit_number(operator, left, right)
         elif operator == "+":
@@ -86,18 +86,18 @@ class TemplateBudget:
         elif operator == "*":
             for value, count in ((left, right), (right, left)):
                 if isinstance(count, int) and not isinstance(value, int | float):
-                    self.admit(self.measure(value) * max(count, 0))
+                    self.check_size(self.measure(value) * max(count, 0))
 
-    def admit_format(self, form: str, values: Any) -> None:
+    def check_format(self, form: str, values: Any) -> None:
         """Raises TemplateError if the result of a format string would be too large.
 
         Field widths that are huge or computed are forbidden.
         """
         if _HUGE_FIELD.search(form):
             raise TemplateError("the chat template pads a string enormously")
-        self.admit(len(form) + (form.count("%") + form.count("{")) * self.measure(values))
+        self.check_size(len(form) + (form.count("%") + form.count("{")) * self.measure(values))
 
-    def admit_filter(self, value: Any, arguments: Iterable[Any]) -> None:
+    def check_filter(self, value: Any, arguments: Iterable[Any]) -> None:
         """Raises TemplateError if a filter's value and arguments allow too large a result.
 
         The estimate is the size of the value times that of the arguments; a number counts as its
@@ -107,22 +107,22 @@ class TemplateBudget:
         for argument in arguments:
             is_number = isinstance(argument, int | float)
             factor += int(abs(argument)) if is_number else self.measure(argument)
-        self.admit(self.measure(value) * factor, _MAX_PRODUCT)
+        self.check_size(self.measure(value) * factor, _MAX_PRODUCT)
 
-    def admit_method(self, text: str, name: str, arguments: tuple[Any, ...]) -> None:
+    def check_method(self, text: str, name: str, arguments: tuple[Any, ...]) -> None:
         """Raises TemplateError if the result of a string method would be too large."""
         numbers = [abs(value) for value in arguments if isinstance(value, int)]
         texts = [value for value in arguments if isinstance(value, str)]
         if name in ("format", "format_map"):
-            self.admit_format(text, arguments)
+            self.check_format(text, arguments)
         elif name == "replace" and len(texts) == 2:
-            self.admit(len(text) + text.count(texts[0]) * len(texts[1]))
+            self.check_size(len(text) + text.count(texts[0]) * len(texts[1]))
         elif name == "join" and arguments:
-            self.admit(self.measure(arguments[0]) * max(1, len(text)))
+            self.check_size(self.measure(arguments[0]) * max(1, len(text)))
         elif name == "expandtabs":
-            self.admit(text.count("\t") * max(numbers, default=8))
+            self.check_size(text.count("\t") * max(numbers, default=8))
         elif name in ("center", "ljust", "rjust", "zfill"):
-            self.admit(max(numbers, default=0))
+            self.check_size(max(numbers, default=0))
         elif name == "translate":
             raise TemplateError("the chat template uses translate, which is not allowed")
 
@@ -131,4 +131,4 @@ class TemplateBudget:
             "*": left.bit_length() + right.bit_length(),
             "**": left.bit_length() * abs(right),
         }
-        self.admit(bits.get(operator, 0), _MAX_BITS)
+        self.check_size(bits.get(operator, 0), _MAX_BITS)

@@ -86,7 +86,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
         self.filters["tojson"] = _to_json
         self.filters = {name: self._bounded(name, call) for name, call in self.filters.items()}
-        self.filters[_LOOP_FILTER] = lambda values: self.budget.counted(values)
+        self.filters[_LOOP_FILTER] = lambda values: self.budget.count_items(values)
         self.globals.update(raise_exception=_refuse, strftime_now=_now)
 
     def measured(self, value: Any) -> Any:
@@ -105,23 +105,23 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def concat(self, pieces: Iterable[str]) -> str:
         """Joins the output of a block or a macro; raises TemplateError if it is too long."""
-        return "".join(self.budget.gathered(pieces))
+        return "".join(self.budget.measured_list(pieces))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         self.budget.spend()
-        self.budget.admit_operation(operator, left, right)
+        self.budget.check_operation(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         budget = __self.budget
-        args = tuple(budget.gathered(a) if isinstance(a, Iterator) else a for a in args)
+        args = tuple(budget.measured_list(a) if isinstance(a, Iterator) else a for a in args)
         budget.measure(args, kwargs)
         # The sandbox wraps str.format; the method is behind the wrapper.
         method = getattr(__obj, "__wrapped__", __obj)
         owner = getattr(method, "__self__", None)
         if isinstance(owner, str):
             budget.spend(len(owner))
-            budget.admit_method(owner, method.__name__, (*args, *kwargs.values()))
+            budget.check_method(owner, method.__name__, (*args, *kwargs.values()))
         return super().call(__context, __obj, *args, **kwargs)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -141,7 +141,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         def bounded(*args: Any, **kwargs: Any) -> Any:
             head, (value, *rest) = args[:num_leading], args[num_leading:]
             if isinstance(value, Iterator):
-                value = self.budget.gathered(value)
+                value = self.budget.measured_list(value)
             self._admit(name, value, [*rest, *kwargs.values()])
             return function(*head, value, *rest, **kwargs)
 
@@ -149,13 +149,13 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def _admit(self, name: str, value: Any, arguments: list[Any]) -> None:
         if name == "replace":
-            self.budget.admit_method(str(self.measured(value)), name, tuple(arguments))
+            self.budget.check_method(str(self.measured(value)), name, tuple(arguments))
         elif name == "format":
-            self.budget.admit_format(str(value), arguments)
+            self.budget.check_format(str(value), arguments)
         elif name == "sum" and any(isinstance(a, list | tuple) for a in arguments):
             raise TemplateError("the chat template sums lists, which is not allowed")
         else:
-            self.budget.admit_filter(value, arguments)
+            self.budget.check_filter(value, arguments)
 
 
 def _refuse(message: Any) -> NoReturn:
