@@ -1,7 +1,7 @@
 """Contestant: a worker process that runs a model with sharpi or llama.cpp, for comparisons.
 
 A worker script replies to each JSON line on stdin with a JSON line on stdout. The first line has
-the settings, each further line a `Turn`. Between two turns, the worker blocks on its stdin, so that
+the settings, each further line a `Task`. Between two tasks, the worker blocks on its stdin, so that
 it does not disturb other workers.
 """
 
@@ -32,7 +32,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Task:
     """A timed task for a worker: token ids to compute in passes of `pass_size` tokens."""
 
     before: list[int]  # token ids that are computed first and not timed
@@ -42,11 +42,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Timing:
-    """A turn's times in seconds, as its worker measured them."""
+    """A task's times in seconds, as its worker measured them."""
 
     seconds: float
     pass_seconds: list[float]
-    counts: dict[str, float]  # increases during the turn, by name
+    counts: dict[str, float]  # increases during the task, by name
 
 
 class Contestant:
@@ -71,28 +71,28 @@ class Contestant:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.description = self._ask(asdict(settings))
+        self.description = self._request(asdict(settings))
 
-    def play(self, turn: Turn) -> Timing:
-        """Lets the worker compute a turn; returns the times."""
-        return Timing(**self._ask(asdict(turn)))
+    def run(self, task: Task) -> Timing:
+        """Lets the worker run a task; returns the times."""
+        return Timing(**self._request(asdict(task)))
 
-    def seconds(self, turn: Turn) -> float:
-        """Lets the worker compute a turn; returns the seconds of all passes together."""
-        return self.play(turn).seconds
+    def seconds(self, task: Task) -> float:
+        """Lets the worker run a task; returns the seconds of all passes together."""
+        return self.run(task).seconds
 
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise SystemExit(f"{self.name}: the worker is gone") from None
-        answer = self._process.stdout.readline()
-        if not answer:
+        reply = self._process.stdout.readline()
+        if not reply:
             raise SystemExit(f"{self.name}: the worker ended ({self._end()})")
-        return dict(json.loads(answer))
+        return dict(json.loads(reply))
 
     def _end(self) -> str:
         code = self._process.wait()

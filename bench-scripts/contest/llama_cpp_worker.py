@@ -24,8 +24,8 @@ def _log(level: int, text: bytes, _: Any) -> None:
         print(text.decode(errors="replace"), end="", file=sys.stderr)
 
 
-class LlamaCppPlayer:
-    """A `Player` that computes one sequence in a llama.cpp context."""
+class LlamaCppModel:
+    """A `Model` that computes one sequence in a llama.cpp context."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         llama_cpp.llama_log_set(_log, None)
@@ -73,4 +73,4 @@ class LlamaCppPlayer:
 
 
 if __name__ == "__main__":
-    worker_loop.play(LlamaCppPlayer)
+    worker_loop.run(LlamaCppModel)

@@ -17,8 +17,8 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 
 
-class SharpiPlayer:
-    """A `Player` that computes one sequence in an engine."""
+class SharpiModel:
+    """A `Model` that computes one sequence in an engine."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._engine = load_engine(_config(**settings))
@@ -68,4 +68,4 @@ def _config(
 
 
 if __name__ == "__main__":
-    worker_loop.play(SharpiPlayer)
+    worker_loop.run(SharpiModel)

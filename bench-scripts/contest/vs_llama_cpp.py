@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from contest.contestant import Contestant, Settings, Turn, close_all
+from contest.contestant import Contestant, Settings, Task, close_all
 from contest.sharpi_options import sharpi_options
 
 from sharpi.hardware.info import probe_hardware
@@ -41,11 +41,11 @@ class Test:
     def name(self) -> str:
         return f"{self.kind}{self.count}" + (f" @ d{self.depth}" if self.depth else "")
 
-    def turn(self, vocab_size: int) -> Turn:
+    def task(self, vocab_size: int) -> Task:
         """Returns the worker's task, with the same token ids for every contestant and round."""
         ids = random.Random(1).choices(range(vocab_size), k=self.depth + self.count)
         pass_size = 1 if self.kind == "tg" else _BATCH_SIZE
-        return Turn(ids[: self.depth], ids[self.depth :], pass_size)
+        return Task(ids[: self.depth], ids[self.depth :], pass_size)
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     tests = list(chosen_tests(options))
     contestants = start(options, max(test.depth + test.count for test in tests))
     try:
-        samples = {test.name: play(test, contestants, options.rounds) for test in tests}
+        samples = {test.name: run_test(test, contestants, options.rounds) for test in tests}
     finally:
         close_all(contestants)
     rows = [result(name, each) for name, each in samples.items()]
@@ -114,17 +114,17 @@ def start(options: argparse.Namespace, num_positions: int) -> list[Contestant]:
     return contestants
 
 
-def play(test: Test, contestants: list[Contestant], rounds: int) -> Samples:
+def run_test(test: Test, contestants: list[Contestant], rounds: int) -> Samples:
     """Runs a test `rounds` times on each contestant in turn, after a warm-up of each.
 
     Returns the tokens per second of each round, by contestant.
     """
-    turn = test.turn(contestants[0].description["vocab_size"])
+    task = test.task(contestants[0].description["vocab_size"])
     samples: Samples = {contestant.name: [] for contestant in contestants}
     for number in range(rounds + 1):
         for contestant in contestants:
             time.sleep(_SETTLE_SECONDS)
-            speed = test.count / contestant.seconds(turn)
+            speed = test.count / contestant.seconds(task)
             if number:
                 samples[contestant.name].append(speed)
     return samples

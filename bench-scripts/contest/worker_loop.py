@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 
-class Player(Protocol):
+class Model(Protocol):
     """The protocol of a loaded model with one sequence, which a worker computes tokens with."""
 
     description: dict[str, Any]
@@ -24,42 +24,42 @@ class Player(Protocol):
         """Returns the program's counters since its start by name, such as "hits"; may be empty."""
 
 
-def play(load: Callable[[dict[str, Any]], Player]) -> None:
-    """Loads the model with the settings on stdin, then times turns until stdin ends.
+def run(load: Callable[[dict[str, Any]], Model]) -> None:
+    """Loads the model with the settings on stdin, then times tasks until stdin ends.
 
     Output of libraries is redirected to stderr.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    player = load(json.loads(sys.stdin.readline()))
-    print(json.dumps(player.description), file=answers, flush=True)
+    model = load(json.loads(sys.stdin.readline()))
+    print(json.dumps(model.description), file=answers, flush=True)
     for line in sys.stdin:
-        print(json.dumps(_timed(player, **json.loads(line))), file=answers, flush=True)
+        print(json.dumps(_timed(model, **json.loads(line))), file=answers, flush=True)
 
 
-def _timed(player: Player, before: list[int], ids: list[int], pass_size: int) -> dict[str, Any]:
-    list(_passes(player, before, 512))
-    counts, start = _counts(player), time.perf_counter()
-    pass_seconds = list(_passes(player, ids, pass_size))
+def _timed(model: Model, before: list[int], ids: list[int], pass_size: int) -> dict[str, Any]:
+    list(_passes(model, before, 512))
+    counts, start = _counts(model), time.perf_counter()
+    pass_seconds = list(_passes(model, ids, pass_size))
     seconds = time.perf_counter() - start
-    grown = {name: value - counts[name] for name, value in _counts(player).items()}
-    player.truncate(0)
+    grown = {name: value - counts[name] for name, value in _counts(model).items()}
+    model.truncate(0)
     return {"seconds": seconds, "pass_seconds": pass_seconds, "counts": grown}
 
 
-def _passes(player: Player, ids: list[int], pass_size: int) -> Iterator[float]:
+def _passes(model: Model, ids: list[int], pass_size: int) -> Iterator[float]:
     """Computes the ids in passes of `pass_size`, and yields the seconds of each pass."""
     for begin in range(0, len(ids), pass_size):
         start = time.perf_counter()
-        player.compute(ids[begin : begin + pass_size])
+        model.compute(ids[begin : begin + pass_size])
         yield time.perf_counter() - start
 
 
-def _counts(player: Player) -> dict[str, float]:
-    """Returns the player's counters and the bytes that the process read from storage (proc(5))."""
+def _counts(model: Model) -> dict[str, float]:
+    """Returns the model's counters and the bytes that the process read from storage (proc(5))."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:
-        return player.counts()
+        return model.counts()
     fetched = dict(line.split(": ") for line in lines)["read_bytes"]
-    return player.counts() | {"storage_bytes": int(fetched)}
+    return model.counts() | {"storage_bytes": int(fetched)}

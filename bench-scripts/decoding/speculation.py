@@ -38,7 +38,7 @@ from sharpi.speculation.draft import Draft
 from sharpi.units import parse_size
 
 FREE: tuple[DraftKind, ...] = ("ngram", "suffix")
-WAYS = {
+MODES = {
     "off": Speculation(),
     "fixed 4": Speculation(kinds=FREE, max_drafts=4),
     "rule": Speculation(kinds=FREE, is_auto=True),
@@ -76,7 +76,7 @@ EDIT = f"The letter:\n\n{LETTER}\nThe same letter again, word for word:\n\n{LETT
 TEXTS = {"edit": EDIT, "code": CODE, "story": STORY}
 
 
-class Turn(NamedTuple):
+class Measurement(NamedTuple):
     """The measurements of one answer, with means per step."""
 
     speed: float  # tokens per second of decode
@@ -120,7 +120,7 @@ def main() -> None:
             print_rows(options)
         else:
             for name in options.texts.split(","):
-                print_ways(name, options)
+                print_modes(name, options)
     except SharpiError as error:
         print(f"speculation.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -134,7 +134,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("-n", "--tokens", type=int, default=160, help="of each answer")
     parser.add_argument("--rounds", type=int, default=3, help="of all ways, in turns")
     parser.add_argument("-t", "--threads", type=int, default=None)
-    parser.add_argument("--ways", default=",".join(WAYS), help="with commas between them")
+    parser.add_argument("--ways", default=",".join(MODES), help="with commas between them")
     parser.add_argument(
         "--temperature", type=float, default=0.0, help="of the answers; at 1 they repeat little"
     )
@@ -174,38 +174,40 @@ def engine_of(options: argparse.Namespace, speculation: Speculation) -> Engine:
     )
 
 
-def print_ways(name: str, options: argparse.Namespace) -> None:
+def print_modes(name: str, options: argparse.Namespace) -> None:
     """Measures all modes of speculation on one text, and prints a line for each mode."""
-    turns: dict[str, list[Turn]] = {way: [] for way in options.ways.split(",")}
+    measured: dict[str, list[Measurement]] = {mode: [] for mode in options.ways.split(",")}
     known: list[int] = []
     for _ in range(options.rounds):
-        for way in turns:
-            turns[way].append(play_alone(way, TEXTS[name], known, options))
-            known = known or turns["off"][0].ids
-    assert all(turn.ids == known for own in turns.values() for turn in own), "texts differ"
-    for way, own in turns.items():
-        ratios = [turn.speed / off.speed for turn, off in zip(own, turns["off"], strict=True)]
+        for mode in measured:
+            measured[mode].append(measure_in_new_engine(mode, TEXTS[name], known, options))
+            known = known or measured["off"][0].ids
+    assert all(one.ids == known for own in measured.values() for one in own), "texts differ"
+    for mode, own in measured.items():
+        ratios = [one.speed / off.speed for one, off in zip(own, measured["off"], strict=True)]
         print(
-            f"{name:6} {way:8} {median(turn.speed for turn in own):8.1f} tokens/s"
+            f"{name:6} {mode:8} {median(one.speed for one in own):8.1f} tokens/s"
             f" {statistics.median(ratios):5.2f} times off ({min(ratios):.2f} to {max(ratios):.2f})"
             f" {own[-1].tokens_per_step:5.2f} tokens a step"
             f" {own[-1].experts_per_step:6.1f} experts a layer",
             flush=True,
         )
-        steps = [step for turn in own for step in turn.steps]
+        steps = [step for one in own for step in one.steps]
         print(*report(steps), sep="\n", end="\n" if steps[0].accesses else "")
-        if way != "off":
-            alone = [step for turn in turns["off"] for step in turn.steps]
+        if mode != "off":
+            alone = [step for one in measured["off"] for step in one.steps]
             print(*(f"{line}\n" for line in bounds(alone, steps)), sep="", end="", flush=True)
 
 
-def play_alone(way: str, text: str, known: list[int], options: argparse.Namespace) -> Turn:
+def measure_in_new_engine(
+    mode: str, text: str, known: list[int], options: argparse.Namespace
+) -> Measurement:
     """Measures one mode in a new engine, and frees the engine's memory afterwards."""
-    with engine_of(options, scripted(WAYS[way], options)) as engine:
-        turn = play(engine, text, known, options)
+    with engine_of(options, scripted(MODES[mode], options)) as engine:
+        found = measure(engine, text, known, options)
     del engine
     gc.collect()
-    return turn
+    return found
 
 
 def scripted(speculation: Speculation, options: argparse.Namespace) -> Speculation:
@@ -217,7 +219,9 @@ def scripted(speculation: Speculation, options: argparse.Namespace) -> Speculati
     )
 
 
-def play(engine: Engine, text: str, known: list[int], options: argparse.Namespace) -> Turn:
+def measure(
+    engine: Engine, text: str, known: list[int], options: argparse.Namespace
+) -> Measurement:
     """Measures one answer of an engine, after a short warm-up answer.
 
     `known`: the token ids of the answer, for scripted drafts.
@@ -234,7 +238,7 @@ def play(engine: Engine, text: str, known: list[int], options: argparse.Namespac
     generation = session.generate(prompt, request(options.tokens, options))
     list(generation)
     drafts = engine.speculator.statistics
-    return Turn(
+    return Measurement(
         generation.timings.decode_tokens_per_second,
         drafts.tokens_per_step or 1.0,
         statistics.fmean(counts.distinct) if counts.distinct else 0.0,

@@ -23,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from contest.contestant import Settings, Turn
+from contest.contestant import Settings, Task
 from contest.token_ids import token_ids
 from experts.emulated_file import EmulatedChoice, EmulatedPages
 from experts.emulated_tokens import Costs, EmulatedTokens
@@ -144,7 +144,7 @@ def measure(
     with open_gguf(model) as file:
         ids, parts = token_ids(file, options.n_gen + 1, None), file.parts
         dense, experts = weight_bytes(file)
-    test = Test("decode", Turn(ids[:1], ids[1:], 1))
+    test = Test("decode", Task(ids[:1], ids[1:], 1))
     for share in shares:
         entries = list(chosen_entries(model, options))
         seconds: dict[str, list[float]] = {entry.name: [] for entry in entries}

@@ -22,12 +22,12 @@ PAGE_POSITIONS = 64
 
 def upload(device: Device, array: npt.NDArray[np.generic]) -> Span:
     """Uploads an array to newly allocated GPU memory."""
-    span = room(device, array.nbytes)
+    span = allocate(device, array.nbytes)
     device.upload(span, array)
     return span
 
 
-def room(device: Device, num_bytes: int) -> Span:
+def allocate(device: Device, num_bytes: int) -> Span:
     """Allocates uninitialised GPU memory."""
     return Span(device.allocate(num_bytes), 0, num_bytes)
 
@@ -68,7 +68,7 @@ def make_arena(
     """Returns an arena with as many random matrices as fit into `num_bytes`, at least `least`."""
     size = rows * row_bytes(quant_type, columns)
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-    memory = room(device, max(least, num_bytes // stride) * stride)
+    memory = allocate(device, max(least, num_bytes // stride) * stride)
     pool = block_pool(quant_type, columns, min(_POOL_BYTES, size))
     tile = np.resize(pool, stride)
     for start in range(0, memory.num_bytes, stride):
@@ -85,7 +85,7 @@ def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
     floats = upload(device, values)
     if not planes:
         return floats
-    rounded = room(device, tokens * activation_bytes(columns, planes))
+    rounded = allocate(device, tokens * activation_bytes(columns, planes))
     device.launch(quantise(floats, rounded, tokens=tokens, columns=columns, planes=planes))
     device.synchronise()
     return rounded

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from gpu.arena import Arena, activations, kv_pages, make_arena, room, upload
+from gpu.arena import Arena, activations, allocate, kv_pages, make_arena, upload
 
 from sharpi.config import KvType, KvTypes
 from sharpi.device.device import Device
@@ -77,7 +77,7 @@ def _gate_up(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
     x = activations(device, tokens, s.hidden, planes)
     gate, up = (arena.stacked(device, first, 2) for first in (0, 1))
     items = tokens * s.used
-    hidden = room(
+    hidden = allocate(
         device, items * max(_FLOAT * s.expert_hidden, activation_bytes(s.expert_hidden, 1))
     )
     launches = [
@@ -98,7 +98,7 @@ def _down(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
     items = tokens * s.used
     hidden = activations(device, items, s.expert_hidden, planes)
     weights = upload(device, np.full((tokens, s.used), 1 / s.used, np.float32))
-    stacked, out = arena.stacked(device, 0, 1), room(device, _FLOAT * tokens * s.hidden)
+    stacked, out = arena.stacked(device, 0, 1), allocate(device, _FLOAT * tokens * s.hidden)
     launches = [
         experts.down(
             hidden, ids, weights, stacked, out,
@@ -136,7 +136,7 @@ def dense_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Cas
 def _matvec(device: Device, arena: Arena, tokens: int) -> Case:
     planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
     x = activations(device, tokens, arena.columns, planes)
-    out = room(device, _FLOAT * tokens * arena.rows)
+    out = allocate(device, _FLOAT * tokens * arena.rows)
     launches = [
         matvec(
             x, [MatvecPart(arena.matrix(i), None, out, arena.rows)],
@@ -163,13 +163,13 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
         kv_pages(device, kv_type, pages, s.kv_heads, s.head_dim) for _ in range(2 * layers - 1)
     ]
     width = s.heads * s.head_dim
-    q, out = activations(device, 1, width, 0), room(device, _FLOAT * width)
-    rounded = room(device, activation_bytes(width, _PLANES))
+    q, out = activations(device, 1, width, 0), allocate(device, _FLOAT * width)
+    rounded = allocate(device, activation_bytes(width, _PLANES))
     most = 256
     while most < context:
         most *= 2
     size = scratch_bytes(tokens=1, num_heads=s.heads, value_dim=s.head_dim, max_positions=most)
-    scratch = room(device, size)
+    scratch = allocate(device, size)
     table = upload(device, np.arange(pages, dtype=np.int32))
     positions = upload(device, np.array([context - 1], np.int32))
     types = KvTypes(kv_type, kv_type)
@@ -202,7 +202,7 @@ def small_cases(device: Device, s: Sizes) -> Iterator[Case]:
 def _rms_norm(device: Device, tokens: int, s: Sizes) -> Case:
     x = activations(device, tokens, s.hidden, 0)
     weight = upload(device, np.ones(s.hidden, np.float32))
-    rounded = room(device, tokens * activation_bytes(s.hidden, _PLANES))
+    rounded = allocate(device, tokens * activation_bytes(s.hidden, _PLANES))
     launch = rms_norm(
         x, weight, None, rounded,
         tokens=tokens, width=s.hidden, groups=1, weight_per_group=False, epsilon=1e-6,
@@ -213,7 +213,7 @@ def _rms_norm(device: Device, tokens: int, s: Sizes) -> Case:
 
 def _route(device: Device, tokens: int, s: Sizes) -> Case:
     logits = activations(device, tokens, s.experts, 0)
-    ids, weights = (room(device, 4 * tokens * s.used) for _ in range(2))
+    ids, weights = (allocate(device, 4 * tokens * s.used) for _ in range(2))
     launch = route(
         logits, None, ids, weights,
         tokens=tokens, experts=s.experts, used=s.used, scoring=Scoring.SOFTMAX, normalise=True,

@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace, findings: Findings) -> None:
             "vram_bytes": free - device.free_bytes,
             "vram_slots": [min(plan.vram_slots), max(plan.vram_slots)],
             "layers_on_cpu": plan.first_gpu_layer,
-            "tokens": _promised_tokens(engine, options.greedy, findings),
+            "tokens": _reproducible_tokens(engine, options.greedy, findings),
         }
         findings.notes += engine.notes
         if not options.greedy_only:
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace, findings: Findings) -> None:
             findings.figures["rows"] = [row.record() for row in rows]
 
 
-def _promised_tokens(engine: Engine, count: int, findings: Findings) -> list[int]:
+def _reproducible_tokens(engine: Engine, count: int, findings: Findings) -> list[int]:
     """Returns greedy tokens in the miss modes whose results equal those of all experts in VRAM."""
     tier = gpu_tier_of(engine.runner.parts)
     if not isinstance(tier, GpuTier):

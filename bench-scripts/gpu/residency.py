@@ -35,7 +35,7 @@ _DRY_SIZES = Sizes(
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class EngineCase:
     """The options of one engine to load, and its share of the experts in VRAM."""
 
     percent: int | None  # of the experts in VRAM; None: all experts on the CPU
@@ -56,14 +56,14 @@ def main() -> None:
     limits.measure_bus()
     findings.figures = {"bus_bytes_per_second": limits.bus_bytes_per_second, "loads": []}
     end = time.monotonic() + options.seconds
-    for load in _loads(options):
+    for case in _cases(options):
         if time.monotonic() > end:
-            findings.notes.append(f"no time for {load.name}")
+            findings.notes.append(f"no time for {case.name}")
             continue
         try:
-            _measure(options.model, device, load, sizes, findings)
+            _measure(options.model, device, case, sizes, findings)
         except SharpiError as error:
-            findings.failures.append(f"{load.name}: {error}")
+            findings.failures.append(f"{case.name}: {error}")
     findings.figures.pop("logits", None)  # which were kept for comparison alone
     sys.exit(findings.finish(options.json))
 
@@ -73,53 +73,57 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("model", type=Path)
     parser.add_argument("--experts", type=int, required=True, help="of a layer of the model")
     parser.add_argument("--ram", type=parse_size, help="RAM to count on")
-    parser.add_argument("--seconds", type=float, default=150, help="after which no load begins")
+    parser.add_argument(
+        "--seconds", type=float, default=150, help="after which no engine is loaded"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, few tokens")
     return parser.parse_args()
 
 
-def _loads(options: argparse.Namespace) -> Iterator[Load]:
+def _cases(options: argparse.Namespace) -> Iterator[EngineCase]:
     common = {"ram": options.ram}
     for percent in SHARES:
         slots = max(1, round(options.experts * percent / 100))
-        yield Load(percent, common if percent == 100 else common | {"moe_slots": slots})
+        yield EngineCase(percent, common if percent == 100 else common | {"moe_slots": slots})
         if percent == SHARES[0]:
-            yield Load(None, common | {"cpu_moe": True})
+            yield EngineCase(None, common | {"cpu_moe": True})
 
 
-def _measure(model: Path, device: Device, load: Load, sizes: Sizes, findings: Findings) -> None:
+def _measure(
+    model: Path, device: Device, case: EngineCase, sizes: Sizes, findings: Findings
+) -> None:
     free, start = device.free_bytes, time.perf_counter()
-    options = load.options | {"context_size": sizes.context_size, "batch_size": sizes.batch_size}
+    options = case.options | {"context_size": sizes.context_size, "batch_size": sizes.batch_size}
     with Engines(lambda _: device).on_gpu(model, **options) as engine:
         engine.runner.prepare()
         seconds = time.perf_counter() - start
         vram = free - device.free_bytes
         passes = Passes(engine, sizes)
         figures = {
-            "percent": load.percent,
+            "percent": case.percent,
             "slots": _slots(engine),
             "load_seconds": seconds,
             "vram_bytes": vram,
             "prefill": [asdict(row) for row in passes.prefills()],
-            "decode": [asdict(row) for row in _decodes(passes, load)],
+            "decode": [asdict(row) for row in _decodes(passes, case)],
         }
-        if load.percent is None:
-            _compare_logits(passes.logits(), load, findings)
+        if case.percent is None:
+            _compare_logits(passes.logits(), case, findings)
         else:
-            _compare(passes.greedy(), load, findings)
+            _compare(passes.greedy(), case, findings)
             findings.figures.setdefault("logits", passes.logits())
         findings.figures["loads"].append(figures)
-        findings.notes += [f"{load.name}: {note}" for note in engine.notes]
+        findings.notes += [f"{case.name}: {note}" for note in engine.notes]
 
 
-def _decodes(passes: Passes, load: Load) -> Iterator[Any]:
-    """Measures decode in each miss mode, in mode `load` without a graph, and in mode `auto`.
+def _decodes(passes: Passes, case: EngineCase) -> Iterator[Any]:
+    """Measures decode in each miss mode, in mode `case` without a graph, and in mode `auto`.
 
     If all experts are in VRAM or on the CPU, there is only one measurement.
     """
-    if load.percent is None or load.percent == 100:
-        yield passes.decode("cpu" if load.percent is None else "none")
+    if case.percent is None or case.percent == 100:
+        yield passes.decode("cpu" if case.percent is None else "none")
         return
     for mode in passes.MODES:
         yield passes.decode(mode)
@@ -132,18 +136,18 @@ def _slots(engine: Engine) -> list[int]:
     return [min(engine.plan.vram_slots), max(engine.plan.vram_slots)]
 
 
-def _compare_logits(logits: Logits, load: Load, findings: Findings) -> None:
+def _compare_logits(logits: Logits, case: EngineCase, findings: Findings) -> None:
     """Adds a failure if the median token's logits differ too much from the first engine's."""
     far = typical_error(logits, findings.figures["logits"])
     if far > _MOST_ERROR:
-        findings.failures.append(f"{load.name}: logits differ by {far:.1e} from the first load's")
+        findings.failures.append(f"{case.name}: logits differ by {far:.1e} from the first load's")
 
 
-def _compare(tokens: list[int], load: Load, findings: Findings) -> None:
+def _compare(tokens: list[int], case: EngineCase, findings: Findings) -> None:
     """Adds a failure if the greedy tokens differ from the first engine's."""
     first = findings.figures.setdefault("greedy", tokens)
     if tokens != first:
-        findings.failures.append(f"{load.name}: greedy tokens are not those of the first load")
+        findings.failures.append(f"{case.name}: greedy tokens are not those of the first load")
 
 
 if __name__ == "__main__":

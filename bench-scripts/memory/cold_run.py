@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contest.contestant import Contestant, Settings, Timing, Turn
+from contest.contestant import Contestant, Settings, Task, Timing
 from memory.memory_group import MemoryGroup
 from memory.page_cache import drop_cached
 
@@ -30,7 +30,7 @@ class Test:
     """A test that every program runs: its name and the worker's task."""
 
     name: str
-    turn: Turn
+    task: Task
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ def run_cold(entry: Entry, test: Test, group: MemoryGroup, parts: Sequence[Path]
         entry.name, entry.python, entry.worker, entry.settings, launcher=group.launcher
     )
     load_seconds = time.perf_counter() - start
-    timing = contestant.play(test.turn)
+    timing = contestant.run(test.task)
     contestant.close()
     return Run(
         test=test.name,
         contestant=entry.name,
-        num_tokens=len(test.turn.ids),
+        num_tokens=len(test.task.ids),
         timing=timing,
         load_seconds=load_seconds,
         cached_share=cached,

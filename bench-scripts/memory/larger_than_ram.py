@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from contest.contestant import Settings, Turn
+from contest.contestant import Settings, Task
 from contest.sharpi_options import sharpi_options
 from contest.token_ids import token_ids
 from contest.vs_llama_cpp import print_table, processor
@@ -51,7 +51,7 @@ def main() -> None:
             tests, parts = list(chosen_tests(options, file)), file.parts
         entries = list(chosen_entries(options))
         with MemoryGroup(parse_size(options.limit)) as group:
-            runs = list(play(entries, tests, group, parts, options.rounds))
+            runs = list(run_tests(entries, tests, group, parts, options.rounds))
     except SharpiError as error:
         print(f"larger_than_ram.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -89,11 +89,11 @@ def chosen_tests(options: argparse.Namespace, file: GgufFile) -> Iterator[Test]:
     """
     ids = token_ids(file, max(options.prompt, options.n_gen + 1), options.ids)
     if options.prompt:
-        turn = Turn([], ids[: options.prompt], _BATCH_SIZE)
-        yield Test(f"{_PREFILL} {options.prompt}", turn)
+        task = Task([], ids[: options.prompt], _BATCH_SIZE)
+        yield Test(f"{_PREFILL} {options.prompt}", task)
     if options.n_gen:
-        turn = Turn(ids[:1], ids[1 : options.n_gen + 1], 1)
-        yield Test(f"{_DECODE} {options.n_gen}", turn)
+        task = Task(ids[:1], ids[1 : options.n_gen + 1], 1)
+        yield Test(f"{_DECODE} {options.n_gen}", task)
 
 
 def chosen_entries(options: argparse.Namespace) -> Iterator[Entry]:
@@ -112,7 +112,7 @@ def chosen_entries(options: argparse.Namespace) -> Iterator[Entry]:
         yield Entry(name, options.llama_python, "llama_cpp_worker.py", settings)
 
 
-def play(
+def run_tests(
     entries: Sequence[Entry],
     tests: Sequence[Test],
     group: MemoryGroup,

@@ -5,7 +5,7 @@ from typing import Any
 from contest.worker_loop import _timed
 
 
-class CountingPlayer:
+class CountingModel:
     """Counts its tokens."""
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class CountingPlayer:
 
 
 def test_a_turn() -> None:
-    player = CountingPlayer()
-    answer = _timed(player, before=[1, 2], ids=[3, 4, 5], pass_size=2)
-    assert player.passes == [[1, 2], [3, 4], [5]]
-    assert player.length == 0
+    model = CountingModel()
+    answer = _timed(model, before=[1, 2], ids=[3, 4, 5], pass_size=2)
+    assert model.passes == [[1, 2], [3, 4], [5]]
+    assert model.length == 0
     assert answer["counts"]["tokens"] == 3
     assert len(answer["pass_seconds"]) == 2
     assert 0 < sum(answer["pass_seconds"]) <= answer["seconds"]
