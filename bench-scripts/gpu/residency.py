@@ -118,7 +118,7 @@ def _measure(
 
 
 def _decodes(passes: Passes, case: EngineCase) -> Iterator[Any]:
-    """Measures decode in each miss mode, in mode `case` without a graph, and in mode `auto`.
+    """Measures decode in each miss mode, in mode `load` without a graph, and in mode `auto`.
 
     If all experts are in VRAM or on the CPU, there is only one measurement.
     """
