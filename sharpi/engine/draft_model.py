@@ -77,7 +77,7 @@ class DraftModel:
         """The size of the draft model's own vocabulary."""
         return self._runner.vocab_size
 
-    def give_back(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence) -> None:
         """Takes back the sequence of an ended request; another request may reuse its KV cache."""
         self._idle.append(sequence)
 
@@ -126,4 +126,4 @@ class ModelDrafter:
 
     def close(self) -> None:
         """Returns the sequence to the DraftModel."""
-        self._model.give_back(self._sequence)
+        self._model.release(self._sequence)

@@ -31,9 +31,9 @@ arrivals = st.lists(
 def few_pages(engine: Engine, count: int) -> Iterator[None]:
     """Leaves the scheduler only `count` free pages."""
     pages = engine.runner.pages
-    held = [pages.take() for _ in range(pages.size - count)]
+    held = [pages.allocate() for _ in range(pages.size - count)]
     yield
-    pages.give_back(*(page for page in held if page is not None))
+    pages.free(*(page for page in held if page is not None))
 
 
 def prompt_of(arrival: tuple) -> list[int]:

@@ -14,8 +14,8 @@ State: TypeAlias = int  # a number of the recurrent layers' state, alike in all 
 class Pool:
     """A pool of `size` page or state numbers, counted from `first`.
 
-    `reclaimers` are called in turn when no number is free. Each may give back a number whose
-    contents are only cached, and returns True if it did.
+    `reclaimers` are called in turn when no number is free. Each may free a number whose contents
+    are only cached, and returns True if it did.
     """
 
     def __init__(self, size: int, first: int = 0) -> None:
@@ -28,13 +28,13 @@ class Pool:
         """The number of free pages or states."""
         return len(self._free)
 
-    def take(self) -> int | None:
+    def allocate(self) -> int | None:
         """Returns a free page or state number and marks it as used; None when all are in use."""
         if self._free or any(reclaim() for reclaim in self.reclaimers):
             return self._free.pop()
         return None
 
-    def give_back(self, *numbers: int) -> None:
+    def free(self, *numbers: int) -> None:
         """Marks these numbers as free."""
         self._free.extend(numbers)
 

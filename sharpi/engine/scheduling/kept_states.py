@@ -20,25 +20,25 @@ class KeptStates:
         self._states: OrderedDict[tuple[CachedPage, int], State] = OrderedDict()
         self.are_needed = self._pool.size > 0  # the model has recurrent layers
 
-    def take(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
+    def allocate(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
         """Returns a state to compute in, and True if a snapshot was copied to it.
 
         The snapshot is the one after `offset` tokens of the page. Raises ContextFullError when all
         states are in use.
         """
         if page is None:
-            return self._pool.take(), False
+            return self._pool.allocate(), False
         place = page, offset
         self._states.move_to_end(place)
-        state = self._pool.take()
+        state = self._pool.allocate()
         if place not in self._states:
             return state, False
         self._runner.memory.copy_state(self._states[place], state)
         return state, True
 
-    def give_back(self, state: State) -> None:
-        """Frees a state from `take` without keeping its contents."""
-        self._pool.give_back(state)
+    def free(self, state: State) -> None:
+        """Frees a state from `allocate` without keeping its contents."""
+        self._pool.free(state)
 
     def remember(self, page: CachedPage, offset: int, state: State) -> None:
         """Keeps a copy of the state after `offset` tokens of a page, if a state can be had for it.
@@ -47,14 +47,14 @@ class KeptStates:
         """
         has_room = self._pool.num_free or self._states
         if offset not in page.states and has_room:
-            kept = self._pool.take()
+            kept = self._pool.allocate()
             self._runner.memory.copy_state(state, kept)
             self.hand_over(page, offset, kept)
 
     def hand_over(self, page: CachedPage, offset: int, state: State) -> None:
         """Keeps `state` itself as the snapshot; the caller must not compute in it any more."""
         if offset in page.states:
-            self._pool.give_back(self._take(page, offset))
+            self._pool.free(self._take(page, offset))
         page.states[offset] = self._states[page, offset] = state
 
     def supersede(self, page: CachedPage, offset: int) -> None:
@@ -70,13 +70,13 @@ class KeptStates:
     def drop(self, page: CachedPage, beyond: int = 0) -> None:
         """Frees the page's snapshots of states after more than `beyond` of its tokens."""
         for offset in [offset for offset in page.states if offset > beyond]:
-            self._pool.give_back(self._take(page, offset))
+            self._pool.free(self._take(page, offset))
 
     def restore(self, page: CachedPage, offset: int, data: HostBytes) -> bool:
         """Keeps a state that was read from disk; returns False if all states are in use."""
         if not (self._pool.num_free or self._states):
             return False
-        state = self._pool.take()
+        state = self._pool.allocate()
         self._runner.memory.write_state(state, data)
         self.hand_over(page, offset, state)
         return True
@@ -84,7 +84,7 @@ class KeptStates:
     def _evict(self) -> bool:
         """Frees the snapshot that is first in the order of eviction; returns False without any."""
         if self._states:
-            self._pool.give_back(self._take(*next(iter(self._states))))
+            self._pool.free(self._take(*next(iter(self._states))))
             return True
         return False
 

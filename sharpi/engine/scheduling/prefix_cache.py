@@ -205,7 +205,7 @@ class PrefixCache:
 
     def grow(self, parent: CachedPage | None) -> CachedPage | None:
         """Adds a page after `parent` and holds it; returns None if all pages are in use."""
-        taken = self._runner.pages.take()
+        taken = self._runner.pages.allocate()
         if taken is None:
             return None
         parent = parent or self.root
@@ -291,5 +291,5 @@ class PrefixCache:
         page.parent = None
         del self._by_number[page.page]
         self.windows.drop_page(page.page)
-        self._runner.pages.give_back(page.page)
+        self._runner.pages.free(page.page)
         self.num_kept -= 1

@@ -16,7 +16,7 @@ class TableState:
 
     def __init__(self, cache: PrefixCache, page: CachedPage | None, offset: int) -> None:
         self._kept, self._of_drafts = cache.states, cache.draft_states
-        self.now, self.are_known = self._kept.take(page, offset)
+        self.now, self.are_known = self._kept.allocate(page, offset)
         self.after: deque[State] = deque()  # the tokens of the current step
         self.is_sound = True
         # The snapshot that this request continues from, if no other request does.
@@ -30,7 +30,7 @@ class TableState:
         The result is empty if the step has no drafts.
         """
         if num_drafts:
-            self.after.extend(self._of_drafts.take() for _ in range(num_tokens))
+            self.after.extend(self._of_drafts.allocate() for _ in range(num_tokens))
         self.is_sound = bool(self.after)
         return tuple(self.after)
 
@@ -38,13 +38,13 @@ class TableState:
         """Makes `now` the state after `num_tokens` further tokens of the step."""
         self.is_sound = True
         for _ in range(num_tokens if self.after else 0):
-            self._of_drafts.give_back(self.now)
+            self._of_drafts.free(self.now)
             self.now = self.after.popleft()
 
     def drop_drafts(self) -> None:
         """Frees the states after drafts that were not accepted."""
         while self.after:
-            self._of_drafts.give_back(self.after.popleft())
+            self._of_drafts.free(self.after.popleft())
 
     def remember(self, page: CachedPage, offset: int) -> None:
         """Keeps a snapshot, after `offset` tokens of the page, for texts that begin the same."""
@@ -57,7 +57,7 @@ class TableState:
         """
         self.drop_drafts()
         if not self.is_sound or place is None:
-            self._kept.give_back(self.now)
+            self._kept.free(self.now)
             return
         self._kept.hand_over(*place, self.now)
         if self._origin is not None and self._origin != place:

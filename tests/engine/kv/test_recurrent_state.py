@@ -142,22 +142,22 @@ def test_snapshots_give_way_and_states_in_use_do_not() -> None:
     memory = Memory(3)
     pool, page = memory.states, CachedPage(0, None)
     kept = KeptStates(memory)  # type: ignore[arg-type]
-    live = pool.take()
+    live = pool.allocate()
     for position in (1, 2, 3):
         memory.contents[live] = position
         kept.remember(page, position, live)
     assert sorted(page.states) == [2, 3]
     assert sorted(memory.contents) == [2, 3, 3]
-    recalled, is_known = kept.take(page, 2)
+    recalled, is_known = kept.allocate(page, 2)
     assert (is_known, memory.contents[recalled]) == (True, 2)
     assert sorted(page.states) == [2]
     kept.drop(page, beyond=1)
     assert sorted(page.states) == []
-    pool.take()
+    pool.allocate()
     kept.remember(page, 9, live)
     assert sorted(page.states) == []
     with pytest.raises(ContextFullError, match="all 3 states"):
-        pool.take()
+        pool.allocate()
 
 
 def test_sessions_make_room_for_each_other(load: Load) -> None:

@@ -137,7 +137,7 @@ def test_depth_fills_the_context_before(load: Load) -> None:
     engine = load("llama", context_size=128)
     row = only_row(engine, BenchmarkTest("tg", 4, depth=100))
     assert (row.test, row.depth) == ("tg4 @ d100", 100)
-    assert engine.runner.pages.take() is not None  # all pages came back
+    assert engine.runner.pages.allocate() is not None  # all pages came back
 
 
 def test_same_ids_each_time(load: Load) -> None:

@@ -136,7 +136,7 @@ def test_the_youngest_gives_way_and_comes_back_the_same(model: str, load: Load) 
     engine = load(model, num_parallel=3, context_size=256, batch_size=64)
     prompts = [IDS[at : at + 60] for at in (0, 100, 200)]
     expected = [alone(engine, p, asked(150))[1] for p in prompts]
-    held = [engine.runner.pages.take() for _ in range(engine.runner.pages.size - 6)]
+    held = [engine.runner.pages.allocate() for _ in range(engine.runner.pages.size - 6)]
     scheduler = Scheduler(engine, 3)
     heard = [submit(scheduler, p, asked(150)) for p in prompts]
     fewest = 3
@@ -145,20 +145,20 @@ def test_the_youngest_gives_way_and_comes_back_the_same(model: str, load: Load) 
     assert fewest < 3
     assert [each.ids for each in heard] == expected
     assert [each.finish_info.timings.num_prompt_tokens for each in heard] == [60] * 3
-    engine.runner.pages.give_back(*(page for page in held if page is not None))
+    engine.runner.pages.free(*(page for page in held if page is not None))
     assert_nothing_is_left(scheduler, engine)
 
 
 def test_pages_that_others_hold_for_good_end_an_answer(load: Load) -> None:
     engine = load("llama", num_parallel=2, context_size=256)
-    held = [engine.runner.pages.take() for _ in range(engine.runner.pages.size - 1)]
+    held = [engine.runner.pages.allocate() for _ in range(engine.runner.pages.size - 1)]
     scheduler = Scheduler(engine, 2)
     heard = submit(scheduler, IDS[:60], asked(100))
     finish(scheduler)
     assert heard.finish_info.reason == "error"
     assert "KV pages" in str(heard.finish_info.error)
     assert 1 <= len(heard.ids) <= 5
-    engine.runner.pages.give_back(*(page for page in held if page is not None))
+    engine.runner.pages.free(*(page for page in held if page is not None))
     assert_nothing_is_left(scheduler, engine)
 
 
