@@ -117,7 +117,7 @@ class ModelDrafter:
         if same < len(sequence.tokens):
             sequence.truncate(same)
         logits = sequence.extend(self._tokens[same:])
-        sequence.remember()
+        sequence.save_snapshot()
         model = self._model
         return likely_tokens(
             logits, lambda token: sequence.extend([token]), most, model.vocab_size,

@@ -58,9 +58,9 @@ class Sequence:
         """Computes tokens that `truncate` lost anew, which the next `extend` would do otherwise."""
         self._ready(0)
 
-    def remember(self) -> None:
+    def save_snapshot(self) -> None:
         """Keeps a snapshot of the recurrent layers' state, for a `truncate` to this length."""
-        self._open().remember()
+        self._open().save_snapshot()
 
     def extend(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """Appends tokens, batch by batch; returns the logits (vocabulary,) after the last.
@@ -119,7 +119,7 @@ class Sequence:
 
     def _open(self) -> PageTable:
         """Returns the page table; makes a new one, on the cached prefix, after a failed step."""
-        if self._table is not None and not self._table.is_sound:
+        if self._table is not None and not self._table.is_valid:
             self._table.release()
             self._table = None
         if self._table is None:

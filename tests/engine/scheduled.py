@@ -84,7 +84,7 @@ def assert_nothing_is_left(scheduler: Scheduler, engine: Engine) -> None:
     assert (scheduler.num_waiting, scheduler.num_running, scheduler.cache.num_in_use) == (0, 0, 0)
     scheduler.cache.clear()
     runner = engine.runner
-    assert scheduler.cache.num_kept == 0
+    assert scheduler.cache.num_evictable == 0
     assert sorted(runner.pages._free) == list(range(runner.pages.size))
     # A state of a draft that was right changes places with the sequence's own.
     states = sorted(runner.states._free + runner.draft_states._free)

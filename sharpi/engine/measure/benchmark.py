@@ -53,7 +53,7 @@ class Benchmark:
         self._sequence = TokenSequence(self._runner, depth)
         if depth:
             self._sequence.extend(self._random_ids(depth))
-            self._sequence.remember()
+            self._sequence.save_snapshot()
 
     def _threads(self, test: BenchmarkTest) -> int:
         s = self._settings

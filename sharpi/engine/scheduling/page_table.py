@@ -232,15 +232,15 @@ class PageTable:
         if self._state is not None:
             self._state.drop_drafts()
 
-    def remember(self) -> None:
+    def save_snapshot(self) -> None:
         """Keeps a snapshot of the recurrent layers' state for texts that begin the same."""
         if self._state is not None and self.length:
-            self._state.remember(*self._last_place())
+            self._state.save_snapshot(*self._last_place())
 
     @property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         """True if more tokens can be computed; False if a failed step has spoilt the state."""
-        return self._state is None or self._state.is_sound
+        return self._state is None or self._state.is_valid
 
     def release(self) -> None:
         """Gives back pages and state; computed pages stay in the prefix cache while it has room."""

@@ -14,7 +14,7 @@ from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
 from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.kept_states import KeptStates
+from sharpi.engine.scheduling.state_snapshots import StateSnapshots
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
@@ -59,10 +59,10 @@ class PrefixCache:
         self.apart = CachedPage(-1, None)
         self._clock = count(1)
         self._evictable: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
-        self.states = KeptStates(runner, disk)
+        self.states = StateSnapshots(runner, disk)
         self.draft_states = runner.draft_states
         self.windows = runner.windows
-        self.num_kept = 0
+        self.num_evictable = 0
         self._by_number: dict[int, CachedPage] = {}
         runner.pages.reclaimers.append(self._evict)
         if disk is not None:
@@ -76,7 +76,7 @@ class PrefixCache:
     @property
     def num_available(self) -> int:
         """The number of pages that are free or may be evicted."""
-        return self._runner.pages.num_free + self.num_kept
+        return self._runner.pages.num_free + self.num_evictable
 
     @property
     def num_in_use(self) -> int:
@@ -188,7 +188,7 @@ class PrefixCache:
 
     def hold(self, page: CachedPage) -> None:
         """Counts one more user of the page, which is not evicted while it has users."""
-        self.num_kept -= page.num_users == 0
+        self.num_evictable -= page.num_users == 0
         page.num_users += 1
 
     def release(self, page: CachedPage) -> None:
@@ -198,7 +198,7 @@ class PrefixCache:
         """
         page.num_users -= 1
         page.last_use = next(self._clock)
-        self.num_kept += page.num_users == 0
+        self.num_evictable += page.num_users == 0
         if page.is_evictable and not page.tokens:
             self._remove(page)
         self._queue_for_eviction(page)
@@ -239,7 +239,7 @@ class PrefixCache:
         page.children = []
         self.states.move(page, other)
         page.num_users = 0
-        self.num_kept += 1
+        self.num_evictable += 1
         self._remove(page)
 
     def copy(self, source: CachedPage, length: int, target: CachedPage) -> None:
@@ -292,4 +292,4 @@ class PrefixCache:
         del self._by_number[page.page]
         self.windows.drop_page(page.page)
         self._runner.pages.free(page.page)
-        self.num_kept -= 1
+        self.num_evictable -= 1

@@ -61,7 +61,7 @@ class Request:
         )
         self.head: HeadDrafter | None = None  # from its first step on, with an MTP head
         self.slot: int | None = None  # no other running request has this number
-        self._marks: list[int] = []
+        self._snapshot_ends: list[int] = []
 
     @property
     def num_computed(self) -> int:
@@ -97,7 +97,7 @@ class Request:
     def open(self, cache: PrefixCache, max_pages: int) -> PageTable:
         """Creates the page table, which begins with the cached prefix; raises ContextFullError."""
         self.table = table = PageTable(cache, self.tokens, max_pages, self._cut)
-        self._marks = self._places_to_remember(table) if cache.states.are_needed else []
+        self._snapshot_ends = self._find_snapshot_ends(table) if cache.states.are_needed else []
         if not self.is_prefilled:
             timings = self.generation_state.timings
             timings.num_cached_tokens = table.length
@@ -105,17 +105,17 @@ class Request:
             self.generation_state.begin()
         return table
 
-    def _places_to_remember(self, table: PageTable) -> list[int]:
+    def _find_snapshot_ends(self, table: PageTable) -> list[int]:
         """Returns after how many tokens to keep snapshots of the recurrent state.
 
         One is kept after a shared prefix, and one near the end of a long prompt.
         """
-        places = []
+        ends = []
         if table.num_shared - table.length >= _SHARED_TOKENS:
-            places.append(table.num_shared)
+            ends.append(table.num_shared)
         if self.num_pending >= _LONG_PROMPT:
-            places.append(len(self.tokens) - _REWRITTEN_TOKENS)
-        return sorted(places)
+            ends.append(len(self.tokens) - _REWRITTEN_TOKENS)
+        return sorted(ends)
 
     def next_count(self, budget: int) -> int:
         """Returns the number of tokens of the next step, at most `budget`.
@@ -125,7 +125,13 @@ class Request:
         assert self.table is not None
         done = self.num_computed
         return self.table.next_count(
-            min([budget, self.num_pending, *(mark - done for mark in self._marks if mark > done)])
+            min(
+                [
+                    budget,
+                    self.num_pending,
+                    *(end - done for end in self._snapshot_ends if end > done),
+                ]
+            )
         )
 
     @property
@@ -159,8 +165,8 @@ class Request:
         assert self.table is not None
         start = self.table.length
         self.table.finish(self.tokens[start : start + count])
-        if self._marks and self.table.length in self._marks:
-            self.table.remember()
+        if self._snapshot_ends and self.table.length in self._snapshot_ends:
+            self.table.save_snapshot()
         if self._on_progress is not None and not self.is_prefilled:
             self._on_progress(self.generation_state.prefill_progress(self.table.length))
 

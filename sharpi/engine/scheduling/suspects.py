@@ -17,7 +17,7 @@ class Suspects:
     def add(self, request: Request, num_tokens: int) -> None:
         """Adds a request of the failed step, which had `num_tokens` tokens in that step."""
         self.goals[request] = request.num_computed + num_tokens
-        if request.table is not None and not request.table.is_sound:
+        if request.table is not None and not request.table.is_valid:
             request.release()
 
     def next_alone(self, running: Iterable[Request]) -> list[Request]:

@@ -9,16 +9,16 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 class TableState:
     """The state `now` that a request computes in, and states after each token of a step.
 
-    If `are_known`, it begins with the contents after `offset` tokens of `page`. `is_sound` is False
+    If `are_known`, it begins with the contents after `offset` tokens of `page`. `is_valid` is False
     from the beginning of a step to its end, as a failed step spoils the state, unless the step
     leaves a state after each token. Raises ContextFullError if all states are in use.
     """
 
     def __init__(self, cache: PrefixCache, page: CachedPage | None, offset: int) -> None:
-        self._kept, self._of_drafts = cache.states, cache.draft_states
-        self.now, self.are_known = self._kept.allocate(page, offset)
+        self._snapshots, self._of_drafts = cache.states, cache.draft_states
+        self.now, self.are_known = self._snapshots.allocate(page, offset)
         self.after: deque[State] = deque()  # the tokens of the current step
-        self.is_sound = True
+        self.is_valid = True
         # The snapshot that this request continues from, if no other request does.
         is_alone = page is not None and page.num_users == 1 and not page.children
         is_alone = is_alone and page is not None and len(page.tokens) == offset
@@ -31,12 +31,12 @@ class TableState:
         """
         if num_drafts:
             self.after.extend(self._of_drafts.allocate() for _ in range(num_tokens))
-        self.is_sound = bool(self.after)
+        self.is_valid = bool(self.after)
         return tuple(self.after)
 
     def end_step(self, num_tokens: int) -> None:
         """Makes `now` the state after `num_tokens` further tokens of the step."""
-        self.is_sound = True
+        self.is_valid = True
         for _ in range(num_tokens if self.after else 0):
             self._of_drafts.free(self.now)
             self.now = self.after.popleft()
@@ -46,19 +46,19 @@ class TableState:
         while self.after:
             self._of_drafts.free(self.after.popleft())
 
-    def remember(self, page: CachedPage, offset: int) -> None:
+    def save_snapshot(self, page: CachedPage, offset: int) -> None:
         """Keeps a snapshot, after `offset` tokens of the page, for texts that begin the same."""
-        self._kept.remember(page, offset, self.now)
+        self._snapshots.save_copy(page, offset, self.now)
 
     def release(self, place: tuple[CachedPage, int] | None) -> None:
-        """Gives up the state; a sound one is kept as a snapshot at `place`.
+        """Gives up the state; a valid one is kept as a snapshot at `place`.
 
         `place` is the last token's page, and the number of its tokens; None without tokens.
         """
         self.drop_drafts()
-        if not self.is_sound or place is None:
-            self._kept.free(self.now)
+        if not self.is_valid or place is None:
+            self._snapshots.free(self.now)
             return
-        self._kept.hand_over(*place, self.now)
+        self._snapshots.save(*place, self.now)
         if self._origin is not None and self._origin != place:
-            self._kept.supersede(*self._origin)
+            self._snapshots.supersede(*self._origin)

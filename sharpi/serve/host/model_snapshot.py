@@ -30,7 +30,7 @@ def take_snapshot(loaded: Loaded) -> ModelSnapshot:
         answers_waiting=scheduler.num_waiting,
         answers_running=scheduler.num_running,
         kv_pages_in_use=scheduler.cache.num_in_use,
-        kv_pages_kept=scheduler.cache.num_kept,
+        kv_pages_kept=scheduler.cache.num_evictable,
         kv_pages=scheduler.cache.num_pages,
         experts=None if stats is None else _counts(stats),
     )

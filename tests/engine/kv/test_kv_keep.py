@@ -80,7 +80,8 @@ def test_a_cut_text_has_the_pages_of_what_it_keeps(engine: Engine) -> None:
     while not heard.deltas:
         scheduler.step()
     assert scheduler.cache.num_in_use == KEPT // 64
-    assert scheduler.cache.num_kept == -(-PROMPT // 64)  # whole, for prompts that begin the same
+    # Whole pages, for prompts that begin the same.
+    assert scheduler.cache.num_evictable == -(-PROMPT // 64)
     finish(scheduler)
     assert scheduler.cache.num_in_use == 0
 

@@ -10,7 +10,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.kv.state_pool import StatePool
 from sharpi.engine.runner import StepInFlight
-from sharpi.engine.scheduling.kept_states import KeptStates
+from sharpi.engine.scheduling.state_snapshots import StateSnapshots
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ContextFullError
 from sharpi.ops.state_layout import MAX_STATES
@@ -34,7 +34,7 @@ def test_a_shorter_sequence_is_as_if_it_had_never_been_longer(case: str, load: L
     sequence = Sequence(engine.runner)
     for ids in (IDS[:20], IDS[20:50]):
         sequence.extend(ids)
-        sequence.remember()
+        sequence.save_snapshot()
     sequence.truncate(35)
     assert (len(sequence.tokens), sequence.num_ready) == (35, 20)
     other = IDS[100:110]
@@ -103,7 +103,7 @@ def test_a_step_that_fails_is_computed_again(
     engine = load(case)
     sequence = Sequence(engine.runner)
     sequence.extend(IDS[:20])
-    sequence.remember()
+    sequence.save_snapshot()
     run = engine.runner.begin
 
     def interrupted(*arguments: object, **options: object) -> StepInFlight:
@@ -141,20 +141,20 @@ class Memory:
 def test_snapshots_give_way_and_states_in_use_do_not() -> None:
     memory = Memory(3)
     pool, page = memory.states, CachedPage(0, None)
-    kept = KeptStates(memory)  # type: ignore[arg-type]
+    snapshots = StateSnapshots(memory)  # type: ignore[arg-type]
     live = pool.allocate()
     for position in (1, 2, 3):
         memory.contents[live] = position
-        kept.remember(page, position, live)
+        snapshots.save_copy(page, position, live)
     assert sorted(page.states) == [2, 3]
     assert sorted(memory.contents) == [2, 3, 3]
-    recalled, is_known = kept.allocate(page, 2)
+    recalled, is_known = snapshots.allocate(page, 2)
     assert (is_known, memory.contents[recalled]) == (True, 2)
     assert sorted(page.states) == [2]
-    kept.drop(page, beyond=1)
+    snapshots.drop(page, beyond=1)
     assert sorted(page.states) == []
     pool.allocate()
-    kept.remember(page, 9, live)
+    snapshots.save_copy(page, 9, live)
     assert sorted(page.states) == []
     with pytest.raises(ContextFullError, match="all 3 states"):
         pool.allocate()

@@ -113,7 +113,7 @@ def test_the_least_recently_used_conversation_goes_first(load: Load) -> None:
     a, b, c = IDS[:100], IDS[200:300], IDS[400:500]
     run(scheduler, a, 2)
     run(scheduler, b, 2)
-    assert scheduler.cache.num_kept == 4
+    assert scheduler.cache.num_evictable == 4
     assert run(scheduler, [*a, 5], 2)[1] == 100
     run(scheduler, c, 2)  # takes the free page, and one of b's
     assert run(scheduler, [*a, 5, 6], 2)[1] == 101
@@ -125,9 +125,9 @@ def test_what_is_kept_makes_room_for_lone_sequences(load: Load) -> None:
     engine = load("qwen3next", num_parallel=1, context_size=192)
     scheduler = Scheduler(engine, 1)
     run(scheduler, IDS[:150], 2)
-    assert scheduler.cache.num_kept == 3
+    assert scheduler.cache.num_evictable == 3
     alone(engine, IDS[200:380], asked(3))
-    assert scheduler.cache.num_kept < 3
+    assert scheduler.cache.num_evictable < 3
     assert_nothing_is_left(scheduler, engine)
 
 

@@ -56,7 +56,7 @@ def test_what_was_saved_is_restored_by_another_server(
     assert found > 100
     assert again == text
     other.scheduler.cache.clear()
-    assert other.scheduler.cache.num_kept == 0
+    assert other.scheduler.cache.num_evictable == 0
 
 
 def test_an_erased_text_is_computed_again(server: ServedDemo) -> None:

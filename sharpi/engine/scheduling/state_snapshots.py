@@ -8,7 +8,7 @@ from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
 
 
-class KeptStates:
+class StateSnapshots:
     """Snapshots of states, by page and number of that page's tokens, in the order of eviction.
 
     Snapshots are evicted when a request needs a state to compute in.
@@ -40,7 +40,7 @@ class KeptStates:
         """Frees a state from `allocate` without keeping its contents."""
         self._pool.free(state)
 
-    def remember(self, page: CachedPage, offset: int, state: State) -> None:
+    def save_copy(self, page: CachedPage, offset: int, state: State) -> None:
         """Keeps a copy of the state after `offset` tokens of a page, if a state can be had for it.
 
         Other snapshots may be evicted for that.
@@ -49,9 +49,9 @@ class KeptStates:
         if offset not in page.states and has_room:
             kept = self._pool.allocate()
             self._runner.memory.copy_state(state, kept)
-            self.hand_over(page, offset, kept)
+            self.save(page, offset, kept)
 
-    def hand_over(self, page: CachedPage, offset: int, state: State) -> None:
+    def save(self, page: CachedPage, offset: int, state: State) -> None:
         """Keeps `state` itself as the snapshot; the caller must not compute in it any more."""
         if offset in page.states:
             self._pool.free(self._take(page, offset))
@@ -65,7 +65,7 @@ class KeptStates:
     def move(self, page: CachedPage, other: CachedPage) -> None:
         """Moves the snapshots of a page to another one with the same tokens."""
         for offset in list(page.states):
-            self.hand_over(other, offset, self._take(page, offset))
+            self.save(other, offset, self._take(page, offset))
 
     def drop(self, page: CachedPage, beyond: int = 0) -> None:
         """Frees the page's snapshots of states after more than `beyond` of its tokens."""
@@ -78,7 +78,7 @@ class KeptStates:
             return False
         state = self._pool.allocate()
         self._runner.memory.write_state(state, data)
-        self.hand_over(page, offset, state)
+        self.save(page, offset, state)
         return True
 
     def _evict(self) -> bool:
