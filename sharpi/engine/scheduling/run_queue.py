@@ -25,8 +25,8 @@ class RunQueue:
         self._cache, self._max_parallel, self._max_pages = cache, max_parallel, max_pages
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
-        self._turns: dict[str, int] = {}  # the number of each client's last turn
-        self._num_turns = 0
+        self._start_numbers: dict[str, int] = {}  # the number of each client's last start
+        self._num_starts = 0
         self.slot_texts: list[list[int]] = [[] for _ in range(max_parallel)]
 
     def __iter__(self) -> Iterator[Request]:
@@ -53,7 +53,7 @@ class RunQueue:
             if self.running and not self._fits(request):
                 return
             self.waiting.remove(request)
-            self._take_turn(request.client)
+            self._record_start(request.client)
             taken = {each.slot for each in self.running}
             request.slot = next(slot for slot in count() if slot not in taken)
             self.running.append(request)
@@ -65,17 +65,17 @@ class RunQueue:
         Of several such clients, it is the one whose last request started longest ago.
         """
         running = Counter(each.client for each in self.running)
-        return min(self.waiting, key=lambda each: (running[each.client], self._turn_of(each)))
+        return min(self.waiting, key=lambda each: (running[each.client], self._last_start(each)))
 
-    def _turn_of(self, request: Request) -> int:
-        return self._turns.get(request.client, 0)
+    def _last_start(self, request: Request) -> int:
+        return self._start_numbers.get(request.client, 0)
 
-    def _take_turn(self, client: str) -> None:
-        self._num_turns += 1
-        self._turns.pop(client, None)
-        self._turns[client] = self._num_turns
-        if len(self._turns) > _MAX_CLIENTS:
-            del self._turns[next(iter(self._turns))]
+    def _record_start(self, client: str) -> None:
+        self._num_starts += 1
+        self._start_numbers.pop(client, None)
+        self._start_numbers[client] = self._num_starts
+        if len(self._start_numbers) > _MAX_CLIENTS:
+            del self._start_numbers[next(iter(self._start_numbers))]
 
     def _fits(self, request: Request) -> bool:
         """Returns True if pages suffice for this request and for all that running requests need."""
@@ -114,7 +114,7 @@ class RunQueue:
 class Inbox:
     """New requests, and the ids of requests to cancel, on their way to the scheduler.
 
-    Any thread adds to it, and the engine's thread empties it; `has_news` may be read unlocked.
+    Any thread adds to it, and the engine's thread empties it; `has_items` may be read unlocked.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Inbox:
         self._requests: deque[Request] = deque()
         self._cancelled: set[RequestId] = set()
         self._last_number = 0
-        self.has_news = False
+        self.has_items = False
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -137,18 +137,18 @@ class Inbox:
         """Adds a new request, which the engine's thread takes out by `empty`."""
         with self._lock:
             self._requests.append(request)
-            self.has_news = True
+            self.has_items = True
 
     def cancel(self, request_id: RequestId) -> None:
         """Adds the id of a request to cancel; has no effect if the request has ended."""
         with self._lock:
             self._cancelled.add(request_id)
-            self.has_news = True
+            self.has_items = True
 
     def empty(self) -> tuple[deque[Request], set[RequestId]]:
         """Removes and returns the requests and cancelled ids that came since the last call."""
         with self._lock:
             requests, cancelled = self._requests, self._cancelled
             self._requests, self._cancelled = deque(), set()
-            self.has_news = False
+            self.has_items = False
             return requests, cancelled

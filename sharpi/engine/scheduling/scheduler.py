@@ -134,7 +134,7 @@ class Scheduler:
         """
         queue, flight = self._run_queue, self._flight
         has_work = bool(queue.running or queue.waiting or self._inbox or flight)
-        if self._inbox.has_news:
+        if self._inbox.has_items:
             self._take_in()
         if queue.waiting:
             queue.admit()
