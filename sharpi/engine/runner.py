@@ -165,11 +165,11 @@ class Runner:
         step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, continues_greedily)
         usual = self._usual_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
-        begun = self._run_parts(step, max_outputs)
+        started = self._run_parts(step, max_outputs)
         if self._records is not None:
             self._records.step(step.segments, self)
         self._num_tokens = 0
-        return begun
+        return started
 
     def _run_parts(self, step: StepOfPart, max_outputs: int) -> StepInFlight:
         """Runs the parts in turn, up to one whose layers other machines run."""
@@ -208,21 +208,21 @@ class Runner:
             self._records.step(step.segments, self)
         return values
 
-    def finish(self, begun: StepInFlight) -> Values:
+    def finish(self, started: StepInFlight) -> Values:
         """Waits for the end of a step; returns its logits, a view that the next step overwrites."""
-        values = begun.values
-        if begun.number is not None and self._remote is not None:
-            values = self._remote.receive(begun.number)
+        values = started.values
+        if started.number is not None and self._remote is not None:
+            values = self._remote.receive(started.number)
             for part in self.parts[self.parts.index(self._remote) + 1 :]:
-                values = part.run(begun.step._replace(incoming=values), begun.max_outputs)
+                values = part.run(started.step._replace(incoming=values), started.max_outputs)
             self._remote.raise_if_failed()
         assert isinstance(values, np.ndarray)  # the last part's are on the host
         return values
 
-    def give_up(self, begun: StepInFlight) -> None:
+    def discard(self, started: StepInFlight) -> None:
         """Ends a step without waiting for its outputs, which are dropped."""
-        if begun.number is not None and self._remote is not None:
-            self._remote.forget(begun.number)
+        if started.number is not None and self._remote is not None:
+            self._remote.discard(started.number)
 
     def _in_batches(self, part: ModelPart, step: StepOfPart, max_outputs: int) -> Values:
         """Runs a long prompt through the first part, in batches of the part's `max_tokens`."""

@@ -67,7 +67,7 @@ class LateLayers:
     def raise_if_failed(self) -> None:
         pass  # no machine is lost
 
-    def forget(self, number: int) -> None:
+    def discard(self, number: int) -> None:
         self._wanted.discard(number)
         self._done.pop(number, None)
 

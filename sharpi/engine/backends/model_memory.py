@@ -36,13 +36,13 @@ class ModelMemory:
         self._states: list[PartStates] = [part.states for part in self._parts]
         self.is_host_memory = remote is None and all(part.is_host_memory for part in self._parts)
 
-    def _settle(self, num_pages: int = 0) -> None:
+    def _prepare_change(self, num_pages: int = 0) -> None:
         for part in self._parts:
-            part.settle(num_pages)
+            part.prepare_change(num_pages)
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies a page of the KV cache to another, in all layers."""
-        self._settle(1 + max(source, target))
+        self._prepare_change(1 + max(source, target))
         for cache in self._caches:
             cache.copy_page(source, target)
         if self._remote is not None:
@@ -58,7 +58,7 @@ class ModelMemory:
 
     def copy_state(self, source: int, target: int) -> None:
         """Copies a recurrent state to another one, in all recurrent layers."""
-        self._settle()
+        self._prepare_change()
         for states in self._states:
             states.copy(source, target)
         if self._remote is not None:
@@ -81,7 +81,7 @@ class ModelMemory:
 
     def write_page(self, page: int, source: HostBytes) -> None:
         """Overwrites a page in all layers with `source`, bytes that `read_page` has read."""
-        self._settle(1 + page)
+        self._prepare_change(1 + page)
         for cache, own in _shares(source, self._caches, lambda each: each.page_bytes):
             cache.write_page(page, own)
 
@@ -97,19 +97,19 @@ class ModelMemory:
 
     def write_partial(self, page: int, source: HostBytes) -> None:
         """Overwrites a page, except its sliding-window layers, with bytes from `read_partial`."""
-        self._settle(1 + page)
+        self._prepare_change(1 + page)
         for cache, own in _shares(source, self._caches, lambda each: each.partial_bytes):
             cache.write_partial(page, own)
 
     def read_state(self, state: int, target: HostBytes) -> None:
         """Copies a state of all recurrent layers to `target`, (state_bytes,)."""
-        self._settle()
+        self._prepare_change()
         for states, own in _shares(target, self._states, lambda each: each.state_bytes):
             states.read(state, own)
 
     def write_state(self, state: int, source: HostBytes) -> None:
         """Overwrites a state in all recurrent layers with bytes that `read_state` has read."""
-        self._settle()
+        self._prepare_change()
         for states, own in _shares(source, self._states, lambda each: each.state_bytes):
             states.write(state, own)
 

@@ -191,7 +191,7 @@ class RemoteLayers(ModelPart, Protocol):
     def raise_if_failed(self) -> None:
         """Raises ClusterError once a machine is lost, as values received from it may be wrong."""
 
-    def forget(self, number: int) -> None:
+    def discard(self, number: int) -> None:
         """Drops a step's outputs: `receive` will not be called for them."""
 
     def copy_page(self, source: int, target: int) -> None:

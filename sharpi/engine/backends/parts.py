@@ -55,7 +55,7 @@ def make_parts(
         GpuPart(
             devices[place.gpu], config, weights, settings,
             layers=place.layers, embeds=embeds, has_output=has_output,
-            hands_on=place is not places[-1],
+            keeps_results=place is not places[-1],
             slots=own, tier=tier, keeps_router_logits=keeps_router_logits,
             keeps_hidden=config.has_head, embedding=in_ram,
         )
@@ -105,12 +105,12 @@ def make_output(
     )  # fmt: skip
 
 
-def hand_on(part: ModelPart) -> None:
+def keep_results_on_gpu(part: ModelPart) -> None:
     """Makes a part leave its results in its GPU's memory, from which they are sent to a rank."""
     from sharpi.engine.backends.gpu.part import GpuPart
 
     assert isinstance(part, GpuPart)  # it has a connection to another GPU
-    part.hand_on()
+    part.keep_results()
 
 
 def keys_by_layer(parts: Iterable[ModelPart]) -> dict[int, PartCache]:

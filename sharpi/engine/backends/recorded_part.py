@@ -73,7 +73,7 @@ class RecordedPart(ABC, Generic[P]):
         """The router logits of the step that ran last, if they are kept."""
         return [] if self._latest is None else self._latest.router_logits
 
-    def settle(self, num_pages: int = 0) -> None:
+    def prepare_change(self, num_pages: int = 0) -> None:
         """Prepares for a change of pages or states between two steps, and must precede it.
 
         Makes the KV cache have at least `num_pages` pages, if it can grow.

@@ -9,7 +9,7 @@ from sharpi.cluster.nccl import has_nccl
 from sharpi.cluster.wire_count import WireCount
 from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
-from sharpi.engine.backends.parts import hand_on, make_output
+from sharpi.engine.backends.parts import keep_results_on_gpu, make_output
 from sharpi.engine.cluster.follower import Follower
 from sharpi.engine.cluster.gpu_connections import GpuConnections, GpuEnds
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
@@ -179,7 +179,7 @@ class ClusterLoader(Closing):
         connections.open(into, out, num_bytes)
         self.notes = (*self.notes, *connections.notes)
         if connections.out is not None:
-            hand_on(own[-1])
+            keep_results_on_gpu(own[-1])
 
     def _lend(self, loaded: LoadedModel) -> None:
         """Agrees with the other ranks which experts are lent, and starts the threads for that."""

@@ -89,9 +89,9 @@ class RemotePart:
                 self._take(self._channel.receive(), number)
             return self._arrived.pop(number)
         finally:
-            self.forget(number)
+            self.discard(number)
 
-    def forget(self, number: int) -> None:
+    def discard(self, number: int) -> None:
         """Drops the outputs of a step, those already received and those still to come."""
         self._wanted.discard(number)
         self._arrived.pop(number, None)
@@ -101,7 +101,7 @@ class RemotePart:
         self._channel.raise_if_failed()
 
     def _take(self, message: Message, awaited: int) -> None:
-        """Handles a message, and stores a step's outputs unless `forget` was called for it.
+        """Handles a message, and stores a step's outputs unless `discard` was called for it.
 
         Outputs of steps other than `awaited` are copied to the host. Raises ClusterError if the
         message says that a rank has failed.

@@ -248,7 +248,7 @@ class PrefixCache:
         self._runner.memory.copy_page(source.page, target.page)
         target.tokens[:] = source.tokens[:length]
 
-    def forget(self, tokens: Sequence[int]) -> None:
+    def remove_text(self, tokens: Sequence[int]) -> None:
         """Gives back the pages of a text, as far as no request or other text needs them."""
         prefix = self.find(tokens)
         for page in [prefix.last, *reversed(prefix.whole)]:

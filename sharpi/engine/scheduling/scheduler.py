@@ -199,7 +199,7 @@ class Scheduler:
         valid = [row for row in range(len(started.batch)) if started.is_wanted(row)]
         wanted = [row for row in rows if row in valid]
         if not wanted and not (valid and self._drafting and self._drafting.follows_prompts):
-            self._runner.give_up(started.step)
+            self._runner.discard(started.step)
             return
         try:
             choices = self._choices(started)

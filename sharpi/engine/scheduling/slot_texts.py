@@ -94,7 +94,7 @@ class SlotTexts:
     def erase(self, number: int) -> int:
         """Forgets a slot's text and frees the pages that only it uses; returns its token count."""
         tokens, self.texts[number] = self.texts[number], []
-        self._cache.forget(tokens)
+        self._cache.remove_text(tokens)
         return len(tokens)
 
 

@@ -28,7 +28,7 @@ class GpuGrowth:
         """Returns True if the KV cache has fewer pages than `num_pages`."""
         return num_pages > self._cache.num_pages
 
-    def make_room(self, num_pages: int) -> None:
+    def grow(self, num_pages: int) -> None:
         """Grows the KV cache to `num_pages`, or to twice its size if that is more.
 
         Call it between steps, after forgetting captured graphs, which hold memory. Raises

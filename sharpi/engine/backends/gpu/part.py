@@ -45,7 +45,7 @@ class GpuPart(RecordedPart[GpuProgram]):
     """Runs `layers`, by default all; `embeds` if no earlier part looks up the embedding.
 
     With `has_output` it computes the logits, by default if it has the model's last layer; with
-    `keeps_hidden` it then also keeps all tokens' values after the output norm. With `hands_on`
+    `keeps_hidden` it then also keeps all tokens' values after the output norm. With `keeps_results`
     another GPU runs the next layers, and reads this part's result from this GPU's memory. `slots`
     describes the layers whose experts are not all on the GPU. `tier` has the RAM slots of experts
     that the CPU computes; None if RAM holds all experts. `embedding` is page-locked RAM where the
@@ -67,7 +67,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         layers: range | None = None,
         embeds: bool = True,
         has_output: bool | None = None,
-        hands_on: bool = False,
+        keeps_results: bool = False,
         slots: GpuSlots | None = None,
         tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
@@ -78,7 +78,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self.device, self._config, self._weights = device, config, weights
         self._settings = settings
         self._layers = range(config.num_layers) if layers is None else layers
-        self._hands_on = hands_on
+        self._keeps_results = keeps_results
         self._gives_outputs = self._layers.stop == config.num_layers  # a row for each output
         self._has_output = self._gives_outputs if has_output is None else has_output
         self._keeps_hidden = keeps_hidden and self._has_output
@@ -110,7 +110,7 @@ class GpuPart(RecordedPart[GpuProgram]):
     def run(self, step: StepOfPart, max_outputs: int) -> Passed:
         """Runs short segments together in one pass, and each prompt's segment in its own passes."""
         if self._memory.growth is not None:
-            self._make_room(pages_of(step.segments))
+            self._grow_cache(pages_of(step.segments))
         if self._memory.frames is not None:
             for segment in step.segments:
                 end = segment.position + len(segment.ids)
@@ -133,14 +133,14 @@ class GpuPart(RecordedPart[GpuProgram]):
         largest = step.wants_largest and self._has_output
         runs_ahead = largest and step.continues_greedily and self._can_run_ahead
         values = self._run(
-            program, step.segments, step.incoming, largest=largest, reads=not self._hands_on,
+            program, step.segments, step.incoming, largest=largest, reads=not self._keeps_results,
             runs_ahead=runs_ahead and self._tier_steps.may_run_ahead,
         )  # fmt: skip
-        return program.results if self._hands_on else values
+        return program.results if self._keeps_results else values
 
-    def hand_on(self) -> None:
+    def keep_results(self) -> None:
         """Leaves results in this GPU's memory from now on, for another GPU to read."""
-        self._hands_on = True
+        self._keeps_results = True
 
     @property
     def _most_shared(self) -> int:
@@ -271,17 +271,17 @@ class GpuPart(RecordedPart[GpuProgram]):
         if self._latest is not None:
             self._latest.forget_next()
 
-    def _make_room(self, num_pages: int) -> None:
+    def _grow_cache(self, num_pages: int) -> None:
         """Grows the KV cache to `num_pages` if it has fewer."""
         growth = self._memory.growth
         if growth is not None and growth.lacks(num_pages):
             self.forget_graphs()
-            growth.make_room(num_pages)
+            growth.grow(num_pages)
 
-    def settle(self, num_pages: int = 0) -> None:
+    def prepare_change(self, num_pages: int = 0) -> None:
         """Drops a step begun early, restores the recurrent states, and grows the KV cache."""
         self._forget_next()
-        self._make_room(num_pages)
+        self._grow_cache(num_pages)
 
     def _record(self, max_outputs: int) -> GpuProgram:
         program = self._recorder.record(max_outputs)
