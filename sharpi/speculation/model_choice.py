@@ -26,10 +26,10 @@ class ModelChoice:
         usual = times.seconds(num)
         if not usual or most <= 0:
             return 0
-        is_hopeless = self._num_drafts > 0 and self._chance < _LEAST_CHANCE
-        if self._num_drafts < _NUM_FIRST and not is_hopeless:
+        is_unlikely = self._num_drafts > 0 and self._chance < _LEAST_CHANCE
+        if self._num_drafts < _NUM_FIRST and not is_unlikely:
             return 1 if budget.allows(self._seconds or usual) else 0
-        best, utility = (0, 0.0) if is_hopeless else self._best(times, num, most)
+        best, utility = (0, 0.0) if is_unlikely else self._best(times, num, most)
         if utility >= _LEAST_UTILITY:
             self._retried_after = _RETRIED_AFTER
             return best

@@ -70,7 +70,7 @@ class Rule:
     @property
     def _has_lost(self) -> bool:
         """True if checks have lost too much time, which only counts if steps read from a disk."""
-        return self._reads_disk and self.budget.is_overdrawn
+        return self._reads_disk and self.budget.is_exceeded
 
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
         """Returns a trial of as many drafted tokens as the budget allows; None if it allows none.

@@ -28,11 +28,11 @@ class SequenceDrafts:
     `drafts` are those for the current step.
     """
 
-    def __init__(self, drafters: Sequence[Drafter], everyone: Acceptance) -> None:
+    def __init__(self, drafters: Sequence[Drafter], overall: Acceptance) -> None:
         self._chain = Chain(drafters)
         self._new: list[int] = []  # tokens that the drafters have not received yet
         self.num_known = 0  # tokens of the answer so far
-        self.acceptance = Acceptance(everyone)
+        self.acceptance = Acceptance(overall)
         self.drafts: list[Draft] = []
         self.statistics = DraftStatistics()
 
@@ -124,7 +124,7 @@ class Speculator:
         self._rules = {1: self.rule}
         self.statistics = DraftStatistics()
         self._seen = SeenText()
-        self._everyone = Acceptance()
+        self._overall = Acceptance()
         self._model_drafters = model_drafters
         self._pause = Pause()
         self._model_choice = ModelChoice()
@@ -152,7 +152,7 @@ class Speculator:
         if self._model_drafters is not None:
             drafters += self._model_drafters()
         drafters += own
-        drafts = SequenceDrafts(drafters, self._everyone)
+        drafts = SequenceDrafts(drafters, self._overall)
         drafts.extend(tokens)
         return drafts
 

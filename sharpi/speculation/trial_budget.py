@@ -8,12 +8,12 @@ _MOST_SAVED = 8.0  # steps gained by checks that later checks may lose again
 class TrialBudget:
     """The seconds that trials have lost, and the seconds that all steps have taken.
 
-    `owed` are the additional seconds of checks, compared with decoding their tokens one by one. It
-    is negative if checks saved time.
+    `check_seconds` are the additional seconds of checks, compared with decoding their tokens one by
+    one. It is negative if checks saved time.
     """
 
     def __init__(self) -> None:
-        self.seconds = self.lost = self.owed = 0.0
+        self.seconds = self.lost = self.check_seconds = 0.0
         self._usual = 0.0
 
     def record(self, seconds: float, lost: float, usual: float) -> None:
@@ -27,12 +27,12 @@ class TrialBudget:
 
     def check(self, seconds: float) -> None:
         """Records a check: its additional seconds, compared with decoding its tokens one by one."""
-        self.owed = max(self.owed + seconds, -_MOST_SAVED * self._usual)
+        self.check_seconds = max(self.check_seconds + seconds, -_MOST_SAVED * self._usual)
 
     @property
-    def is_overdrawn(self) -> bool:
+    def is_exceeded(self) -> bool:
         """True if checks have lost more time than the budget allows."""
-        return self.owed > self._limit
+        return self.check_seconds > self._limit
 
     def spend(self, seconds: float) -> None:
         """Counts seconds that a trial took outside of steps, for example for drafting."""
