@@ -53,18 +53,18 @@ def receive(
     `on_bytes`: called with the number of bytes received, negative if the file restarts. Raises
     HubError if the hub rejects the request, or if all retries receive nothing.
     """
-    fruitless = 0
+    num_failed = 0
     while not target.is_complete:
         before, error = target.received, None
         try:
             _receive_range(source, target, on_bytes)
         except UnreachableError as fault:
             error = fault
-        fruitless = 0 if target.received > before else fruitless + 1
-        if fruitless >= retries.max_attempts:
+        num_failed = 0 if target.received > before else num_failed + 1
+        if num_failed >= retries.max_attempts:
             raise error or UnreachableError(f"the download of {source.url} ended early")
         if error is not None:
-            time.sleep(retries.seconds(fruitless, error))
+            time.sleep(retries.seconds(num_failed, error))
 
 
 def _receive_range(

@@ -22,7 +22,7 @@ _SMALL = 64 << 10  # bytes that any body may have
 _LEAST_RATE = 16 << 10  # bytes per second that a slow body must reach
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """Raised when the client has closed the connection or stopped reading."""
 
 
@@ -88,7 +88,7 @@ class BodyReader:
             message = "the rest of the request did not arrive"
             raise ApiError(408, message, "timeout", headers=LAST) from None
         if event["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         return event.get("body", b""), event.get("more_body", False)
 
     async def _refuse_length(self, receive: Receive) -> None:
@@ -125,29 +125,29 @@ class ClientConnection:
         self.closes = False  # whether to close the connection after the response
         self._receive, self._send, self._stall_seconds = receive, send, stall_seconds
         self._has_ended = False
-        self._is_gone = asyncio.Event()
+        self._is_disconnected = asyncio.Event()
 
     status: int | None
 
     async def run(self, app: ASGIApp, body: bytes) -> None:
         """Runs the application with the complete body until the response ends.
 
-        Raises ClientGone, or the application's error.
+        Raises ClientDisconnected, or the application's error.
         """
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
             if parts:
                 return parts.pop()
-            await self._is_gone.wait()
+            await self._is_disconnected.wait()
             return {"type": "http.disconnect"}
 
         work = asyncio.ensure_future(app(self.scope, receive, self.send))
-        watch = asyncio.ensure_future(self._wait_until_gone())
+        watch = asyncio.ensure_future(self._wait_until_disconnected())
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and not self._has_ended:
-                raise ClientGone
+                raise ClientDisconnected
             await work
         finally:
             await _ended(watch)
@@ -156,14 +156,14 @@ class ClientConnection:
             del work, watch
 
     async def send(self, message: Message) -> None:
-        """Sends an ASGI message to the client; raises ClientGone if the client does not read it."""
+        """Sends an ASGI message; raises ClientDisconnected if the client does not read it."""
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *self._own_headers()]}
         try:
             async with asyncio.timeout(self._stall_seconds):
                 await self._send(message)
         except (TimeoutError, OSError):
-            raise ClientGone from None
+            raise ClientDisconnected from None
         if message["type"] == "http.response.start":
             self.status = message["status"]
         self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
@@ -174,10 +174,10 @@ class ClientConnection:
         close = [(b"connection", b"close")] if self.closes else []
         return [(b"x-request-id", request_id), (b"request-id", request_id), *close]
 
-    async def _wait_until_gone(self) -> None:
+    async def _wait_until_disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._is_gone.set()
+        self._is_disconnected.set()
 
 
 async def _ended(task: "asyncio.Future[None]") -> None:

@@ -15,7 +15,7 @@ from sharpi.serve.http.client_connection import (
     LAST,
     BodyReader,
     ClientConnection,
-    ClientGone,
+    ClientDisconnected,
     RequestLimits,
 )
 from sharpi.serve.http.errors import ApiError, as_api_error, error_response, invalid_request
@@ -60,7 +60,7 @@ class RequestGuard:
         connection = ClientConnection(scope, receive, send, self._limits.stall_seconds)
         try:
             await self._pass(connection, receive)
-        except ClientGone:
+        except ClientDisconnected:
             connection.status = CLIENT_CLOSED
         except Exception as error:
             await self._answer_fault(connection, receive, error)
@@ -95,7 +95,7 @@ class RequestGuard:
         if connection.status is None:
             try:
                 await error_response(path, fault)(connection.scope, receive, connection.send)
-            except ClientGone:
+            except ClientDisconnected:
                 connection.status = CLIENT_CLOSED
 
 
