@@ -144,11 +144,11 @@ def counting(settings: PolicySettings, num_tokens: int) -> PolicySettings:
     `num_tokens` tokens.
     """
     layers = sum(slots > 0 for slots in settings.slots)
-    everyone = (tuple(range(settings.num_experts)),) * settings.num_layers
+    all_experts = (tuple(range(settings.num_experts)),) * settings.num_layers
     return replace(
         settings,
         pinned=(),
-        warm=everyone,
+        warm=all_experts,
         warm_pin=max(settings.slots),
         warm_pin_after=num_tokens * layers * settings.experts_per_token,
     )

@@ -110,10 +110,10 @@ def test_refusals(config: dict[str, object], complaint: str) -> None:
 
 
 def test_a_fixed_set() -> None:
-    everyone = (tuple(range(8)),) * 3
+    all_experts = (tuple(range(8)),) * 3
     assert policy(resident="first-n").kind is PolicyKind.STATIC
-    assert policy(resident="first-n").pinned == everyone
-    assert policy(policy="static").pinned == everyone
+    assert policy(resident="first-n").pinned == all_experts
+    assert policy(policy="static").pinned == all_experts
     assert policy(resident="ids", resident_ids="6,,1-2").pinned == ((6, 1, 2),) * 3
 
 

@@ -220,15 +220,15 @@ def test_a_size_that_has_not_run_for_long_is_tried_again() -> None:
 
 
 def test_acceptance_follows_what_happens() -> None:
-    everyone = Acceptance()
-    acceptance = Acceptance(everyone)
+    overall = Acceptance()
+    acceptance = Acceptance(overall)
     draft = Draft("ngram", (1, 2, 3), (2, 3, 4))
     for _ in range(50):
         acceptance.learn(draft, [1, 9])
     assert acceptance.chance("ngram", 2) > 0.9
     assert acceptance.chance("ngram", 3) < 0.1
     assert acceptance.chance("ngram", 4) == 0.5
-    assert Acceptance(everyone).chance("ngram", 2) > 0.9
+    assert Acceptance(overall).chance("ngram", 2) > 0.9
 
 
 def test_a_search_in_vain_is_made_less_often() -> None:

@@ -53,10 +53,10 @@ class LearnedNeeds:
             return None
         now = [slots.num_slots for slots in layers]
         fewest = [max(chosen.experts_per_token, slots // 2) for slots in chosen.slots]
-        takers = [layer for layer, slots in enumerate(now) if slots < chosen.num_experts]
-        givers = [layer for layer, slots in enumerate(now) if slots > fewest[layer]]
-        if not takers or not givers:
+        targets = [layer for layer, slots in enumerate(now) if slots < chosen.num_experts]
+        sources = [layer for layer, slots in enumerate(now) if slots > fewest[layer]]
+        if not targets or not sources:
             return None
-        to = max(takers, key=lambda layer: self._gain[layer])
-        giver = min(givers, key=lambda layer: self._loss[layer])
-        return (giver, to) if self._gain[to] > self._loss[giver] + _DIFFERENCE else None
+        target = max(targets, key=lambda layer: self._gain[layer])
+        source = min(sources, key=lambda layer: self._loss[layer])
+        return (source, target) if self._gain[target] > self._loss[source] + _DIFFERENCE else None

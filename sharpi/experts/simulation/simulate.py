@@ -93,13 +93,13 @@ def policy_settings(
     budget = simulation.load_budget
     if budget is None:
         budget = default_load_budget(trace.num_layers, trace.experts_per_token)
-    everyone = (tuple(range(trace.num_experts)),) * trace.num_layers
+    all_experts = (tuple(range(trace.num_experts)),) * trace.num_layers
     settings = PolicySettings(
         kind,
         trace.num_experts,
         trace.experts_per_token,
         (slots,) * trace.num_layers,
-        pinned=(simulation.resident or everyone) if kind is PolicyKind.STATIC else (),
+        pinned=(simulation.resident or all_experts) if kind is PolicyKind.STATIC else (),
         admission=simulation.admission,
         load_budget=budget,
         moving_slots=simulation.moving_slots,
