@@ -128,14 +128,14 @@ class Learned(SlotPolicy):
             return self._within.scores(layer)
         return self._maps[layer].scores
 
-    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+    def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         self._needs.measure(layer, self.layers[layer], experts)
         self._next[layer] = list(experts)[: self.settings.experts_per_token]
 
-    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+    def _on_batch_access(self, layer: int, routes: NDArray[np.integer]) -> None:
         self._batch[layer] = routes.tolist()
 
-    def _worth(self, layer: int, expert: int) -> float:
+    def _priority(self, layer: int, expert: int) -> float:
         return float(self.layers[layer].access_count[expert])
 
     def _victim(self, layer: int) -> int:
@@ -203,7 +203,7 @@ class Learned(SlotPolicy):
         """Learns from the last tokens of a batch as if each had been decoded; makes no swaps."""
         for token in range(min(map(len, self._batch.values()))):
             for layer, routes in self._batch.items():
-                self._touched(layer, routes[token])
+                self._on_access(layer, routes[token])
                 self._score_within(layer)
                 self._score_ahead(layer)
             self._end_step()

@@ -69,24 +69,24 @@ class SlotPolicy(ABC):
         slots = self.layers[layer]
         slots.begin_use(experts)
         missed = [expert for expert in experts if not self._look_up(layer, expert)]
-        self._touched(layer, experts)
+        self._on_access(layer, experts)
         swaps = [swap for expert in missed for swap in self._place(layer, expert)]
         return swaps + self._after_use(layer)
 
     def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
         """Records a batch's use of experts, `routes` (tokens, k); returns the swaps.
 
-        Each distinct expert is one access. Nothing is evicted; the experts that are worth most at
-        the end of the batch get the free slots.
+        Each distinct expert is one access. Nothing is evicted; the experts of the highest priority
+        at the end of the batch get the free slots.
         """
         slots = self.layers[layer]
         slots.begin_use(routes.reshape(-1).tolist())
         experts = np.unique(routes).tolist()
         for expert in experts:
             self._look_up(layer, expert)
-        self._touched_batch(layer, routes[-BATCH_MEMORY:])
+        self._on_batch_access(layer, routes[-BATCH_MEMORY:])
         swaps: list[Swap] = []
-        for expert in sorted(experts, key=lambda e: -self._worth(layer, e)):
+        for expert in sorted(experts, key=lambda e: -self._priority(layer, e)):
             takes = slots.has_free and self._may_take_free(layer, expert)
             if takes and not slots.resident[expert]:
                 swaps.append(self._insert(layer, expert, -1))
@@ -139,16 +139,16 @@ class SlotPolicy(ABC):
         return Counts(**self._tallies[layer])
 
     @abstractmethod
-    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+    def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         """Updates the subclass's records by a token's experts, after lookup and before swaps."""
 
     @abstractmethod
-    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+    def _on_batch_access(self, layer: int, routes: NDArray[np.integer]) -> None:
         """Updates the subclass's records by the last tokens of a batch, `routes` (tokens, k)."""
 
     @abstractmethod
-    def _worth(self, layer: int, expert: int) -> float:
-        """Returns the worth of keeping an expert of a batch; higher values are kept first."""
+    def _priority(self, layer: int, expert: int) -> float:
+        """Returns the priority of an expert of a batch; higher values are kept first."""
 
     @abstractmethod
     def _victim(self, layer: int) -> int:

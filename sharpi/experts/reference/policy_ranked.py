@@ -19,13 +19,13 @@ class Ranked(SlotPolicy):
     by that number divided by the time since the last use.
     """
 
-    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+    def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         """Does nothing: the base class already keeps recency and counts."""
 
-    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+    def _on_batch_access(self, layer: int, routes: NDArray[np.integer]) -> None:
         """Does nothing: the base class already keeps recency and counts."""
 
-    def _worth(self, layer: int, expert: int) -> float:
+    def _priority(self, layer: int, expert: int) -> float:
         return float(self.layers[layer].access_count[expert])
 
     def _victim(self, layer: int) -> int:
@@ -53,14 +53,14 @@ class Lfru(SlotPolicy):
             DecayedFrequency(settings.num_experts, _VLLM_GROWTH) for _ in settings.slots
         ]
 
-    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+    def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         self._frequency[layer].use(experts)
 
-    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+    def _on_batch_access(self, layer: int, routes: NDArray[np.integer]) -> None:
         for route in routes.tolist():
             self._frequency[layer].use(route)
 
-    def _worth(self, layer: int, expert: int) -> float:
+    def _priority(self, layer: int, expert: int) -> float:
         return float(self._frequency[layer].counts[expert])
 
     def _victim(self, layer: int) -> int:
@@ -75,13 +75,13 @@ class Static(SlotPolicy):
     With `warm_pin`, the set is replaced at certain times by the experts that were used most.
     """
 
-    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+    def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         """Does nothing: uses never change the set."""
 
-    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+    def _on_batch_access(self, layer: int, routes: NDArray[np.integer]) -> None:
         """Does nothing: uses never change the set."""
 
-    def _worth(self, layer: int, expert: int) -> float:
+    def _priority(self, layer: int, expert: int) -> float:
         return float(self.layers[layer].pinned[expert])
 
     def _victim(self, layer: int) -> int:

@@ -30,17 +30,17 @@ class Slru(SlotPolicy):
             for _ in settings.slots
         ]
 
-    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+    def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         self._frequency[layer].use(experts)
         for expert in experts:
             if self.resident(layer, expert):
                 self._promote(layer, expert)
 
-    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+    def _on_batch_access(self, layer: int, routes: NDArray[np.integer]) -> None:
         for route in routes.tolist():
             self._frequency[layer].use(route)
 
-    def _worth(self, layer: int, expert: int) -> float:
+    def _priority(self, layer: int, expert: int) -> float:
         return float(self._frequency[layer].counts[expert])
 
     def _promote(self, layer: int, expert: int) -> None:
@@ -51,10 +51,10 @@ class Slru(SlotPolicy):
         if is_protected.sum() > num_slots - max(1, num_slots // 4):
             self._demote_oldest(layer, expert)
 
-    def _demote_oldest(self, layer: int, newcomer: int) -> None:
+    def _demote_oldest(self, layer: int, promoted: int) -> None:
         slots, is_protected = self.layers[layer], self._protected[layer]
         unpinned = np.flatnonzero(is_protected & ~slots.pinned).tolist()
-        others = [expert for expert in unpinned if expert != newcomer]
+        others = [expert for expert in unpinned if expert != promoted]
         if others:
             oldest = min(others, key=lambda e: (slots.stamp[e], e))
             is_protected[oldest] = False

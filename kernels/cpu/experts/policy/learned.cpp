@@ -113,13 +113,13 @@ int Learned::victim(int layer) const {
   return least(layer, [](int) { return 0.f; });
 }
 
-void Learned::touched(int layer, const int32_t* experts, int count) {
+void Learned::on_access(int layer, const int32_t* experts, int count) {
   measure_need(layer, experts, count);
   const int k = std::min(count, settings_.experts_per_token);
   tokens_[kNext].experts[layer].assign(experts, experts + k);
 }
 
-void Learned::touched_batch(int layer, const int32_t* routes, int tokens, int k) {
+void Learned::on_batch_access(int layer, const int32_t* routes, int tokens, int k) {
   if (k != settings_.experts_per_token) return;  // other ranks compute some of a token's experts
   batch_[layer].assign(routes, routes + size_t(tokens) * k);
   batch_tokens_ = tokens;
@@ -295,7 +295,7 @@ void Learned::replay_batch() {
     for (int layer = 0; layer < settings_.num_layers; layer++) {
       const int32_t* route = batch_[layer].data() + t * k;
       if (batch_[layer].empty()) continue;
-      touched(layer, route, int(k));
+      on_access(layer, route, int(k));
       score_within(layer);
       score_ahead(layer);
     }

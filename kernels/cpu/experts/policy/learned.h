@@ -32,9 +32,9 @@ class Learned : public SlotPolicy {
   void set_learning(bool learns) override;
 
  protected:
-  void touched(int layer, const int32_t* experts, int count) override;
-  void touched_batch(int layer, const int32_t* routes, int tokens, int k) override;
-  float worth(int layer, int expert) const override {
+  void on_access(int layer, const int32_t* experts, int count) override;
+  void on_batch_access(int layer, const int32_t* routes, int tokens, int k) override;
+  float priority(int layer, int expert) const override {
     return float(slots(layer).access_count(expert));
   }
   int victim(int layer) const override;

@@ -54,7 +54,7 @@ void SlotPolicy::use(int layer, const int32_t* experts, int count, std::vector<S
     note_early_use(layer, e);
   }
   counts.accesses += count, total_accesses_ += count;
-  touched(layer, experts, count);
+  on_access(layer, experts, count);
   for (int32_t e : missed_) place(layer, e, swaps);
   after_use(layer, swaps);
 }
@@ -156,14 +156,14 @@ void SlotPolicy::use_batch(int layer, const int32_t* routes, int tokens, int k,
     else note_miss(layer, e);
   }
   const int last = std::min(tokens, kBatchMemory);
-  touched_batch(layer, routes + size_t(tokens - last) * k, last, k);
+  on_batch_access(layer, routes + size_t(tokens - last) * k, last, k);
   fill_from_batch(layer, experts, swaps);
 }
 
 void SlotPolicy::fill_from_batch(int layer, std::vector<int32_t>& experts,
                                  std::vector<Swap>& swaps) {
   std::stable_sort(experts.begin(), experts.end(),
-                   [&](int a, int b) { return worth(layer, a) > worth(layer, b); });
+                   [&](int a, int b) { return priority(layer, a) > priority(layer, b); });
   for (int32_t e : experts) {
     if (!layers_[layer].has_free()) return;
     if (!resident(layer, e) && may_take_free(layer, e)) insert(layer, e, -1, false, swaps);

@@ -98,11 +98,11 @@ class SlotPolicy {
 
  protected:
   // Called when the token's experts were looked up and counted, and nothing is swapped yet.
-  virtual void touched(int layer, const int32_t* experts, int count) = 0;
+  virtual void on_access(int layer, const int32_t* experts, int count) = 0;
   // Learns from a batch. `routes` are its last tokens, at most kBatchMemory.
-  virtual void touched_batch(int layer, const int32_t* routes, int tokens, int k) = 0;
-  // Returns the worth of an expert of a batch; those worth most are kept.
-  virtual float worth(int layer, int expert) const = 0;
+  virtual void on_batch_access(int layer, const int32_t* routes, int tokens, int k) = 0;
+  // Returns the priority of an expert of a batch; those with the highest are kept.
+  virtual float priority(int layer, int expert) const = 0;
   // Returns the expert to evict when no slot is free, or -1.
   virtual int victim(int layer) const = 0;
   virtual bool admits(int layer, int expert, int victim) const = 0;

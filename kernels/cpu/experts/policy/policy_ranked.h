@@ -13,9 +13,9 @@ class Ranked : public SlotPolicy {
   using SlotPolicy::SlotPolicy;
 
  protected:
-  void touched(int, const int32_t*, int) override {}
-  void touched_batch(int, const int32_t*, int, int) override {}
-  float worth(int layer, int expert) const override {
+  void on_access(int, const int32_t*, int) override {}
+  void on_batch_access(int, const int32_t*, int, int) override {}
+  float priority(int layer, int expert) const override {
     return float(slots(layer).access_count(expert));
   }
   int victim(int layer) const override {
@@ -42,14 +42,14 @@ class Lfru : public SlotPolicy {
                    DecayedFrequency(settings.num_experts, DecayedFrequency::kDecay95)) {}
 
  protected:
-  void touched(int layer, const int32_t* experts, int count) override {
+  void on_access(int layer, const int32_t* experts, int count) override {
     frequency_[layer].begin_token();
     for (int i = 0; i < count; i++) frequency_[layer].use(experts[i]);
   }
-  void touched_batch(int layer, const int32_t* routes, int tokens, int k) override {
-    for (int t = 0; t < tokens; t++) touched(layer, routes + size_t(t) * k, k);
+  void on_batch_access(int layer, const int32_t* routes, int tokens, int k) override {
+    for (int t = 0; t < tokens; t++) on_access(layer, routes + size_t(t) * k, k);
   }
-  float worth(int layer, int expert) const override { return frequency_[layer][expert]; }
+  float priority(int layer, int expert) const override { return frequency_[layer][expert]; }
   int victim(int layer) const override {
     const LayerSlots& l = slots(layer);
     return least(
@@ -68,9 +68,9 @@ class Static : public SlotPolicy {
   using SlotPolicy::SlotPolicy;
 
  protected:
-  void touched(int, const int32_t*, int) override {}
-  void touched_batch(int, const int32_t*, int, int) override {}
-  float worth(int layer, int expert) const override { return slots(layer).pinned(expert); }
+  void on_access(int, const int32_t*, int) override {}
+  void on_batch_access(int, const int32_t*, int, int) override {}
+  float priority(int layer, int expert) const override { return slots(layer).pinned(expert); }
   int victim(int layer) const override {
     if (!counts_uses()) return -1;
     return least(layer, [&](int e) { return float(slots(layer).access_count(e)); });

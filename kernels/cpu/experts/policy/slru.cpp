@@ -14,7 +14,7 @@ constexpr float kProtection = 1.1f;
 Slru::Slru(const PolicySettings& settings)
     : SlotPolicy(settings), segments_(settings.num_layers, Segments(settings.num_experts)) {}
 
-void Slru::touched(int layer, const int32_t* experts, int count) {
+void Slru::on_access(int layer, const int32_t* experts, int count) {
   Segments& s = segments_[layer];
   s.frequency.begin_token();
   for (int i = 0; i < count; i++) s.frequency.use(experts[i]);
@@ -22,7 +22,7 @@ void Slru::touched(int layer, const int32_t* experts, int count) {
     if (resident(layer, experts[i])) promote(layer, experts[i]);
 }
 
-void Slru::touched_batch(int layer, const int32_t* routes, int tokens, int k) {
+void Slru::on_batch_access(int layer, const int32_t* routes, int tokens, int k) {
   DecayedFrequency& frequency = segments_[layer].frequency;
   for (int t = 0; t < tokens; t++) {
     frequency.begin_token();
@@ -38,12 +38,12 @@ void Slru::promote(int layer, int expert) {
   if (s.num_protected > slots(layer).num_slots() - probationary) demote_oldest(layer, expert);
 }
 
-void Slru::demote_oldest(int layer, int newcomer) {
+void Slru::demote_oldest(int layer, int promoted) {
   Segments& s = segments_[layer];
   LayerSlots& l = layers_[layer];
   int oldest = -1;
   for (int32_t e : l.residents())
-    if (s.is_protected[e] && !l.pinned(e) && e != newcomer && (oldest < 0 || l.before(e, oldest)))
+    if (s.is_protected[e] && !l.pinned(e) && e != promoted && (oldest < 0 || l.before(e, oldest)))
       oldest = e;
   if (oldest < 0) return;
   s.is_protected[oldest] = 0, s.num_protected--;

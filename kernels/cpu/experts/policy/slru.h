@@ -14,9 +14,11 @@ class Slru : public SlotPolicy {
   explicit Slru(const PolicySettings& settings);
 
  protected:
-  void touched(int layer, const int32_t* experts, int count) override;
-  void touched_batch(int layer, const int32_t* routes, int tokens, int k) override;
-  float worth(int layer, int expert) const override { return segments_[layer].frequency[expert]; }
+  void on_access(int layer, const int32_t* experts, int count) override;
+  void on_batch_access(int layer, const int32_t* routes, int tokens, int k) override;
+  float priority(int layer, int expert) const override {
+    return segments_[layer].frequency[expert];
+  }
   int victim(int layer) const override;
   bool admits(int layer, int expert, int victim) const override;
   void inserted(int layer, int expert) override;
@@ -32,7 +34,7 @@ class Slru : public SlotPolicy {
     int num_protected = 0;
   };
   void promote(int layer, int expert);
-  void demote_oldest(int layer, int newcomer);
+  void demote_oldest(int layer, int promoted);
 
   std::vector<Segments> segments_;
 };
