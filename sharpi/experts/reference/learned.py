@@ -184,14 +184,16 @@ class Learned(SlotPolicy):
             swaps = [swap for layer in self._end_step() for swap in self._swap(layer)]
             if self._prefetches and self._learns:
                 if self.settings.kind is PolicyKind.LEARNED_PREFETCH:
-                    self._margin.judge(self._total("early_hits"), self._early_wasted, self._saved)
-                self._margin.steer(self._steered_loads())
+                    self._margin.adapt_allowance(
+                        self._total("early_hits"), self._early_wasted, self._saved
+                    )
+                self._margin.adapt(self._counted_loads())
             self._tokens_seen += 1
             swaps += self._move_slots()
-        self._margin.count(self._steered_loads())
+        self._margin.count(self._counted_loads())
         return swaps
 
-    def _steered_loads(self) -> int:
+    def _counted_loads(self) -> int:
         """Returns the number of loads so far that count against the budget.
 
         For `learned-prefetch` these are prefetches only, as kept misses need no additional read.

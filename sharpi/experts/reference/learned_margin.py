@@ -2,9 +2,9 @@
 
 import numpy as np
 
-_STEERING = np.float32(0.0005)
+_MARGIN_RATE = np.float32(0.0005)
 _FIRST = np.float32(0.15)
-_JUDGED, _LOADS_FOR_MISS = 128, 4  # prefetches
+_PREFETCHES_PER_CHANGE, _LOADS_FOR_MISS = 128, 4  # prefetches
 _SHRINKS, _GROWS, _LEAST_ALLOWANCE = 0.25, 2.0, 1 / 16
 
 
@@ -16,30 +16,30 @@ class LearnedMargin:
         self._budget = np.float32(load_budget)
         self._loads_seen = 0
         self._allowance = 1.0  # the fraction of the budget that prefetches may use
-        self._judged = 0, 0, 0  # prefetches used, wasted and saved, at the latest judgement
+        self._last_counts = 0, 0, 0  # prefetches used, wasted and saved, at the last change
 
-    def judge(self, used: int, wasted: int, saved: int) -> None:
+    def adapt_allowance(self, used: int, wasted: int, saved: int) -> None:
         """Adapts the share of the budget that prefetches may use to how many of them were useful.
 
         The arguments are running totals: prefetches used, prefetches wasted, and misses saved.
         """
         now = used, wasted, saved
         used, wasted, saved = (
-            count - before for count, before in zip(now, self._judged, strict=True)
+            count - before for count, before in zip(now, self._last_counts, strict=True)
         )
-        if used + wasted < _JUDGED:
+        if used + wasted < _PREFETCHES_PER_CHANGE:
             return
-        self._judged = now
+        self._last_counts = now
         if saved * _LOADS_FOR_MISS >= used + wasted:
             self._allowance = min(1.0, self._allowance * _GROWS)
         else:
             self._allowance = max(_LEAST_ALLOWANCE, self._allowance * _SHRINKS)
 
-    def steer(self, num_loads: int) -> None:
+    def adapt(self, num_loads: int) -> None:
         """Adapts the margin after a token; `num_loads` is the total number of loads so far."""
         excess = np.float32(num_loads - self._loads_seen)
         excess -= self._budget * np.float32(self._allowance)
-        self.value = max(np.float32(0), self.value + _STEERING * excess)
+        self.value = max(np.float32(0), self.value + _MARGIN_RATE * excess)
 
     def count(self, num_loads: int) -> None:
         """Sets the total number of loads from which the next token's loads are counted."""

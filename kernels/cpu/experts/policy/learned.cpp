@@ -7,7 +7,7 @@ namespace sharpi {
 namespace {
 
 constexpr double kRate = 0.15, kRateWithin = 0.11, kRateAhead = 0.13;
-constexpr float kSteering = 0.0005f, kThresholdRate = 0.01f;
+constexpr float kMarginRate = 0.0005f, kThresholdRate = 0.01f;
 constexpr int kLayersAhead = 2, kLastLayers = 4, kContexts = 8;
 // With few experts more layers are sources; with many, those would take too much memory.
 constexpr int kFewExperts = 64, kMostLayers = 8;
@@ -17,7 +17,7 @@ constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.03f;
 // Prefetches are judged by what became of so many. They pay if they save one miss for every four: a
 // byte that is waited for was measured to cost 4.6 times one that is read beside computing
 // (bench-scripts/experts/read_costs.py).
-constexpr int64_t kJudged = 128, kLoadsForMiss = 4;
+constexpr int64_t kPrefetchesPerChange = 128, kLoadsForMiss = 4;
 constexpr float kShrinks = 0.25f, kGrows = 2.f, kLeastAllowance = 1.f / 16;
 constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
 
@@ -281,11 +281,11 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
   if (was_batch) replay_batch();
   else end_step(&swaps);
   if (!was_batch) {
-    if (prefetches_ && learns_) steer();
+    if (prefetches_ && learns_) adapt_margin();
     tokens_seen_++;
     if (settings_.moving_slots) move_slots(swaps);
   }
-  loads_seen_ = steered_loads();
+  loads_seen_ = counted_loads();
 }
 
 // Replays the batch's last tokens one by one, as if each had been decoded; swaps nothing.
@@ -306,14 +306,14 @@ void Learned::replay_batch() {
 }
 
 // Returns the loads that the budget is for: a miss that is kept at once costs no read of its own.
-int64_t Learned::steered_loads() const {
+int64_t Learned::counted_loads() const {
   return settings_.kind == PolicyKind::LearnedPrefetch ? total_early_loads() : total_loads();
 }
 
-void Learned::judge_prefetches() {
+void Learned::adapt_allowance() {
   const int64_t used = total_early_hits() - early_hits_seen_;
   const int64_t wasted = total_early_wasted() - early_wasted_seen_;
-  if (used + wasted < kJudged) return;
+  if (used + wasted < kPrefetchesPerChange) return;
   const int64_t saved = total_saved() - saved_seen_;
   early_hits_seen_ += used, early_wasted_seen_ += wasted, saved_seen_ += saved;
   const bool pays = saved * kLoadsForMiss >= used + wasted;
@@ -321,11 +321,11 @@ void Learned::judge_prefetches() {
       pays ? std::min(1.f, allowance_ * kGrows) : std::max(kLeastAllowance, allowance_ * kShrinks);
 }
 
-void Learned::steer() {
-  if (settings_.kind == PolicyKind::LearnedPrefetch) judge_prefetches();
+void Learned::adapt_margin() {
+  if (settings_.kind == PolicyKind::LearnedPrefetch) adapt_allowance();
   const float budget = settings_.load_budget * allowance_;
-  const float excess = float(steered_loads() - loads_seen_) - budget;
-  margin_ = std::max(0.f, margin_ + kSteering * excess);
+  const float excess = float(counted_loads() - loads_seen_) - budget;
+  margin_ = std::max(0.f, margin_ + kMarginRate * excess);
 }
 
 }  // namespace sharpi

@@ -1,7 +1,7 @@
 // A policy that learns online which experts come next, and swaps experts where that gains more than
 // a margin.
 //
-// The margin is steered so that loads meet a budget. The five variants differ in what they load and
+// The margin is adapted so that loads meet a budget. The five variants differ in what they load and
 // when they decide: retain (this token's misses, at its end), keep (a miss, at once and without a
 // margin: for a tier that had to read it anyway), prefetch at the token's end, prefetch two layers
 // ahead, and both of keep and prefetch two layers ahead, where the budget is for prefetches alone.
@@ -78,9 +78,9 @@ class Learned : public SlotPolicy {
   void roll();
   void end_step(std::vector<Swap>* swaps);
   void replay_batch();
-  void steer();
-  int64_t steered_loads() const;
-  void judge_prefetches();
+  void adapt_margin();
+  int64_t counted_loads() const;
+  void adapt_allowance();
 
   std::vector<float> rank_weights_;
   std::vector<LearnedSource> sources_;

@@ -44,7 +44,7 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
     if (predicts_ && tokens * k >= kUsesOfAll * store_.num_experts(layer))
       predict_all(next_[layer]);
   } else {
-    judge(layer, routes, tokens * k);
+    score_prediction(layer, routes, tokens * k);
   }
   if (!predictor_) return;
   learn(layer, routes, tokens, k, kind);
@@ -82,7 +82,7 @@ void ExpertFeed::learn(int layer, const int32_t* routes, int tokens, int k, Step
 }
 
 // Compares the prediction with the experts that a step uses, of which some may repeat.
-void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
+void ExpertFeed::score_prediction(int layer, const int32_t* experts, int count) {
   std::vector<int32_t>& predicted = predicted_[layer];
   if (predicted.empty()) return;
   const auto is_used = [&](int32_t e) {

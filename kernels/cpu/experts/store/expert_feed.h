@@ -76,7 +76,7 @@ class ExpertFeed {
  private:
   void note_requested(int layer, const int32_t* routes, int tokens, int k);
   void learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
-  void judge(int layer, const int32_t* experts, int count);
+  void score_prediction(int layer, const int32_t* experts, int count);
   void predict(int layer);
   int predict_row(int layer, int history);
   void predict_all(int layer);
