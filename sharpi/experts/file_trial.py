@@ -94,7 +94,7 @@ class FileTrial:
         self._in_file.append(seconds)
         return self._watch(faults) if self.is_decided else self._try()
 
-    def refuse(self) -> None:
+    def use_slots(self) -> None:
         """Switches back to slots until the next trial is due; also called if a trial fails."""
         self.source, self.is_decided = ExpertSource.SLOTS, True
         self._in_file.clear()
@@ -127,7 +127,7 @@ class FileTrial:
         self.ratio = mean_seconds(self._in_file[-WINDOW:]) / self._with_slots
         if len(self._in_file) >= _MOST_TOKENS and self.ratio < 1:
             return self._keep()
-        self.refuse()
+        self.use_slots()
         return True
 
     def _keep(self) -> bool:
@@ -152,5 +152,5 @@ class FileTrial:
         if self._slow_windows < 2:
             return False
         self._slow_windows = 0
-        self.refuse()
+        self.use_slots()
         return True

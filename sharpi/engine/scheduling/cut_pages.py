@@ -35,7 +35,7 @@ class CutPages:
     def reserve(self) -> bool:
         """Reserves the pages of the kept positions; returns False if there are not enough."""
         while len(self._pages) < self._cut.num_pages:
-            page = self._cache.grow(self._pages[-1] if self._pages else self._cache.apart)
+            page = self._cache.grow(self._pages[-1] if self._pages else self._cache.private_root)
             if page is None:
                 return False
             self._pages.append(page)

@@ -56,7 +56,7 @@ class PrefixCache:
         self._runner, self.has_branches, self.disk = runner, has_branches, disk
         self.root = CachedPage(-1, None)
         # Pages after this one are their user's alone: no text is ever found there.
-        self.apart = CachedPage(-1, None)
+        self.private_root = CachedPage(-1, None)
         self._clock = count(1)
         self._evictable: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = StateSnapshots(runner, disk)
