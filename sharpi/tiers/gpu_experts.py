@@ -11,7 +11,7 @@ from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, max_stash_bytes, prompt_stash
 from sharpi.tiers.request import TierRequest
-from sharpi.tiers.slot_grants import SlotWant, grant
+from sharpi.tiers.slot_grants import SlotDemand, grant
 from sharpi.tiers.slot_sizing import most_slots
 from sharpi.tiers.staging import NO_STAGING, GpuStaging, gpu_staging, gpu_staging_bytes
 
@@ -42,11 +42,11 @@ def gpu_experts(
         for i in on_gpu
         if model.layers[i].num_experts and not request.keeps_off_gpu(i)
     }
-    wants = {
-        i: SlotWant(layer.slot_bytes, most_slots(layer, request.moe_slots))
+    demands = {
+        i: SlotDemand(layer.slot_bytes, most_slots(layer, request.moe_slots))
         for i, layer in layers.items()
     }
-    slots = grant(wants, free_bytes)
+    slots = grant(demands, free_bytes)
     if all(count == layers[i].num_experts for i, count in slots.items()):
         return GpuExperts(slots, _slots_bytes(layers, slots))
     staging, stash = NO_STAGING, NO_STASH
@@ -58,10 +58,10 @@ def gpu_experts(
         stash_bytes = max_stash_bytes(model, request, free_bytes)
     learned = request.gpu_learned_bytes * len(layers) if request.fills_from_ram else 0
     free_bytes -= staging_bytes + stash_bytes + learned
-    slots = grant(wants, free_bytes)
-    growth = _growth(request, layers, wants, slots, on_gpu, free_bytes)
+    slots = grant(demands, free_bytes)
+    growth = _growth(request, layers, demands, slots, on_gpu, free_bytes)
     if growth is not None:
-        slots = {i: want.most for i, want in growth.wants.items()}
+        slots = {i: demand.most for i, demand in growth.demands.items()}
     num_bytes = _slots_bytes(layers, slots)
     if not num_bytes:
         return GpuExperts(slots)
@@ -71,7 +71,7 @@ def gpu_experts(
 def _growth(
     request: TierRequest,
     layers: Layers,
-    wants: Mapping[int, SlotWant],
+    demands: Mapping[int, SlotDemand],
     last_slots: Mapping[int, int],
     on_gpu: list[int],
     free_bytes: int,
@@ -89,15 +89,15 @@ def _growth(
     if last_bytes < 0:
         return None
     most = {
-        i: SlotWant(want.slot_bytes, min(want.most, layers[i].num_experts - 1))
+        i: SlotDemand(demand.slot_bytes, min(demand.most, layers[i].num_experts - 1))
         if last_slots[i] < layers[i].num_experts
-        else want
-        for i, want in wants.items()
+        else demand
+        for i, demand in demands.items()
     }
     slots = grant(most, free_bytes + sum(whole[i] - first[i] for i in on_gpu))
     if _slots_bytes(layers, slots) <= _slots_bytes(layers, last_slots):
         return None
-    granted = {i: SlotWant(most[i].slot_bytes, count) for i, count in slots.items()}
+    granted = {i: SlotDemand(most[i].slot_bytes, count) for i, count in slots.items()}
     return KvGrowth(request.kv_first_pages, last_bytes, granted)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.tiers.slot_grants import SlotWant, grant
+from sharpi.tiers.slot_grants import SlotDemand, grant
 
 LEAST_PAGES = 2048 // PAGE_POSITIONS
 _FIRST_SHARE = 4  # the cache begins with a quarter of all pages
@@ -16,15 +16,15 @@ class KvGrowth(Struct, frozen=True):
 
     first_pages: int  # pages allocated at the start
     last_bytes: int  # bytes for slots once the cache has its full size
-    wants: Mapping[int, SlotWant]  # by layer, the slots wanted at the start
+    demands: Mapping[int, SlotDemand]  # by layer, the slots wanted at the start
 
     def slots_beside(self, freed_bytes: int) -> dict[int, int]:
         """Returns the slots by layer while the cache is `freed_bytes` below its full size."""
-        return grant(self.wants, self.last_bytes + freed_bytes)
+        return grant(self.demands, self.last_bytes + freed_bytes)
 
     def note(self, num_pages: int) -> str:
         """Returns a note for the user; the full cache has `num_pages` pages."""
-        now = max(want.most for want in self.wants.values())
+        now = max(demand.most for demand in self.demands.values())
         last = max(self.slots_beside(0).values())
         first, most = self.first_pages * PAGE_POSITIONS, num_pages * PAGE_POSITIONS
         return (

@@ -19,6 +19,7 @@ _PUBLISHED = {
     "dense_weights": "trunk",
     "dense_weights_bytes": "trunk_bytes",
     "uses_small_maps": "learns_little",
+    "demands": "wants",
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import SlotStatus
-from sharpi.tiers.slot_grants import SlotWant, grant
+from sharpi.tiers.slot_grants import SlotDemand, grant
 
 TOKENS_WORTH_OF_SLOTS = 2
 _ORDER = list(SlotStatus)
@@ -25,8 +25,10 @@ def grant_slots(
 
     `limit`: the most slots of a layer; None means as many as it has experts.
     """
-    wants = {i: SlotWant(layer.slot_bytes, most_slots(layer, limit)) for i, layer in layers.items()}
-    return grant(wants, budget)
+    demands = {
+        i: SlotDemand(layer.slot_bytes, most_slots(layer, limit)) for i, layer in layers.items()
+    }
+    return grant(demands, budget)
 
 
 def most_slots(layer: LayerFacts, limit: int | None) -> int:
