@@ -1,4 +1,4 @@
-"""A table of text that fits the terminal: remarks move below their row, columns are left out.
+"""A table that fits the terminal: trailing columns move below the row, others are left out.
 
 On a wide terminal, or in a pipe, a table has all columns. Otherwise columns are left out by rank,
 and the last line names them.
@@ -30,28 +30,28 @@ class Column(Struct, frozen=True):
     rank: int = 0
 
 
-class Remark(Struct, frozen=True):
+class TrailingColumn(Struct, frozen=True):
     """A last column, which moves below its row if the table is too narrow for it."""
 
     heading: str
-    label: str = ""  # printed before the remark when it is below the row
+    label: str = ""  # printed before the cell when it is below the row
 
 
 class FittedTable:
-    """A table that fits the terminal; a row has a cell per column, then one per remark."""
+    """A table that fits the terminal; a row has a cell per column, also of trailing ones."""
 
-    def __init__(self, columns: Sequence[Column], remarks: Sequence[Remark] = ()) -> None:
-        self._columns, self._remarks = list(columns), list(remarks)
+    def __init__(self, columns: Sequence[Column], trailing: Sequence[TrailingColumn] = ()) -> None:
+        self._columns, self._trailing = list(columns), list(trailing)
         self._rows: list[tuple[str, ...]] = []
 
     def add(self, *cells: str) -> None:
         """Adds a row; missing cells at its end are empty."""
-        missing = len(self._columns) + len(self._remarks) - len(cells)
+        missing = len(self._columns) + len(self._trailing) - len(cells)
         self._rows.append((*cells, *[""] * missing))
 
     def lines(self, width: int) -> list[str]:
         """Returns the heading and the rows, none wider than `width` if that is possible."""
-        whole = [*self._columns, *(Column(each.heading) for each in self._remarks)]
+        whole = [*self._columns, *(Column(each.heading) for each in self._trailing)]
         if _width(self._widths(whole, range(len(whole)))) <= width:
             return list(self._wide(whole))
         return list(self._narrow(width))
@@ -104,8 +104,8 @@ class FittedTable:
         return [min(first, widest), *rest]
 
     def _remarks_below(self, row: tuple[str, ...], width: int) -> Iterator[str]:
-        cells = zip(self._remarks, row[len(self._columns) :], strict=True)
-        text = "; ".join(f"{remark.label}{cell}" for remark, cell in cells if cell)
+        cells = zip(self._trailing, row[len(self._columns) :], strict=True)
+        text = "; ".join(f"{column.label}{cell}" for column, cell in cells if cell)
         yield from textwrap.wrap(
             text,
             width,

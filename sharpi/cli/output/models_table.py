@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sharpi.cli.output.fitted_table import (
     Column,
     FittedTable,
-    Remark,
+    TrailingColumn,
     output_console,
     print_labelled,
     print_table,
@@ -37,7 +37,9 @@ _NOTES = (
 def print_models(entries: Iterable[CatalogueEntry], hardware: HardwareInfo) -> None:
     """Prints a row for each model with its default quant, and the sizes of its other quants."""
     console = output_console()
-    table = FittedTable(_COLUMNS, [Remark("other quants", "also "), Remark("model")])
+    table = FittedTable(
+        _COLUMNS, [TrailingColumn("other quants", "also "), TrailingColumn("model")]
+    )
     for entry in entries:
         table.add(*_cells(entry, hardware))
     print_table(console, table)

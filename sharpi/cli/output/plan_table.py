@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sharpi.cli.output.fitted_table import (
     Column,
     FittedTable,
-    Remark,
+    TrailingColumn,
     output_console,
     print_labelled,
     print_table,
@@ -73,7 +73,7 @@ def _status(plan: TierPlan) -> str:
 def lines_table(plan: TierPlan) -> FittedTable:
     """Returns a table of the contents of each tier: purpose, size and reason."""
     columns = (Column("tier"), Column("what"), Column("size", is_right=True))
-    table = FittedTable(columns, [Remark("why")])
+    table = FittedTable(columns, [TrailingColumn("why")])
     for line in plan.lines:
         table.add(line.tier.value, line.purpose.value, format_bytes(line.num_bytes), line.reason)
     return table
@@ -86,7 +86,7 @@ def layers_table(plan: TierPlan) -> FittedTable:
     """
     has_gpu = plan.vram_budget > 0
     columns = [each for each in _LAYER_COLUMNS if has_gpu or each.heading != _VRAM_SLOTS]
-    table = FittedTable(columns, [Remark("status"), Remark("why")])
+    table = FittedTable(columns, [TrailingColumn("status"), TrailingColumn("why")])
     for layers in _alike(plan.layers):
         table.add(*_row(layers, has_gpu=has_gpu))
     return table

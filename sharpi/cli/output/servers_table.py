@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from sharpi.cli.output.fitted_table import (
     Column,
     FittedTable,
-    Remark,
+    TrailingColumn,
     output_console,
     print_table,
 )
@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("IDLE", rank=2),
     Column("PID"),
 )
-_TIERS = Remark("TIERS")
+_TIERS = TrailingColumn("TIERS")
 
 
 def print_servers(rows: Iterable[Sequence[str]]) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 from sharpi.cli.output.fitted_table import (
     Column,
     FittedTable,
-    Remark,
+    TrailingColumn,
     output_console,
     print_labelled,
     print_table,
@@ -62,7 +62,9 @@ def print_stats(stats: ExpertStats, stream: TextIO) -> None:
 
 def layers_table(stats: ExpertStats) -> FittedTable:
     """Returns a table with a row per layer: slots, hits, loads, and the most used experts."""
-    table = FittedTable(_COLUMNS, [Remark("top experts", "top "), Remark("pinned", "pinned ")])
+    table = FittedTable(
+        _COLUMNS, [TrailingColumn("top experts", "top "), TrailingColumn("pinned", "pinned ")]
+    )
     for layer in stats.layers:
         table.add(*_cells(layer))
     return table

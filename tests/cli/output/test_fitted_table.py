@@ -1,4 +1,4 @@
-"""Tables fit the terminal: remarks below their rows, fewer columns, and nothing cut off."""
+"""Tables fit the terminal: trailing columns below rows, fewer columns, and nothing cut off."""
 
 import os
 import pty
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.cli.output.fitted_table import Column, FittedTable, Remark
+from sharpi.cli.output.fitted_table import Column, FittedTable, TrailingColumn
 from sharpi.cli.output.plan_table import ranges
 from sharpi.resources import demo_model
 
 
 def table() -> FittedTable:
     columns = [Column("name"), Column("size", is_right=True, rank=1), Column("hits", is_right=True)]
-    made = FittedTable(columns, [Remark("why", "since "), Remark("pinned")])
+    made = FittedTable(columns, [TrailingColumn("why", "since "), TrailingColumn("pinned")])
     made.add("one", "10.0 MiB", "5", "it is the first of all", "3 4")
     made.add("3, 5, 7, 9, 11, 13, 15", "1 B", "12")
     return made
