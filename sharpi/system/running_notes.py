@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 _waiting: list[str] | None = None
 
 
-def tell(text: str) -> None:
+def print_running_note(text: str) -> None:
     """Prints a note now, or after the answer that is being printed to a terminal."""
     if _waiting is None:
         _print(text)

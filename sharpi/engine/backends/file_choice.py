@@ -13,7 +13,7 @@ from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.native.store_layout import StoreLayout
 from sharpi.experts.slot_window import WindowCounts
 from sharpi.hardware.memory import probe_memory
-from sharpi.system.running_notes import tell
+from sharpi.system.running_notes import print_running_note
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.planner import MAPPED_MARGIN
 
@@ -71,7 +71,7 @@ class FileChoice:
         else:
             line = f"experts have slots again: where the file is mapped, {times}"
         self.notes.append(line)
-        tell(line)
+        print_running_note(line)
 
     def _begin_window(self, store: ExpertStore) -> None:
         self._waits = _waits(store)

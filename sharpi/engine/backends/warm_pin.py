@@ -6,13 +6,15 @@ Messages tell the user when that has happened or, at the end of a run, why it ha
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.stats.counts import HitCount
-from sharpi.system.running_notes import tell
+from sharpi.system.running_notes import print_running_note
 
 
 def announce_pin(settings: PolicySettings, before: HitCount, tier: str) -> None:
     """Tells the user on stderr that a tier's slots now keep the most used experts."""
     rate = f"{100 * (before.rate or 0):.1f} %"
-    tell(f"{_what(settings)} in {tier} after {before.accesses} lookups, of which {rate} hit")
+    print_running_note(
+        f"{_what(settings)} in {tier} after {before.accesses} lookups, of which {rate} hit"
+    )
 
 
 def missed_pin(settings: PolicySettings, accesses: int, tier: str) -> str | None:

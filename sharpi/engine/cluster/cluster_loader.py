@@ -36,7 +36,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.system.closing import Closing
-from sharpi.system.running_notes import tell
+from sharpi.system.running_notes import print_running_note
 from sharpi.tiers.layer_division import Division
 from sharpi.units import format_bytes
 
@@ -183,7 +183,9 @@ class ClusterLoader(Closing):
 
     def _lend(self, loaded: LoadedModel) -> None:
         """Agrees with the other ranks which experts are lent, and starts the threads for that."""
-        self._round = LendingRound(self._group, loaded, self._config.remote_experts, tell)
+        self._round = LendingRound(
+            self._group, loaded, self._config.remote_experts, print_running_note
+        )
         self.notes = (*self.notes, *self._round.notes)
         client = self._round.client
         if client is not None and loaded.tier is not None:

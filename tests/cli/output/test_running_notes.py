@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from sharpi.system.running_notes import notes_after_answer, tell
+from sharpi.system.running_notes import notes_after_answer, print_running_note
 
 
 def test_at_once_without_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    tell("the pin happened")
+    print_running_note("the pin happened")
     assert capsys.readouterr().err == "note: the pin happened\n"
 
 
@@ -18,11 +18,11 @@ def test_a_terminal_gets_them_after_the_answer(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     with notes_after_answer():
-        tell("one")
+        print_running_note("one")
         during = capsys.readouterr().err
     assert during == ("" if is_terminal else "note: one\n")
     assert during + capsys.readouterr().err == "note: one\n"
-    tell("two")
+    print_running_note("two")
     assert capsys.readouterr().err == "note: two\n"
 
 
@@ -33,7 +33,7 @@ def test_a_failing_answer_loses_none(
 
     @notes_after_answer()
     def answer() -> None:
-        tell("one")
+        print_running_note("one")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
