@@ -94,7 +94,7 @@ class Chat:
         """Asks the user a yes-or-no question; returns True for yes."""
         return self._lines.confirm(question)
 
-    def talk(self, run_command: Callable[[str], None], *, single_turn: bool = False) -> None:
+    def run(self, run_command: Callable[[str], None], *, single_turn: bool = False) -> None:
         """Answers messages, and runs commands, until the input ends or the user leaves.
 
         With `single_turn`, it returns after the first answer.
@@ -104,7 +104,7 @@ class Chat:
             if text is None:
                 return
             try:
-                self._take(text, run_command, single_turn)
+                self._handle(text, run_command, single_turn)
             except SharpiError as error:
                 print_error(str(error))
             except KeyboardInterrupt:  # outside an answer, or while a model is loading
@@ -112,7 +112,7 @@ class Chat:
                     raise
                 print_stderr("Interrupted.")
 
-    def _take(self, text: str, run_command: Callable[[str], None], single_turn: bool) -> None:
+    def _handle(self, text: str, run_command: Callable[[str], None], single_turn: bool) -> None:
         if is_command(text):
             run_command(text)
         elif text.strip() or self._attached:

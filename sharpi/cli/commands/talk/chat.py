@@ -97,4 +97,4 @@ def chat(
             print_stderr(greeting(chat.description, chat.conversation.has_no_template))
         if resumed is not None:
             chat.resume(resumed.messages, resumed.source)
-        chat.talk(SlashCommands(chat).run, single_turn=single_turn)
+        chat.run(SlashCommands(chat).run, single_turn=single_turn)
