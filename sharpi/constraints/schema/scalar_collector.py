@@ -74,8 +74,8 @@ class ScalarCollector:
         for value in values:
             if isinstance(value, dict | list | float):
                 raise unsupported("of listed objects, arrays or fractions beside other items")
-            spelled = compact_json(value)
-            (self._twice if spelled in self._listed else self._listed).add(spelled)
+            literal = compact_json(value)
+            (self._twice if literal in self._listed else self._listed).add(literal)
 
     def add(self, merged: Alternative, kind: str) -> None:
         """Adds the scalars of type `kind` that an alternative allows.

@@ -39,32 +39,32 @@ def compact_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def canonical_scalar(spelled: bytes) -> bytes:
+def canonical_scalar(literal: bytes) -> bytes:
     """Returns the canonical form of a scalar's JSON text."""
-    if spelled[:1] == b'"':
-        return canonical_string(spelled)
-    found = _NUMBER.fullmatch(spelled)
+    if literal[:1] == b'"':
+        return canonical_string(literal)
+    found = _NUMBER.fullmatch(literal)
     if found is None:
-        return spelled
+        return literal
     sign, whole, fraction, exponent = found.groups()
     digits = (whole + (fraction or b"")).lstrip(b"0")
     kept = digits.rstrip(b"0")
     if not kept:
         return b"0e0"
     if len(exponent or b"") > _MAX_PLAIN:
-        return spelled
+        return literal
     power = int(exponent or 0) - len(fraction or b"") + len(digits) - len(kept)
     return b"%s%se%d" % (sign, kept, power)
 
 
-def canonical_string(spelled: bytes) -> bytes:
+def canonical_string(literal: bytes) -> bytes:
     """Returns a JSON string, in quotes, with the fewest escapes."""
-    if b"\\" not in spelled:
-        return spelled
+    if b"\\" not in literal:
+        return literal
     try:
-        return compact_json(json.loads(spelled))
+        return compact_json(json.loads(literal))
     except ValueError:
-        return spelled
+        return literal
 
 
 def plain_literal(key: CanonicalValue) -> bytes | None:

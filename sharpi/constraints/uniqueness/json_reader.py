@@ -231,7 +231,7 @@ def _choice(frame: Frame | None) -> ScalarChoice | None:
             found = _own_scalars(each.rule, path)
             if found is not None:
                 scalars = scalars or found
-                used |= {spelled for key in each.members for spelled in _used_value(key, path)}
+                used |= {literal for key in each.members for literal in _used_value(key, path)}
         path = (each, *path)
         each = each.parent
     return None if scalars is None else (scalars, frozenset(used))
@@ -267,5 +267,5 @@ def _used_value(key: object, path: tuple[Frame, ...]) -> list[bytes]:
             if key.members[: frame.num] != frame.members or len(key.members) <= frame.num:
                 return []
             key = key.members[frame.num]
-    spelled = None if key is None else plain_literal(key)  # type: ignore[arg-type]
-    return [] if spelled is None else [spelled]
+    literal = None if key is None else plain_literal(key)  # type: ignore[arg-type]
+    return [] if literal is None else [literal]

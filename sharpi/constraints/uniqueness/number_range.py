@@ -123,6 +123,6 @@ class NumberRange(Struct, frozen=True):
         return low, high
 
 
-def is_plain_number(spelled: bytes) -> bool:
+def is_plain_number(literal: bytes) -> bool:
     """Returns whether a number's text has no exponent and no needless zeros, as in unique items."""
-    return spelled != b"-0" and _WHOLE.fullmatch(spelled) is not None
+    return literal != b"-0" and _WHOLE.fullmatch(literal) is not None
