@@ -121,7 +121,7 @@ def seconds_per_token(
 
 def emulated_settings(policy: PolicyKind, slots: int) -> PolicySettings:
     """Returns the settings that the engine would choose for `slots` slots in each layer."""
-    everyone = (tuple(range(EXPERTS)),) * LAYERS
+    all_experts = (tuple(range(EXPERTS)),) * LAYERS
     if slots >= EXPERTS:
         policy = PolicyKind.LRU  # as the engine chooses: nothing is ever evicted
     return PolicySettings(
@@ -129,7 +129,7 @@ def emulated_settings(policy: PolicyKind, slots: int) -> PolicySettings:
         EXPERTS,
         K,
         (slots,) * LAYERS,
-        pinned=everyone if policy is PolicyKind.STATIC else (),
+        pinned=all_experts if policy is PolicyKind.STATIC else (),
         load_budget=default_load_budget(LAYERS, K),
     )
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from sharpi.cli.output.terminal import DIM, NORMAL, styled
+from sharpi.cli.output.terminal import DIM, NORMAL, supports_styles
 
 if TYPE_CHECKING:
     from sharpi.dialogue.channel_splitter import ChannelSplitter
@@ -27,7 +27,7 @@ class ReasoningStyle:
 
     def __init__(self, prompt: str) -> None:
         self._splitter = reasoning_splitter(prompt) if sys.stdout.isatty() else None
-        self._is_dim = styled(sys.stdout)
+        self._is_dim = supports_styles(sys.stdout)
         self._kind = ""  # kind of the text printed last
         self._num_newlines = 0  # newlines at the end of the reasoning
 

@@ -62,7 +62,7 @@ def can_draw(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
-def styled(stream: TextIO) -> bool:
+def supports_styles(stream: TextIO) -> bool:
     """Returns whether escape codes may go to `stream`: a capable terminal without NO_COLOR."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return stream.isatty() and not plain

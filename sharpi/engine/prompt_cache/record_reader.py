@@ -23,7 +23,7 @@ class RecordReader:
     def read(self, wanted: Sequence[Record]) -> Iterator[tuple[Record, Bytes, str | None]]:
         """Yields each record with its page and state, and its fault if it has one.
 
-        The bytes are valid until the next record. The fault is None for a sound record, and "" for
+        The bytes are valid until the next record. The fault is None for a valid record, and "" for
         a record that another process removed.
         """
         size = max((record.num_bytes for record in wanted), default=0)

@@ -115,7 +115,7 @@ def _prompts(
     if len(given) < len(_PROMPTS):
         return None
     experts, per_text, batches, positions = given
-    is_sound = (
+    is_valid = (
         experts.shape[1:] == routes.shape[1:]
         and per_text.shape == positions.shape == lengths.shape
         and (per_text >= 0).all()
@@ -126,7 +126,7 @@ def _prompts(
         and np.isin(np.cumsum(per_text), np.append(np.cumsum(batches), 0)).all()
         and (not experts.size or 0 <= experts.min() <= experts.max() < num_experts)
     )
-    if not is_sound:
+    if not is_valid:
         raise TraceFileError(f"{path}: {', '.join(_PROMPTS)} contradict each other or 'experts'")
     rows = np.ascontiguousarray(experts, np.int32)
     _check_distinct(path, rows)
@@ -161,8 +161,8 @@ def _check_distinct(path: Path, routes: NDArray[np.int32]) -> None:
 def _lengths(path: Path, lengths: NDArray[Any] | None, tokens: int) -> NDArray[np.int64]:
     if lengths is None:
         return np.array([tokens], np.int64)
-    is_sound = lengths.ndim == 1 and lengths.dtype.kind in "iu" and (lengths >= 0).all()
-    if not is_sound or int(lengths.sum()) != tokens:
+    is_valid = lengths.ndim == 1 and lengths.dtype.kind in "iu" and (lengths >= 0).all()
+    if not is_valid or int(lengths.sum()) != tokens:
         raise TraceFileError(f"{path}: 'lengths' do not add up to the {tokens} tokens of 'experts'")
     return np.ascontiguousarray(lengths, np.int64)
 

@@ -87,13 +87,13 @@ def _named(name: ModelName, path: Path) -> Path:
     from sharpi.hub.look_up import look_up
 
     try:
-        model, remark = look_up(Cache(default_cache_folder()), name)
+        model, note = look_up(Cache(default_cache_folder()), name)
     except SharpiError as error:
         if name.quant is None and path.parent.is_dir():  # a mistyped path in an existing folder
             return path
         if isinstance(error, HubError):
             raise MissingModelError(str(error), name) from None
         raise
-    if remark is not None:
-        print_note(remark)
+    if note is not None:
+        print_note(note)
     return model.start
