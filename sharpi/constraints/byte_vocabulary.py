@@ -22,18 +22,18 @@ class ByteVocabulary:
         special = tokenizer.hidden_ids | tokenizer.end_ids
         self.special_token_ids = sorted(special)
         self.tokens = [b""] * tokenizer.vocab_size
-        self._spell_special(special)
-        self._spell_text(special)
+        self._set_special_bytes(special)
+        self._set_text_bytes(special)
 
     def __call__(self, data: bytes) -> list[int]:
         """Returns the token ids of text that a grammar forces, as the tokenizer encodes it."""
         return self._tokenizer.encode_inside(data.decode("utf-8", "replace"))
 
-    def _spell_special(self, special: frozenset[int]) -> None:
+    def _set_special_bytes(self, special: frozenset[int]) -> None:
         for token in special:
             self.tokens[token] = self._tokenizer.token_bytes(token)
 
-    def _spell_text(self, special: frozenset[int]) -> None:
+    def _set_text_bytes(self, special: frozenset[int]) -> None:
         """Sets the bytes of each text token.
 
         Among tokens with equal bytes only one keeps them: a piece of the vocabulary rather than a

@@ -56,7 +56,7 @@ class ByteLevelEncoder:
         return tokenizer
 
 
-def spelled_bytes(token: str) -> bytes:
+def token_to_bytes(token: str) -> bytes:
     """Returns the bytes of a token written in GPT-2's byte alphabet.
 
     Characters outside this alphabet are encoded as UTF-8.

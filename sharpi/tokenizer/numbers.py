@@ -18,6 +18,6 @@ class NumberEncoder:
         return [int(word) for word in words]
 
 
-def spelled_number(token_id: int) -> bytes:
+def number_bytes(token_id: int) -> bytes:
     """Returns a token id as text that `NumberEncoder` reads, with a leading space."""
     return f" {token_id}".encode()

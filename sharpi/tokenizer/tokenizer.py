@@ -6,9 +6,9 @@ from typing import Protocol
 
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.text_index import TextIndex
-from sharpi.tokenizer.byte_level import ByteLevelEncoder, spelled_bytes
+from sharpi.tokenizer.byte_level import ByteLevelEncoder, token_to_bytes
 from sharpi.tokenizer.marked_merges import MarkedMergeEncoder
-from sharpi.tokenizer.numbers import NumberEncoder, spelled_number
+from sharpi.tokenizer.numbers import NumberEncoder, number_bytes
 from sharpi.tokenizer.pre_tokenizers import FALLBACK, PreTokenizer, find_pre_tokenizer
 from sharpi.tokenizer.sentence_piece import SPACE_MARK, SentencePieceEncoder
 from sharpi.tokenizer.special_tokens import SpecialTokens, find_special_tokens
@@ -149,16 +149,16 @@ class Tokenizer:
         """
         data = self._bytes.get(token_id)
         if data is None:
-            data = self._bytes[token_id] = self._spell(token_id)
+            data = self._bytes[token_id] = self._compute_bytes(token_id)
         return data
 
     def is_hidden(self, token_id: int) -> bool:
         """Returns whether a token controls the model and is not text."""
         return token_id in self._special.hidden_ids
 
-    def _spell(self, token_id: int) -> bytes:
+    def _compute_bytes(self, token_id: int) -> bytes:
         if self.vocabulary.model == "no_vocab":
-            return spelled_number(token_id)
+            return number_bytes(token_id)
         # Logits may have more rows than the vocabulary has tokens.
         if not 0 <= token_id < self.vocab_size:
             return b""
@@ -171,7 +171,7 @@ class Tokenizer:
             return text.encode("utf-8", "surrogateescape")
         if self.is_sentence_piece or self.vocabulary.model == "gemma4":
             return text.replace(SPACE_MARK, " ").encode("utf-8", "surrogateescape")
-        return spelled_bytes(text)
+        return token_to_bytes(text)
 
     @cached_property
     def _ids(self) -> TextIndex:
