@@ -48,8 +48,7 @@ def load_engine(
     """Loads a model; raises SharpiError if it cannot, mostly before large allocations.
 
     `open_device` opens the GPU, if one is to be used. With `cluster_loader` this process runs some
-    of the
-    layers, and other ranks run the other layers.
+    of the layers, and other ranks run the other layers.
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)

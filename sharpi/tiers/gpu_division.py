@@ -49,8 +49,8 @@ def divide_gpus(
 ) -> Division | None:
     """Returns each GPU's range of layers, possibly empty; None if no layer fits.
 
-    `extra`: for each layer, the bytes that must be on its GPU in addition to its dense weights.
-    As many of the last layers as fit are divided, by `request.tensor_split` if that is given. If
+    `extra`: for each layer, the bytes that must be on its GPU in addition to its dense weights. As
+    many of the last layers as fit are divided, by `request.tensor_split` if that is given. If
     possible, every GPU has at least one layer.
     """
     own = model.own_layers

@@ -69,9 +69,8 @@ class ExpertStore {
   void start();
   // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the missing
   // reads in the order of expert ids. Every expert stays until it is released. A batch is part of a
-  // prompt; a step that is no batch has one token of each of some sequences.
-  // `requested`, empty or by expert, has the ranks that compute some of them, or -1: those are none
-  // of the store's.
+  // prompt; a step that is no batch has one token of each of some sequences. `requested`, empty or
+  // by expert, has the ranks that compute some of them, or -1: those are none of the store's.
   void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch, Phase phase,
                const std::vector<int8_t>& requested = {});
   bool is_ready(int layer, int expert) const;
