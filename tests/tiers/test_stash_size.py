@@ -1,4 +1,4 @@
-"""Room for prompts that pass layer by layer: within its share, and none if it does not pay."""
+"""The size of a stash between layers: within its share of memory, and 0 if it does not pay."""
 
 import pytest
 from hypothesis import given, settings
