@@ -65,8 +65,9 @@ def test_without_its_lender_a_machine_reads_from_the_disk(
 def test_a_lender_beside_two_machines_with_layers(machines: Machines) -> None:
     joined = [machines.join(None, "--ram", "9MiB", "-t", "1"), lender(machines)]
     code, out, err = ended(machines.run(*PROMPT, "-n", "12", *FEW_SLOTS, others=2))
-    assert (code, out) == (0, alone(machines, "12")), err
-    assert [ended(process)[0] for process in joined] == [0, 0]
+    others = [ended(process) for process in joined]
+    assert (code, out) == (0, alone(machines, "12")), (err, others)
+    assert [other[0] for other in others] == [0, 0]
 
 
 def test_nobody_lends_what_nobody_wants(machines: Machines) -> None:

@@ -125,9 +125,9 @@ def test_no_more_is_taken_than_was_planned(case: str, batch_size: int, load: Loa
         lambda _: device, model=REFERENCES / f"{case}.gguf", device="cuda", batch_size=batch_size
     )
     engine.runner.prepare()
-    pages = np.array([engine.runner.pages.take()], np.int32)
+    pages = np.array([engine.runner.pages.allocate()], np.int32)
     ids = np.arange(5, 5 + min(batch_size, 40), dtype=np.int32)
-    state = engine.runner.states.take() if engine.runner.states.size else None
+    state = engine.runner.states.allocate() if engine.runner.states.size else None
     last = np.array([len(ids) - 1], np.int32)
     engine.runner.step([Segment(ids, 0, last, pages, state)])
     token = Segment(ids[:1], len(ids), np.zeros(1, np.int32), pages, state)

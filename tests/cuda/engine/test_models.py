@@ -111,7 +111,7 @@ def test_recurrent_layers_go_back_to_a_snapshot(
     wanted = fresh.extend(ids[:12] + ids[20:25]).copy()
     for part in (ids[:10], ids[10:20]):
         edited.extend(part)
-        edited.remember()
+        edited.save_snapshot()
     edited.truncate(12)
     assert edited.num_ready == 10
     assert np.array_equal(edited.extend(ids[20:25]), wanted)
