@@ -25,9 +25,9 @@ class StepShape(NamedTuple):
     end: int = 0  # the position after the last token of a batch, 0 for single tokens
     largest: bool = False  # the caller only wants the id of the largest logit
     misses: MissMode = "stream"
-    turn: int = 0  # the index of this batch in a prompt that runs layer by layer
-    turns: int = 1  # the number of batches of such a prompt
-    group: int | None = None  # the chunk of experts to compute, None for all
+    batch_index: int = 0  # the index of this batch in a prompt that runs layer by layer
+    num_batches: int = 1  # the number of batches of such a prompt
+    chunk: int | None = None  # the chunk of experts to compute, None for all
     first: int | None = None  # the index of the first token in such a prompt
     predicts: bool = False  # layers prefetch the next layer's experts, for tokens with outputs
     is_exact: bool = False  # if routed tokens exceed the limit of rows, tokens compute part by part

@@ -34,7 +34,7 @@ class Stage(Struct, frozen=True):
     layer: int | None  # the layer, if the operations are its experts; otherwise None
     enters: list[Buffer]  # written before the stage, and read in it or later
     leaves: list[Buffer]  # written in the stage or before, and read later
-    sums: list[Buffer]  # the sums of experts, to which groups may add one after the other
+    sums: list[Buffer]  # the sums of experts, to which chunks may add one after the other
 
 
 class Recording:

@@ -128,7 +128,7 @@ class GpuPart(RecordedPart[GpuProgram]):
                 return self._run(program, step.segments, step.incoming, prompt=prompt)
         passes = list(gpu_passes(step.segments, self._settings.batch_size, self._most_shared))
         if len(passes) > 1:
-            return self._in_turn(program, passes, step.incoming)
+            return self._run_passes(program, passes, step.incoming)
         self._kept = None
         largest = step.wants_largest and self._has_output
         runs_ahead = largest and step.continues_greedily and self._can_run_ahead
@@ -152,7 +152,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             return PRODUCT_TOKENS - 1
         return int(self.gpu_tier.shares)
 
-    def _in_turn(
+    def _run_passes(
         self, program: GpuProgram, passes: Sequence[GpuPass], incoming: Passed | None
     ) -> Values:
         self._kept = kept = KeptRoutes(trims=self._trims)

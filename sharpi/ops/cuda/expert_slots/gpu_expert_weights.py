@@ -96,12 +96,12 @@ class GpuExpertWeights:
         """True if batches can read missed experts through the buffers of `ExpertStream`."""
         return self.slotted is not None and self.slotted.prefill_access.streams
 
-    def num_groups(self, layer: int) -> int:
+    def num_chunks(self, layer: int) -> int:
         """Returns the number of chunks into which a layer's experts are divided for the batches.
 
-        See `PrefillExpertAccess.num_groups`.
+        See `PrefillExpertAccess.num_chunks`.
         """
-        return 1 if self.slotted is None else self.slotted.prefill_access.num_groups(layer)
+        return 1 if self.slotted is None else self.slotted.prefill_access.num_chunks(layer)
 
     def begin(self, step: StepShape) -> None:
         """Prepares the layers with slots for a batch, before the batch's calls are made."""

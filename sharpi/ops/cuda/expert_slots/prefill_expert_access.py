@@ -47,7 +47,7 @@ class PrefillExpertAccess:
         self._layers, self._rows, self._memories = layers, rows, memories
         self._access: dict[int, ExpertAccess] = {}
         self._tables: dict[int, dict[int, Span]] = {}
-        self._turns = 1
+        self._num_batches = 1
 
     @property
     def streams(self) -> bool:
@@ -78,13 +78,13 @@ class PrefillExpertAccess:
         """Returns the address tables of a layer for the current batch, by index of the matrix."""
         return self._tables[number]
 
-    def num_groups(self, number: int) -> int:
+    def num_chunks(self, number: int) -> int:
         """Returns the number of chunks of a layer that the current batches compute separately.
 
         It is 1 unless several batches run layer by layer and the layer's experts are streamed.
         """
         is_streamed = self._access.get(number) == "streamed"
-        if not is_streamed or self._rows[number] is not Rows.TOKENS or self._turns == 1:
+        if not is_streamed or self._rows[number] is not Rows.TOKENS or self._num_batches == 1:
             return 1
         return len(self.stream.chunks(number))
 
@@ -94,7 +94,7 @@ class PrefillExpertAccess:
         `steps` maps a layer number to a step shape, which counts the tokens of all these batches.
         Uploads the address tables, which depend on the experts that are resident now.
         """
-        self._turns = max((step.turns for step in steps.values()), default=1)
+        self._num_batches = max((step.num_batches for step in steps.values()), default=1)
         states = self._memories.tables.words.read_states()
         tokens = {n: step.rows(self._rows[n]) for n, step in steps.items()}
         passing = [number for number, count in tokens.items() if count > 1]

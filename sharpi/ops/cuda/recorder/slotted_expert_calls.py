@@ -41,8 +41,8 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from here._token(slotted, ids, step)
         elif tokens:
             yield from here._batch(slotted, ids, step)
-            if step.group in (None, slotted.prefill_access.num_groups(self.layer) - 1):
-                is_first = step.turn == here._turns(step)[0]
+            if step.chunk in (None, slotted.prefill_access.num_chunks(self.layer) - 1):
+                is_first = step.batch_index == here._batches_of_layer(step)[0]
                 yield from slotted.use_batch(self.layer, ids, tokens, is_first=is_first)
 
     def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
@@ -115,36 +115,40 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _streamed(self, slotted: SlottedLayers, parts: Parts, step: StepShape) -> Iterator[Call]:
         """Yields the calls that compute experts chunk by chunk while the next chunks are copied."""
-        it, turns, stream = self.launches, self._turns(step), slotted.prefill_access.stream
+        it, batches, stream = (
+            self.launches,
+            self._batches_of_layer(step),
+            slotted.prefill_access.stream,
+        )
         tokens, all_chunks = step.rows(it.x.rows), stream.chunks(self.layer)
-        chunks = all_chunks if step.group is None else [all_chunks[step.group]]
+        chunks = all_chunks if step.chunk is None else [all_chunks[step.chunk]]
         packed = packed_experts(it)
         if packed is None:
             yield it.group(tokens)
         yield from it.x_to_f16(tokens)
         for chunk in chunks:
             some = range(chunk.first, chunk.first + chunk.count)
-            if step.turn == turns[0]:
+            if step.batch_index == batches[0]:
                 yield from stream.bring(chunk, slotted.wait(self.layer, step))
             if packed is not None:
                 yield from packed.values(parts, tokens, some, is_exact=step.is_exact)
             else:
                 yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
-            if step.turn == turns[-1]:
+            if step.batch_index == batches[-1]:
                 yield from stream.done(chunk)
         if packed is None and len(chunks) == len(all_chunks):
             yield it.merge(tokens)
         elif packed is None:
             yield it.merge_group(tokens, some)
 
-    def _turns(self, step: StepShape) -> range:
+    def _batches_of_layer(self, step: StepShape) -> range:
         """Returns the indices of the prompt's batches that compute this layer.
 
         If the layer only computes rows of requested outputs, it is the batch with outputs.
         """
         if self.launches.x.rows is Rows.OUTPUTS:
-            return range(step.turn, step.turn + 1)
-        return range(step.turns)
+            return range(step.batch_index, step.batch_index + 1)
+        return range(step.num_batches)
 
     def _batch_with_host(self, parts: Parts, tokens: int, wait: Wait) -> Iterator[Call]:
         """Yields the calls for a batch whose missed experts the host computes.

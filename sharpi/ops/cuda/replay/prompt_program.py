@@ -36,7 +36,7 @@ class _Pass(Struct, frozen=True):
     operations: Sequence[Calls]
     enters: Lanes  # buffers that are copied from the stash before the operations
     leaves: Lanes  # buffers that are copied to the stash after the operations
-    group: int | None = None  # the chunk of experts to compute, None for all
+    chunk: int | None = None  # the chunk of experts to compute, None for all
     is_last: bool = True  # the last chunk of a layer
 
 
@@ -132,7 +132,9 @@ class PromptProgram:
             own = ids[first : first + self._batch]
             rows = outputs[outputs >= first] - first if first == starts[-1] else outputs[:0]
             step = self._program.step(len(own), len(rows), position + first)
-            step = step._replace(misses=misses, turn=index, turns=num_batches, first=first)
+            step = step._replace(
+                misses=misses, batch_index=index, num_batches=num_batches, first=first
+            )
             batches.append(_Batch(first, step, (own, position + first, rows)))
         return batches
 
@@ -144,29 +146,29 @@ class PromptProgram:
         passes: list[_Pass] = []
         for stage in self._stages:
             enters, leaves = _lanes(stage.enters), _lanes(stage.leaves)
-            groups = (
-                1 if stage.layer is None else self._program.expert_weights.num_groups(stage.layer)
+            num_chunks = (
+                1 if stage.layer is None else self._program.expert_weights.num_chunks(stage.layer)
             )
             if stage.layer is None:
                 passes.append(_Pass(stage.operations, enters, leaves))
-            elif groups == 1:
+            elif num_chunks == 1:
                 before = passes.pop()
                 operations = [*before.operations, *stage.operations]
                 passes.append(_Pass(operations, before.enters, leaves))
             else:
-                passes += _grouped(stage, groups)
+                passes += _passes_of_chunks(stage, num_chunks)
         return passes
 
     def _run_batch(self, each: _Pass, index: int, batch: _Batch) -> None:
-        group = each.group
-        if batch.step.tokens == 1 and group is not None:
+        chunk = each.chunk
+        if batch.step.tokens == 1 and chunk is not None:
             if not each.is_last:
                 return
-            group = None
+            chunk = None
         self._inputs.select(index)
         for rows, place in self._places(each.enters, batch):
             self._device.copy(rows, place)
-        self._program.step_replay.start(each.operations, batch.step._replace(group=group))
+        self._program.step_replay.start(each.operations, batch.step._replace(chunk=chunk))
         for rows, place in self._places(each.leaves, batch):
             self._device.copy(place, rows)
 
@@ -199,13 +201,13 @@ def token_bytes(stages: Sequence[Stage]) -> int:
     return sum(_lane_bytes(stages))
 
 
-def _grouped(stage: Stage, groups: int) -> Iterator[_Pass]:
-    enters, last = _lanes(stage.enters), groups - 1
+def _passes_of_chunks(stage: Stage, num_chunks: int) -> Iterator[_Pass]:
+    enters, last = _lanes(stage.enters), num_chunks - 1
     sums = _lanes(stage.sums, len(enters))
-    for group in range(groups):
-        leaves = _lanes(stage.leaves) if group == last else sums
-        entering = (*enters, *sums) if group else enters
-        yield _Pass(stage.operations, entering, leaves, group, group == last)
+    for chunk in range(num_chunks):
+        leaves = _lanes(stage.leaves) if chunk == last else sums
+        entering = (*enters, *sums) if chunk else enters
+        yield _Pass(stage.operations, entering, leaves, chunk, chunk == last)
 
 
 def _lanes(buffers: Sequence[Buffer], first: int = 0) -> Lanes:

@@ -42,7 +42,7 @@ class StepOutputs:
         self._memory = device.allocate(max_ids * _ID_BYTES)
         self.largest = Span(device.allocate(_ID_BYTES), 0, _ID_BYTES)
         self._logits: Host | None = None
-        self._turn = 0
+        self._reply_index = 0
         self._num_ids = 0
         self._routes: list[Routes] = []
         self._of_prompt = Span(self._memory, 0, 0)
@@ -75,7 +75,8 @@ class StepOutputs:
             self._device.download(self.largest, chosen)
             return Reply(chosen, None)
         memory, host = self._replies
-        self._turn, own = (self._turn + 1) % _REPLIES, slice(4 * self._turn, 4 * self._turn + 4)
+        self._reply_index = (self._reply_index + 1) % _REPLIES
+        own = slice(4 * self._reply_index, 4 * self._reply_index + 4)
         self._device.copy(Span(memory, own.start, _ID_BYTES), self.largest)
         return Reply(host[own].view(np.int32), self._device.mark())
 
