@@ -9,7 +9,7 @@ from device_arrays import empty, read, upload
 from msgspec.structs import replace
 from products import random_tokens
 from quant_weights import random_weights
-from slot_worlds import Room, SlotWorld
+from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
@@ -45,8 +45,8 @@ class RoutedSlots:
         block: int | None = None,
         num_groups: int = 1,
     ) -> None:
-        room, warm = Room(early=2, staging=2), tuple(range(rules.num_experts))
-        self.world = SlotWorld(device, rules, slots, room, pinned=(1, 5), warm=warm)
+        extra, warm = ExtraSlots(early=2, staging=2), tuple(range(rules.num_experts))
+        self.world = SlotWorld(device, rules, slots, extra, pinned=(1, 5), warm=warm)
         self._device, self._rules, self._type, self._block = device, rules, quant_type, block
         experts, used, self._num_groups = rules.num_experts, rules.experts_per_token, num_groups
         self._matrix = upload(device, random_weights(quant_type, experts, COLUMNS))

@@ -20,7 +20,7 @@ OFFSETS = ((0, 48), (2,))  # of the tables' rows
 
 
 @dataclass(frozen=True)
-class Room:
+class ExtraSlots:
     """How many slots there are beside a layer's own."""
 
     early: int = 0
@@ -35,15 +35,15 @@ class SlotWorld:
         device: Device,
         rules: PolicyRules,
         slots: Sequence[int],
-        room: Room | None = None,
+        extra: ExtraSlots | None = None,
         pinned: tuple[int, ...] = (),
         warm: tuple[int, ...] = (),
     ) -> None:
-        self.device, self.rules, self.room = device, rules, room or Room()
+        self.device, self.rules, self.extra = device, rules, extra or ExtraSlots()
         rng = np.random.default_rng(rules.num_experts)
         shape = (rules.num_layers, rules.num_experts)
         self.bytes = [rng.integers(0, 256, (*shape, size), np.uint8) for size in SIZES]
-        self._staging = [empty(device, self.room.staging * 112) for _ in SIZES]
+        self._staging = [empty(device, self.extra.staging * 112) for _ in SIZES]
         self.spans: list[Span] = []
         self.layers = {
             layer: SlotLayer(
@@ -68,8 +68,8 @@ class SlotWorld:
         home = Span(memory, 0, memory.num_bytes)
         starts = memory.address + offset + stride * np.arange(experts, dtype=np.uint64)
         slots = empty(self.device, num_slots * stride)
-        early = empty(self.device, self.room.early * stride) if self.room.early else None
-        staging = self._staging[part] if self.room.staging else None
+        early = empty(self.device, self.extra.early * stride) if self.extra.early else None
+        staging = self._staging[part] if self.extra.staging else None
         self.spans += [each for each in (home, slots, early, staging) if each is not None]
         tables = tuple(SlotTable(empty(self.device, 8 * experts), at) for at in OFFSETS[part])
         return SlotPiece(starts, (home,), size, stride, slots, tables, early, staging)

@@ -140,17 +140,17 @@ Later: TypeAlias = Callable[[], Span]
 class Routes:
     """The memory for the expert ids of a layer's routes, (rows, width) int32.
 
-    `room` is for the ids of one step. `of_prompt` is for the ids of all tokens of a prompt.
+    `of_step` is for the ids of one step. `of_prompt` is for the ids of all tokens of a prompt.
     """
 
-    def __init__(self, rows: Rows, width: int, room: Span) -> None:
-        self.rows, self.width, self.room = rows, width, room
+    def __init__(self, rows: Rows, width: int, of_step: Span) -> None:
+        self.rows, self.width, self.of_step = rows, width, of_step
         self.of_prompt: Span | None = None
 
     def span(self, step: StepShape) -> Span:
         """Returns the memory for the expert ids of a step."""
         if step.first is None:
-            return self.room
+            return self.of_step
         assert self.of_prompt is not None
         row = self.width * _ID_BYTES
         first = step.first if self.rows is Rows.TOKENS else 0

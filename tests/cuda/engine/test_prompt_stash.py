@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
+from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashSizes
 
 LANES = (12, 4)
 
@@ -16,8 +16,8 @@ LANES = (12, 4)
 def test_rows_come_back(page: int, on_gpu: int, in_ram: int, batch: int) -> None:
     device = CpuDevice(check=False)
     tokens = page * (on_gpu + in_ram)
-    room = StashRoom(tokens, page, on_gpu, in_ram)
-    stash = PromptStash(device, LANES, room)
+    sizes = StashSizes(tokens, page, on_gpu, in_ram)
+    stash = PromptStash(device, LANES, sizes)
     rng, written = np.random.default_rng(0), []
     for first in range(0, tokens, batch):
         count = min(batch, tokens - first)
@@ -37,7 +37,7 @@ def test_rows_come_back(page: int, on_gpu: int, in_ram: int, batch: int) -> None
 
 
 def test_pages_are_counted() -> None:
-    room = StashRoom(40, 4, 3, 5)
-    assert room.holds(32)
-    assert not room.holds(33)
-    assert [room.spilled_pages(n) for n in (12, 13, 32)] == [0, 1, 5]
+    sizes = StashSizes(40, 4, 3, 5)
+    assert sizes.holds(32)
+    assert not sizes.holds(33)
+    assert [sizes.spilled_pages(n) for n in (12, 13, 32)] == [0, 1, 5]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from cpu_device import BACKWARD, CpuDevice
-from slot_worlds import Room, SlotWorld
+from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.device.kernel_source import kernel_source
@@ -72,7 +72,7 @@ def tokens(device: Device) -> None:
     chosen = PolicySettings(PolicyKind.SLRU, EXPERTS, USED, (SLOTS,), admission=True)
     reference = make_policy(chosen)
     rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True, KernelMissMode.LOAD)
-    world = SlotWorld(device, rules, (SLOTS,), Room(staging=USED))
+    world = SlotWorld(device, rules, (SLOTS,), ExtraSlots(staging=USED))
     rng = np.random.default_rng(2)
     for _ in range(40):
         route = rng.choice(EXPERTS, USED, replace=False).tolist()

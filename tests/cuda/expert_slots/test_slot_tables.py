@@ -9,7 +9,7 @@ from cpu_device import CpuDevice
 from device_arrays import read, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slot_worlds import Room, SlotWorld
+from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -47,14 +47,16 @@ def overflow(world: SlotWorld) -> int:
     return int(read(world.device, world.tables.overflow, np.int32, (1,))[0])
 
 
-def static_world(device: Device, miss: KernelMissMode, room: Room, layers: int = 1) -> SlotWorld:
+def static_world(
+    device: Device, miss: KernelMissMode, extra: ExtraSlots, layers: int = 1
+) -> SlotWorld:
     """Experts 1, 2 and 3 have slots, and no other ever has."""
     chosen = rules(PolicyKind.STATIC, miss, layers)
-    return SlotWorld(device, chosen, (3,) * layers, room, pinned=(3, 2, 1))
+    return SlotWorld(device, chosen, (3,) * layers, extra, pinned=(3, 2, 1))
 
 
 def test_missed_experts_are_read_in_place(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, Room())
+    world = static_world(device, KernelMissMode.STREAM, ExtraSlots())
     loads = world.use(0, [5, 1, 6])
     assert len(loads) == 0
     assert outcomes(world) == [Outcome.STREAMED, Outcome.HIT, Outcome.STREAMED]
@@ -63,7 +65,7 @@ def test_missed_experts_are_read_in_place(device: Device) -> None:
 
 
 def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
-    world = static_world(device, KernelMissMode.LOAD, Room(staging=2))
+    world = static_world(device, KernelMissMode.LOAD, ExtraSlots(staging=2))
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STAGED]
     world.assert_true(0, range(EXPERTS))
@@ -78,7 +80,7 @@ def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
 
 
 def test_too_little_staging_is_told(device: Device) -> None:
-    world = static_world(device, KernelMissMode.LOAD, Room(staging=1))
+    world = static_world(device, KernelMissMode.LOAD, ExtraSlots(staging=1))
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STREAMED]
     world.assert_true(0, range(EXPERTS))
@@ -90,7 +92,7 @@ def test_too_little_staging_is_told(device: Device) -> None:
 
 
 def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
-    world = static_world(device, KernelMissMode.COMPUTE, Room())
+    world = static_world(device, KernelMissMode.COMPUTE, ExtraSlots())
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.COMPUTED, Outcome.HIT, Outcome.COMPUTED]
     assert [int(table[5]) for table in world.addresses(0)[:1]] == [0]
@@ -102,7 +104,7 @@ def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
 
 
 def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) -> None:
-    world = static_world(device, KernelMissMode.LOAD, Room(early=3, staging=3), layers=2)
+    world = static_world(device, KernelMissMode.LOAD, ExtraSlots(early=3, staging=3), layers=2)
     world.use(0, [1, 2, 3])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == [7, 8]
     world.use(1, [9, 7, 1])
@@ -116,7 +118,9 @@ def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) ->
 
 
 def test_prefetched_experts_move_to_slots(device: Device) -> None:
-    world = SlotWorld(device, rules(PolicyKind.LRU, layers=2), (3, 3), Room(early=1), warm=(1, 2))
+    world = SlotWorld(
+        device, rules(PolicyKind.LRU, layers=2), (3, 3), ExtraSlots(early=1), warm=(1, 2)
+    )
     world.use(0, [1, 2, 3])
     assert world.prefetch(1, [7, 8, 9], after=0, budget=3) == []
     world.use(0, [1, 2, 3])
@@ -131,7 +135,7 @@ def test_prefetched_experts_move_to_slots(device: Device) -> None:
 
 def test_tokens_of_a_step_share_what_was_prefetched(device: Device) -> None:
     """Each expert is counted once; at the end of the step it is forgotten."""
-    world = static_world(device, KernelMissMode.COMPUTE, Room(early=3), layers=2)
+    world = static_world(device, KernelMissMode.COMPUTE, ExtraSlots(early=3), layers=2)
     world.use(0, [1, 2, 3])
     predictions = [[7, 1, 8], [4, 7, -1]]
     assert world.prefetch(1, predictions, after=0, budget=3) == [7, 4, 8]
@@ -154,7 +158,7 @@ def test_tokens_of_a_step_share_what_was_prefetched(device: Device) -> None:
 
 
 def test_a_step_is_busy_if_one_of_its_tokens_loads(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
+    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
     routes = upload(device, np.array([[1, 2, 5], [1, 2, 3]], np.int32))
     for row in range(2):
         world.run(world.tables.use(0, routes, num_before=row, num_tokens=2))
@@ -169,7 +173,7 @@ def waited(world: SlotWorld, layer: int = 0) -> int:
 def test_the_wait_for_copies_is_measured(device: Device, miss: KernelMissMode) -> None:
     """Nothing waits for experts in slots, or for those read in place."""
     start = time.monotonic_ns()
-    world = static_world(device, miss, Room(staging=3))
+    world = static_world(device, miss, ExtraSlots(staging=3))
     world.use(0, [1, 2, 3])
     assert waited(world) == 0
     world.use(0, [1, 5, 6])
@@ -183,7 +187,7 @@ def test_the_wait_for_copies_is_measured(device: Device, miss: KernelMissMode) -
 def test_a_prefetch_that_comes_after_the_route_is_late(
     device: Device, delay: int, is_late: bool
 ) -> None:
-    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
+    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
     world.use(0, [1, 2, 3])
     world.prefetch(1, [7, 1, 8], after=0, budget=3)
     ended = read(device, world.tables.prefetch_end(1), np.int64, (1,))
@@ -197,7 +201,7 @@ def test_a_prefetch_that_comes_after_the_route_is_late(
 
 
 def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
-    world = static_world(device, KernelMissMode.COMPUTE, Room())
+    world = static_world(device, KernelMissMode.COMPUTE, ExtraSlots())
     wait = world.tables.wait(0, Phase.PROMPT)
     world.run([waits.begin(wait)])
     start = time.monotonic_ns()
@@ -210,7 +214,7 @@ def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
 
 
 def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
+    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
     world.use(0, [1, 2, 5])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == []
     world.use(1, [7, 1, 2])
@@ -316,9 +320,9 @@ def test_tables_lead_to_the_experts(
     taken: list[tuple[str, int, Any]],
 ) -> None:
     chosen = rules(PolicyKind(kind), miss, 2, admission)
-    room = Room(early=early, staging=staging)
+    extra = ExtraSlots(early=early, staging=staging)
     device = CpuDevice(check=False)
-    world = SlotWorld(device, chosen, (4, 6), room, pinned=(8, 0), warm=(3, 1, 2))
+    world = SlotWorld(device, chosen, (4, 6), extra, pinned=(8, 0), warm=(3, 1, 2))
     for what, layer, asked in taken:
         missing: list[int] = []
         if what == "batch":
@@ -339,7 +343,7 @@ def test_tables_lead_to_the_experts(
 
 
 def test_the_most_used_experts_without_a_slot(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
+    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
     ids = upload(device, np.zeros(USED, np.int32))
 
     def predicted() -> list[int]:

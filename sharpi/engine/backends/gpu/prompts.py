@@ -3,7 +3,7 @@
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram, token_bytes
-from sharpi.ops.cuda.replay.prompt_stash import StashRoom
+from sharpi.ops.cuda.replay.prompt_stash import StashSizes
 from sharpi.tiers.prompt_stash import StashPlan
 
 
@@ -18,29 +18,31 @@ class GpuPrompts:
     def prepare(self, program: GpuProgram) -> None:
         """Allocates the stash for prompts as planned, if the program streams experts."""
         if self._plan.max_tokens and program.expert_weights.streams and self.program is None:
-            room = _room(self._plan, token_bytes(program.recording.stages), self._batch_size)
-            if room.max_tokens > self._batch_size:
-                self.program = PromptProgram(program, room)
+            sizes = _stash_sizes(
+                self._plan, token_bytes(program.recording.stages), self._batch_size
+            )
+            if sizes.max_tokens > self._batch_size:
+                self.program = PromptProgram(program, sizes)
 
     @property
     def max_tokens(self) -> int:
         """The maximum number of tokens of one sequence that a single run of the part computes."""
-        return self._batch_size if self.program is None else self.program.room.max_tokens
+        return self._batch_size if self.program is None else self.program.sizes.max_tokens
 
     def takes(self, num_tokens: int) -> PromptProgram | None:
         """Returns the program for a prompt of `num_tokens`; None if the prompt runs in batches."""
         if num_tokens <= self._batch_size or self.program is None:
             return None
-        room = self.program.room
-        if not room.holds(num_tokens):
+        sizes = self.program.sizes
+        if not sizes.holds(num_tokens):
             self.counts.stash_overflows += 1
             return None
         self.counts.by_layer += 1
-        self.counts.spilled_pages += room.spilled_pages(num_tokens)
+        self.counts.spilled_pages += sizes.spilled_pages(num_tokens)
         return self.program
 
 
-def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
+def _stash_sizes(plan: StashPlan, token_bytes: int, batch_size: int) -> StashSizes:
     """Returns the capacity of the planned stash, in pages; a token takes `token_bytes`."""
     page_bytes = max(1, token_bytes * plan.page_tokens)
     gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
@@ -48,4 +50,4 @@ def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
     tokens = plan.max_tokens
     if plan.page_tokens == 1:
         tokens = min(tokens, gpu // batch_size * batch_size)
-    return StashRoom(tokens, plan.page_tokens, gpu, host)
+    return StashSizes(tokens, plan.page_tokens, gpu, host)

@@ -38,23 +38,25 @@ class SlotPiece(Struct, frozen=True):
     early: Span | None = None  # memory for early slots
     staging: Span | None = None  # memory for staging buffers
 
-    def room(self, memory: Span | None) -> int:
+    def capacity(self, memory: Span | None) -> int:
         """Returns the number of slots of this tensor that fit into `memory`; 0 for None."""
         if memory is None:
             return 0
         return (memory.num_bytes + self.stride - self.num_bytes) // self.stride
 
-    def where(self, rooms: tuple[int, int, int]) -> NDArray[np.uint64]:
+    def all_addresses(self, counts: tuple[int, int, int]) -> NDArray[np.uint64]:
         """Returns the addresses of all host copies, then of slots, early slots and staging buffers.
 
-        `rooms` are the numbers of slots, of early slots and of staging buffers.
+        `counts` are the numbers of slots, of early slots and of staging buffers.
         """
-        memories = zip((self.slots, self.early, self.staging), rooms, strict=True)
-        places = [self._places(memory, room) for memory, room in memories if memory is not None]
-        return np.concatenate([self.host_addresses, *places])
+        memories = zip((self.slots, self.early, self.staging), counts, strict=True)
+        addresses = [
+            self._addresses_of(memory, count) for memory, count in memories if memory is not None
+        ]
+        return np.concatenate([self.host_addresses, *addresses])
 
-    def _places(self, memory: Span, room: int) -> NDArray[np.uint64]:
-        steps = np.arange(room, dtype=np.uint64) * np.uint64(self.stride)
+    def _addresses_of(self, memory: Span, count: int) -> NDArray[np.uint64]:
+        steps = np.arange(count, dtype=np.uint64) * np.uint64(self.stride)
         return np.uint64(memory.address) + steps
 
 
@@ -73,27 +75,27 @@ class SlotLayer(Struct, frozen=True):
     @property
     def num_slots(self) -> int:
         """The number of slots that there is memory for."""
-        return min(piece.room(piece.slots) for piece in self.pieces)
+        return min(piece.capacity(piece.slots) for piece in self.pieces)
 
     @property
     def num_early(self) -> int:
         """The number of early slots, to which experts are prefetched for the next use."""
-        return min(32, *(piece.room(piece.early) for piece in self.pieces))
+        return min(32, *(piece.capacity(piece.early) for piece in self.pieces))
 
     @property
     def num_staging(self) -> int:
         """The number of staging buffers, to which experts without a slot are copied for one use."""
-        return min(piece.room(piece.staging) for piece in self.pieces)
+        return min(piece.capacity(piece.staging) for piece in self.pieces)
 
     def state(self, words: Span, learned: Span | None, upload: Upload) -> LayerState:
         """Returns the layer's slots in the form of the slot kernels' arguments."""
-        rooms = (self.num_slots, self.num_early, self.num_staging)
+        counts = (self.num_slots, self.num_early, self.num_staging)
         tables = [
-            (table.addresses, upload(piece.where(rooms) + np.uint64(table.offset)))
+            (table.addresses, upload(piece.all_addresses(counts) + np.uint64(table.offset)))
             for piece in self.pieces
             for table in piece.tables
         ]
-        return LayerState(words, tuple(tables), *rooms, learned)
+        return LayerState(words, tuple(tables), *counts, learned)
 
     def gather_pieces(self, upload: Upload) -> tuple[GatherPiece, ...]:
         """Returns the layer's tensors in the form of the arguments of `gather_experts`."""
@@ -115,7 +117,7 @@ class SlotLayer(Struct, frozen=True):
         pieces = tuple(
             replace(piece, slots=slots) for piece, slots in zip(self.pieces, memories, strict=True)
         )
-        num_slots = min(piece.room(piece.slots) for piece in pieces)
+        num_slots = min(piece.capacity(piece.slots) for piece in pieces)
         return SlotLayer(pieces, replace(self.first, num_slots=num_slots))
 
     def fill_tables(self, device: Device, residents: Sequence[int]) -> None:
@@ -125,7 +127,7 @@ class SlotLayer(Struct, frozen=True):
         """
         for piece in self.pieces:
             experts = len(piece.host_addresses)
-            addresses = piece.where((len(residents), 0, 0))
+            addresses = piece.all_addresses((len(residents), 0, 0))
             addresses[list(residents)] = addresses[experts:]
             for table in piece.tables:
                 device.upload(table.addresses, addresses[:experts] + np.uint64(table.offset))

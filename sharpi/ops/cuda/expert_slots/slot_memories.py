@@ -10,7 +10,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece
 from sharpi.ops.cuda.expert_slots.slot_memory import (
     ExpertTensor,
-    SharedRoom,
+    SharedBuffer,
     slot_layer,
     tensors_of,
 )
@@ -43,8 +43,8 @@ class SlotMemories:
     def _slot_layers(self) -> dict[int, SlotLayer]:
         device, s = self._device, self._settings
         largest = max(sum(t.slot_bytes for t in tensors) for tensors in self.tensors.values())
-        staging = SharedRoom(device, s.num_staging, largest)
-        early = [SharedRoom(device, s.num_early, largest) for _ in range(2)]
+        staging = SharedBuffer(device, s.num_staging, largest)
+        early = [SharedBuffer(device, s.num_early, largest) for _ in range(2)]
         made = {}
         for place, (number, tensors) in enumerate(self.tensors.items()):
             expert_weights, first = self._layers[number], s.first[number]

@@ -60,7 +60,7 @@ def tensors_of(
     return tuple(tensors)
 
 
-class SharedRoom:
+class SharedBuffer:
     """GPU memory for `num_experts` experts, which all layers use one after the other."""
 
     def __init__(self, device: Device, num_experts: int, slot_bytes: int) -> None:
@@ -83,14 +83,16 @@ def slot_layer(
     expert_weights: ExpertWeights,
     tensors: Sequence[ExpertTensor],
     first: FirstSlots,
-    staging: SharedRoom,
-    early: SharedRoom,
+    staging: SharedBuffer,
+    early: SharedBuffer,
 ) -> SlotLayer:
     """Allocates the slots of a layer, and an address table for each stacked matrix."""
     all_matrices = matrices_of(expert_weights)
-    rooms = zip(tensors, staging.parts(tensors), early.parts(tensors), strict=True)
+    memories = zip(tensors, staging.parts(tensors), early.parts(tensors), strict=True)
     return SlotLayer(
-        tuple(_piece(device, all_matrices, *room, num_slots=first.num_slots) for room in rooms),
+        tuple(
+            _piece(device, all_matrices, *memory, num_slots=first.num_slots) for memory in memories
+        ),
         first,
     )
 

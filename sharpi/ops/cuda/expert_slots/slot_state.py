@@ -95,8 +95,8 @@ class FirstSlots(Struct, frozen=True):
 
         `kind` is the number of the policy in slot_rules.cuh.
         """
-        room = self.num_slots if kind == STATIC else self.num_slots // 2
-        return list(dict.fromkeys(self.pinned))[:room]
+        most = self.num_slots if kind == STATIC else self.num_slots // 2
+        return list(dict.fromkeys(self.pinned))[:most]
 
     def residents(self, kind: int) -> list[int]:
         """Returns the ids of the experts in slots 0, 1, ... at the start."""

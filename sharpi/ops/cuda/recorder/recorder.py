@@ -132,11 +132,13 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         if self._keeps_router_logits:
             rec.keep(logits)
             self._router_logits.append(logits)
-        room = self._outputs.add_routes(logits.rows, rec.capacity(logits.rows), router.num_used)
-        ids = RecordedTensor(router.num_used, logits.rows, None, source=room.room, routes=room)
+        routes = self._outputs.add_routes(logits.rows, rec.capacity(logits.rows), router.num_used)
+        ids = RecordedTensor(
+            router.num_used, logits.rows, None, source=routes.of_step, routes=routes
+        )
         weights = rec.value(router.num_used, logits.rows)
         self._choose(logits, router, ids, weights)
-        self._latest_route = room
+        self._latest_route = routes
         return ids, weights
 
     def _choose(

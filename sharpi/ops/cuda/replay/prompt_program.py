@@ -23,7 +23,7 @@ from sharpi.ops.cuda.recorded import Calls, MissMode, StepShape
 from sharpi.ops.cuda.recording import Stage
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
-from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
+from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashSizes
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 
 # Pairs of a lane of the stash and the buffer whose rows are in it.
@@ -49,26 +49,26 @@ class _Batch(NamedTuple):
 
 
 class PromptProgram:
-    """Runs a `GpuProgram` layer by layer on prompts of up to `room.max_tokens` tokens."""
+    """Runs a `GpuProgram` layer by layer on prompts of up to `sizes.max_tokens` tokens."""
 
-    def __init__(self, program: GpuProgram, room: StashRoom) -> None:
+    def __init__(self, program: GpuProgram, sizes: StashSizes) -> None:
         self._program = program
         self._device = program.recording.device
         self._stages = program.recording.stages
         self._batch = program.recording.limits.max_tokens
-        self._stash = PromptStash(self._device, _lane_bytes(self._stages), room)
-        max_batches = -(-room.max_tokens // self._batch)
+        self._stash = PromptStash(self._device, _lane_bytes(self._stages), sizes)
+        max_batches = -(-sizes.max_tokens // self._batch)
         self._inputs = PromptInputs(self._device, program.inputs, max_batches)
-        program.outputs.make_room(room.max_tokens)
+        program.outputs.allocate_prompt_routes(sizes.max_tokens)
         self._num_tokens = 0
         self._results: list[npt.NDArray[np.float32]] = []  # results of each batch
         # Hidden states of each batch, if they are kept.
         self._hidden: list[npt.NDArray[np.float32]] = []
 
     @property
-    def room(self) -> StashRoom:
+    def sizes(self) -> StashSizes:
         """The sizes of the stash."""
-        return self._stash.room
+        return self._stash.sizes
 
     def run(
         self,

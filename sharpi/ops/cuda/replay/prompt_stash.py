@@ -12,7 +12,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 
 
-class StashRoom(Struct, frozen=True):
+class StashSizes(Struct, frozen=True):
     """The sizes of a stash: its page size and numbers of pages."""
 
     max_tokens: int  # the most tokens of a prompt
@@ -36,15 +36,15 @@ class PromptStash:
     Lane i stores one intermediate value, in rows of `lane_bytes[i]` bytes.
     """
 
-    def __init__(self, device: Device, lane_bytes: Sequence[int], room: StashRoom) -> None:
-        self.room = room
+    def __init__(self, device: Device, lane_bytes: Sequence[int], sizes: StashSizes) -> None:
+        self.sizes = sizes
         self._lane_bytes = tuple(lane_bytes)
-        self._gpu_tokens = room.gpu_pages * room.page_tokens
-        self._host_tokens = room.host_pages * room.page_tokens
+        self._gpu_tokens = sizes.gpu_pages * sizes.page_tokens
+        self._host_tokens = sizes.host_pages * sizes.page_tokens
         size = sum(lane_bytes) * self._gpu_tokens
         self._gpu = Span(device.allocate(size), 0, size)
         self._host = self._gpu.part(0, 0)
-        if room.host_pages:
+        if sizes.host_pages:
             size = sum(lane_bytes) * self._host_tokens
             self._host = Span(device.mapped(size)[0], 0, size)
 

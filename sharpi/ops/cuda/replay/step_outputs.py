@@ -50,12 +50,12 @@ class StepOutputs:
     def add_routes(self, rows: Rows, num_rows: int, width: int) -> Routes:
         """Reserves memory for the expert ids of a layer, (num_rows, width) int32; returns it."""
         start, count = self._num_ids, num_rows * width
-        room = Span(self._memory, start * _ID_BYTES, count * _ID_BYTES)
-        self._routes.append(Routes(rows, width, room))
+        span = Span(self._memory, start * _ID_BYTES, count * _ID_BYTES)
+        self._routes.append(Routes(rows, width, span))
         self._num_ids += count
         return self._routes[-1]
 
-    def make_room(self, num_tokens: int) -> None:
+    def allocate_prompt_routes(self, num_tokens: int) -> None:
         """Allocates memory for the expert ids of all layers, for prompts of `num_tokens` tokens."""
         row_bytes = [each.width * _ID_BYTES for each in self._routes]
         size = num_tokens * sum(row_bytes)
@@ -104,7 +104,7 @@ class StepOutputs:
         """
         ids = np.zeros(self._num_ids, np.int32)
         self._device.download(Span(self._memory, 0, ids.nbytes), ids)
-        return [_rows_of(ids, each.room, each.width) for each in self._routes]
+        return [_rows_of(ids, each.of_step, each.width) for each in self._routes]
 
     def read_prompt_routes(self, num_tokens: int) -> list[IntArray]:
         """Returns the expert ids of each MoE layer, (num_tokens, used), of the last prompt.
