@@ -94,14 +94,14 @@ class PageLock:
     def _around(self, begin: int, end: int) -> _Pages | None:
         return next((p for p in self._pages if p.begin <= begin and end <= p.end), None)
 
-    def _registered(self, wanted: _Range) -> _Pages | None:
+    def _registered(self, requested: _Range) -> _Pages | None:
         """Page-locks a range, and returns it; None if the driver cannot do it, or refuses."""
         if not self._attribute(_REGISTER_SUPPORTED, unknown=True):
             return None
-        if not wanted.is_writable and not self._attribute(_READ_ONLY_SUPPORTED, unknown=False):
+        if not requested.is_writable and not self._attribute(_READ_ONLY_SUPPORTED, unknown=False):
             return None
         try:
-            pages = _Pages(self._runtime, wanted)
+            pages = _Pages(self._runtime, requested)
             return pages if pages.is_at_its_own_address else None
         except self._runtime.CUDARuntimeError:
             return None

@@ -236,7 +236,7 @@ class Recording:
         row = activation_bytes(value.width, self.planes)
         return self.rounded_of(value).part(first * row, count * row)
 
-    def wanted(self, value: RecordedTensor) -> Span | None:
+    def floats_if_read(self, value: RecordedTensor) -> Span | None:
         """Returns the memory of a value's floats, None where no operation reads them."""
         return self.of(value) if value.is_read else None
 

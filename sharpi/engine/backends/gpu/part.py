@@ -94,7 +94,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             runs_ahead=self._can_run_ahead,
         )  # fmt: skip
         if embedding is not None:
-            memory.weights.lend(weights.embedding.data, embedding)
+            memory.weights.register_mapped(weights.embedding.data, embedding)
         self.cache, self.states, self.gpu_tier = memory.cache, memory.states, memory.gpu_tier
         self._tier_steps = TierSteps(memory.gpu_tier, tier)
         trims = self._gives_outputs and not (keeps_router_logits or keeps_hidden)

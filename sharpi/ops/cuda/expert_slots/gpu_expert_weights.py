@@ -75,7 +75,7 @@ class GpuExpertWeights:
         is_asked = settings.source.asks_router and layer in slotted.numbers
         return is_asked and not slotted.fetches_early(layer)
 
-    def want_slotted(
+    def register_slotted(
         self,
         expert_weights: ExpertWeights,
         activation: Activation,
@@ -85,7 +85,7 @@ class GpuExpertWeights:
         """Registers the experts of a layer with slots, and returns the layer's number."""
         assert self.slotted is not None
         check_types(expert_weights)
-        number = self.slotted.want(expert_weights, rows)
+        number = self.slotted.register(expert_weights, rows)
         self._on_host.setdefault(number, (expert_weights, activation))
         if self._limits is None or limits.max_tokens > self._limits.max_tokens:
             self._limits = limits
@@ -146,7 +146,7 @@ class GpuExpertWeights:
         if "host" in self.__dict__:
             self.host.experts.close()
 
-    def want(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
+    def register(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
         """Registers a stacked matrix for loading to the GPU.
 
         The returned function returns the matrix with its address table; call it after loading.
@@ -154,8 +154,8 @@ class GpuExpertWeights:
         check_type(stacked.quant_type)
         for array in (stacked.bias, stacked.scales):
             if array is not None:
-                self._weights.want(array)
-        self._weights.want(stacked.data)
+                self._weights.register(array)
+        self._weights.register(stacked.data)
         return lambda: self._part(stacked)
 
     def _part(self, stacked: StackedMatrix) -> GpuStackedMatrix:

@@ -97,13 +97,13 @@ class PrefillExpertAccess:
         self._num_batches = max((step.num_batches for step in steps.values()), default=1)
         states = self._memories.tables.words.read_states()
         tokens = {n: step.rows(self._rows[n]) for n, step in steps.items()}
-        passing = [number for number, count in tokens.items() if count > 1]
-        for number in passing:
+        numbers = [number for number, count in tokens.items() if count > 1]
+        for number in numbers:
             self._access[number] = self._choose(number, tokens[number], steps[number])
         if self.streams:
-            streamed = [n for n in passing if self._access[n] == "streamed"]
+            streamed = [n for n in numbers if self._access[n] == "streamed"]
             self.stream.begin({number: states[number].slot_of for number in streamed})
-        self._upload(passing, states)
+        self._upload(numbers, states)
 
     def _choose(self, number: int, tokens: int, step: StepShape) -> ExpertAccess:
         rules, is_reached = self._settings.rules, self._settings.reaches(number)

@@ -219,8 +219,8 @@ class SlotTables:
         memory = self._memory[layer]
         if not 0 <= num_slots <= memory.state.num_slots:
             raise ValueError(f"{num_slots} slots, but memory for {memory.state.num_slots}")
-        wanted = min(num_slots, self._rules.num_experts)
-        self._run(slot_resize(self._rules, memory.state, self._all_loads, resized=wanted))
+        resized = min(num_slots, self._rules.num_experts)
+        self._run(slot_resize(self._rules, memory.state, self._all_loads, resized=resized))
         self._run(self._gather(memory, self._all_loads, memory.state.num_slots))
 
     def set_memory(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:

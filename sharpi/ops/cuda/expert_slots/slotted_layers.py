@@ -97,7 +97,7 @@ class SlottedLayers:
             return step._replace(misses="cpu")
         return step
 
-    def want(self, expert_weights: ExpertWeights, rows: Rows) -> int:
+    def register(self, expert_weights: ExpertWeights, rows: Rows) -> int:
         """Registers a layer by its experts, and returns the layer's number.
 
         `rows` is the kind of rows for which the experts are computed.
@@ -106,7 +106,7 @@ class SlottedLayers:
         for stacked in matrices_of(expert_weights):
             for array in (stacked.bias, stacked.scales):
                 if array is not None:
-                    self._weights.want(array)
+                    self._weights.register(array)
         self._layers.setdefault(expert_weights.layer, expert_weights)
         self._rows.setdefault(expert_weights.layer, rows)
         return expert_weights.layer
@@ -138,14 +138,14 @@ class SlottedLayers:
         if "moves" in self.__dict__:
             self.moves.reload()
 
-    def parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
+    def decode_matrices(self, number: int) -> tuple[GpuStackedMatrix, ...]:
         """Returns a layer's stacked matrices with the address tables for decode.
 
         The slot kernels maintain these tables.
         """
         return self._gpu_matrices(number, self._memories.addresses(number))
 
-    def passing_parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
+    def batch_matrices(self, number: int) -> tuple[GpuStackedMatrix, ...]:
         """Returns a layer's stacked matrices with the address tables of the current batch."""
         return self._gpu_matrices(number, self.prefill_access.tables(number))
 

@@ -41,7 +41,7 @@ def attend(
     and values that an earlier layer stored. If only v is None, the values are part of the keys.
     """
     if sinks is not None:
-        recording.weights.want(sinks)
+        recording.weights.register(sinks)
     pending = [None if each is None else recording.take_pending(each) for each in qkv]
     rounds = recording.planes > 0
     out = recording.value(shape.num_heads * shape.value_dim, qkv[0].rows, rounds=rounds)
@@ -139,8 +139,8 @@ class _Attention(Struct, frozen=True):
     def _may_be_tiled(self) -> bool:
         s = self.shape
         fits = s.key_dim <= tiles.MAX_KEY_DIM and s.value_dim <= tiles.MAX_VALUE_DIM
-        is_wanted = self.recording.planes > 0 and "tensor-cores" not in self.recording.disabled
-        return is_wanted and fits
+        is_enabled = self.recording.planes > 0 and "tensor-cores" not in self.recording.disabled
+        return is_enabled and fits
 
     def _tiles(self, step: StepShape) -> Call:
         s, at, layer = self.shape, self.recording, self.cache.layers[self.shape.layer]

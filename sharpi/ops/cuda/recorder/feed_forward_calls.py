@@ -15,7 +15,7 @@ from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
 from sharpi.ops.cuda.recorder.grouped_product_calls import grouped_product_sum
 from sharpi.ops.cuda.recorder.grouped_products import GROUPED_PRODUCT_TOKENS
-from sharpi.ops.cuda.recorder.linear_calls import want_source
+from sharpi.ops.cuda.recorder.linear_calls import declare_input
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
 from sharpi.ops.cuda.recorder.slotted_expert_calls import SlottedExpertCalls
@@ -35,7 +35,7 @@ def feed_forward(
 
     `own` is the route prediction for this layer, `following` that for the next one.
     """
-    want_source(recording, x, what.first_half)
+    declare_input(recording, x, what.first_half)
     others = (what.ids, what.weights, what.residual)
     recording.floats(*(value for value in others if value is not None))
     out = recording.value(what.expert_weights.down.rows, x.rows)
@@ -45,7 +45,7 @@ def feed_forward(
         recording.floats(x)
     launches = ExpertLaunches(recording, x, what, out, scratch)
     if is_slotted:
-        layer = expert_weights.want_slotted(
+        layer = expert_weights.register_slotted(
             what.expert_weights, what.activation, x.rows, recording.limits
         )
         if own is not None:
@@ -55,10 +55,11 @@ def feed_forward(
         calls = SlottedExpertCalls(launches, expert_weights, layer, own, following).calls
         recording.append_experts(layer, calls)
     else:
-        wanted = tuple(
-            expert_weights.want(stacked) for stacked in (*what.first_half, what.expert_weights.down)
+        matrices = tuple(
+            expert_weights.register(stacked)
+            for stacked in (*what.first_half, what.expert_weights.down)
         )
-        recording.append(_Calls(launches, wanted).calls)
+        recording.append(_Calls(launches, matrices).calls)
     return out
 
 
@@ -66,14 +67,14 @@ class _Calls(Struct, frozen=True):
     """The calls of a feed-forward whose experts are all on the GPU."""
 
     launches: ExpertLaunches
-    wanted: tuple[Callable[[], GpuStackedMatrix], ...]
+    matrices: tuple[Callable[[], GpuStackedMatrix], ...]
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         it = replace(self.launches, step=step)
         tokens = step.rows(it.x.rows)
         if not tokens:
             return
-        halves, parts = it.scratch.halves, [want() for want in self.wanted]
+        halves, parts = it.scratch.halves, [get() for get in self.matrices]
         if halves is not None and is_product(tokens, step):
             yield from self._dense(parts, tokens, halves)
         elif it.scratch.products is not None and tokens >= GROUPED_PRODUCT_TOKENS:

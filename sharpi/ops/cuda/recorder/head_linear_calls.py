@@ -42,7 +42,7 @@ def head_linear(
         recording,
         x,
         stacked,
-        expert_weights.want(stacked),
+        expert_weights.register(stacked),
         recording.value(stacked.num_experts * stacked.rows, x.rows),
         recording.weights.constant("heads", items, stacked.num_experts, make=_heads),
         recording.buffer(items * activation_bytes(stacked.columns, planes)),

@@ -46,8 +46,8 @@ def linear(
     With a `residual` there must be a single part.
     """
     for part in parts:
-        want_matrix(recording, part.matrix)
-    want_source(recording, x, [part.matrix for part in parts])
+        register_matrix(recording, part.matrix)
+    declare_input(recording, x, [part.matrix for part in parts])
     if residual is not None:
         recording.floats(residual)
     halves = None
@@ -59,15 +59,15 @@ def linear(
     recording.append(_Linear(recording, x, tuple(parts), residual, scale, halves).calls)
 
 
-def want_matrix(recording: Recording, matrix: Matrix) -> None:
+def register_matrix(recording: Recording, matrix: Matrix) -> None:
     """Registers a matrix and its bias; raises UnsupportedModelError for a type without kernels."""
     check_type(matrix.quant_type)
-    recording.weights.want(matrix.data)
+    recording.weights.register(matrix.data)
     if matrix.bias is not None:
-        recording.weights.want(matrix.bias)
+        recording.weights.register(matrix.bias)
 
 
-def want_source(
+def declare_input(
     recording: Recording, x: RecordedTensor, matrices: Sequence[Matrix | StackedMatrix]
 ) -> None:
     """Declares that the next operation reads x, in the forms that the matrices' kernels need.

@@ -86,7 +86,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def embed(self, table: Matrix, scale: float) -> RecordedTensor:
         rec, inputs = self._recording, self._inputs
         check_type(table.quant_type)
-        rec.weights.want(table.data)
+        rec.weights.register(table.data)
         out = rec.value(table.columns)
 
         def calls(step: StepShape) -> Iterable[Call]:
@@ -147,7 +147,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec = self._recording
         rec.floats(logits)
         if router.bias is not None:
-            rec.weights.want(router.bias)
+            rec.weights.register(router.bias)
 
         def calls(step: StepShape) -> Iterable[Call]:
             yield route.route(

@@ -44,9 +44,9 @@ class RecurrentOnGpu:
         silu: bool,
     ) -> RecordedTensor:
         rec = self._recording
-        rec.weights.want(weight)
+        rec.weights.register(weight)
         if bias is not None:
-            rec.weights.want(bias)
+            rec.weights.register(bias)
         rec.floats(x)
         out = rec.value(shape.channels)
 
@@ -77,7 +77,7 @@ class RecurrentOnGpu:
             refuse(f"delta nets with keys of {shape.key_dim} values")
         rec = self._recording
         for array in (rates.a, rates.dt_bias):
-            rec.weights.want(array)
+            rec.weights.register(array)
         rec.floats(qkv, beta, alpha)
         out = rec.value(shape.num_value_heads * shape.value_dim)
         prepared = self._chunks(shape)
@@ -109,7 +109,7 @@ class RecurrentOnGpu:
             refuse(f"Mamba-2 states of {shape.state_size} keys")
         rec = self._recording
         for array in (rates.a, skip, rates.dt_bias):
-            rec.weights.want(array)
+            rec.weights.register(array)
         rec.floats(xbc, dt)
         out = rec.value(shape.num_heads * shape.head_dim)
 

@@ -22,7 +22,7 @@ class RowsOnGpu:
         self, x: RecordedTensor, weight: FloatArray, epsilon: float, groups: int = 1
     ) -> RecordedTensor:
         rec = self._recording
-        rec.weights.want(weight)
+        rec.weights.register(weight)
         per_group = groups > 1 and weight.size == x.width
         if groups > 1 and x.pending is None:
             normed = x.changed()
@@ -38,7 +38,7 @@ class RowsOnGpu:
             yield rms_norm.rms_norm(
                 rec.of(x),
                 rec.weights.span(weight),
-                rec.wanted(out),
+                rec.floats_if_read(out),
                 rec.at(out.rounded),
                 tokens=step.rows(x.rows),
                 width=x.width // groups,
@@ -56,7 +56,7 @@ class RowsOnGpu:
     ) -> RecordedTensor:
         rec = self._recording
         for array in (weight, bias):
-            rec.weights.want(array)
+            rec.weights.register(array)
         rec.floats(x)
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
 
@@ -65,7 +65,7 @@ class RowsOnGpu:
                 rec.of(x),
                 rec.weights.span(weight),
                 rec.weights.span(bias),
-                rec.wanted(out),
+                rec.floats_if_read(out),
                 rec.at(out.rounded),
                 tokens=step.rows(x.rows),
                 width=x.width,
@@ -78,7 +78,7 @@ class RowsOnGpu:
 
     def rope_angles(self, table: RopeTable) -> RecordedTensor:
         rec, half = self._recording, len(table.frequencies)
-        rec.weights.want(table.frequencies)
+        rec.weights.register(table.frequencies)
         out = rec.value(2 * half)
 
         def calls(step: StepShape) -> Iterable[Call]:
@@ -239,7 +239,7 @@ class RowsOnGpu:
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
 
         def calls(step: StepShape) -> Iterable[Call]:
-            targets = ((rec.wanted(out), 0), (rec.at(out.rounded), rec.planes))
+            targets = ((rec.floats_if_read(out), 0), (rec.at(out.rounded), rec.planes))
             for target, planes in targets:
                 if target is not None:
                     yield experts.activate(

@@ -55,7 +55,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         yield from slotted.use(self.layer, ids, step)
         if following is not None:
             yield from following.fetch(at, slotted, self.layer, step)
-        parts = slotted.parts(self.layer)
+        parts = slotted.decode_matrices(self.layer)
         if step.misses == "cpu":
             yield from self._with_host(parts, ids, 1, slotted.wait(self.layer, step))
         else:
@@ -92,7 +92,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from slotted.observe(self.layer, ids, tokens)
 
     def _looked_up(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
-        it, parts = self.launches, slotted.parts(self.layer)
+        it, parts = self.launches, slotted.decode_matrices(self.layer)
         if step.misses == "cpu":
             yield from self._batch_with_host(parts, tokens, slotted.wait(self.layer, step))
         elif tokens >= GROUPED_TOKENS:
@@ -101,7 +101,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from it.by_item(parts, tokens)
 
     def _batch(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
-        it, parts = self.launches, slotted.passing_parts(self.layer)
+        it, parts = self.launches, slotted.batch_matrices(self.layer)
         tokens = step.rows(it.x.rows)
         access = slotted.prefill_access.access(self.layer)
         if access == "host":
@@ -175,7 +175,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             return
         yield from following.wait_for_prediction(step)
         yield self.expert_weights.host.predict(
-            at.of(following.ids), slotted.parts(following.layer)[0].addresses,
+            at.of(following.ids), slotted.decode_matrices(following.layer)[0].addresses,
             layer=following.layer, tokens=step.rows(Rows.PREDICTED), used=following.ids.width,
         )  # fmt: skip
 
